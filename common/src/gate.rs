@@ -1,0 +1,141 @@
+//! The credit gate of the `sockmap` tier: one [`Gate`] per direction of a flow.
+//!
+//! An `sk_skb` redirect has no back-pressure of its own: it acknowledges to the sender at once and queues without
+//! bound (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The gate bounds it: the program redirects until `sent`
+//! reaches `limit`, then passes bytes up to userspace, where they count against the socket's receive buffer and
+//! close the TCP window. Userspace raises `limit` as the far end acknowledges, and hands a blocked direction back
+//! by writing into `token` how many passed bytes it has consumed and relayed.
+//!
+//! The program runs under the receiving socket's lock, so each field has exactly one writer at a time.
+
+/// Directions that can be in the `sockmap` tier at once; two to a flow.
+pub const MAX_GATES: u32 = 65_536;
+
+/// One direction of a flow in the `sockmap` tier. One cache line, in an mmapable array (kernel 5.5+).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Bytes redirected so far. Written by the program.
+    pub sent: u64,
+    /// Bytes passed up to userspace so far. Written by the program.
+    pub passed: u64,
+    /// 1 while bytes are passed up instead of redirected. Written by the program.
+    pub blocked: u32,
+    /// Always zero.
+    pub _pad0: u32,
+    /// `sent` may not exceed this by more than one packet. Written by userspace.
+    pub limit: u64,
+    /// Passed bytes that userspace has consumed and relayed. Written by userspace.
+    pub token: u64,
+    /// Packets redirected so far. Written by the program.
+    pub packets: u64,
+    /// Fills the cache line.
+    pub _pad1: [u64; 2],
+}
+
+/// Says which gate a socket's received bytes go through. Keyed by socket cookie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// Index into `GATES`.
+    pub gate: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+/// Told to userspace when a gate closes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateEvent {
+    /// Index into `GATES`.
+    pub gate: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+/// What the program does with a packet of `len` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Redirect it to the peer's socket.
+    Redirect,
+    /// Pass it to userspace; the gate was closed already.
+    Pass,
+    /// Pass it to userspace and tell it that the gate has just closed.
+    PassAndTell,
+}
+
+impl Gate {
+    /// The whole policy of the gate, shared by the program and its host tests.
+    #[inline(always)]
+    pub fn decide(&mut self, len: u64, token: u64, limit: u64) -> Verdict {
+        if self.blocked != 0 {
+            if self.passed != token {
+                self.passed = self.passed.wrapping_add(len);
+                return Verdict::Pass;
+            }
+            self.blocked = 0;
+        }
+        if self.sent >= limit {
+            self.close(len);
+            return Verdict::PassAndTell;
+        }
+        self.sent = self.sent.wrapping_add(len);
+        self.packets = self.packets.wrapping_add(1);
+        Verdict::Redirect
+    }
+
+    /// Closes the gate on a packet that is passed up.
+    #[inline(always)]
+    pub fn close(&mut self, len: u64) {
+        self.blocked = 1;
+        self.passed = self.passed.wrapping_add(len);
+    }
+}
+
+const _: () = assert!(size_of::<Gate>() == 64);
+const _: () = assert!(size_of::<Leg>() == 8);
+const _: () = assert!(size_of::<GateEvent>() == 8);
+
+// SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Gate {}
+// SAFETY: as above.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Leg {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_closed_gate_opens_only_when_all_that_was_passed_is_consumed() {
+        let mut gate = Gate {
+            limit: 10,
+            ..Gate::default()
+        };
+        assert_eq!(gate.decide(10, 0, 10), Verdict::Redirect);
+        assert_eq!(gate.decide(5, 0, 10), Verdict::PassAndTell);
+        assert_eq!(gate.decide(7, 0, 10), Verdict::Pass);
+        assert_eq!(gate.decide(1, 5, 100), Verdict::Pass, "5 of 13 consumed");
+        assert_eq!(gate.decide(1, 13, 100), Verdict::Redirect);
+        assert_eq!((gate.sent, gate.passed, gate.blocked), (11, 13, 0));
+    }
+
+    proptest! {
+        /// Bytes leave in the order they came: nothing is redirected while passed bytes are unconsumed.
+        #[test]
+        fn no_reordering(steps in prop::collection::vec((1u64..5000, any::<bool>(), 0u64..8000), 1..200)) {
+            let (mut gate, mut consumed, mut limit, mut total) = (Gate::default(), 0u64, 4096u64, 0u64);
+            for (len, consume, credit) in steps {
+                limit += credit;
+                if consume { consumed = gate.passed; }
+                let verdict = gate.decide(len, consumed, limit);
+                total += len;
+                if verdict == Verdict::Redirect { prop_assert_eq!(gate.passed, consumed); }
+                prop_assert_eq!(gate.sent + gate.passed, total);
+                prop_assert!(gate.sent < limit + 5000, "over the limit by a packet at most");
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The kernel ABI of signalbox: everything that both an eBPF program and userspace must agree on.
+//!
+//! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash. Never: logic that only one side
+//! needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and `userspace` (feature `user`).
+//!
+//! Map values are `#[repr(C)]` with explicit padding and a size asserted at compile time; they hold no `bool`,
+//! `Option` or Rust enum, because the kernel and another version of the program read the same bytes.
+#![cfg_attr(not(test), no_std)]
+#![warn(missing_docs)]
+
+pub mod gate;
+pub mod hash;
+pub mod reason;
+pub mod steer;
+
+pub use reason::Reason;
+
+/// Version of the layout below. Anything pinned or handed over between processes carries it.
+pub const ABI_VERSION: u32 = 1;

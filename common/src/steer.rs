@@ -1,0 +1,68 @@
+//! Steering: which listening socket takes a new connection to an address and port.
+//!
+//! `sk_lookup` looks the packet's destination up in a longest-prefix-match trie keyed by port and address, and
+//! assigns the connection to a listening socket of ours. Minimum kernel: 5.9 (`net/core/filter.c`, `sk_lookup`).
+
+/// Bits of a [`SteerKey`] in front of the address: port and padding are always matched exactly.
+pub const STEER_FIXED_BITS: u32 = 32;
+
+/// Most listening sockets that can stand in the `LISTENERS` sockmap.
+pub const MAX_LISTENER_SLOTS: u32 = 64;
+
+/// Most address:port or prefix:port bindings.
+pub const MAX_BINDINGS: u32 = 16_384;
+
+/// Most listeners that are counted one by one.
+pub const MAX_LISTENERS: u32 = 256;
+
+/// The data part of the LPM key: port, then address, IPv4 written as `::ffff:a.b.c.d`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SteerKey {
+    /// Destination port, network byte order.
+    pub port: [u8; 2],
+    /// Always zero.
+    pub _pad: [u8; 2],
+    /// Destination address, network byte order, IPv4-mapped where it is IPv4.
+    pub addr: [u8; 16],
+}
+
+impl SteerKey {
+    /// A key from a port in host order and an address in network order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(port: u16, addr: [u8; 16]) -> Self {
+        Self {
+            port: port.to_be_bytes(),
+            _pad: [0; 2],
+            addr,
+        }
+    }
+
+    /// An IPv4 address (network order bytes) in its mapped form.
+    #[inline(always)]
+    #[must_use]
+    pub const fn mapped(v4: [u8; 4]) -> [u8; 16] {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3]]
+    }
+}
+
+/// Where a bound destination goes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteerValue {
+    /// Index of the listener in the running configuration, for the per-listener counter.
+    pub listener: u32,
+    /// Slot of `LISTENERS` that holds a socket of the reuseport group.
+    pub slot: u32,
+}
+
+const _: () = assert!(size_of::<SteerKey>() == 20);
+const _: () = assert!(size_of::<SteerValue>() == 8);
+
+// SAFETY: both are repr(C), have no implicit padding and every bit pattern is a valid value.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for SteerKey {}
+// SAFETY: as above.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for SteerValue {}

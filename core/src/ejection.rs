@@ -1,0 +1,93 @@
+//! Passive ejection: a host that refuses real connections is set aside for a while, sooner than the next check.
+
+use std::time::Duration;
+
+use crate::model::Ejection;
+
+/// The record of one host. Times are durations since any fixed start.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    failures: u32,
+    times: u32,
+    until: Option<Duration>,
+}
+
+impl Record {
+    /// A connect failed. Returns true when the host is to be set aside, if `others` (hosts of the cluster set aside
+    /// already, hosts in all) leaves room under the cap.
+    pub fn failed(&mut self, policy: &Ejection, now: Duration, others: (usize, usize)) -> bool {
+        self.failures += 1;
+        if self.until.is_some() || policy.failures == 0 || self.failures < policy.failures {
+            return false;
+        }
+        let (ejected, hosts) = others;
+        if (ejected + 1) * 100 > hosts * usize::from(policy.max_percent) {
+            return false;
+        }
+        self.failures = 0;
+        self.times = (self.times + 1).min(10);
+        self.until = Some(now + policy.time * self.times);
+        true
+    }
+
+    /// A connect succeeded: the row of failures is broken.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Whether the host is set aside.
+    #[must_use]
+    pub const fn ejected(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// Ends an ejection whose time is over; returns true if it did.
+    pub fn expire(&mut self, now: Duration) -> bool {
+        match self.until {
+            Some(until) if until <= now => {
+                self.until = None;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: Ejection = Ejection {
+        failures: 3,
+        time: Duration::from_secs(10),
+        max_percent: 50,
+    };
+
+    #[test]
+    fn three_failures_in_a_row_eject_for_longer_each_time() {
+        let mut host = Record::default();
+        let at = Duration::from_secs;
+        assert!(!host.failed(&POLICY, at(0), (0, 4)));
+        host.succeeded();
+        assert!(!host.failed(&POLICY, at(0), (0, 4)));
+        assert!(!host.failed(&POLICY, at(0), (0, 4)));
+        assert!(host.failed(&POLICY, at(0), (0, 4)));
+        assert!(!host.expire(at(9)));
+        assert!(host.expire(at(10)));
+        for _ in 0..3 {
+            host.failed(&POLICY, at(20), (0, 4));
+        }
+        assert!(!host.expire(at(39)) && host.expire(at(40)), "20 s the second time");
+    }
+
+    #[test]
+    fn never_more_than_the_cap() {
+        let mut host = Record::default();
+        for _ in 0..9 {
+            assert!(
+                !host.failed(&POLICY, Duration::ZERO, (1, 2)),
+                "half of two is one, and one is out"
+            );
+        }
+    }
+}

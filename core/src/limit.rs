@@ -1,0 +1,194 @@
+//! Limits per source address without a lock: a count-min sketch of connections and token buckets.
+//!
+//! Fixed memory whatever the number of sources. An estimate is never too low; it is too high only where all three
+//! cells of a source are shared with busier sources.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use signalbox_common::hash;
+
+use crate::model::{PerSource, mapped};
+
+const ROWS: usize = 3;
+const COLUMNS: usize = 1 << 15;
+const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
+
+/// What is known of a source: its cells. /32 of IPv4, /64 of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source([usize; ROWS]);
+
+impl Source {
+    /// The cells of an address under a secret seed, so that nobody can aim at another's cells.
+    #[must_use]
+    pub fn new(seed: u64, addr: IpAddr) -> Self {
+        let mut bytes = mapped(addr);
+        if !bytes.starts_with(&[0; 10]) {
+            bytes[8..].fill(0);
+        }
+        let mut row = 0;
+        Self(SEEDS.map(|s| {
+            row += 1;
+            (row - 1) * COLUMNS + (hash::addr(seed ^ s, bytes) as usize) % COLUMNS
+        }))
+    }
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too many connections of this source at once.
+    Concurrent,
+    /// Too many connections of this source being peeked at.
+    Peeking,
+    /// Too many new connections of this source in a second.
+    Rate,
+}
+
+/// The sketch. Shared by all workers.
+pub struct Limiter {
+    concurrent: Box<[AtomicU32]>,
+    peeking: Box<[AtomicU32]>,
+    /// High half: tokens used, in 1/256; low half: time of the last use, in ms.
+    buckets: Box<[AtomicU64]>,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        let cells = ROWS * COLUMNS;
+        Self {
+            concurrent: (0..cells).map(|_| AtomicU32::new(0)).collect(),
+            peeking: (0..cells).map(|_| AtomicU32::new(0)).collect(),
+            buckets: (0..cells).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl Limiter {
+    /// Admits a new connection, which is then counted as open and as being peeked at, or refuses it.
+    pub fn admit(&self, source: Source, limits: &PerSource, now: Duration) -> Result<(), Refusal> {
+        if limits.per_second > 0 && !self.take_token(source, limits.per_second, now) {
+            return Err(Refusal::Rate);
+        }
+        if !enter(&self.concurrent, source, limits.concurrent) {
+            return Err(Refusal::Concurrent);
+        }
+        if !enter(&self.peeking, source, limits.peeking) {
+            leave(&self.concurrent, source);
+            return Err(Refusal::Peeking);
+        }
+        Ok(())
+    }
+
+    /// The peek of an admitted connection has ended.
+    pub fn peeked(&self, source: Source) {
+        leave(&self.peeking, source);
+    }
+
+    /// An admitted connection has ended (after its peek).
+    pub fn closed(&self, source: Source) {
+        leave(&self.concurrent, source);
+    }
+
+    /// A bucket holds one second's worth. Taken unless every row's bucket is empty.
+    fn take_token(&self, source: Source, rate: u32, now: Duration) -> bool {
+        let now_ms = now.as_millis() as u32;
+        let full = u64::from(rate) * 256;
+        let mut granted = false;
+        for cell in source.0 {
+            let Some(bucket) = self.buckets.get(cell) else { continue };
+            let outcome = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                let (used, then) = (old >> 32, old as u32);
+                let refill = u64::from(now_ms.wrapping_sub(then)) * full / 1000;
+                let used = used.saturating_sub(refill);
+                (used + 256 <= full.min(u64::from(u32::MAX))).then_some((used + 256) << 32 | u64::from(now_ms))
+            });
+            granted |= outcome.is_ok();
+        }
+        granted
+    }
+}
+
+/// Adds one unless the estimate is at the limit; 0 means no limit. The count is exact under races: it is added
+/// first and taken back on refusal.
+fn enter(cells: &[AtomicU32], source: Source, limit: u32) -> bool {
+    let mut least = u32::MAX;
+    for cell in source.0 {
+        if let Some(cell) = cells.get(cell) {
+            least = least.min(cell.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+    if limit == 0 || least < limit {
+        return true;
+    }
+    leave(cells, source);
+    false
+}
+
+fn leave(cells: &[AtomicU32], source: Source) {
+    for cell in source.0 {
+        if let Some(cell) = cells.get(cell) {
+            cell.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(last: u8) -> Source {
+        Source::new(7, IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[test]
+    fn concurrent_and_peeking_are_counted_apart_and_given_back() {
+        let limiter = Limiter::default();
+        let limits = PerSource {
+            concurrent: 3,
+            per_second: 0,
+            peeking: 2,
+        };
+        let at = Duration::ZERO;
+        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
+        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
+        assert_eq!(limiter.admit(source(1), &limits, at), Err(Refusal::Peeking));
+        assert_eq!(
+            limiter.admit(source(2), &limits, at),
+            Ok(()),
+            "another source is not touched"
+        );
+        limiter.peeked(source(1));
+        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
+        limiter.peeked(source(1));
+        assert_eq!(limiter.admit(source(1), &limits, at), Err(Refusal::Concurrent));
+        limiter.closed(source(1));
+        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
+    }
+
+    #[test]
+    fn a_second_holds_its_rate_and_no_more() {
+        let limiter = Limiter::default();
+        let limits = PerSource {
+            concurrent: 0,
+            per_second: 10,
+            peeking: 0,
+        };
+        let burst = (0..50)
+            .filter(|_| limiter.admit(source(1), &limits, Duration::from_secs(5)).is_ok())
+            .count();
+        assert_eq!(burst, 10);
+        let later = (0..50)
+            .filter(|_| limiter.admit(source(1), &limits, Duration::from_millis(5500)).is_ok())
+            .count();
+        assert_eq!(later, 5);
+    }
+
+    #[test]
+    fn ipv6_counts_by_64() {
+        let near = ["2001:db8::1", "2001:db8::ffff"].map(|a| Source::new(1, a.parse().unwrap()));
+        assert_eq!(near[0], near[1]);
+        assert_ne!(near[0], Source::new(1, "2001:db8:0:1::1".parse().unwrap()));
+    }
+}

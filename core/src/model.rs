@@ -1,0 +1,339 @@
+//! What a configuration means, once it is known to be right. Built by `signalbox::config`, never half valid.
+//!
+//! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use crate::name::HostPattern;
+
+/// The whole configuration.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Where signalbox shows its state.
+    pub admin: Admin,
+    /// Where clients come in.
+    pub listeners: Vec<Listener>,
+    /// Where traffic goes.
+    pub clusters: Vec<Cluster>,
+    /// Which name goes where.
+    pub routes: Vec<Route>,
+    /// What happens to a name without a route.
+    pub unmatched: Unmatched,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Limits against greedy clients.
+    pub limits: Limits,
+    /// How bytes are carried, where a listener says nothing else.
+    pub datapath: Datapath,
+}
+
+/// The admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Read-only HTTP; `None` for none.
+    pub listen: Option<std::net::SocketAddr>,
+    /// The unix socket (mode 0600) that takes changes.
+    pub socket: PathBuf,
+}
+
+/// What a listener expects a client to say first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1 or HTTP/2 with prior knowledge: routed by Host or `:authority`.
+    Http,
+    /// TLS: routed by SNI, not decrypted.
+    Tls,
+    /// Anything: not peeked at.
+    Tcp,
+}
+
+impl Protocol {
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// An address or prefix, and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bind {
+    /// One address (/32, /128) or many.
+    pub prefix: IpNet,
+    /// The port, not 0.
+    pub port: u16,
+}
+
+impl Bind {
+    /// The single address, where it is one.
+    #[must_use]
+    pub fn single(&self) -> Option<std::net::SocketAddr> {
+        (self.prefix.prefix_len() == self.prefix.max_prefix_len())
+            .then(|| std::net::SocketAddr::new(self.prefix.addr(), self.port))
+    }
+}
+
+impl std::fmt::Display for Bind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.single(), self.prefix) {
+            (Some(addr), _) => write!(f, "{addr}"),
+            (None, IpNet::V4(net)) => write!(f, "{net}:{}", self.port),
+            (None, IpNet::V6(net)) => write!(f, "[{net}]:{}", self.port),
+        }
+    }
+}
+
+/// A place where clients come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name.
+    pub name: String,
+    /// What clients speak.
+    pub protocol: Protocol,
+    /// Its addresses.
+    pub listen: Vec<Bind>,
+    /// The cluster of a `tcp` listener; of another, the one for names without a route.
+    pub cluster: Option<usize>,
+    /// Prefixes whose PROXY headers are believed; empty for none.
+    pub trusted_proxies: Vec<IpNet>,
+    /// How bytes are carried.
+    pub datapath: Datapath,
+}
+
+/// How an established flow's bytes are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// Userspace buffers.
+    Copy,
+    /// Pipes, `splice(2)`.
+    Splice,
+    /// Sockets joined in the kernel.
+    Sockmap,
+}
+
+impl Tier {
+    /// All tiers, slowest first.
+    pub const ALL: [Self; 3] = [Self::Copy, Self::Splice, Self::Sockmap];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Splice => "splice",
+            Self::Sockmap => "sockmap",
+        }
+    }
+}
+
+/// Which tiers flows may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datapath {
+    /// `Some`: this tier as soon as it can be had. `None`: chosen per flow by what it does.
+    pub tier: Option<Tier>,
+}
+
+/// A cluster: the router hosts that serve the same applications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// How a host is chosen.
+    pub balance: Balance,
+    /// How hosts are checked.
+    pub health: HealthCheck,
+    /// When real failures set a host aside.
+    pub ejection: Ejection,
+    /// Whether hosts are sent a PROXY protocol v2 header.
+    pub proxy_protocol: bool,
+    /// The hosts.
+    pub hosts: Vec<Host>,
+}
+
+/// A router host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Port for `http` listeners.
+    pub http: Option<u16>,
+    /// Port for `tls` listeners.
+    pub https: Option<u16>,
+    /// Port for `tcp` listeners.
+    pub tcp: Option<u16>,
+    /// 1 to 100.
+    pub weight: u32,
+}
+
+impl Host {
+    /// Its port for a listener's protocol.
+    #[must_use]
+    pub const fn port(&self, protocol: Protocol) -> Option<u16> {
+        match protocol {
+            Protocol::Http => self.http,
+            Protocol::Tls => self.https,
+            Protocol::Tcp => self.tcp,
+        }
+    }
+}
+
+/// How a host of a cluster is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// The fewest established connections for its weight.
+    LeastConnections,
+    /// Weighted turns.
+    RoundRobin,
+    /// The better of two drawn at random.
+    RandomTwo,
+    /// By the client's address: a client stays with its host while that is up.
+    Maglev,
+}
+
+impl Balance {
+    /// All, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("least-connections", Self::LeastConnections),
+        ("round-robin", Self::RoundRobin),
+        ("random-two", Self::RandomTwo),
+        ("maglev", Self::Maglev),
+    ];
+}
+
+/// How a host is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// What is asked.
+    pub probe: Probe,
+    /// Time from one check to the next, shortened at random by up to a tenth.
+    pub interval: Duration,
+    /// Time limit of one check.
+    pub timeout: Duration,
+    /// Successes in a row that bring a host back.
+    pub rise: u32,
+    /// Failures in a row that take it out.
+    pub fall: u32,
+}
+
+/// What a check asks of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// The host accepts a TCP connection.
+    Tcp {
+        /// `None`: the first of the host's https, http and tcp ports.
+        port: Option<u16>,
+    },
+    /// The host answers a GET with 200 to 399.
+    Http(HttpProbe),
+}
+
+/// A GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpProbe {
+    /// `None`: the host's http (or https) port.
+    pub port: Option<u16>,
+    /// The path asked for.
+    pub path: String,
+    /// The Host header; `None`: the host's address.
+    pub host: Option<String>,
+    /// Over TLS.
+    pub tls: Option<TlsProbe>,
+}
+
+/// What a TLS check says and demands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsProbe {
+    /// The name in the ClientHello; `None`: the Host header, or none for an address.
+    pub sni: Option<String>,
+    /// PEM file with the authorities that must have signed the certificate; `None`: any certificate will do.
+    pub ca: Option<PathBuf>,
+}
+
+/// When real failures set a host aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Failures in a row; 0 for never.
+    pub failures: u32,
+    /// For how long, the first time; longer with each repetition.
+    pub time: Duration,
+    /// Most of a cluster's hosts that may be set aside at once, in percent.
+    pub max_percent: u8,
+}
+
+/// A name and the clusters that serve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The name.
+    pub host: HostPattern,
+    /// Clusters with their weights, 1 to 100.
+    pub clusters: Vec<(usize, u32)>,
+}
+
+/// What happens to a name without a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmatched {
+    /// Refused, properly for the protocol.
+    Reject,
+    /// Sent to this cluster.
+    Cluster(usize),
+    /// Sent to any healthy host of any cluster.
+    Any,
+}
+
+/// Time limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For one connect to a host.
+    pub connect: Duration,
+    /// For the head of an HTTP request.
+    pub peek_http: Duration,
+    /// For a ClientHello.
+    pub peek_tls: Duration,
+    /// Without a byte either way, after which a flow is ended.
+    pub idle: Duration,
+    /// For flows to end by themselves when signalbox is told to stop.
+    pub shutdown: Duration,
+}
+
+/// Limits against greedy clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once in all; `None`: what the descriptor limit allows.
+    pub max_connections: Option<u32>,
+    /// For each source address.
+    pub per_source: PerSource,
+}
+
+/// Limits for each source address (/32, /64); 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerSource {
+    /// Connections at once.
+    pub concurrent: u32,
+    /// New connections in a second.
+    pub per_second: u32,
+    /// Connections at once that have not yet said where they want to go.
+    pub peeking: u32,
+}
+
+/// An address as 16 bytes, IPv4 in its mapped form.
+#[must_use]
+pub fn mapped(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Host names: lower-case, checked once, compared byte by byte ever after.
+
+use std::fmt;
+
+/// A DNS host name, lower-case, without a trailing dot (RFC 1123 with `_` allowed; compared per RFC 4343).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostName(Box<str>);
+
+/// Why a text is not a host name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing there.
+    #[error("the host name is empty")]
+    Empty,
+    /// Longer than DNS allows.
+    #[error("the host name is longer than 253 characters")]
+    TooLong,
+    /// An empty or over-long label.
+    #[error("a label of the host name is empty or longer than 63 characters")]
+    Label,
+    /// A character that no host name has.
+    #[error(
+        "the host name holds a character other than letters, digits, `-`, `_` and `.` (write international names in punycode, xn--...)"
+    )]
+    Character,
+    /// A `*` that is not the whole first label.
+    #[error("a wildcard is written `*.example.com`: one star, as the whole first label")]
+    Wildcard,
+}
+
+impl HostName {
+    /// Parses a name as it stands in a ClientHello, a Host header (without port) or the configuration.
+    pub fn parse(text: &[u8]) -> Result<Self, NameError> {
+        let text = text.strip_suffix(b".").unwrap_or(text);
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if text.len() > 253 {
+            return Err(NameError::TooLong);
+        }
+        let mut name = String::with_capacity(text.len());
+        let mut label = 0usize;
+        for &byte in text {
+            match byte {
+                b'.' if label == 0 => return Err(NameError::Label),
+                b'.' => label = 0,
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' if label == 63 => return Err(NameError::Label),
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
+                _ => return Err(NameError::Character),
+            }
+            name.push(char::from(byte.to_ascii_lowercase()));
+        }
+        if label == 0 {
+            return Err(NameError::Label);
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.0)
+    }
+}
+
+/// What a route answers to: one name, or every name below a suffix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HostPattern {
+    /// `app.example.com`
+    Exact(HostName),
+    /// `*.example.com`: every name that ends in `.example.com`, but not `example.com` itself. The name held is the
+    /// suffix without star and dot.
+    Wildcard(HostName),
+}
+
+impl HostPattern {
+    /// Parses `app.example.com` or `*.example.com`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        match text.strip_prefix("*.") {
+            Some(rest) if rest.contains('*') => Err(NameError::Wildcard),
+            Some(rest) => HostName::parse(rest.as_bytes()).map(Self::Wildcard),
+            None if text.contains('*') => Err(NameError::Wildcard),
+            None => HostName::parse(text.as_bytes()).map(Self::Exact),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => write!(f, "{name}"),
+            Self::Wildcard(name) => write!(f, "*.{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_folded_to_lower_case_and_lose_the_trailing_dot() {
+        assert_eq!(
+            HostName::parse(b"App1.Example.COM.").unwrap().as_str(),
+            "app1.example.com"
+        );
+    }
+
+    #[test]
+    fn what_is_no_name_says_why() {
+        assert_eq!(HostName::parse(b""), Err(NameError::Empty));
+        assert_eq!(HostName::parse(b"."), Err(NameError::Empty));
+        assert_eq!(HostName::parse(b"a..b"), Err(NameError::Label));
+        assert_eq!(HostName::parse(b"a b"), Err(NameError::Character));
+        assert_eq!(HostName::parse("bücher.example".as_bytes()), Err(NameError::Character));
+        assert_eq!(HostName::parse(&[b'a'; 64]), Err(NameError::Label));
+        assert_eq!(HostName::parse(&b"ab.".repeat(100)), Err(NameError::TooLong));
+        for bad in ["*", "*foo.com", "a.*.com", "*.*.com"] {
+            assert_eq!(HostPattern::parse(bad), Err(NameError::Wildcard), "{bad}");
+        }
+    }
+}

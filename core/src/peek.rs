@@ -1,0 +1,132 @@
+//! What the first bytes of a connection say about where it wants to go.
+//!
+//! Pure functions over all bytes received so far: called again, with more, while the answer is
+//! [`Peek::Incomplete`]. Once final the answer never changes, however many bytes follow.
+
+pub mod h2;
+pub mod http;
+pub mod proxy;
+pub mod tls;
+
+use crate::name::HostName;
+
+/// The outcome of a peek.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peek {
+    /// Not enough bytes yet.
+    Incomplete,
+    /// Understood.
+    Found(Asked),
+    /// Will never be understood.
+    Bad(Fault),
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The host; `None`: the client positively named none.
+    pub name: Option<HostName>,
+    /// The application protocols it offers, in its order (TLS ALPN, RFC 7301).
+    pub alpn: Vec<Box<[u8]>>,
+}
+
+/// Why bytes will never be understood. The label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Another protocol altogether.
+    WrongProtocol,
+    /// The right protocol, broken.
+    Malformed(&'static str),
+    /// Longer than we are willing to look.
+    TooLarge,
+}
+
+impl Fault {
+    /// Its metric label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::WrongProtocol => "wrong_protocol",
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge => "too_large",
+        }
+    }
+}
+
+impl Peek {
+    fn malformed(what: &'static str) -> Self {
+        Self::Bad(Fault::Malformed(what))
+    }
+
+    fn named(name: HostName) -> Self {
+        Self::Found(Asked {
+            name: Some(name),
+            alpn: Vec::new(),
+        })
+    }
+
+    fn nameless() -> Self {
+        Self::Found(Asked::default())
+    }
+}
+
+/// The host part of an authority (`host`, `host:port`, `[v6]`, `[v6]:port`), without user information.
+fn authority_host(authority: &[u8]) -> &[u8] {
+    let authority = authority
+        .iter()
+        .rposition(|&b| b == b'@')
+        .map_or(authority, |at| &authority[at + 1..]);
+    if authority.starts_with(b"[") {
+        return authority
+            .iter()
+            .position(|&b| b == b']')
+            .map_or(authority, |end| &authority[..=end]);
+    }
+    authority
+        .iter()
+        .position(|&b| b == b':')
+        .map_or(authority, |colon| &authority[..colon])
+}
+
+/// The outcome for an authority: an address literal is a host that no route has.
+fn from_authority(authority: &[u8]) -> Peek {
+    let host = authority_host(authority);
+    if host.is_empty() || host.starts_with(b"[") {
+        return Peek::nameless();
+    }
+    HostName::parse(host).map_or(Peek::malformed("the host is not a host name"), Peek::named)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Every proper prefix of a complete message is incomplete, and what follows does not change the outcome.
+    pub(crate) fn check_all_prefixes(message: &[u8], peek: impl Fn(&[u8]) -> Peek) -> Peek {
+        for end in 0..message.len() {
+            assert_eq!(
+                peek(&message[..end]),
+                Peek::Incomplete,
+                "prefix of {end} of {}",
+                message.len()
+            );
+        }
+        let outcome = peek(message);
+        let mut longer = message.to_vec();
+        longer.extend_from_slice(&[0x5a; 100]);
+        assert_eq!(outcome, peek(&longer));
+        outcome
+    }
+
+    pub(crate) fn name(text: &str) -> Peek {
+        Peek::named(HostName::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn an_authority_loses_port_brackets_and_user() {
+        assert_eq!(authority_host(b"a.test:8080"), b"a.test");
+        assert_eq!(authority_host(b"user:pw@a.test:1"), b"a.test");
+        assert_eq!(authority_host(b"[::1]:80"), b"[::1]");
+        assert_eq!(from_authority(b"[::1]:80"), Peek::nameless());
+    }
+}

@@ -1,0 +1,168 @@
+//! The PROXY protocol, versions 1 and 2, as a trusted proxy in front of us may send it, or not.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ppp::{HeaderResult, v1, v2};
+
+/// Most bytes of a header that are looked at; version 2 allows 64 KiB of extensions, which nobody sends.
+pub const LIMIT: usize = 4096;
+
+const V1_PREFIX: &[u8] = b"PROXY ";
+const V1_LIMIT: usize = 107;
+const V2_PREFIX: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// What the first bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proxy {
+    /// They may yet become a header.
+    Incomplete,
+    /// No header: the client's own bytes.
+    Absent,
+    /// A header of so many bytes. `client` is `None` where it names nobody (LOCAL, UNKNOWN, a unix socket).
+    Header {
+        /// Bytes to take off.
+        len: usize,
+        /// The client the proxy speaks for.
+        client: Option<SocketAddr>,
+    },
+    /// A header that is broken.
+    Malformed,
+}
+
+/// Looks at all bytes received so far.
+#[must_use]
+pub fn peek(bytes: &[u8]) -> Proxy {
+    let could_be = |prefix: &[u8]| {
+        let len = prefix.len().min(bytes.len());
+        bytes[..len] == prefix[..len]
+    };
+    let whole = |prefix: &[u8]| bytes.len() >= prefix.len();
+    if could_be(V1_PREFIX) {
+        if !whole(V1_PREFIX) {
+            return Proxy::Incomplete;
+        }
+        let window = &bytes[..bytes.len().min(V1_LIMIT)];
+        let Some(end) = window.windows(2).position(|w| w == b"\r\n") else {
+            return if window.len() < V1_LIMIT {
+                Proxy::Incomplete
+            } else {
+                Proxy::Malformed
+            };
+        };
+        return parse(&window[..end + 2]);
+    }
+    if could_be(V2_PREFIX) {
+        let Some(&[_, _, _, _, _, _, _, _, _, _, _, _, _, _, l0, l1]) = bytes.get(..16) else {
+            return Proxy::Incomplete;
+        };
+        let len = 16 + usize::from(u16::from_be_bytes([l0, l1]));
+        if len > LIMIT {
+            return Proxy::Malformed;
+        }
+        return bytes.get(..len).map_or(Proxy::Incomplete, parse);
+    }
+    Proxy::Absent
+}
+
+fn parse(header: &[u8]) -> Proxy {
+    let address = |ip: IpAddr, port| Some(SocketAddr::new(ip, port));
+    let client = match HeaderResult::parse(header) {
+        HeaderResult::V1(Ok(header)) => match header.addresses {
+            v1::Addresses::Tcp4(a) => address(a.source_address.into(), a.source_port),
+            v1::Addresses::Tcp6(a) => address(a.source_address.into(), a.source_port),
+            v1::Addresses::Unknown => None,
+        },
+        HeaderResult::V2(Ok(header)) => match (header.command, header.addresses) {
+            (v2::Command::Proxy, v2::Addresses::IPv4(a)) => address(a.source_address.into(), a.source_port),
+            (v2::Command::Proxy, v2::Addresses::IPv6(a)) => address(a.source_address.into(), a.source_port),
+            _ => None,
+        },
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Proxy::Malformed,
+    };
+    Proxy::Header {
+        len: header.len(),
+        client,
+    }
+}
+
+/// A version 2 header for a host: who the client is, where it connected to, and what it asked for (type 2,
+/// `PP2_TYPE_AUTHORITY`).
+#[must_use]
+pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>) -> Vec<u8> {
+    // One family for both: IPv4 is mapped where the other is IPv6.
+    let (client, local) = match (client, local) {
+        (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => (client, local),
+        _ => {
+            let map = |a: SocketAddr| SocketAddr::new(IpAddr::from(crate::model::mapped(a.ip())), a.port());
+            (map(client), map(local))
+        }
+    };
+    let builder = v2::Builder::with_addresses(
+        v2::Version::Two | v2::Command::Proxy,
+        v2::Protocol::Stream,
+        (client, local),
+    );
+    match authority {
+        Some(authority) => builder.write_tlv(v2::Type::Authority, authority.as_bytes()),
+        None => Ok(builder),
+    }
+    .and_then(v2::Builder::build)
+    // A host name is at most 253 bytes: the header cannot grow past its 16-bit length.
+    .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(len: usize, client: &str) -> Proxy {
+        Proxy::Header {
+            len,
+            client: Some(client.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn version_1_at_every_prefix() {
+        let line = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nGET / HTTP/1.1\r\n";
+        let len = 45;
+        for end in 0..len {
+            assert_eq!(peek(&line[..end]), Proxy::Incomplete, "{end}");
+        }
+        assert_eq!(peek(&line[..len]), header(len, "192.0.2.1:56324"));
+        assert_eq!(peek(line), header(len, "192.0.2.1:56324"));
+        assert_eq!(peek(b"PROXY UNKNOWN\r\n"), Proxy::Header { len: 15, client: None });
+    }
+
+    #[test]
+    fn version_2_as_we_write_it() {
+        for (client, local) in [("192.0.2.1:5", "10.1.0.1:443"), ("[2001:db8::1]:5", "[fd00::1]:443")] {
+            let bytes = v2_header(client.parse().unwrap(), local.parse().unwrap(), Some("a.test"));
+            for end in 0..bytes.len() {
+                assert_eq!(peek(&bytes[..end]), Proxy::Incomplete, "{end}");
+            }
+            assert_eq!(peek(&bytes), header(bytes.len(), client));
+        }
+        let mixed = v2_header("192.0.2.1:5".parse().unwrap(), "[fd00::1]:443".parse().unwrap(), None);
+        assert_eq!(peek(&mixed), header(mixed.len(), "[::ffff:192.0.2.1]:5"));
+    }
+
+    #[test]
+    fn ordinary_clients_have_no_header_and_broken_ones_say_so() {
+        for plain in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            b"\x16\x03\x01",
+            b"PRI * HTTP/2.0\r\n",
+            b"PUT / HTTP/1.1",
+        ] {
+            assert_eq!(peek(plain), Proxy::Absent, "{plain:?}");
+        }
+        assert_eq!(peek(b""), Proxy::Incomplete);
+        assert_eq!(peek(b"PROXY TCP4 nonsense\r\n"), Proxy::Malformed);
+        assert_eq!(
+            peek(&[b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat()),
+            Proxy::Malformed
+        );
+        assert_eq!(peek(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff"), Proxy::Malformed);
+    }
+}

@@ -1,0 +1,272 @@
+//! SNI and ALPN of a ClientHello, put together from any number of TCP segments and TLS records.
+//!
+//! A hello with post-quantum key shares is about 2 kB: two segments, sometimes several records, and some clients
+//! send it byte by byte. Nothing short of the whole hello is an answer.
+
+use std::borrow::Cow;
+
+use tls_parser::{
+    TlsExtension, TlsMessage, TlsMessageHandshake, parse_tls_client_hello_extension, parse_tls_message_handshake,
+};
+
+use super::{Asked, Fault, Peek};
+use crate::name::HostName;
+
+/// Most bytes, record headers included, that are looked at.
+pub const LIMIT: usize = 16 * 1024;
+
+//= https://www.rfc-editor.org/rfc/rfc8446#section-5.1
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const RECORD_HEADER: usize = 5;
+const MAX_RECORD: usize = 1 << 14;
+
+const SERVER_NAME: u16 = 0;
+const ALPN: u16 = 16;
+
+/// Looks at all bytes received so far.
+#[must_use]
+pub fn peek(bytes: &[u8]) -> Peek {
+    let window = &bytes[..bytes.len().min(LIMIT)];
+    match handshake(window) {
+        Ok(Some(message)) => hello(&message),
+        Ok(None) if bytes.len() >= LIMIT => Peek::Bad(Fault::TooLarge),
+        Ok(None) => Peek::Incomplete,
+        Err(fault) => Peek::Bad(fault),
+    }
+}
+
+/// The first handshake message, whole; `None` while it is not.
+fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
+    let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    loop {
+        match bytes.first() {
+            None => return Ok(None),
+            Some(&HANDSHAKE) => {}
+            Some(_) if message.is_empty() => return Err(Fault::WrongProtocol),
+            Some(_) => return Err(Fault::Malformed("another record inside the ClientHello")),
+        }
+        if bytes.get(1).is_some_and(|&major| major != 3) {
+            return Err(Fault::WrongProtocol);
+        }
+        let Some(header) = bytes.get(..RECORD_HEADER) else {
+            return Ok(None);
+        };
+        let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        if len == 0 || len > MAX_RECORD {
+            return Err(Fault::Malformed("a TLS record of impossible length"));
+        }
+        let payload = &bytes[RECORD_HEADER..bytes.len().min(RECORD_HEADER + len)];
+        let whole = payload.len() == len;
+        if message.is_empty() {
+            message = Cow::Borrowed(payload);
+        } else {
+            message.to_mut().extend_from_slice(payload);
+        }
+        if message.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
+            return Err(Fault::Malformed("the first message is not a ClientHello"));
+        }
+        if let Some(&[_, a, b, c]) = message.get(..4) {
+            let total = 4 + usize::from(a) * 65_536 + usize::from(b) * 256 + usize::from(c);
+            if total > LIMIT {
+                return Err(Fault::TooLarge);
+            }
+            if message.len() >= total {
+                return Ok(Some(match message {
+                    Cow::Borrowed(all) => Cow::Borrowed(&all[..total]),
+                    Cow::Owned(mut all) => {
+                        all.truncate(total);
+                        Cow::Owned(all)
+                    }
+                }));
+            }
+        }
+        if !whole {
+            return Ok(None);
+        }
+        bytes = &bytes[RECORD_HEADER + len..];
+    }
+}
+
+/// The answer of a whole ClientHello.
+fn hello(message: &[u8]) -> Peek {
+    let Ok((_, TlsMessage::Handshake(TlsMessageHandshake::ClientHello(hello)))) = parse_tls_message_handshake(message)
+    else {
+        return Peek::malformed("the ClientHello does not parse");
+    };
+    let mut asked = Asked::default();
+    let mut rest = hello.ext.unwrap_or_default();
+    while !rest.is_empty() {
+        // Framed by hand: a list parser that stops at the first bad extension would say "no SNI".
+        let Some(&[t0, t1, l0, l1]) = rest.get(..4) else {
+            return Peek::malformed("an extension is cut short");
+        };
+        let (kind, len) = (u16::from_be_bytes([t0, t1]), usize::from(u16::from_be_bytes([l0, l1])));
+        let Some(extension) = rest.get(..4 + len) else {
+            return Peek::malformed("an extension is cut short");
+        };
+        rest = &rest[4 + len..];
+        match kind {
+            SERVER_NAME => match parse_tls_client_hello_extension(extension) {
+                Ok((_, TlsExtension::SNI(names))) => {
+                    let Some((_, name)) = names.iter().find(|(kind, _)| kind.0 == 0) else {
+                        return Peek::malformed("the server name extension names no host");
+                    };
+                    match HostName::parse(name) {
+                        Ok(name) => asked.name = Some(name),
+                        Err(_) => return Peek::malformed("the server name is not a host name"),
+                    }
+                }
+                _ => return Peek::malformed("the server name extension does not parse"),
+            },
+            ALPN => match parse_tls_client_hello_extension(extension) {
+                Ok((_, TlsExtension::ALPN(names))) => asked.alpn = names.into_iter().map(Box::from).collect(),
+                _ => return Peek::malformed("the ALPN extension does not parse"),
+            },
+            _ => {}
+        }
+    }
+    Peek::Found(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check_all_prefixes;
+    use super::*;
+
+    /// A ClientHello with the given extensions, as one handshake message.
+    fn client_hello(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
+        let mut ext = Vec::new();
+        for (kind, body) in extensions {
+            ext.extend(kind.to_be_bytes());
+            ext.extend((body.len() as u16).to_be_bytes());
+            ext.extend(body);
+        }
+        let mut body = vec![3, 3];
+        body.extend([7; 32]);
+        body.push(0);
+        body.extend([0, 2, 0x13, 0x01, 1, 0]);
+        body.extend((ext.len() as u16).to_be_bytes());
+        body.extend(ext);
+        let mut message = vec![1, 0];
+        message.extend((body.len() as u16).to_be_bytes());
+        message.extend(body);
+        message
+    }
+
+    fn sni(name: &str) -> (u16, Vec<u8>) {
+        let len = name.len() as u16;
+        let mut body = (len + 3).to_be_bytes().to_vec();
+        body.push(0);
+        body.extend(len.to_be_bytes());
+        body.extend(name.as_bytes());
+        (0, body)
+    }
+
+    /// X25519MLKEM768: a key share of 1216 bytes, 1124 more than anyone expected.
+    fn post_quantum() -> (u16, Vec<u8>) {
+        let mut body = (4u16 + 1216).to_be_bytes().to_vec();
+        body.extend([0x11, 0xec]);
+        body.extend(1216u16.to_be_bytes());
+        body.extend([0xab; 1216]);
+        (51, body)
+    }
+
+    fn alpn() -> (u16, Vec<u8>) {
+        (16, b"\x00\x0c\x02h2\x08http/1.1".to_vec())
+    }
+
+    fn records(message: &[u8], sizes: &[usize]) -> Vec<u8> {
+        let (mut out, mut rest) = (Vec::new(), message);
+        for &size in sizes.iter().chain([&message.len()]) {
+            let (now, later) = rest.split_at(size.min(rest.len()));
+            if !now.is_empty() {
+                out.extend([22, 3, 1]);
+                out.extend((now.len() as u16).to_be_bytes());
+                out.extend(now);
+            }
+            rest = later;
+        }
+        out
+    }
+
+    fn asked(outcome: Peek) -> Asked {
+        match outcome {
+            Peek::Found(asked) => asked,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_post_quantum_hello_is_incomplete_at_every_prefix_and_then_found() {
+        let message = client_hello(&[post_quantum(), sni("App1.Example.com"), alpn()]);
+        assert!(message.len() > 1300);
+        let outcome = asked(check_all_prefixes(&records(&message, &[]), peek));
+        assert_eq!(outcome.name.unwrap().as_str(), "app1.example.com");
+        assert_eq!(outcome.alpn, [Box::from(*b"h2"), Box::from(*b"http/1.1")]);
+    }
+
+    #[test]
+    fn a_hello_in_three_records_is_put_together() {
+        let message = client_hello(&[post_quantum(), sni("a.test")]);
+        for sizes in [[1, 1], [3, 500], [700, 700]] {
+            let outcome = asked(check_all_prefixes(&records(&message, &sizes), peek));
+            assert_eq!(outcome.name.unwrap().as_str(), "a.test", "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn one_byte_records_work_too() {
+        let message = client_hello(&[sni("a.test")]);
+        assert_eq!(
+            asked(check_all_prefixes(&records(&message, &vec![1; message.len()]), peek))
+                .name
+                .unwrap()
+                .as_str(),
+            "a.test"
+        );
+    }
+
+    #[test]
+    fn no_server_name_is_said_positively() {
+        assert_eq!(
+            peek(&records(&client_hello(&[alpn()]), &[])),
+            Peek::Found(Asked {
+                name: None,
+                alpn: vec![Box::from(*b"h2"), Box::from(*b"http/1.1")]
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_not_tls_is_known_by_its_first_byte() {
+        for garbage in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
+            assert_eq!(peek(garbage), Peek::Bad(Fault::WrongProtocol), "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn broken_hellos_are_malformed_not_nameless() {
+        let mut cut = sni("a.test");
+        cut.1.truncate(4);
+        for message in [
+            client_hello(&[cut]),
+            client_hello(&[sni("a b")]),
+            client_hello(&[(0, vec![0, 0])]),
+        ] {
+            assert!(
+                matches!(peek(&records(&message, &[])), Peek::Bad(Fault::Malformed(_))),
+                "{message:?}"
+            );
+        }
+        let alert = [22, 3, 1, 0, 4, 2, 0, 0, 0];
+        assert!(matches!(peek(&alert), Peek::Bad(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn a_hello_over_the_limit_is_refused_as_soon_as_it_says_so() {
+        assert_eq!(peek(&[22, 3, 1, 0x40, 0, 1, 0, 0x40, 0]), Peek::Bad(Fault::TooLarge));
+        let drip = records(&client_hello(&[(99, vec![0; 16_000])]), &[1; 16_000]);
+        assert_eq!(peek(&drip), Peek::Bad(Fault::TooLarge));
+    }
+}

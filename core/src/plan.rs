@@ -1,0 +1,86 @@
+//! From the wanted bindings to the exact operations on the kernel's map. Pure: same input, same operations.
+
+use std::collections::BTreeMap;
+
+use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey, SteerValue};
+
+use crate::model::{Listener, mapped};
+
+/// A key of `BINDINGS`: prefix length in bits, and the data it covers.
+pub type BindingKey = (u32, SteerKey);
+
+/// The contents of `BINDINGS`.
+pub type Bindings = BTreeMap<BindingKey, (u32, u32)>;
+
+/// One operation on `BINDINGS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Insert or replace.
+    Set(BindingKey, SteerValue),
+    /// Remove.
+    Remove(BindingKey),
+}
+
+/// What `BINDINGS` must hold for these listeners, all served by the sockets in `slot`.
+#[must_use]
+pub fn bindings(listeners: &[Listener], slot: u32) -> Bindings {
+    let mut wanted = Bindings::new();
+    for (index, listener) in listeners.iter().enumerate() {
+        for bind in &listener.listen {
+            let v4_offset = if bind.prefix.addr().is_ipv4() { 96 } else { 0 };
+            let bits = STEER_FIXED_BITS + v4_offset + u32::from(bind.prefix.prefix_len());
+            let key = SteerKey::new(bind.port, mapped(bind.prefix.network()));
+            wanted.entry((bits, key)).or_insert((index as u32, slot));
+        }
+    }
+    wanted
+}
+
+/// The operations that turn `now` into `wanted`: additions first, so that a binding that moves is never absent.
+#[must_use]
+pub fn diff(now: &Bindings, wanted: &Bindings) -> Vec<Op> {
+    let set = wanted
+        .iter()
+        .filter(|(key, value)| now.get(*key) != Some(*value))
+        .map(|(key, &(listener, slot))| Op::Set(*key, SteerValue { listener, slot }));
+    let remove = now
+        .keys()
+        .filter(|key| !wanted.contains_key(*key))
+        .map(|key| Op::Remove(*key));
+    set.chain(remove).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn apply(map: &mut Bindings, op: Op) {
+        match op {
+            Op::Set(key, value) => map.insert(key, (value.listener, value.slot)),
+            Op::Remove(key) => map.remove(&key),
+        };
+    }
+
+    fn any_bindings() -> impl Strategy<Value = Bindings> {
+        prop::collection::btree_map((32u32..160, 0u16..5, 0u8..5), (0u32..3, 0u32..2), 0..20).prop_map(|m| {
+            m.into_iter()
+                .map(|((bits, port, last), v)| ((bits, SteerKey::new(port, [last; 16])), v))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn applying_the_diff_gives_what_is_wanted_and_no_step_loses_a_kept_key(a in any_bindings(), b in any_bindings()) {
+            let mut map = a.clone();
+            for op in diff(&a, &b) {
+                apply(&mut map, op);
+                for key in a.keys().filter(|k| b.contains_key(*k)) {
+                    prop_assert!(map.contains_key(key));
+                }
+            }
+            prop_assert_eq!(map, b);
+        }
+    }
+}

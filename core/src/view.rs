@@ -1,0 +1,283 @@
+//! The model as the health of the hosts leaves it: what a worker needs to choose, and nothing else. Immutable.
+
+use crate::balance::{Choices, Draw};
+use crate::model::{Model, Protocol, Unmatched, mapped};
+use crate::name::HostName;
+use crate::schedule::Schedule;
+use crate::table::{RouteId, Table};
+
+/// A snapshot to choose from.
+#[derive(Debug)]
+pub struct View {
+    /// From names to routes.
+    pub table: Table,
+    /// For each route, turns among its clusters that have a usable host.
+    pub routes: Vec<Schedule>,
+    /// For each cluster and protocol, its usable hosts.
+    clusters: Vec<[Choices; 3]>,
+    unmatched: Unmatched,
+    /// (cluster, host) of every usable host.
+    all: Vec<(usize, u16)>,
+}
+
+/// Where a name leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A route.
+    Route(RouteId),
+    /// A cluster by itself: a `tcp` listener's, or the one for unmatched names.
+    Cluster(usize),
+    /// Any healthy host.
+    Any,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// What a host may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The checks leave it in.
+    pub usable: bool,
+    /// Set aside for real failures.
+    pub ejected: bool,
+}
+
+impl View {
+    /// Builds the snapshot; `standing(cluster, host)` says how each host stands.
+    pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing) -> Self {
+        let mut all = Vec::new();
+        let mut clusters = Vec::with_capacity(model.clusters.len());
+        for (c, cluster) in model.clusters.iter().enumerate() {
+            let up: Vec<_> = (0..cluster.hosts.len()).filter(|&h| standing(c, h).usable).collect();
+            let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
+            // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
+            let usable = if kept.is_empty() { up } else { kept };
+            all.extend(usable.iter().map(|&h| (c, h as u16)));
+            clusters.push([Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
+                let hosts: Vec<_> = usable
+                    .iter()
+                    .filter_map(|&h| cluster.hosts.get(h).map(|host| (h, host)))
+                    .filter(|(_, host)| host.port(protocol).is_some())
+                    .map(|(h, host)| (h as u16, host.weight, mapped(host.address)))
+                    .collect();
+                Choices::new(cluster.balance, &hosts)
+            }));
+        }
+        let alive = |c: usize| {
+            clusters
+                .get(c)
+                .is_some_and(|by_protocol| by_protocol.iter().any(|choices| !choices.is_empty()))
+        };
+        let routes = model
+            .routes
+            .iter()
+            .map(|route| {
+                let weights: Vec<_> = route
+                    .clusters
+                    .iter()
+                    .filter(|(c, _)| alive(*c))
+                    .map(|&(c, weight)| (c as u16, weight))
+                    .collect();
+                Schedule::new(&weights)
+            })
+            .collect();
+        let table = Table::new(model.routes.iter().map(|route| &route.host));
+        Self {
+            table,
+            routes,
+            clusters,
+            unmatched: model.unmatched,
+            all,
+        }
+    }
+
+    /// Where a name leads; `fallback` is the listener's own cluster.
+    #[must_use]
+    pub fn destination(&self, name: Option<&HostName>, fallback: Option<usize>) -> Destination {
+        if let Some(route) = name.and_then(|name| self.table.find(name)) {
+            return Destination::Route(route);
+        }
+        match (fallback, self.unmatched) {
+            (Some(cluster), _) | (None, Unmatched::Cluster(cluster)) => Destination::Cluster(cluster),
+            (None, Unmatched::Any) => Destination::Any,
+            (None, Unmatched::Reject) => Destination::Nowhere,
+        }
+    }
+
+    /// The cluster of a destination that takes this ticket; `None` where none has a usable host.
+    #[must_use]
+    pub fn cluster(&self, to: Destination, ticket: u64) -> Option<usize> {
+        match to {
+            Destination::Route(route) => self.routes.get(route)?.draw(ticket).map(usize::from),
+            Destination::Cluster(cluster) => Some(cluster),
+            Destination::Any | Destination::Nowhere => None,
+        }
+    }
+
+    /// The host of a cluster that takes a connection.
+    pub fn host(
+        &self,
+        cluster: usize,
+        protocol: Protocol,
+        draw: Draw,
+        tried: &[u16],
+        load: impl Fn(u16) -> u32,
+    ) -> Option<u16> {
+        self.clusters.get(cluster)?[protocol as usize].pick(draw, tried, load)
+    }
+
+    /// The least loaded usable host of all clusters, for [`Destination::Any`].
+    pub fn any_host(
+        &self,
+        ticket: u64,
+        tried: &[(usize, u16)],
+        serves: impl Fn(usize, u16) -> bool,
+        load: impl Fn(usize, u16) -> u32,
+    ) -> Option<(usize, u16)> {
+        let (before, from) = self.all.split_at(ticket as usize % self.all.len().max(1));
+        from.iter()
+            .chain(before)
+            .copied()
+            .filter(|at| !tried.contains(at) && serves(at.0, at.1))
+            .min_by_key(|&(cluster, host)| load(cluster, host))
+    }
+
+    /// The hosts of a cluster that new connections may go to.
+    #[must_use]
+    pub fn usable(&self, cluster: usize, protocol: Protocol) -> &[(u16, u32)] {
+        self.clusters
+            .get(cluster)
+            .map_or(&[], |by_protocol| by_protocol[protocol as usize].hosts())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::*;
+    use crate::name::HostPattern;
+
+    pub(crate) fn model() -> Model {
+        let host = |n: u8| Host {
+            name: format!("h{n}"),
+            address: [10, 0, 0, n].into(),
+            http: Some(80),
+            https: Some(443),
+            tcp: None,
+            weight: 1,
+        };
+        let cluster = |name: &str, hosts| Cluster {
+            name: name.into(),
+            balance: Balance::LeastConnections,
+            health: HealthCheck {
+                probe: Probe::Tcp { port: None },
+                interval: Duration::from_secs(5),
+                timeout: Duration::from_secs(2),
+                rise: 2,
+                fall: 1,
+            },
+            ejection: Ejection {
+                failures: 3,
+                time: Duration::from_secs(10),
+                max_percent: 50,
+            },
+            proxy_protocol: false,
+            hosts,
+        };
+        Model {
+            admin: Admin {
+                listen: None,
+                socket: "/run/x.sock".into(),
+            },
+            listeners: vec![],
+            clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],
+            routes: vec![Route {
+                host: HostPattern::parse("app.test").unwrap(),
+                clusters: vec![(0, 10), (1, 80)],
+            }],
+            unmatched: Unmatched::Any,
+            timeouts: Timeouts {
+                connect: Duration::from_secs(5),
+                peek_http: Duration::from_secs(10),
+                peek_tls: Duration::from_secs(5),
+                idle: Duration::from_secs(3600),
+                shutdown: Duration::from_secs(30),
+            },
+            limits: Limits {
+                max_connections: None,
+                per_source: PerSource {
+                    concurrent: 0,
+                    per_second: 0,
+                    peeking: 0,
+                },
+            },
+            datapath: Datapath { tier: None },
+        }
+    }
+
+    const GOOD: Standing = Standing {
+        usable: true,
+        ejected: false,
+    };
+
+    #[test]
+    fn a_cluster_without_a_healthy_host_gets_no_turn() {
+        let view = View::new(&model(), |c, _| Standing { usable: c == 0, ..GOOD });
+        for ticket in 0..20 {
+            assert_eq!(view.cluster(Destination::Route(0), ticket), Some(0));
+        }
+        let view = View::new(&model(), |_, _| Standing { usable: false, ..GOOD });
+        assert_eq!(view.cluster(Destination::Route(0), 0), None);
+        assert_eq!(view.any_host(0, &[], |_, _| true, |_, _| 0), None);
+    }
+
+    #[test]
+    fn ejection_fails_open_but_a_failed_check_does_not() {
+        let draw = Draw {
+            ticket: 0,
+            random: 0,
+            source: 0,
+        };
+        let view = View::new(&model(), |_, h| Standing {
+            usable: true,
+            ejected: h == 0,
+        });
+        assert_eq!(view.host(0, Protocol::Http, draw, &[], |_| 0), Some(1));
+        assert_eq!(
+            view.host(1, Protocol::Http, draw, &[], |_| 0),
+            Some(0),
+            "its only host stays in"
+        );
+        let view = View::new(&model(), |c, h| Standing {
+            usable: c == 1 || h == 0,
+            ejected: h == 0,
+        });
+        assert_eq!(view.host(0, Protocol::Http, draw, &[], |_| 0), Some(0));
+    }
+
+    #[test]
+    fn a_host_without_the_port_is_not_chosen() {
+        let draw = Draw {
+            ticket: 0,
+            random: 0,
+            source: 0,
+        };
+        let view = View::new(&model(), |_, _| GOOD);
+        assert_eq!(view.host(0, Protocol::Tcp, draw, &[], |_| 0), None);
+    }
+
+    #[test]
+    fn unmatched_goes_where_the_listener_or_the_configuration_says() {
+        let view = View::new(&model(), |_, _| GOOD);
+        let name = HostName::parse(b"other.test").unwrap();
+        assert_eq!(view.destination(Some(&name), None), Destination::Any);
+        assert_eq!(view.destination(Some(&name), Some(1)), Destination::Cluster(1));
+        assert_eq!(
+            view.destination(Some(&HostName::parse(b"app.test").unwrap()), Some(1)),
+            Destination::Route(0)
+        );
+        assert_eq!(view.any_host(0, &[], |_, _| true, |c, _| 5 - c as u32), Some((1, 0)));
+    }
+}

@@ -1,0 +1,22 @@
+//! `COUNTERS`: one per-CPU counter for each [`Reason`].
+
+use aya_ebpf::{macros::map, maps::PerCpuArray};
+use signalbox_common::reason::{REASONS, Reason};
+
+#[map]
+static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASONS, 0);
+
+/// Counts one exit.
+#[inline(always)]
+pub fn count(reason: Reason) {
+    bump(&COUNTERS, reason as u32);
+}
+
+/// Adds one to slot `index`; a slot that does not exist is ignored.
+#[inline(always)]
+pub fn bump(counters: &PerCpuArray<u64>, index: u32) {
+    if let Some(counter) = counters.get_ptr_mut(index) {
+        // SAFETY: the pointer is this CPU's element, checked against null; BPF programs of one CPU do not race on it.
+        unsafe { *counter += 1 };
+    }
+}

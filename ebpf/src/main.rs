@@ -1,0 +1,21 @@
+//! The eBPF programs of signalbox. Thin: parse, look up, verdict, count. What they decide stands in
+//! `signalbox-common`, where host tests run it too.
+//!
+//! Built by `cargo xtask build-ebpf`; loaded by `signalbox::kernel`.
+#![no_std]
+#![no_main]
+
+mod count;
+mod relay;
+mod steer;
+
+/// Programs may be loaded by a kernel that checks for it; nothing here calls a GPL-only helper.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier admits no program that can reach this.
+    loop {}
+}

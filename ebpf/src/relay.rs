@@ -1,0 +1,97 @@
+//! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, through the credit gate.
+//!
+//! Keyed by socket cookie. Never drops: dropped bytes would be acknowledged already (`net/core/skmsg.c`).
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::sk_action,
+    helpers::bpf_get_socket_cookie,
+    macros::{map, stream_verdict},
+    maps::{Array, HashMap, RingBuf, SockHash},
+    programs::SkBuffContext,
+};
+use signalbox_common::{
+    Reason,
+    gate::{Gate, GateEvent, Leg, MAX_GATES, Verdict},
+};
+
+use crate::count::count;
+
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+const BPF_F_NO_PREALLOC: u32 = 1;
+
+/// The socket that takes what arrives on the socket with this cookie. No program is attached to this map.
+#[map]
+static PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
+
+/// The sockets whose received bytes this program sees.
+#[map]
+static VERDICTS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
+
+#[map]
+static LEGS: HashMap<u64, Leg> = HashMap::with_max_entries(MAX_GATES, BPF_F_NO_PREALLOC);
+
+#[map]
+static GATES: Array<Gate> = Array::with_max_entries(MAX_GATES, BPF_F_MMAPABLE);
+
+/// Gates that have just closed.
+#[map]
+static GATE_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+#[stream_verdict]
+pub fn relay(ctx: SkBuffContext) -> u32 {
+    count(decide(&ctx));
+    // A redirect has been noted by the helper; the verdict is "pass" either way.
+    sk_action::SK_PASS
+}
+
+#[inline(always)]
+fn decide(ctx: &SkBuffContext) -> Reason {
+    let len = ctx.len();
+    if len == 0 {
+        return Reason::RelayEmpty;
+    }
+    // SAFETY: the context pointer is the one the kernel gave; the helper accepts sk_skb contexts (4.12+).
+    let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
+    // SAFETY: userspace replaces a Leg only while its socket is in no map with a program.
+    let Some(leg) = (unsafe { LEGS.get(&cookie) }) else {
+        return Reason::RelayNoGate;
+    };
+    let index = leg.gate;
+    let Some(gate) = GATES.get_ptr_mut(index) else {
+        return Reason::RelayNoGate;
+    };
+    // SAFETY: non-null element of the array; the program's fields have no other writer (this runs under the
+    // socket's lock), userspace's two are read once each, volatile, because it writes them through its mapping.
+    let verdict = unsafe {
+        let token = core::ptr::addr_of!((*gate).token).read_volatile();
+        let limit = core::ptr::addr_of!((*gate).limit).read_volatile();
+        (*gate).decide(u64::from(len), token, limit)
+    };
+    match verdict {
+        Verdict::Pass => Reason::RelayPassed,
+        Verdict::PassAndTell => {
+            tell(index);
+            Reason::RelayClosed
+        }
+        Verdict::Redirect => {
+            if PEERS.redirect_skb(ctx, cookie, 0) == i64::from(sk_action::SK_PASS) {
+                return Reason::RelayRedirected;
+            }
+            // SAFETY: as above. The bytes were not redirected after all.
+            unsafe {
+                (*gate).sent = (*gate).sent.wrapping_sub(u64::from(len));
+                (*gate).packets = (*gate).packets.wrapping_sub(1);
+                (*gate).close(u64::from(len));
+            }
+            tell(index);
+            Reason::RelayNoPeer
+        }
+    }
+}
+
+/// Wakes userspace. A full ring loses the event; userspace's sweep finds the closed gate all the same.
+#[inline(always)]
+fn tell(gate: u32) {
+    let _ = GATE_EVENTS.output::<GateEvent>(GateEvent { gate, _pad: 0 }, 0);
+}
