@@ -94,7 +94,7 @@ fn from_authority(authority: &[u8]) -> Peek {
     if host.is_empty() || host.starts_with(b"[") {
         return Peek::nameless();
     }
-    HostName::parse(host).map_or(Peek::malformed("the host is not a host name"), Peek::named)
+    HostName::parse(host).map_or_else(|_| Peek::malformed("the host is not a host name"), Peek::named)
 }
 
 #[cfg(test)]

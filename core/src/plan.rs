@@ -21,16 +21,16 @@ pub enum Op {
     Remove(BindingKey),
 }
 
-/// What `BINDINGS` must hold for these listeners, all served by the sockets in `slot`.
+/// What `BINDINGS` must hold for these listeners, each with its number, all served by the sockets in `slot`.
 #[must_use]
-pub fn bindings(listeners: &[Listener], slot: u32) -> Bindings {
+pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>, slot: u32) -> Bindings {
     let mut wanted = Bindings::new();
-    for (index, listener) in listeners.iter().enumerate() {
+    for (listener, id) in listeners {
         for bind in &listener.listen {
             let v4_offset = if bind.prefix.addr().is_ipv4() { 96 } else { 0 };
             let bits = STEER_FIXED_BITS + v4_offset + u32::from(bind.prefix.prefix_len());
             let key = SteerKey::new(bind.port, mapped(bind.prefix.network()));
-            wanted.entry((bits, key)).or_insert((index as u32, slot));
+            wanted.entry((bits, key)).or_insert((id, slot));
         }
     }
     wanted

@@ -21,6 +21,8 @@ const AF_INET: u32 = 2;
 const IPPROTO_TCP: u32 = 6;
 const ENOENT: i32 = 2;
 const BPF_F_NO_PREALLOC: u32 = 1;
+/// While one signalbox takes over from another, both programs run: the later choice stands.
+const BPF_SK_LOOKUP_F_REPLACE: u64 = 1;
 
 #[map]
 static BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
@@ -76,7 +78,7 @@ fn decide(ctx: &SkLookupContext) -> (Reason, u32) {
         return (Reason::SteerMiss, sk_action::SK_PASS);
     };
     let (listener, slot) = (to.listener, to.slot);
-    match LISTENERS.redirect_sk_lookup(ctx, slot, 0) {
+    match LISTENERS.redirect_sk_lookup(ctx, slot, BPF_SK_LOOKUP_F_REPLACE) {
         Ok(()) => {
             bump(&STEERED, listener);
             (Reason::SteerAssigned, sk_action::SK_PASS)

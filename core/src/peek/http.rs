@@ -30,7 +30,7 @@ fn request(bytes: &[u8]) -> Peek {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Peek::Incomplete,
         Err(httparse::Error::TooManyHeaders) => return Peek::Bad(Fault::TooLarge),
-        Err(error) => return fault(bytes, error),
+        Err(error) => return fault(error),
     }
     let mut hosts = request
         .headers
@@ -58,7 +58,7 @@ fn request(bytes: &[u8]) -> Peek {
     if let Some(authority) = absolute_form(target) {
         return from_authority(authority);
     }
-    host.map_or(Peek::nameless(), from_authority)
+    host.map_or_else(Peek::nameless, from_authority)
 }
 
 /// The authority of `http://authority/path`.
@@ -75,12 +75,10 @@ fn absolute_form(target: &[u8]) -> Option<&[u8]> {
     Some(&rest[..end])
 }
 
-/// Bytes that never were HTTP, or HTTP gone wrong.
-fn fault(bytes: &[u8], error: httparse::Error) -> Peek {
-    let line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+/// Bytes that never were HTTP, or HTTP gone wrong. By the kind of error alone: what follows it must not matter.
+fn fault(error: httparse::Error) -> Peek {
     match error {
         httparse::Error::Token | httparse::Error::Version => Peek::Bad(Fault::WrongProtocol),
-        _ if !line.iter().all(|b| b.is_ascii_graphic() || matches!(b, b' ' | b'\r')) => Peek::Bad(Fault::WrongProtocol),
         _ => Peek::malformed("the request head does not parse"),
     }
 }

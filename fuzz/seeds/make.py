@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora: what real clients send (openssl, curl), and by hand what the installed ones cannot.
+
+Run it again only to add seeds; the files are checked in, and random bytes in them make each run differ.
+"""
+import os
+import socket
+import struct
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOST = "app.apps.cluster1.example.com"
+
+
+def save(target, name, data):
+    os.makedirs(os.path.join(HERE, target), exist_ok=True)
+    with open(os.path.join(HERE, target, name), "wb") as file:
+        file.write(data)
+
+
+def record(*command):
+    """The first bytes that a client sends to a server that says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        client = subprocess.Popen([word.replace("PORT", port) for word in command], **quiet)
+        connection, _ = server.accept()
+        connection.settimeout(1)
+        data = b""
+        try:
+            while piece := connection.recv(65536):
+                data += piece
+        except TimeoutError:
+            pass
+        connection.close()
+        client.kill()
+        client.wait()
+    # The port of the run is no part of what is tested.
+    return data.replace(b":" + port.encode(), b":8080")
+
+
+def block16(data):
+    return struct.pack(">H", len(data)) + data
+
+
+def extension(kind, data):
+    return struct.pack(">H", kind) + block16(data)
+
+
+def client_hello(extensions):
+    random = os.urandom(32)
+    suites = block16(bytes.fromhex("130113021303c02bc02f"))
+    body = b"\x03\x03" + random + b"\x20" + os.urandom(32) + suites + b"\x01\x00" + block16(b"".join(extensions))
+    return b"\x01" + struct.pack(">I", len(body))[1:] + body
+
+
+def records(message, size=16384):
+    cut = [message[at : at + size] for at in range(0, len(message), size)]
+    return b"".join(b"\x16\x03\x01" + block16(piece) for piece in cut)
+
+
+def sni(host):
+    return extension(0, block16(b"\x00" + block16(host.encode())))
+
+
+def hand_made_hellos():
+    versions = extension(43, b"\x02\x03\x04")
+    groups = extension(10, block16(bytes.fromhex("11ec001d")))
+    alpn = extension(16, block16(b"\x02h2\x08http/1.1"))
+    # X25519MLKEM768 (0x11ec): an ML-KEM-768 key of 1184 bytes and an X25519 one of 32.
+    keys = block16(struct.pack(">H", 0x11EC) + block16(os.urandom(1216)) + bytes.fromhex("001d") + block16(os.urandom(32)))
+    post_quantum = client_hello([extension(51, keys), groups, versions, alpn, sni(HOST)])
+    save("peek_tls", "post_quantum", records(post_quantum))
+    save("peek_tls", "post_quantum_in_three_records", records(post_quantum, 700))
+    save("peek_tls", "small_in_tiny_records", records(client_hello([sni("a.example"), versions]), 16))
+    save("peek_tls", "two_names", records(client_hello([sni("a.example"), sni("b.example")])))
+    save("peek_tls", "ech", records(client_hello([versions, extension(0xFE0D, b"\x00" * 40), sni("public.example")])))
+    save("peek_tls", "alert", bytes.fromhex("15030100020228"))
+
+
+def recorded_hellos():
+    client = ["openssl", "s_client", "-connect", "127.0.0.1:PORT"]
+    save("peek_tls", "openssl_tls12", record(*client, "-tls1_2", "-servername", HOST))
+    save("peek_tls", "openssl_tls13_alpn", record(*client, "-servername", HOST, "-alpn", "h2,http/1.1"))
+    save("peek_tls", "openssl_no_name", record(*client, "-noservername"))
+
+
+def requests():
+    client = ["curl", "--silent", "--connect-to", f"{HOST}:PORT:127.0.0.1:PORT", f"http://{HOST}:PORT/a?b=c"]
+    save("peek_http", "curl_get", record(*client))
+    save("peek_http", "curl_post", record(*client, "--data", "x=1"))
+    save("peek_http", "curl_h2c", record(*client, "--http2-prior-knowledge"))
+    save("peek_http", "curl_h2c_upgrade", record(*client, "--http2"))
+    save("peek_http", "absolute_form", b"GET http://a.example/x HTTP/1.1\r\nHost: b.example\r\n\r\n")
+    save("peek_http", "connect", b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n")
+    save("peek_http", "http10", b"GET / HTTP/1.0\r\n\r\n")
+    save("peek_http", "no_host", b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n")
+    save("peek_http", "two_hosts", b"GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n")
+    save("peek_http", "ipv6_host", b"GET / HTTP/1.1\r\nhost: [2001:db8::1]:8080\r\n\r\n")
+    # Found by fuzzing: a fault that is seen before the end of the line may not depend on the rest of the line.
+    save("peek_http", "carriage_return_alone", b"GET / HTTP/1.0\rP/1.0\xdb\xff?\0")
+    continued()
+
+
+def frame(kind, flags, stream, data):
+    return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, stream) + data
+
+
+def continued():
+    """A header block in HEADERS and CONTINUATION, padded and with a priority: all that a frame can do to it."""
+    block = b"\x82\x86\x84\x41" + bytes([len(HOST)]) + HOST.encode()
+    headers = frame(1, 0x08 | 0x20, 1, b"\x02" + b"\x00\x00\x00\x00\x10" + block[:9] + b"\x00\x00")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    save("peek_http", "h2c_continuation", preface + headers + frame(9, 4, 1, block[9:]))
+
+
+def proxy_headers():
+    save("peek_proxy", "v1_tcp4", b"PROXY TCP4 192.0.2.1 198.51.100.1 50000 443\r\nGET / HTTP/1.1\r\n")
+    save("peek_proxy", "v1_tcp6", b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 443\r\n")
+    save("peek_proxy", "v1_unknown", b"PROXY UNKNOWN\r\n\x16\x03\x01")
+    signature = b"\r\n\r\n\0\r\nQUIT\n"
+    ipv4 = bytes([192, 0, 2, 1, 198, 51, 100, 1]) + struct.pack(">HH", 50000, 443)
+    ipv6 = bytes(32) + struct.pack(">HH", 50000, 443)
+    authority = b"\x02" + block16(HOST.encode())
+    save("peek_proxy", "v2_tcp4", signature + b"\x21\x11" + block16(ipv4) + b"\x16\x03\x01")
+    save("peek_proxy", "v2_tcp6_authority", signature + b"\x21\x21" + block16(ipv6 + authority))
+    save("peek_proxy", "v2_local", signature + b"\x20\x00" + block16(b""))
+    save("peek_proxy", "v2_unix", signature + b"\x21\x31" + block16(bytes(216)))
+    save("peek_proxy", "none", b"GET / HTTP/1.1\r\n")
+
+
+if __name__ == "__main__":
+    hand_made_hellos()
+    recorded_hellos()
+    requests()
+    proxy_headers()

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# The same as `cargo xtask build-ebpf`, from any directory.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec cargo xtask build-ebpf "$@"

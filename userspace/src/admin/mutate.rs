@@ -1,0 +1,98 @@
+//! What changes something: only over the unix socket, and never without a line in the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::connect_info::Connected;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Json, Response};
+use axum::serve::IncomingStream;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::UnixListener;
+
+use super::api::{HostPath, problem};
+use crate::control::{Control, Refused};
+use crate::store::Applied;
+
+/// Who is at the other end of the unix socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    uid: u32,
+    pid: i32,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        stream.io().peer_cred().map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
+            uid: cred.uid(),
+            pid: cred.pid().unwrap_or(-1),
+        })
+    }
+}
+
+/// On TCP nothing can be changed.
+pub async fn refuse_changes(request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    problem(
+        StatusCode::FORBIDDEN,
+        "Changes are made over the unix socket",
+        "this address is read-only: use the admin socket, for example `curl --unix-socket /run/signalbox/admin.sock ...`",
+        &json!({}),
+    )
+}
+
+/// Logs each change with its caller and its outcome.
+pub async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    tracing::info!(target: "signalbox::audit", uid = caller.uid, pid = caller.pid, %method, path, status, "Change requested.");
+    response
+}
+
+fn answer(outcome: Result<Applied, Refused>) -> Response {
+    match outcome {
+        Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
+        Err(refused) => problem(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "The change was refused; what was in force stays in force",
+            &refused.error,
+            &json!({ "errors": refused.errors }),
+        ),
+    }
+}
+
+pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
+    answer(control.reload("API").await)
+}
+
+pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
+    answer(control.apply_text(&body, "API").await)
+}
+
+/// The body of a change of weights.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Weights {
+    clusters: BTreeMap<String, u32>,
+}
+
+pub(super) async fn weights(State(control): State<Arc<Control>>, Path(host): HostPath, body: String) -> Response {
+    match serde_json::from_str::<Weights>(&body) {
+        Ok(weights) => answer(control.set_weights(&host, weights.clusters.into_iter().collect()).await),
+        Err(error) => problem(
+            StatusCode::BAD_REQUEST,
+            "The body is not understood",
+            &format!("{error}; expected for example {{\"clusters\": {{\"east\": 20, \"west\": 80}}}}"),
+            &json!({}),
+        ),
+    }
+}

@@ -1,0 +1,150 @@
+//! The state as JSON. Stable: what a script reads today it can read tomorrow.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::{Value, json};
+use signalbox_core::model::{Protocol, Unmatched};
+
+use crate::control::Control;
+use crate::state::{HostState, Snapshot};
+
+pub fn status(control: &Control) -> Value {
+    let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
+    let hosts = || snapshot.hosts.iter().flatten();
+    let last_reload = shared.reloads.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let ready = super::api::unready(control);
+    json!({
+        "apiVersion": "v1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "revision": env!("SIGNALBOX_REVISION"),
+        "abi": signalbox_common::ABI_VERSION,
+        "pid": std::process::id(),
+        "uptime_seconds": shared.started.elapsed().as_secs(),
+        "state": if shared.stopping.load(Relaxed) { "draining" } else { "serving" },
+        "ready": ready.is_empty(),
+        "not_ready": ready,
+        "steering": control.facts.steering,
+        "workers": control.facts.workers,
+        "degraded": control.facts.degraded.iter().map(|(feature, why)| json!({ "feature": feature, "why": why })).collect::<Vec<_>>(),
+        "connections": {
+            "active": shared.totals.active.get(),
+            "total": shared.totals.total.get(),
+            "refused": shared.totals.refused.get(),
+            "max": snapshot.model.limits.max_connections.unwrap_or(control.facts.max_connections),
+        },
+        "hosts": { "configured": hosts().count(), "usable": hosts().filter(|host| host.health().0.usable()).count() },
+        "routes": snapshot.routes.len(),
+        "config": control.file,
+        "last_reload": last_reload,
+        "reloads": { "ok": shared.reloads.ok.get(), "failed": shared.reloads.failed.get() },
+    })
+}
+
+pub fn listeners(control: &Control) -> Value {
+    let snapshot = control.shared.snapshot.load();
+    let all: Vec<Value> = snapshot
+        .model
+        .listeners
+        .iter()
+        .zip(&snapshot.listeners)
+        .map(|(listener, state)| {
+            json!({
+                "name": listener.name,
+                "protocol": listener.protocol,
+                "listen": listener.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "cluster": listener.cluster.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
+                "tier": listener.datapath.tier.map_or("auto", signalbox_core::model::Tier::as_str),
+                "trusted_proxies": listener.trusted_proxies,
+                "active_connections": state.active.get(),
+                "total_connections": state.total.get(),
+                "refused": state.refused.get().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            })
+        })
+        .collect();
+    json!({ "apiVersion": "v1", "listeners": all })
+}
+
+pub fn routes(control: &Control) -> Value {
+    let snapshot = control.shared.snapshot.load();
+    let all: Vec<Value> = snapshot
+        .model
+        .routes
+        .iter()
+        .zip(&snapshot.routes)
+        .map(|(route, state)| {
+            let clusters: Vec<Value> = route
+                .clusters
+                .iter()
+                .filter_map(|&(c, weight)| snapshot.model.clusters.get(c).map(|cluster| (c, cluster, weight)))
+                .map(|(c, cluster, weight)| {
+                    json!({ "name": cluster.name, "weight": weight, "usable_hosts": usable(&snapshot, c) })
+                })
+                .collect();
+            json!({ "host": route.host.to_string(), "clusters": clusters, "total_connections": state.total.get() })
+        })
+        .collect();
+    let unmatched = match snapshot.model.unmatched {
+        Unmatched::Reject => json!("reject"),
+        Unmatched::Any => json!("any"),
+        Unmatched::Cluster(c) => json!({ "cluster": snapshot.model.clusters.get(c).map(|cluster| &cluster.name) }),
+    };
+    json!({ "apiVersion": "v1", "routes": all, "unmatched": unmatched })
+}
+
+fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
+    [Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|p| snapshot.view.usable(cluster, p).len()).into_iter().max().unwrap_or(0)
+}
+
+pub fn clusters(control: &Control) -> Value {
+    let snapshot = control.shared.snapshot.load();
+    let all: Vec<Value> = snapshot
+        .model
+        .clusters
+        .iter()
+        .zip(&snapshot.clusters)
+        .zip(&snapshot.hosts)
+        .map(|((cluster, state), hosts)| {
+            json!({
+                "name": cluster.name,
+                "balance": cluster.balance,
+                "proxy_protocol": cluster.proxy_protocol,
+                "hosts": hosts.len(),
+                "healthy_hosts": hosts.iter().filter(|host| host.health().0.usable()).count(),
+                "active_connections": state.active.iter().map(crate::state::Gauge::get).sum::<u32>(),
+                "bytes_in": state.bytes_in.get(),
+                "bytes_out": state.bytes_out.get(),
+            })
+        })
+        .collect();
+    json!({ "apiVersion": "v1", "clusters": all })
+}
+
+pub fn hosts(control: &Control) -> Value {
+    let snapshot = control.shared.snapshot.load();
+    let configured = snapshot.model.clusters.iter().zip(&snapshot.hosts).flat_map(|(cluster, states)| {
+        cluster.hosts.iter().zip(states).map(|(host, state)| host_view(state, Some(host.weight)))
+    });
+    let draining = snapshot.draining.iter().map(|state| host_view(state, None));
+    json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
+}
+
+fn host_view(state: &HostState, weight: Option<u32>) -> Value {
+    let (health, since_ms) = state.health();
+    let last_check = state.last_check.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    json!({
+        "cluster": state.cluster,
+        "name": state.name,
+        "address": state.address,
+        "health": health,
+        "health_since": since_ms as f64 / 1000.0,
+        "last_check": last_check,
+        "ejected": state.ejected.load(Relaxed),
+        "draining": state.draining.load(Relaxed),
+        "weight": weight,
+        "active_connections": state.active.get(),
+        "total_connections": state.total.get(),
+        "refused_connections": state.refused.get(),
+        "bytes_in": state.bytes_in.get(),
+        "bytes_out": state.bytes_out.get(),
+    })
+}

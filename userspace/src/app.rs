@@ -1,0 +1,307 @@
+//! The wiring: what `signalbox run` is made of, in the order in which it comes to life and ends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use arc_swap::ArcSwap;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use signalbox_core::limit::Limiter;
+use signalbox_core::model::Model;
+use signalbox_core::view::{Standing, View};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::control::{Control, Facts};
+use crate::datapath::worker::{self, Order, Setup};
+use crate::front::Front;
+use crate::kernel::Kernel;
+use crate::kernel::sockmap::kernel_is_sound;
+use crate::state::{Binds, Reloads, Shared, Snapshot, Totals};
+use crate::store::{Event, Store};
+use crate::{admin, source, takeover};
+
+/// How addresses are listened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SteeringChoice {
+    /// sk_lookup where the kernel and our rights allow it.
+    Auto,
+    /// sk_lookup, or fail.
+    SkLookup,
+    /// Ordinary sockets.
+    Bind,
+}
+
+/// What a signalbox is started with.
+pub struct Options {
+    pub model: Model,
+    pub file: Option<PathBuf>,
+    pub steering: SteeringChoice,
+    pub workers: usize,
+    pub takeover: bool,
+}
+
+/// Descriptors that are not for connections: sockets of our own, maps, pipes, health checks.
+const SPARE_DESCRIPTORS: u64 = 256;
+
+/// A signalbox that serves.
+pub struct Running {
+    pub control: Control,
+    relieved: mpsc::UnboundedReceiver<()>,
+    /// Held so that programs and maps stay.
+    _kernel: Option<Kernel>,
+    admin: admin::Servers,
+}
+
+/// Starts everything; returns when connections are served.
+pub async fn start(options: Options) -> anyhow::Result<Running> {
+    let Options { model, file, steering, workers, takeover: take_over } = options;
+    let socket = model.admin.socket.clone();
+    let predecessor = match takeover::request(&socket) {
+        Ok(Some((old, _))) if !take_over => {
+            bail!("another signalbox (pid {}) serves with admin socket {}: use --takeover to take its place", old.pid, socket.display())
+        }
+        Ok(found) => found,
+        Err(error) if !take_over => {
+            tracing::warn!(%error, "The admin socket's owner did not answer.");
+            None
+        }
+        Err(error) => return Err(error).context("asking the running signalbox for its sockets"),
+    };
+    let (predecessor, inherited) = predecessor.map_or((None, None), |(old, offer)| (Some(old), Some(offer)));
+    if take_over && predecessor.is_none() {
+        tracing::info!("Nobody to take over from: starting afresh.");
+    }
+
+    let mut degraded = Vec::new();
+    let mut kernel = match Kernel::load() {
+        Ok(kernel) => Some(kernel),
+        Err(error) => {
+            degraded.push(("ebpf", crate::error_chain(&error)));
+            None
+        }
+    };
+    let want = match (&inherited, steering) {
+        (Some(offer), _) => if offer.steered { SteeringChoice::SkLookup } else { SteeringChoice::Bind },
+        (None, choice) => choice,
+    };
+    let attached = match (&mut kernel, want) {
+        (_, SteeringChoice::Bind) => None,
+        (Some(kernel), _) => match kernel.steer() {
+            Ok(steering) => Some(steering),
+            Err(error) if want == SteeringChoice::SkLookup => return Err(error).context("sk_lookup is not available"),
+            Err(error) => {
+                degraded.push(("sk_lookup", crate::error_chain(&error)));
+                None
+            }
+        },
+        (None, SteeringChoice::SkLookup) => bail!("sk_lookup is not available: {}", degraded[0].1),
+        (None, SteeringChoice::Auto) => None,
+    };
+
+    let max_connections = connection_budget();
+    let shared = Arc::new(shared(&model));
+    let (events, inbox) = mpsc::unbounded_channel();
+    let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
+    let release = nix::sys::utsname::uname().map(|uts| uts.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let sound = kernel_is_sound(&release);
+    if joiner.is_some() && !sound {
+        degraded.push(("sockmap", format!("kernel {release} has known defects in socket maps: used only where `tier: sockmap` demands it")));
+    }
+    if let Some(kernel) = &mut kernel {
+        degraded.append(&mut kernel.degraded);
+    }
+    for (feature, why) in &degraded {
+        tracing::warn!(feature, why, "A kernel feature is not used.");
+    }
+    let setup = Setup { shared: Arc::clone(&shared), joiner, sound, events: events.clone(), default_max: max_connections };
+    let handles = (0..workers)
+        .map(|index| worker::spawn(index, workers, setup.clone()))
+        .collect::<std::io::Result<Vec<_>>>()
+        .context("starting the workers")?;
+    let front = Front::new(handles.clone(), attached, inherited).context("opening the listening sockets")?;
+    let facts = Facts { steering: if front.steers() { "sk_lookup" } else { "bind" }, workers, max_connections, degraded };
+    let control = Control {
+        shared: Arc::clone(&shared),
+        workers: handles,
+        counters: kernel.as_ref().map(|kernel| Arc::clone(&kernel.counters)),
+        facts: Arc::new(facts),
+        events: events.clone(),
+        file: file.clone(),
+    };
+    if let Some(kernel) = &mut kernel {
+        follow_gates(kernel, &control);
+        follow_log(kernel);
+    }
+    tokio::spawn(Store::new(Arc::clone(&shared), front, events.clone()).run(inbox));
+
+    let admin_addr = model.admin.listen;
+    let (reply, applied) = oneshot::channel();
+    let origin = file.as_ref().map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
+    let _ = events.send(Event::Apply(Box::new(model), origin, reply));
+    applied.await.context("the store ended")?.map_err(anyhow::Error::msg)?;
+
+    if let Some(old) = predecessor {
+        let pid = old.pid;
+        tokio::task::spawn_blocking(move || old.relieve()).await?.context("relieving the running signalbox")?;
+        tracing::info!(pid, "Took over from a running signalbox, which drains.");
+    }
+    let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
+    let (relieved_by, relieved) = mpsc::unbounded_channel();
+    takeover::serve(&socket, events, relieved_by).context("opening the hand-over socket")?;
+    if let Some(file) = file {
+        let watching = control.clone();
+        tokio::spawn(async move {
+            if let Err(error) = source::file::watch(watching, file).await {
+                tracing::warn!(%error, "The configuration file is not watched: send SIGHUP after a change.");
+            }
+        });
+    }
+    Ok(Running { control, relieved, _kernel: kernel, admin })
+}
+
+/// What all parts share, before there is a configuration in force.
+fn shared(model: &Model) -> Shared {
+    let empty = Model { listeners: Vec::new(), clusters: Vec::new(), routes: Vec::new(), ..model.clone() };
+    let snapshot = Snapshot {
+        view: View::new(&empty, |_, _| Standing { usable: false, ejected: false }),
+        binds: Binds::new(&empty),
+        model: Arc::new(empty),
+        listeners: Vec::new(),
+        clusters: Vec::new(),
+        hosts: Vec::new(),
+        routes: Vec::new(),
+        draining: Vec::new(),
+    };
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    Shared {
+        snapshot: ArcSwap::from_pointee(snapshot),
+        totals: Totals::default(),
+        limiter: Limiter::default(),
+        seed,
+        started: Instant::now(),
+        stopping: false.into(),
+        reloads: Reloads::default(),
+    }
+}
+
+/// Raises the descriptor limit as far as allowed; two descriptors to a connection.
+fn connection_budget() -> u32 {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS) / 2).unwrap_or(u32::MAX).max(1)
+}
+
+/// Wakes the flow of each gate that closes.
+fn follow_gates(kernel: &mut Kernel, control: &Control) {
+    let Some(ring) = kernel.gate_events.take() else { return };
+    let workers = control.workers.clone();
+    tokio::spawn(async move {
+        let mut ring = crate::datapath::sys::readable(ring)?;
+        let share = worker::pairs_per_worker(workers.len());
+        loop {
+            let mut guard = ring.readable_mut().await?;
+            while let Some(item) = guard.get_inner_mut().next() {
+                let Some(bytes) = item.first_chunk::<4>() else { continue };
+                let gate = u32::from_ne_bytes(*bytes);
+                if let Some(worker) = workers.get((gate / 2 / share) as usize) {
+                    worker.send(Order::GateClosed(gate));
+                }
+            }
+            guard.clear_ready();
+        }
+        #[expect(unreachable_code, reason = "gives the block its error type")]
+        Ok::<(), std::io::Error>(())
+    });
+}
+
+/// Puts the eBPF programs' log messages among ours.
+fn follow_log(kernel: &mut Kernel) {
+    match kernel.logger() {
+        Ok(logger) => {
+            tokio::spawn(async move {
+                let mut logger = crate::datapath::sys::readable(logger)?;
+                loop {
+                    let mut guard = logger.readable_mut().await?;
+                    guard.get_inner_mut().flush();
+                    guard.clear_ready();
+                }
+                #[expect(unreachable_code, reason = "gives the block its error type")]
+                Ok::<(), std::io::Error>(())
+            });
+        }
+        Err(error) => tracing::debug!(error, "The eBPF programs' messages are not shown."),
+    }
+}
+
+impl Running {
+    /// Serves until told to stop, then ends gracefully.
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
+        let notify = |state: &[sd_notify::NotifyState<'_>]| {
+            // No systemd, or one that has gone: nothing to tell.
+            let _ = sd_notify::notify(state);
+        };
+        notify(&[sd_notify::NotifyState::Ready]);
+        tracing::info!(
+            steering = self.control.facts.steering,
+            workers = self.control.facts.workers,
+            max_connections = self.control.facts.max_connections,
+            "Serving."
+        );
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => {
+                    notify(&[sd_notify::NotifyState::Reloading, sd_notify::NotifyState::monotonic_usec_now()?]);
+                    // A refusal is logged and counted where it happens.
+                    let _ = self.control.reload("SIGHUP").await;
+                    notify(&[sd_notify::NotifyState::Ready]);
+                }
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                Some(()) = self.relieved.recv() => {
+                    tracing::info!("A successor serves now.");
+                    self.admin.retire();
+                    break;
+                }
+                () = tokio::time::sleep(watchdog.unwrap_or(Duration::from_secs(3600))) => {
+                    if watchdog.is_some() {
+                        notify(&[sd_notify::NotifyState::Watchdog]);
+                    }
+                }
+            }
+        }
+        notify(&[sd_notify::NotifyState::Stopping]);
+        let shared = Arc::clone(&self.control.shared);
+        shared.stopping.store(true, Relaxed);
+        let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
+        tracing::info!(connections = shared.totals.active.get(), "Stopping: no new connections.");
+        let (done, stopped) = oneshot::channel();
+        let _ = self.control.events.send(Event::StopListening(done));
+        let drained = async {
+            let _ = stopped.await;
+            while shared.totals.active.get() > 0 && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            _ = terminate.recv() => tracing::warn!("Told a second time: ending at once."),
+            _ = interrupt.recv() => tracing::warn!("Told a second time: ending at once."),
+        }
+        let left = shared.totals.active.get();
+        if left > 0 {
+            tracing::warn!(connections = left, "Ending with connections open.");
+        }
+        self.admin.close();
+        tracing::info!("Stopped.");
+        Ok(())
+    }
+}

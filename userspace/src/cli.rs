@@ -1,0 +1,227 @@
+//! The command line. Data goes to standard output, everything else to standard error.
+
+mod client;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::app::{Options, SteeringChoice};
+use crate::{app, config, demo, doctor, logging};
+
+/// A kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
+#[derive(Parser)]
+#[command(name = "signalbox", version, propagate_version = true)]
+struct Cli {
+    /// What to log: error, warn, info, debug, trace, or a filter such as signalbox=debug.
+    #[arg(long, global = true, env = "SIGNALBOX_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload).
+    Run(Run),
+    /// Check a configuration file without using it.
+    ///
+    /// Exits with 0 if it is right, 1 if it only has warnings and --strict is given, 2 if it is wrong, 3 if it
+    /// cannot be read.
+    Check {
+        /// The file.
+        #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
+        config: PathBuf,
+        /// Take warnings for errors.
+        #[arg(long)]
+        strict: bool,
+        #[arg(short, long, default_value = "table")]
+        output: Output,
+    },
+    /// Show what a running signalbox is doing.
+    Status(Show),
+    /// Show the listeners of a running signalbox.
+    Listeners(Show),
+    /// Show the routes of a running signalbox.
+    Routes(Show),
+    /// Show the clusters of a running signalbox.
+    Clusters(Show),
+    /// Show the hosts of a running signalbox.
+    Hosts(Show),
+    /// Show the flows of a running signalbox.
+    Flows {
+        #[command(flatten)]
+        show: Show,
+        /// At most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Only those to this host.
+        #[arg(long)]
+        host: Option<String>,
+        /// Only those to this cluster.
+        #[arg(long)]
+        cluster: Option<String>,
+        /// Only those of this tier.
+        #[arg(long)]
+        tier: Option<String>,
+    },
+    /// Say what this machine can do for signalbox, and what to change.
+    ///
+    /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
+    Doctor {
+        #[arg(short, long, default_value = "table")]
+        output: Output,
+    },
+    /// Balance between four small servers of its own, on loopback, to be played with.
+    Demo(demo::Args),
+    /// Write a completion script for a shell.
+    Completions {
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// The configuration file; reloaded when it changes.
+    #[arg(short = 'f', long, env = "SIGNALBOX_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+    /// Take the listening sockets over from the signalbox that runs with the same admin socket.
+    #[arg(long)]
+    takeover: bool,
+    /// How to listen.
+    #[arg(long, default_value = "auto")]
+    steering: SteeringChoice,
+    /// Threads that carry connections [default: one for each CPU].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
+}
+
+/// How to ask, and how to show the answer.
+#[derive(clap::Args)]
+struct Show {
+    #[arg(short, long, default_value = "table")]
+    output: Output,
+    /// The admin socket of the running signalbox.
+    #[arg(long, env = "SIGNALBOX_SOCKET", default_value = "/run/signalbox/admin.sock", value_name = "PATH")]
+    socket: PathBuf,
+}
+
+pub use show::{emit, table};
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Table,
+    Json,
+    Yaml,
+}
+
+/// Runs the command that the arguments say.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Run(run) => {
+            logging::init(&cli.log).map_err(anyhow::Error::msg)?;
+            serve(run)
+        }
+        Command::Check { config, strict, output } => check(&config, strict, output),
+        Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
+        Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
+        Command::Routes(show) => show::print("routes", "/api/v1/routes", &show.socket, show.output),
+        Command::Clusters(show) => show::print("clusters", "/api/v1/clusters", &show.socket, show.output),
+        Command::Hosts(show) => show::print("hosts", "/api/v1/hosts", &show.socket, show.output),
+        Command::Flows { show, limit, host, cluster, tier } => {
+            let mut path = format!("/api/v1/flows?limit={limit}");
+            for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier)] {
+                if let Some(value) = value {
+                    path += &format!("&{key}={value}");
+                }
+            }
+            show::print("flows", &path, &show.socket, show.output)
+        }
+        Command::Doctor { output } => doctor::run(output),
+        Command::Demo(args) => {
+            logging::init(if args.verbose { &cli.log } else { "warn" }).map_err(anyhow::Error::msg)?;
+            runtime()?.block_on(demo::run(args))?;
+            std::process::exit(0)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "signalbox", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The control plane's runtime: one thread, apart from the workers' own.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("control").enable_all().build()?)
+}
+
+/// One worker for each CPU that we may run on.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(64)
+}
+
+fn serve(run: Run) -> anyhow::Result<ExitCode> {
+    let parsed = match config::load(&run.config) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(if matches!(error, config::LoadError::Config(_)) { 2 } else { 3 }));
+        }
+    };
+    for warning in &parsed.warnings {
+        tracing::warn!(line = warning.line, path = warning.path, "{}", warning.message);
+    }
+    let options = Options {
+        model: parsed.model,
+        file: Some(run.config),
+        steering: run.steering,
+        workers: run.workers.map_or_else(default_workers, usize::from),
+        takeover: run.takeover,
+    };
+    runtime()?.block_on(async { app::start(options).await?.run().await })?;
+    // Whatever flows are left end with the process.
+    std::process::exit(0)
+}
+
+fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result<ExitCode> {
+    let (code, errors, warnings) = match config::load(file) {
+        Ok(parsed) if strict && !parsed.warnings.is_empty() => (1, Vec::new(), parsed.warnings),
+        Ok(parsed) => (0, Vec::new(), parsed.warnings),
+        Err(config::LoadError::Config(errors)) => {
+            if output == Output::Table {
+                eprint!("{}", errors.render());
+            }
+            (2, errors.iter().cloned().collect(), Vec::new())
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(3));
+        }
+    };
+    if output == Output::Table {
+        for warning in &warnings {
+            eprintln!("{}:{}:{}: warning: {}: {}", file.display(), warning.line, warning.column, warning.path, warning.message);
+        }
+        if code == 0 {
+            println!("{}: ok", file.display());
+        }
+    } else {
+        let report = serde_json::json!({ "file": file, "ok": code == 0, "errors": errors, "warnings": warnings });
+        show::emit(&report, output)?;
+    }
+    Ok(ExitCode::from(code))
+}

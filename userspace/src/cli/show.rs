@@ -1,0 +1,188 @@
+//! Shows answers as tables, JSON or YAML.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::Value;
+
+use super::{Output, client};
+
+/// Asks and shows.
+pub fn print(what: &str, path: &str, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let answer = client::get(socket, path)?;
+    match output {
+        Output::Table => say(&table(what, &answer))?,
+        _ => emit(&answer, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes JSON or YAML.
+pub fn emit(value: &Value, output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Yaml => say(&serde_saphyr::to_string(value)?),
+        Output::Json | Output::Table => say(&serde_json::to_string_pretty(value)?),
+    }
+}
+
+/// A reader that has had enough (`| head`) is no error.
+fn say(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Columns of each list: title, and where the value stands.
+fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
+    match what {
+        "listeners" => &[
+            ("LISTENER", "name"),
+            ("PROTOCOL", "protocol"),
+            ("LISTEN", "listen"),
+            ("TIER", "tier"),
+            ("ACTIVE", "active_connections"),
+            ("TOTAL", "total_connections"),
+        ],
+        "routes" => &[("ROUTE", "host"), ("CLUSTERS", "clusters"), ("TOTAL", "total_connections")],
+        "clusters" => &[
+            ("CLUSTER", "name"),
+            ("BALANCE", "balance"),
+            ("HOSTS", "hosts"),
+            ("HEALTHY", "healthy_hosts"),
+            ("ACTIVE", "active_connections"),
+            ("IN", "bytes_in"),
+            ("OUT", "bytes_out"),
+        ],
+        "hosts" => &[
+            ("CLUSTER", "cluster"),
+            ("HOST", "name"),
+            ("ADDRESS", "address"),
+            ("STATE", "health"),
+            ("WEIGHT", "weight"),
+            ("ACTIVE", "active_connections"),
+            ("TOTAL", "total_connections"),
+            ("REFUSED", "refused_connections"),
+            ("IN", "bytes_in"),
+            ("OUT", "bytes_out"),
+            ("LAST CHECK", "last_check"),
+        ],
+        _ => &[
+            ("CLIENT", "client"),
+            ("LISTENER", "listener"),
+            ("ROUTE", "route"),
+            ("CLUSTER", "cluster"),
+            ("HOST", "host"),
+            ("TIER", "tier"),
+            ("WHY", "tier_reason"),
+            ("AGE", "age_seconds"),
+            ("IDLE", "idle_seconds"),
+            ("IN", "bytes_in"),
+            ("OUT", "bytes_out"),
+        ],
+    }
+}
+
+/// An answer as a table.
+#[must_use]
+pub fn table(what: &str, answer: &Value) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if what == "status" {
+        if let Some(fields) = answer.as_object() {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "apiVersion") {
+                table.add_row([name.clone(), cell(name, value, answer)]);
+            }
+        }
+        return table.to_string();
+    }
+    let columns = columns(what);
+    table.set_header(columns.iter().map(|(title, _)| *title));
+    let rows = answer.get(what).and_then(Value::as_array);
+    for row in rows.into_iter().flatten() {
+        table.add_row(columns.iter().map(|(_, key)| cell(key, row.get(key).unwrap_or(&Value::Null), row)));
+    }
+    for (index, (_, key)) in columns.iter().enumerate() {
+        let numeric = rows.into_iter().flatten().any(|row| row.get(key).is_some_and(Value::is_number));
+        if let Some(column) = table.column_mut(index).filter(|_| numeric) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = table.to_string();
+    if let (Some(total), Some(shown)) = (answer.get("total").and_then(Value::as_u64), rows.map(Vec::len))
+        && total > shown as u64
+    {
+        text += &format!("\n{shown} of {total}; --limit shows more\n");
+    }
+    text
+}
+
+fn cell(key: &str, value: &Value, row: &Value) -> String {
+    match (key, value) {
+        (_, Value::Null) => "-".into(),
+        ("health", Value::String(health)) => {
+            let flag = |name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
+            if flag("draining") {
+                "draining".into()
+            } else if flag("ejected") {
+                format!("{health}, set aside")
+            } else {
+                health.clone()
+            }
+        }
+        ("bytes_in" | "bytes_out", Value::Number(n)) => bytes(n.as_u64().unwrap_or(0)),
+        ("age_seconds" | "idle_seconds", Value::Number(n)) => format!("{:.1}s", n.as_f64().unwrap_or(0.0)),
+        ("clusters", Value::Array(clusters)) => clusters
+            .iter()
+            .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
+            .collect::<Vec<_>>()
+            .join(" "),
+        ("last_check", check) => text(check.get("detail")),
+        (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
+        (_, Value::Object(fields)) => {
+            fields.iter().map(|(name, value)| format!("{name}={}", text(Some(value)))).collect::<Vec<_>>().join(" ")
+        }
+        (_, other) => text(Some(other)),
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "-".into(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_shown_with_their_true_state() {
+        let answer = json!({ "hosts": [
+            { "cluster": "east", "name": "e1", "address": "10.2.0.2", "health": "healthy", "ejected": true, "draining": false,
+              "weight": 1, "active_connections": 2, "total_connections": 3, "refused_connections": 0,
+              "bytes_in": 1536, "bytes_out": 5, "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
+        ] });
+        let text = table("hosts", &answer);
+        for expected in ["healthy, set aside", "1.5 KiB", "5 B", "HTTP 200"] {
+            assert!(text.contains(expected), "{expected}:\n{text}");
+        }
+    }
+}

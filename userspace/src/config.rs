@@ -1,0 +1,113 @@
+//! The configuration file: text in, [`Model`] out, or every mistake in it at once.
+//!
+//! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or
+//! any I/O beyond reading the file ([`load()`]). The text becomes a tree with positions (`yaml`, `node`), the tree is
+//! walked by small decoders (`map`, `scalar`, `address`) that note what is wrong and go on, and a [`Model`] exists
+//! only if none of them noted anything. Operators read docs/configuration.md.
+
+mod address;
+mod anchors;
+mod clusters;
+mod error;
+mod excerpt;
+mod health;
+mod hosts;
+mod listeners;
+mod load;
+mod map;
+mod node;
+mod report;
+mod routes;
+mod scalar;
+mod settings;
+mod suggest;
+mod unique;
+mod warnings;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use signalbox_core::model::Model;
+
+pub use error::{ConfigError, Errors};
+pub use load::{LoadError, MAX_BYTES, load};
+
+use address::Taken;
+use map::Map;
+use node::{Node, Place};
+use report::Report;
+
+/// A configuration that is right, and what is odd about it.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// What it means.
+    pub model: Model,
+    /// What is allowed but hardly meant, in the order of the file.
+    pub warnings: Vec<ConfigError>,
+}
+
+/// Parses a configuration; on failure, with all of its mistakes.
+pub fn parse(text: &str) -> Result<Parsed, Errors> {
+    let mut report = Report::default();
+    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&root, &mut report));
+    match parsed {
+        Some(parsed) if report.is_clean() => Ok(parsed),
+        _ => Err(report.into_errors(text)),
+    }
+}
+
+fn decode(root: &Node, report: &mut Report) -> Option<Parsed> {
+    let root = Place::root(root);
+    let mut map = Map::open(&root, report)?;
+    let version = map.require("version");
+    let admin = map.take("admin");
+    let listeners = map.require("listeners");
+    let clusters = map.require("clusters");
+    let routes = map.take("routes");
+    let unmatched = map.take("unmatched");
+    let timeouts = map.take("timeouts");
+    let limits = map.take("limits");
+    let datapath = map.take("datapath");
+    map.finish(report);
+
+    if let Some(version) = version {
+        check_version(&version, report);
+    }
+    let mut taken = Taken::default();
+    let admin = settings::admin(admin.as_ref(), &mut taken, report);
+    let timeouts = settings::timeouts(timeouts.as_ref(), report);
+    let limits = settings::limits(limits.as_ref(), report);
+    let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
+    let (names, clusters) = clusters::all(clusters.as_ref(), report);
+    let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
+    let routes = routes::all(routes.as_ref(), &names, report);
+    let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
+
+    let (listener_spots, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
+    let (cluster_spots, clusters): (Vec<_>, Vec<_>) = clusters?.into_iter().unzip();
+    let model = Model {
+        admin,
+        listeners,
+        clusters,
+        routes: routes?,
+        unmatched: unmatched?,
+        timeouts,
+        limits,
+        datapath,
+    };
+    let warnings = warnings::find(&model, &listener_spots, &cluster_spots);
+    Some(Parsed { model, warnings })
+}
+
+fn check_version(version: &Place<'_>, report: &mut Report) {
+    if let Some(text) = version.text(report)
+        && text != "1"
+    {
+        let found = report::quote(text);
+        version.fault(
+            report,
+            format!("{found} is not a version this signalbox knows: it must be 1"),
+        );
+    }
+}

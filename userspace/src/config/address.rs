@@ -1,0 +1,199 @@
+//! Where a listener listens: addresses, prefixes, ports, and who has taken which.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use signalbox_core::model::Bind;
+
+use super::node::{Place, Spot};
+use super::report::{Report, quote};
+
+const FORMS: &str = "such as 10.1.0.1:80, [fd00:1::1]:80, 10.9.0.0/24:80, [fd00:9::/64]:80 or *:80";
+
+/// Which address and port has which owner: where it is written, unless it is a default.
+#[derive(Default)]
+pub(super) struct Taken(HashMap<Bind, (String, Option<Spot>)>);
+
+impl Taken {
+    /// Takes it; if someone has it already, says who.
+    pub(super) fn take(&mut self, bind: Bind, owner: &str, spot: Option<Spot>) -> Result<(), String> {
+        if let Some((other, at)) = self.0.get(&bind) {
+            let at = at.map_or_else(|| "by default".to_owned(), |at| format!("on line {}", at.line));
+            return Err(format!("{bind} is already used by {other} {at}"));
+        }
+        self.0.insert(bind, (owner.to_owned(), spot));
+        Ok(())
+    }
+}
+
+/// An address of a listener; `*:80` is two.
+pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
+    let shown = quote(text);
+    if let Some(whole) = without_port(text) {
+        let example = if whole.contains(':') {
+            format!("[{whole}]:80")
+        } else {
+            format!("{whole}:80")
+        };
+        return Err(format!("{shown} has no port: write {example}"));
+    }
+    let Some((place, port)) = text.rsplit_once(':') else {
+        return Err(format!("{shown} is not an address with a port, {FORMS}"));
+    };
+    let port = match port.parse::<u16>() {
+        Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
+        _ => {
+            return Err(format!(
+                "{shown} needs a port from 1 to 65535 after the last colon, {FORMS}"
+            ));
+        }
+    };
+    let prefixes = match place {
+        "" | "*" => vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
+        _ => {
+            let inner = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            let net = any_or_prefix(inner.unwrap_or(place)).map_err(|problem| match problem {
+                None => format!("{shown} is not an address with a port, {FORMS}"),
+                Some(problem) => problem,
+            })?;
+            match (net, inner) {
+                (IpNet::V6(_), None) => return Err(format!("{shown}: write IPv6 in brackets: [{place}]:{port}")),
+                (IpNet::V4(_), Some(inner)) => {
+                    return Err(format!("{shown}: write IPv4 without brackets: {inner}:{port}"));
+                }
+                _ => vec![net],
+            }
+        }
+    };
+    Ok(prefixes.into_iter().map(|prefix| Bind { prefix, port }).collect())
+}
+
+/// The text's address or prefix, if that is all there is to it.
+fn without_port(text: &str) -> Option<&str> {
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text);
+    (inner.parse::<IpAddr>().is_ok() || inner.parse::<IpNet>().is_ok()).then_some(inner)
+}
+
+/// As [`prefix`], but 0.0.0.0 and :: alone stand for every address, as they do in a bind call.
+fn any_or_prefix(text: &str) -> Result<IpNet, Option<String>> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) if ip.is_unspecified() => Ok(IpNet::V4(Ipv4Net::default())),
+        Ok(IpAddr::V6(ip)) if ip.is_unspecified() => Ok(IpNet::V6(Ipv6Net::default())),
+        _ => prefix(text),
+    }
+}
+
+/// A prefix, or an address as the prefix of only itself. `Err(None)`: neither.
+fn prefix(text: &str) -> Result<IpNet, Option<String>> {
+    let net = match text.parse::<IpAddr>() {
+        Ok(ip) => IpNet::from(ip),
+        Err(_) => text.parse::<IpNet>().map_err(|_| wrong_length(text))?,
+    };
+    if let IpNet::V6(v6) = net
+        && v6.prefix_len() >= 96
+        && let Some(v4) = v6.addr().to_ipv4_mapped()
+    {
+        let length = v6.prefix_len() - 96;
+        let right = if length == 32 {
+            v4.to_string()
+        } else {
+            format!("{v4}/{length}")
+        };
+        return Err(Some(format!("{} is IPv4 in IPv6 clothing: write {right}", quote(text))));
+    }
+    if net.addr() != net.network() {
+        let right = net.trunc();
+        return Err(Some(format!(
+            "{} has bits set beyond its length: write {right}",
+            quote(text)
+        )));
+    }
+    Ok(net)
+}
+
+/// `10.0.0.0/33` deserves more than "not a prefix".
+fn wrong_length(text: &str) -> Option<String> {
+    let (ip, _) = text.split_once('/')?;
+    let most = match ip.parse::<IpAddr>().ok()? {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    };
+    Some(format!("{}: the prefix length of {ip} is 0 to {most}", quote(text)))
+}
+
+impl Place<'_> {
+    /// A prefix of addresses.
+    pub(super) fn prefix(&self, report: &mut Report) -> Option<IpNet> {
+        let text = self.text(report)?;
+        prefix(text)
+            .map_err(|problem| {
+                let problem = problem
+                    .unwrap_or_else(|| format!("{} is not a prefix, such as 10.0.0.0/8 or fd00::/8", quote(text)));
+                self.fault(report, problem);
+            })
+            .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        match binds(text) {
+            Ok(binds) => binds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            Err(message) => message,
+        }
+    }
+
+    #[test]
+    fn every_form_is_understood() {
+        for (text, meaning) in [
+            ("10.1.0.1:80", "10.1.0.1:80"),
+            ("[fd00:1::1]:80", "[fd00:1::1]:80"),
+            ("10.9.0.0/24:80", "10.9.0.0/24:80"),
+            ("10.9.0.1/32:80", "10.9.0.1:80"),
+            ("[fd00:9::/64]:443", "[fd00:9::/64]:443"),
+            ("0.0.0.0:80", "0.0.0.0/0:80"),
+            ("[::]:80", "[::/0]:80"),
+            ("*:80", "0.0.0.0/0:80 [::/0]:80"),
+            (":80", "0.0.0.0/0:80 [::/0]:80"),
+            ("10.1.0.1:65535", "10.1.0.1:65535"),
+        ] {
+            assert_eq!(shown(text), meaning, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_mistake_shows_what_is_right() {
+        for (text, part) in [
+            ("10.1.0.1", "has no port: write 10.1.0.1:80"),
+            ("10.9.0.0/24", "has no port: write 10.9.0.0/24:80"),
+            ("fd00::1", "has no port: write [fd00::1]:80"),
+            ("[fd00::1]", "has no port: write [fd00::1]:80"),
+            ("fd00::1:2:3:4:5:6:80", "write IPv6 in brackets: [fd00::1:2:3:4:5:6]:80"),
+            ("[10.1.0.1]:80", "write IPv4 without brackets: 10.1.0.1:80"),
+            ("10.1.0.1:0", "port from 1 to 65535"),
+            ("10.1.0.1:65536", "port from 1 to 65535"),
+            ("10.1.0.1:http", "port from 1 to 65535"),
+            ("10.1.0.1:+80", "port from 1 to 65535"),
+            ("10.1.0.1:", "port from 1 to 65535"),
+            ("10.9.0.7/24:80", "has bits set beyond its length: write 10.9.0.0/24"),
+            ("[fd00:9::1/64]:80", "has bits set beyond its length: write fd00:9::/64"),
+            ("10.9.0.0/33:80", "the prefix length of 10.9.0.0 is 0 to 32"),
+            ("[fd00::/129]:80", "the prefix length of fd00:: is 0 to 128"),
+            ("[::ffff:10.1.0.1]:80", "IPv4 in IPv6 clothing: write 10.1.0.1"),
+            ("localhost:80", "is not an address with a port, such as"),
+            ("80", "is not an address with a port, such as"),
+            ("", "is not an address with a port, such as"),
+            ("[]:80", "is not an address with a port, such as"),
+            ("[:80", "is not an address with a port, such as"),
+        ] {
+            assert!(shown(text).contains(part), "{text}: {}", shown(text));
+        }
+    }
+}

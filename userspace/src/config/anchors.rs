@@ -1,0 +1,72 @@
+//! Anchors and aliases: pieces of the file written once and used again, within limits.
+
+use std::collections::HashMap;
+
+use super::node::{Kind, Node};
+
+/// How many nodes may be copied in all: enough to share settings, too few for a "billion laughs".
+const MOST_COPIES: usize = 1_000_000;
+
+/// The anchored nodes.
+pub(super) struct Anchors {
+    /// By the parser's number, with the height of each.
+    nodes: HashMap<usize, (Node, usize)>,
+    copies: usize,
+}
+
+impl Default for Anchors {
+    fn default() -> Self {
+        Self {
+            nodes: HashMap::new(),
+            copies: MOST_COPIES,
+        }
+    }
+}
+
+impl Anchors {
+    /// Keeps a complete node for its aliases.
+    pub(super) fn define(&mut self, id: usize, node: &Node) -> Result<(), String> {
+        let height = measure(node, &mut self.copies).ok_or_else(too_large)?;
+        self.nodes.insert(id, (node.clone(), height));
+        Ok(())
+    }
+
+    /// The node an alias stands for, if it is not higher than there is `room`.
+    pub(super) fn resolve(&mut self, id: usize, room: usize) -> Result<Node, String> {
+        let Some((node, height)) = self.nodes.get(&id) else {
+            // `a: &a [*a]`: the parser knows the name before the node is complete.
+            return Err("this alias stands for something that contains it".to_owned());
+        };
+        if *height > room {
+            return Err(
+                "with this alias, lists and mappings are nested deeper than a configuration ever is".to_owned(),
+            );
+        }
+        measure(node, &mut self.copies).ok_or_else(too_large)?;
+        Ok(node.clone())
+    }
+}
+
+fn too_large() -> String {
+    "the file's anchors and aliases grow it beyond a million values".to_owned()
+}
+
+/// A node's height, its size being taken from what is `left`; `None` when that is used up.
+fn measure(node: &Node, left: &mut usize) -> Option<usize> {
+    *left = left.checked_sub(1)?;
+    let mut height = 0;
+    match &node.kind {
+        Kind::Null | Kind::Scalar { .. } => return Some(0),
+        Kind::List(items) => {
+            for item in items {
+                height = measure(item, left)?.max(height);
+            }
+        }
+        Kind::Map(entries) => {
+            for entry in entries {
+                height = measure(&entry.value, left)?.max(height);
+            }
+        }
+    }
+    Some(height + 1)
+}

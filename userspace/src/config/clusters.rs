@@ -1,0 +1,161 @@
+//! Clusters, and the names by which the rest of the file knows them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use signalbox_core::model::{Balance, Cluster, Ejection};
+
+use super::map::Map;
+use super::node::{Path, Place, Spot};
+use super::report::{Report, did_you_mean, quote};
+use super::scalar::optional;
+use super::unique::Unique;
+use super::{health, hosts};
+
+const MOST_CLUSTERS: usize = 65_535;
+
+/// How many clusters a message lists at most.
+const MOST_LISTED: usize = 8;
+
+const EJECTION: Ejection = Ejection {
+    failures: 3,
+    time: Duration::from_secs(10),
+    max_percent: 50,
+};
+
+/// The clusters' names with their indices. Holds those of clusters with mistakes too: a route to one of them is no
+/// further mistake.
+#[derive(Default)]
+pub(super) struct Names {
+    indices: HashMap<String, usize>,
+    /// For suggestions: a hash map's order would suggest now this and now that.
+    in_order: Vec<String>,
+    /// Whether some cluster's name has a mistake. An unknown name may be meant for that cluster then: not a further
+    /// mistake before the first is mended.
+    incomplete: bool,
+}
+
+impl Names {
+    /// The index of a cluster; reports an unknown one.
+    pub(super) fn find(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
+        if let Some(&index) = self.indices.get(name) {
+            return Some(index);
+        }
+        if !self.incomplete {
+            let guess = did_you_mean(report.suggest(name, self.in_order.iter().map(String::as_str)));
+            let known = self.list();
+            report.error(spot, path, format!("there is no cluster {}{guess}{known}", quote(name)));
+        }
+        None
+    }
+
+    /// The index of the cluster that `place` names.
+    pub(super) fn at(&self, place: &Place<'_>, report: &mut Report) -> Option<usize> {
+        let name = place.text(report)?;
+        self.find(name, place.spot(), &place.path, report)
+    }
+
+    /// Which there are, unless they are too many for a message.
+    fn list(&self) -> String {
+        match self.in_order.len() {
+            0 => " (there is none)".to_owned(),
+            1..=MOST_LISTED => format!(" (there is: {})", self.in_order.join(", ")),
+            _ => String::new(),
+        }
+    }
+
+    /// Notes a name as it is written, `right` or not.
+    fn note(&mut self, text: Option<&str>, right: bool, index: usize) {
+        match text {
+            // A second cluster of the name: that is reported, and the name known.
+            Some(name) if self.indices.contains_key(name) => {}
+            Some(name) => {
+                self.indices.insert(name.to_owned(), index);
+                self.in_order.push(name.to_owned());
+                self.incomplete |= !right;
+            }
+            None => self.incomplete = true,
+        }
+    }
+}
+
+/// All clusters with their places; the names even where there are mistakes.
+pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> (Names, Option<Vec<(Spot, Cluster)>>) {
+    let mut names = Names::default();
+    let Some(items) = place.and_then(|place| place.items("clusters", MOST_CLUSTERS, report)) else {
+        names.incomplete = true;
+        return (names, None);
+    };
+    names.incomplete = items.cut;
+    let mut unique = Unique::default();
+    let mut clusters = Some(Vec::new());
+    for (index, item) in items.enumerate() {
+        let cluster = cluster(&item, index, &mut names, &mut unique, report);
+        match (cluster, &mut clusters) {
+            (Some(cluster), Some(clusters)) => clusters.push((item.spot(), cluster)),
+            _ => clusters = None,
+        }
+    }
+    (names, clusters)
+}
+
+fn cluster(
+    place: &Place<'_>,
+    index: usize,
+    names: &mut Names,
+    unique: &mut Unique,
+    report: &mut Report,
+) -> Option<Cluster> {
+    let Some(mut map) = Map::open(place, report) else {
+        names.note(None, false, index);
+        return None;
+    };
+    let name = map.require("name");
+    let balance = map.take("balance");
+    let health = map.take("health");
+    let ejection = map.take("ejection");
+    let proxy_protocol = map.take("proxy_protocol");
+    let hosts = map.require("hosts");
+    map.finish(report);
+
+    let text = name.as_ref().and_then(Place::plain);
+    let name = name.and_then(|name| unique.name(&name, "cluster", report));
+    names.note(text, name.is_some(), index);
+    let balance = optional(balance.as_ref(), Balance::LeastConnections, |place| {
+        place.word("a way to balance", &Balance::ALL, report)
+    });
+    let health = health::check(health.as_ref(), report);
+    let ejection = self::ejection(ejection.as_ref(), report);
+    let words = [("v2", true), ("none", false)];
+    let proxy_protocol = optional(proxy_protocol.as_ref(), false, |place| {
+        place.word("a version of the PROXY protocol", &words, report)
+    });
+    let hosts = hosts.and_then(|place| hosts::all(&place, &health.probe, report));
+    Some(Cluster {
+        name: name?,
+        balance,
+        health,
+        ejection,
+        proxy_protocol,
+        hosts: hosts?,
+    })
+}
+
+fn ejection(place: Option<&Place<'_>>, report: &mut Report) -> Ejection {
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return EJECTION;
+    };
+    let failures = map.take("failures");
+    let time = map.take("time");
+    let max_percent = map.take("max_percent");
+    map.finish(report);
+    Ejection {
+        failures: optional(failures.as_ref(), EJECTION.failures, |place| {
+            place.number(0, u32::MAX, report)
+        }),
+        time: optional(time.as_ref(), EJECTION.time, |place| place.duration(report)),
+        max_percent: optional(max_percent.as_ref(), EJECTION.max_percent, |place| {
+            place.number(0, 100, report)
+        }),
+    }
+}

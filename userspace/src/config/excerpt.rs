@@ -1,0 +1,88 @@
+//! The lines that mistakes are shown with.
+
+use std::iter::{Enumerate, Peekable};
+use std::str::Chars;
+
+/// How much of a line is shown to either side of a mistake, in characters: JSON often is a single, endless line.
+const CONTEXT: usize = 80;
+
+/// Finds what to show, in one pass over the text: ask in its order, by line and column.
+pub(super) struct Excerpts<'a> {
+    lines: Peekable<Enumerate<Lines<'a>>>,
+    /// How far into its line the last excerpt began: the line, characters, and what comes after them. Without it, ten
+    /// thousand mistakes in one line of JSON would cost ten thousand walks from its start.
+    begun: (usize, usize, &'a str),
+}
+
+impl<'a> Excerpts<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let lines = Lines { rest: Some(text) };
+        Self {
+            lines: lines.enumerate().peekable(),
+            begun: (0, 0, ""),
+        }
+    }
+
+    /// What to show for a place; nothing for one outside the text, such as the end that should not have come yet.
+    pub(super) fn at(&mut self, line: usize, column: usize) -> Excerpt {
+        while self.lines.next_if(|(at, _)| at + 1 < line).is_some() {}
+        let text = match self.lines.peek() {
+            Some((at, text)) if at + 1 == line => *text,
+            _ => return Excerpt::default(),
+        };
+        let start = column.saturating_sub(CONTEXT + 1);
+        let (passed, rest) = match self.begun {
+            (begun, passed, rest) if begun == line && passed <= start => (passed, rest),
+            _ => (0, text),
+        };
+        let mut rest = rest.chars();
+        let skipped = rest.by_ref().take(start - passed).count();
+        self.begun = (line, passed + skipped, rest.as_str());
+        Excerpt::of(rest, start > 0, column.saturating_sub(start + 1))
+    }
+}
+
+/// A line as far as it is shown, and the white space that puts a caret below its place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Excerpt {
+    pub(super) line: String,
+    pub(super) indent: String,
+}
+
+impl Excerpt {
+    fn of(rest: Chars<'_>, cut: bool, before: usize) -> Self {
+        let dots = if cut { "..." } else { "" };
+        let line: String = dots.chars().chain(rest.take(2 * CONTEXT).map(printable)).collect();
+        // Tabs stay tabs, so that the caret lands below its place whatever their width.
+        let blank = |c| if c == '\t' { c } else { ' ' };
+        let indent = line.chars().take(dots.len() + before).map(blank).collect();
+        Self { line, indent }
+    }
+}
+
+/// Keeps a hostile file from steering the terminal.
+fn printable(character: char) -> char {
+    match character {
+        '\t' | '\'' | '"' | '\\' => character,
+        _ if character.escape_debug().count() > 1 => char::REPLACEMENT_CHARACTER,
+        _ => character,
+    }
+}
+
+/// Lines as YAML counts them: ended by `\n`, `\r\n` or a lone `\r`.
+struct Lines<'a> {
+    rest: Option<&'a str>,
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let text = self.rest?;
+        let Some((line, after)) = text.find(['\n', '\r']).and_then(|at| text.split_at_checked(at)) else {
+            return self.rest.take();
+        };
+        self.rest = after.strip_prefix("\r\n").or_else(|| after.get(1..));
+        Some(line)
+    }
+}

@@ -1,0 +1,161 @@
+//! How a cluster's hosts are checked.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use signalbox_core::model::{HealthCheck, HttpProbe, Probe, TlsProbe};
+use signalbox_core::name::HostName;
+
+use super::map::Map;
+use super::node::Place;
+use super::report::{Report, quote};
+use super::scalar::{optional, show};
+
+const DEFAULT: HealthCheck = HealthCheck {
+    probe: Probe::Tcp { port: None },
+    interval: Duration::from_secs(5),
+    timeout: Duration::from_secs(2),
+    rise: 2,
+    fall: 1,
+};
+
+/// The check of a cluster; with the default standing in for mistakes.
+pub(super) fn check(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {
+    let Some(place) = place else { return DEFAULT };
+    let Some(mut map) = Map::open(place, report) else {
+        return DEFAULT;
+    };
+    let http = map.take("http");
+    let https = map.take("https");
+    let tcp = map.take("tcp");
+    let interval_at = map.take("interval");
+    let timeout_at = map.take("timeout");
+    let rise = map.take("rise");
+    let fall = map.take("fall");
+    let known = map.finish(report);
+
+    let given = [&http, &https, &tcp].into_iter().flatten().count();
+    if given > 1 || (given == 0 && known) {
+        let found = if given == 0 {
+            "none of them is here"
+        } else {
+            "there is more than one"
+        };
+        place.fault(
+            report,
+            format!("a health check is exactly one of `http`, `https` and `tcp`; {found}"),
+        );
+    }
+    let http = http.map(|place| http_probe(&place, false, report));
+    let https = https.map(|place| http_probe(&place, true, report));
+    let tcp = tcp.map(|place| tcp_probe(&place, report));
+    let mut time = |place: &Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
+    let interval = time(&interval_at, DEFAULT.interval);
+    let timeout = time(&timeout_at, DEFAULT.timeout);
+    // One of the two is given, or they would be the defaults.
+    if timeout > interval
+        && let Some(at) = timeout_at.or(interval_at)
+    {
+        let (timeout, interval) = (show(timeout), show(interval));
+        at.fault(
+            report,
+            format!("the timeout ({timeout}) must not exceed the interval ({interval}): change either"),
+        );
+    }
+    let mut count = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(1, 100, report));
+    HealthCheck {
+        probe: http.or(https).or(tcp).unwrap_or(DEFAULT.probe),
+        interval,
+        timeout,
+        rise: count(rise, DEFAULT.rise),
+        fall: count(fall, DEFAULT.fall),
+    }
+}
+
+fn tcp_probe(place: &Place<'_>, report: &mut Report) -> Probe {
+    let Some(mut map) = Map::open(place, report) else {
+        return DEFAULT.probe;
+    };
+    let port = map.take("port");
+    map.finish(report);
+    Probe::Tcp {
+        port: port.and_then(|place| place.port(report)),
+    }
+}
+
+fn http_probe(place: &Place<'_>, tls: bool, report: &mut Report) -> Probe {
+    let Some(mut map) = Map::open(place, report) else {
+        return DEFAULT.probe;
+    };
+    let port = map.take("port");
+    let path = map.take("path");
+    let host = map.take("host");
+    let (sni, ca) = if tls {
+        (map.take("sni"), map.take("ca"))
+    } else {
+        (None, None)
+    };
+    let known = map.finish(report);
+    // A port with a mistake is a port: hosts without one of their own are no mistake then.
+    let (wanted, port) = (port.is_some() || !known, port.and_then(|place| place.port(report)));
+    let path = optional(path.as_ref(), "/".to_owned(), |place| url_path(place, report));
+    let host = host.and_then(|place| host_header(&place, report));
+    let sni = sni.and_then(|place| server_name(&place, report));
+    let ca = ca.and_then(|place| place.text(report)).map(PathBuf::from);
+    if wanted && port.is_none() {
+        return DEFAULT.probe;
+    }
+    Probe::Http(HttpProbe {
+        port,
+        path,
+        host,
+        tls: tls.then_some(TlsProbe { sni, ca }),
+    })
+}
+
+fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    if text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#') {
+        return Some(text.to_owned());
+    }
+    let shown = quote(text);
+    place.fault(
+        report,
+        format!("{shown} is not a path to ask for: it starts with `/` and has no spaces (%20)"),
+    );
+    None
+}
+
+/// A name or address, perhaps with a port: what goes into the request as it stands, so nothing that could end a line.
+fn host_header(place: &Place<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() && !name.ends_with(':') => name,
+        _ => text,
+    };
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .map(str::parse::<IpAddr>);
+    if matches!(address, Some(Ok(IpAddr::V6(_)))) || HostName::parse(name.as_bytes()).is_ok() {
+        return Some(text.to_owned());
+    }
+    let shown = quote(text);
+    place.fault(
+        report,
+        format!("{shown} is not a Host header: a name such as app.example.com, perhaps with a port"),
+    );
+    None
+}
+
+fn server_name(place: &Place<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    let problem = match HostName::parse(text.as_bytes()) {
+        Ok(_) if text.parse::<IpAddr>().is_ok() => "TLS sends no addresses as server names".to_owned(),
+        Ok(name) => return Some(name.as_str().to_owned()),
+        Err(error) => error.to_string(),
+    };
+    place.fault(report, format!("{} is not a server name: {problem}", quote(text)));
+    None
+}

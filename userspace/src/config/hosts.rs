@@ -1,0 +1,81 @@
+//! The hosts of a cluster.
+
+use std::net::IpAddr;
+
+use signalbox_core::model::{Host, HttpProbe, Probe, Protocol};
+
+use super::map::Map;
+use super::node::Place;
+use super::report::Report;
+use super::scalar::{maybe, optional};
+use super::unique::Unique;
+
+const MOST_HOSTS: usize = 65_535;
+
+/// All hosts of a cluster, each with what its health check needs.
+pub(super) fn all(place: &Place<'_>, probe: &Probe, report: &mut Report) -> Option<Vec<Host>> {
+    let mut unique = Unique::default();
+    let mut hosts = Some(Vec::new());
+    for item in place.items("hosts", MOST_HOSTS, report)? {
+        match (host(&item, probe, &mut unique, report), &mut hosts) {
+            (Some(host), Some(hosts)) => hosts.push(host),
+            _ => hosts = None,
+        }
+    }
+    hosts
+}
+
+fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Report) -> Option<Host> {
+    let mut map = Map::open(place, report)?;
+    let name = map.require("name");
+    let address = map.require("address");
+    let http = map.take("http");
+    let https = map.take("https");
+    let tcp = map.take("tcp");
+    let weight = map.take("weight");
+    let known = map.finish(report);
+
+    let name = name.and_then(|name| unique.name(&name, "host", report));
+    let address: Option<IpAddr> = address.and_then(|address| address.machine(report));
+    let mut port = |place: Option<Place<'_>>| maybe(place.as_ref(), |place| place.port(report));
+    let (http, https, tcp) = (port(http), port(https), port(tcp));
+    let weight = optional(weight.as_ref(), 1, |place| place.number(1, 100, report));
+    // Of a host with a mistake in its ports or keys nobody can say which ports it lacks.
+    let host = Host {
+        name: name?,
+        address: address?,
+        http: http?,
+        https: https?,
+        tcp: tcp?,
+        weight,
+    };
+    if known {
+        check_ports(&host, place, probe, report);
+    }
+    Some(host)
+}
+
+fn check_ports(host: &Host, place: &Place<'_>, probe: &Probe, report: &mut Report) {
+    if host.http.or(host.https).or(host.tcp).is_none() {
+        place.fault(
+            report,
+            "the host has no port: give it at least one of `http`, `https` and `tcp`",
+        );
+        return;
+    }
+    let Probe::Http(HttpProbe { port: None, tls, .. }) = probe else {
+        return;
+    };
+    let (kind, protocol) = if tls.is_some() {
+        ("https", Protocol::Tls)
+    } else {
+        ("http", Protocol::Http)
+    };
+    if host.port(protocol).is_none() {
+        let message = format!(
+            "the cluster's {kind} health check cannot reach this host, which has no `{kind}` port: give the host one, \
+             or the check a `port`"
+        );
+        place.fault(report, message);
+    }
+}

@@ -1,0 +1,127 @@
+//! Reading the file, and nothing else: what is in it is [`super::parse`]'s business.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::{Errors, Parsed, parse};
+
+/// The largest file that is read. A configuration with all the routes signalbox can hold is far smaller; a log or a
+/// device named by mistake is not.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// Why a file gave no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It could not be read.
+    #[error("cannot read {}: {source}: {}", path.display(), remedy(source))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is larger than [`MAX_BYTES`].
+    #[error("{} is larger than 64 MiB: is it the configuration?", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not text.
+    #[error("{} is not UTF-8 text (first at line {line}): save it as UTF-8", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The first line with other bytes, from 1.
+        line: usize,
+    },
+    /// It has mistakes.
+    #[error(transparent)]
+    Config(#[from] Errors),
+}
+
+/// Reads and parses a file.
+pub fn load(path: &Path) -> Result<Parsed, LoadError> {
+    let bytes = read(path).map_err(|source| LoadError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let Some(bytes) = bytes else {
+        return Err(LoadError::TooLarge { path: path.to_owned() });
+    };
+    let text = match std::str::from_utf8(&bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let good = bytes.iter().take(error.valid_up_to());
+            let line = good.filter(|&&byte| byte == b'\n').count() + 1;
+            return Err(LoadError::NotText {
+                path: path.to_owned(),
+                line,
+            });
+        }
+    };
+    parse(text).map_err(|errors| errors.with_file(path).into())
+}
+
+/// `None`: more than [`MAX_BYTES`].
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok((read as u64 <= MAX_BYTES).then_some(bytes))
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "create it, or give the path of another",
+        io::ErrorKind::PermissionDenied => "let the user that signalbox runs as read it, and enter its directories",
+        io::ErrorKind::IsADirectory => "give the path of a file in it",
+        _ => "check the path and what it is stored on",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("signalbox-config-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_the_remedy() {
+        let message = load(Path::new("/nonexistent/signalbox.yaml")).unwrap_err().to_string();
+        assert!(
+            message.starts_with("cannot read /nonexistent/signalbox.yaml: No such file"),
+            "{message}"
+        );
+        assert!(message.ends_with("create it, or give the path of another"), "{message}");
+        let message = load(&std::env::temp_dir()).unwrap_err().to_string();
+        assert!(message.ends_with("give the path of a file in it"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_not_read_for_ever() {
+        assert!(matches!(load(Path::new("/dev/zero")), Err(LoadError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_placed() {
+        let path = scratch("bytes");
+        std::fs::write(&path, b"version: 1\n\xff\n").unwrap();
+        let message = load(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(message.contains("(first at line 2)"), "{message}");
+    }
+
+    #[test]
+    fn mistakes_name_the_file() {
+        let path = scratch("mistakes");
+        std::fs::write(&path, "version: 2\nlisteners: []\nclusters: []\n").unwrap();
+        let message = load(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            message.starts_with(&format!("{}:1:10: version: ", path.display())),
+            "{message}"
+        );
+    }
+}

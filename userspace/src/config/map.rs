@@ -1,0 +1,173 @@
+//! Mappings and lists: keys are taken by name, and what nobody took is an error.
+
+use std::collections::HashMap;
+use std::iter::{Enumerate, Take};
+use std::slice;
+
+use super::node::{Entry, Kind, Node, Path, Place, Spot};
+use super::report::{Report, alternatives, did_you_mean, quote};
+
+/// A mapping being decoded: every known key is taken, then `finish` reports the rest. Take all keys before decoding
+/// the first of them, so that no early return leaves `finish` out.
+#[must_use = "unknown and missing keys are reported by `finish`"]
+pub(super) struct Map<'a> {
+    spot: Spot,
+    path: &'a Path<'a>,
+    entries: &'a [Entry],
+    known: Vec<&'static str>,
+    missing: Vec<&'static str>,
+}
+
+impl<'a> Map<'a> {
+    /// Opens a mapping; nothing (`admin:`) is an empty one. `None`: it is something else, and reported.
+    pub(super) fn open(place: &'a Place<'a>, report: &mut Report) -> Option<Self> {
+        let entries = place.entries(report)?;
+        Some(Self {
+            spot: place.spot(),
+            path: &place.path,
+            entries,
+            known: Vec::new(),
+            missing: Vec::new(),
+        })
+    }
+
+    /// The value of a key that may be left out.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<Place<'a>> {
+        self.known.push(key);
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        Some(Place {
+            node: &entry.value,
+            path: self.path.key(key),
+        })
+    }
+
+    /// The value of a key that may not be left out.
+    pub(super) fn require(&mut self, key: &'static str) -> Option<Place<'a>> {
+        let value = self.take(key);
+        if value.is_none() {
+            self.missing.push(key);
+        }
+        value
+    }
+
+    /// Reports unknown keys, and missing ones unless an unknown one clearly is the missing one misspelt: one mistake,
+    /// one error. Whether there was no unknown key, so that what is absent really was left out.
+    pub(super) fn finish(mut self, report: &mut Report) -> bool {
+        let mut known = true;
+        let absent: Vec<&'static str> = self
+            .known
+            .iter()
+            .copied()
+            .filter(|key| !self.entries.iter().any(|entry| entry.key == *key))
+            .collect();
+        for entry in self.entries {
+            if self.known.contains(&entry.key.as_str()) {
+                continue;
+            }
+            known = false;
+            let path = self.path.key(&entry.key);
+            if entry.key == "<<" {
+                let message = "merge keys (`<<`) are not supported: write the keys out, or alias the whole mapping";
+                report.error(entry.spot, &path, message);
+                continue;
+            }
+            let suggestion = report.suggest(&entry.key, absent.iter().copied());
+            self.missing.retain(|key| Some(*key) != suggestion);
+            let key = quote(&entry.key);
+            let guess = did_you_mean(suggestion);
+            let allowed = alternatives(self.known.iter().copied());
+            report.error(
+                entry.spot,
+                &path,
+                format!("unknown key {key}{guess} (known here: {allowed})"),
+            );
+        }
+        for key in self.missing {
+            report.error(self.spot, self.path, format!("the key `{key}` is missing"));
+        }
+        known
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Notes a mistake here.
+    pub(super) fn fault(&self, report: &mut Report, message: impl Into<String>) {
+        report.error(self.spot(), &self.path, message);
+    }
+
+    /// The entries of a mapping, each key once: a second one is reported. (Linear, as routes may name many clusters.)
+    pub(super) fn entries(&self, report: &mut Report) -> Option<&'a [Entry]> {
+        let entries: &'a [Entry] = match &self.node.kind {
+            Kind::Map(entries) => entries,
+            Kind::Null => &[],
+            other => {
+                let found = other.name();
+                self.fault(report, format!("expected a mapping (`key: value`), found {found}"));
+                return None;
+            }
+        };
+        let mut seen: HashMap<&str, Spot> = HashMap::with_capacity(entries.len());
+        for entry in entries {
+            match seen.get(entry.key.as_str()) {
+                Some(first) => {
+                    let message = format!(
+                        "the key {} is given twice, first on line {}",
+                        quote(&entry.key),
+                        first.line
+                    );
+                    report.error(entry.spot, &self.path.key(&entry.key), message);
+                }
+                None => {
+                    seen.insert(&entry.key, entry.spot);
+                }
+            }
+        }
+        Some(entries)
+    }
+
+    /// The items of a list of at most `most`; nothing (`routes:`) is an empty one. `what` they are, in the plural.
+    pub(super) fn items(&'a self, what: &str, most: usize, report: &mut Report) -> Option<Items<'a>> {
+        let items: &'a [Node] = match &self.node.kind {
+            Kind::List(items) => items,
+            Kind::Null => &[],
+            other => {
+                let found = other.name();
+                self.fault(
+                    report,
+                    format!("expected a list (`[a, b]`, or lines with `- `), found {found}"),
+                );
+                return None;
+            }
+        };
+        let cut = items.get(most);
+        if let Some(excess) = cut {
+            let message = format!("there are {} {what}; at most {most} are allowed", items.len());
+            report.error(excess.spot, &self.path.index(most), message);
+        }
+        Some(Items {
+            path: &self.path,
+            items: items.iter().take(most).enumerate(),
+            cut: cut.is_some(),
+        })
+    }
+}
+
+/// The items of a list.
+pub(super) struct Items<'a> {
+    path: &'a Path<'a>,
+    items: Enumerate<Take<slice::Iter<'a, Node>>>,
+    /// Whether there are more than allowed, which are left out.
+    pub(super) cut: bool,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Place<'a>;
+
+    fn next(&mut self) -> Option<Place<'a>> {
+        let (index, node) = self.items.next()?;
+        Some(Place {
+            node,
+            path: self.path.index(index),
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The file as a tree that remembers where everything stood.
+
+use std::fmt;
+
+/// A place in the text: line and column (in characters), both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl Spot {
+    /// The very beginning, for what concerns the whole file.
+    pub(super) const START: Self = Self { line: 1, column: 1 };
+}
+
+/// A piece of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) spot: Spot,
+    pub(super) kind: Kind,
+}
+
+/// What a piece of the file is. Scalars stay text: whether `80` is a port or a name is known only by who asks.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// `quoted` text never is a number or a keyword.
+    Scalar {
+        text: String,
+        quoted: bool,
+    },
+    List(Vec<Node>),
+    /// In the order of the file, duplicates included.
+    Map(Vec<Entry>),
+}
+
+impl Kind {
+    /// What it is, for messages.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Scalar { .. } => "a single value",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) spot: Spot,
+    pub(super) key: String,
+    pub(super) value: Node,
+}
+
+/// The way from the root to a node. A chain of borrowed steps, so that ten thousand right routes cost no strings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path<'a> {
+    parent: Option<&'a Self>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Root,
+    Key(&'a str),
+    Index(usize),
+}
+
+impl<'a> Path<'a> {
+    pub(super) const ROOT: Self = Self {
+        parent: None,
+        step: Step::Root,
+    };
+
+    pub(super) fn key(&'a self, key: &'a str) -> Self {
+        Self {
+            parent: Some(self),
+            step: Step::Key(key),
+        }
+    }
+
+    pub(super) fn index(&'a self, index: usize) -> Self {
+        Self {
+            parent: Some(self),
+            step: Step::Index(index),
+        }
+    }
+}
+
+/// `clusters[0].hosts[1].weight`; keys that would not read well so are quoted: `routes[0].clusters["a b"]`.
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Key(key) if is_plain(key) => {
+                let dot = if matches!(self.parent, None | Some(Path { step: Step::Root, .. })) {
+                    ""
+                } else {
+                    "."
+                };
+                write!(f, "{dot}{key}")
+            }
+            Step::Key(key) => {
+                let short: String = key.chars().take(64).collect();
+                write!(f, "[{short:?}]")
+            }
+        }
+    }
+}
+
+fn is_plain(key: &str) -> bool {
+    (1..=64).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// A node and the way to it: what decoders are handed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) node: &'a Node,
+    pub(super) path: Path<'a>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn root(node: &'a Node) -> Self {
+        Self { node, path: Path::ROOT }
+    }
+
+    pub(super) fn spot(&self) -> Spot {
+        self.node.spot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Path;
+
+    #[test]
+    fn paths_read_like_the_file() {
+        let clusters = Path::ROOT.key("clusters");
+        let first = clusters.index(0);
+        let weight = first.key("weight");
+        assert_eq!(weight.to_string(), "clusters[0].weight");
+        assert_eq!(first.key("a.b\n").to_string(), r#"clusters[0]["a.b\n"]"#);
+        assert_eq!(Path::ROOT.to_string(), "");
+    }
+}

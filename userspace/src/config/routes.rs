@@ -1,0 +1,122 @@
+//! Routes: which name goes where, and what becomes of a name without one.
+
+use std::collections::HashMap;
+
+use signalbox_core::model::{Route, Unmatched};
+use signalbox_core::name::HostPattern;
+
+use super::clusters::Names;
+use super::map::Map;
+use super::node::{Kind, Place, Spot};
+use super::report::{Report, did_you_mean, quote};
+
+/// All routes.
+pub(super) fn all(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Vec<Route>> {
+    let Some(place) = place else { return Some(Vec::new()) };
+    let mut seen = HashMap::new();
+    let mut routes = Some(Vec::new());
+    for item in place.items("routes", usize::MAX, report)? {
+        match (route(&item, names, &mut seen, report), &mut routes) {
+            (Some(route), Some(routes)) => routes.push(route),
+            _ => routes = None,
+        }
+    }
+    routes
+}
+
+fn route(
+    place: &Place<'_>,
+    names: &Names,
+    seen: &mut HashMap<HostPattern, Spot>,
+    report: &mut Report,
+) -> Option<Route> {
+    let mut map = Map::open(place, report)?;
+    let host = map.require("host");
+    let clusters = map.require("clusters");
+    map.finish(report);
+    let host = host.and_then(|place| host_pattern(&place, seen, report));
+    let clusters = clusters.and_then(|place| weights(&place, names, report));
+    Some(Route {
+        host: host?,
+        clusters: clusters?,
+    })
+}
+
+fn host_pattern(place: &Place<'_>, seen: &mut HashMap<HostPattern, Spot>, report: &mut Report) -> Option<HostPattern> {
+    let text = place.text(report)?;
+    let problem = match HostPattern::parse(text) {
+        Ok(host) => match seen.get(&host) {
+            None => {
+                seen.insert(host.clone(), place.spot());
+                return Some(host);
+            }
+            Some(first) => format!("{} already has a route on line {}", quote(text), first.line),
+        },
+        Err(error) if error_is_port(text) => format!("{}: {error}; leave the port out", quote(text)),
+        Err(error) => format!("{}: {error}", quote(text)),
+    };
+    place.fault(report, problem);
+    None
+}
+
+fn error_is_port(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(name, port)| !name.contains(':') && port.parse::<u16>().is_ok())
+}
+
+fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<(usize, u32)>> {
+    if matches!(place.node.kind, Kind::Scalar { .. } | Kind::List(_)) {
+        place.fault(
+            report,
+            "a route's clusters are names with weights from 1 to 100, as in { east: 10, west: 80 }",
+        );
+        return None;
+    }
+    let entries = place.entries(report)?;
+    if entries.is_empty() {
+        place.fault(report, "a route needs at least one cluster, as in { east: 100 }");
+        return None;
+    }
+    let mut weights = Some(Vec::with_capacity(entries.len()));
+    for entry in entries {
+        let place = Place {
+            node: &entry.value,
+            path: place.path.key(&entry.key),
+        };
+        let cluster = names.find(&entry.key, entry.spot, &place.path, report);
+        let weight = place.number(1, 100, report);
+        match (cluster, weight, &mut weights) {
+            (Some(cluster), Some(weight), Some(weights)) => weights.push((cluster, weight)),
+            _ => weights = None,
+        }
+    }
+    weights
+}
+
+/// What becomes of a name without a route.
+pub(super) fn unmatched(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Unmatched> {
+    let Some(place) = place else {
+        return Some(Unmatched::Reject);
+    };
+    if !matches!(place.node.kind, Kind::Map(_)) {
+        return match place.text(report)? {
+            "reject" => Some(Unmatched::Reject),
+            "any" => Some(Unmatched::Any),
+            other => {
+                let guess = did_you_mean(report.suggest(other, ["reject", "any"].into_iter()));
+                let other = quote(other);
+                place.fault(
+                    report,
+                    format!("{other} is neither reject, any nor {{ cluster: NAME }}{guess}"),
+                );
+                None
+            }
+        };
+    }
+    let mut map = Map::open(place, report)?;
+    let cluster = map.require("cluster");
+    map.finish(report);
+    cluster
+        .and_then(|place| names.at(&place, report))
+        .map(Unmatched::Cluster)
+}

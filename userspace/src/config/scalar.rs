@@ -1,0 +1,168 @@
+//! Single values: text, names, numbers, durations and words from a list.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::node::{Kind, Place};
+use super::report::{Report, alternatives, did_you_mean, quote};
+
+/// No time in the configuration is longer: room for every use, and adding it to a clock cannot overflow.
+const LONGEST: Duration = Duration::from_secs(8760 * 3600);
+
+const UNITS: &str = "a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h";
+
+/// Decodes what may be left out; `default` also stands in for a mistake, once that is reported.
+pub(super) fn optional<T>(place: Option<&Place<'_>>, default: T, read: impl FnOnce(&Place<'_>) -> Option<T>) -> T {
+    place.and_then(read).unwrap_or(default)
+}
+
+/// Decodes what may be left out and has no default. `None`: a mistake.
+pub(super) fn maybe<T>(place: Option<&Place<'_>>, read: impl FnOnce(&Place<'_>) -> Option<T>) -> Option<Option<T>> {
+    place.map_or(Some(None), |place| read(place).map(Some))
+}
+
+impl<'a> Place<'a> {
+    /// Text as it is written; not empty.
+    pub(super) fn text(&self, report: &mut Report) -> Option<&'a str> {
+        let message = match &self.node.kind {
+            Kind::Scalar { text, .. } if !text.is_empty() => return Some(text),
+            Kind::Scalar { .. } => "the value is empty".to_owned(),
+            Kind::Null => "the value is missing".to_owned(),
+            other => {
+                let found = other.name();
+                format!("expected a single value, found {found} (a value with brackets or braces needs quotes)")
+            }
+        };
+        self.fault(report, message);
+        None
+    }
+
+    /// A name of a listener, cluster or host.
+    pub(super) fn name(&self, report: &mut Report) -> Option<&'a str> {
+        let text = self.text(report)?;
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if text.len() <= 63 && text.bytes().all(allowed) {
+            return Some(text);
+        }
+        self.fault(
+            report,
+            format!(
+                "{} is not a name: 1 to 63 letters, digits, `.`, `_` or `-`",
+                quote(text)
+            ),
+        );
+        None
+    }
+
+    /// A whole number.
+    pub(super) fn number<T: TryFrom<u64> + Copy + PartialOrd + Display>(
+        &self,
+        least: T,
+        most: T,
+        report: &mut Report,
+    ) -> Option<T> {
+        let text = self.text(report)?;
+        let quoted = matches!(self.node.kind, Kind::Scalar { quoted: true, .. });
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        if digits && !quoted {
+            let number = text.parse::<u64>().ok().and_then(|n| T::try_from(n).ok());
+            if let Some(number) = number.filter(|n| (least..=most).contains(n)) {
+                return Some(number);
+            }
+        }
+        let hint = if digits && quoted { " without quotes" } else { "" };
+        self.fault(
+            report,
+            format!("{} is not a whole number from {least} to {most}{hint}", quote(text)),
+        );
+        None
+    }
+
+    /// A port.
+    pub(super) fn port(&self, report: &mut Report) -> Option<u16> {
+        self.number(1, u16::MAX, report)
+    }
+
+    /// A time, more than nothing.
+    pub(super) fn duration(&self, report: &mut Report) -> Option<Duration> {
+        let text = self.text(report)?;
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        let digits = text.strip_suffix(unit).unwrap_or_default();
+        let quoted = quote(text);
+        let message = match (digits, unit) {
+            ("", _) => format!("{quoted} is not a duration: write {UNITS}"),
+            (_, "") => format!("{quoted} has no unit: write {UNITS}"),
+            (_, "ms" | "s" | "m" | "h") => match in_milliseconds(digits, unit) {
+                Some(0) => format!("{quoted} is no time at all: it must be more than 0"),
+                Some(ms) if ms <= LONGEST.as_millis() => {
+                    return Some(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)));
+                }
+                _ => format!("{quoted} is too long: at most 8760h (a year)"),
+            },
+            _ => format!("{quoted} is not a duration: write {UNITS}"),
+        };
+        self.fault(report, message);
+        None
+    }
+
+    /// One of a few words; `what` it is called in the message, with its article.
+    pub(super) fn word<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
+        let text = self.text(report)?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let guess = did_you_mean(report.suggest(text, words.iter().map(|(word, _)| *word)));
+        let allowed = alternatives(words.iter().map(|(word, _)| *word));
+        self.fault(
+            report,
+            format!("{} is not {what}{guess} (allowed: {allowed})", quote(text)),
+        );
+        None
+    }
+
+    /// Text as it is written, if it is text at all; mistakes are not reported.
+    pub(super) fn plain(&self) -> Option<&'a str> {
+        match &self.node.kind {
+            Kind::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The address of a machine.
+    pub(super) fn machine(&self, report: &mut Report) -> Option<IpAddr> {
+        let text = self.text(report)?;
+        let message = match text.parse::<IpAddr>() {
+            Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
+                let v4 = v6.to_canonical();
+                format!("{} is an IPv4 address in IPv6 clothing: write {v4}", quote(text))
+            }
+            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
+                format!("{} is not the address of one machine", quote(text))
+            }
+            Ok(ip) => return Some(ip),
+            Err(_) => format!("{} is not an IP address, such as 10.2.0.2 or fd00:2::4", quote(text)),
+        };
+        self.fault(report, message);
+        None
+    }
+}
+
+fn in_milliseconds(digits: &str, unit: &str) -> Option<u128> {
+    let scale = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => 3_600_000,
+    };
+    digits.parse::<u64>().ok().map(|number| u128::from(number) * scale)
+}
+
+/// A duration as the configuration writes it.
+pub(super) fn show(time: Duration) -> String {
+    let ms = time.as_millis();
+    [(3_600_000, "h"), (60_000, "m"), (1000, "s")]
+        .iter()
+        .find(|(scale, _)| ms >= *scale && ms.is_multiple_of(*scale))
+        .map_or_else(|| format!("{ms}ms"), |(scale, unit)| format!("{}{unit}", ms / scale))
+}

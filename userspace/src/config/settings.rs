@@ -1,0 +1,177 @@
+//! What holds for all of signalbox: admin, datapath, timeouts, limits, and their defaults.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use signalbox_core::model::{Admin, Bind, Datapath, Limits, PerSource, Tier, Timeouts};
+
+use super::address::Taken;
+use super::map::Map;
+use super::node::Place;
+use super::report::{Report, quote};
+use super::scalar::optional;
+
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
+const ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
+
+/// What a socket's path may be long: `sun_path` less its closing NUL.
+const LONGEST_SOCKET: usize = 107;
+
+/// The tier where nothing is said.
+pub(super) const DATAPATH: Datapath = Datapath { tier: None };
+
+const TIERS: [(&str, Option<Tier>); 4] = [
+    ("auto", None),
+    (Tier::Sockmap.as_str(), Some(Tier::Sockmap)),
+    (Tier::Splice.as_str(), Some(Tier::Splice)),
+    (Tier::Copy.as_str(), Some(Tier::Copy)),
+];
+
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    peek_http: Duration::from_secs(10),
+    peek_tls: Duration::from_secs(5),
+    idle: Duration::from_secs(3600),
+    shutdown: Duration::from_secs(30),
+};
+
+const PER_SOURCE: PerSource = PerSource {
+    concurrent: 0,
+    per_second: 0,
+    peeking: 1024,
+};
+
+/// Who may look and who may change. Its address is the first to be taken.
+pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut Report) -> Admin {
+    let mut admin = Admin {
+        listen: Some(ADMIN_LISTEN),
+        socket: PathBuf::from(ADMIN_SOCKET),
+    };
+    let mut spot = None;
+    if let Some(mut map) = place.and_then(|place| Map::open(place, report)) {
+        let listen = map.take("listen");
+        let socket = map.take("socket");
+        map.finish(report);
+        spot = listen.map(|place| place.spot());
+        admin.listen = optional(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
+        admin.socket = optional(socket.as_ref(), admin.socket, |place| admin_socket(place, report));
+    }
+    if let Some(addr) = admin.listen {
+        // Nobody is before it: always free.
+        let _ = taken.take(
+            Bind {
+                prefix: IpNet::from(addr.ip()),
+                port: addr.port(),
+            },
+            "admin.listen",
+            spot,
+        );
+    }
+    admin
+}
+
+fn admin_listen(place: &Place<'_>, report: &mut Report) -> Option<Option<SocketAddr>> {
+    if place.plain() == Some("none") {
+        return Some(None);
+    }
+    let text = place.text(report)?;
+    match text.parse::<SocketAddr>() {
+        Ok(addr) if addr.port() > 0 => Some(Some(addr)),
+        _ => {
+            let text = quote(text);
+            place.fault(
+                report,
+                format!("{text} is not an address with a port, such as 127.0.0.1:8089, nor `none`"),
+            );
+            None
+        }
+    }
+}
+
+fn admin_socket(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
+    let text = place.text(report)?;
+    if text.len() > LONGEST_SOCKET || text.contains('\0') {
+        let text = quote(text);
+        place.fault(
+            report,
+            format!("{text} cannot name a socket: at most {LONGEST_SOCKET} bytes, none of them NUL"),
+        );
+        return None;
+    }
+    Some(PathBuf::from(text))
+}
+
+/// How bytes are carried; `inherited` where this says nothing.
+pub(super) fn datapath(place: Option<&Place<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return inherited;
+    };
+    let tier = map.take("tier");
+    map.finish(report);
+    let tier = optional(tier.as_ref(), inherited.tier, |place| {
+        place.word("a tier", &TIERS, report)
+    });
+    Datapath { tier }
+}
+
+/// Time limits.
+pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeouts {
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return TIMEOUTS;
+    };
+    let connect = map.take("connect");
+    let peek_http = map.take("peek_http");
+    let peek_tls = map.take("peek_tls");
+    let idle = map.take("idle");
+    let shutdown = map.take("shutdown");
+    map.finish(report);
+    let mut time = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
+    Timeouts {
+        connect: time(connect, TIMEOUTS.connect),
+        peek_http: time(peek_http, TIMEOUTS.peek_http),
+        peek_tls: time(peek_tls, TIMEOUTS.peek_tls),
+        idle: time(idle, TIMEOUTS.idle),
+        shutdown: time(shutdown, TIMEOUTS.shutdown),
+    }
+}
+
+/// Limits against greedy clients.
+pub(super) fn limits(place: Option<&Place<'_>>, report: &mut Report) -> Limits {
+    let defaults = Limits {
+        max_connections: None,
+        per_source: PER_SOURCE,
+    };
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return defaults;
+    };
+    let max_connections = map.take("max_connections");
+    let per_source = map.take("per_source");
+    map.finish(report);
+    let max_connections = optional(max_connections.as_ref(), None, |place| match place.plain() {
+        Some("auto") => Some(None),
+        _ => place.number(1, u32::MAX, report).map(Some),
+    });
+    Limits {
+        max_connections,
+        per_source: self::per_source(per_source.as_ref(), report),
+    }
+}
+
+fn per_source(place: Option<&Place<'_>>, report: &mut Report) -> PerSource {
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return PER_SOURCE;
+    };
+    let concurrent = map.take("concurrent");
+    let per_second = map.take("per_second");
+    let peeking = map.take("peeking");
+    map.finish(report);
+    let mut count =
+        |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(0, u32::MAX, report));
+    PerSource {
+        concurrent: count(concurrent, PER_SOURCE.concurrent),
+        per_second: count(per_second, PER_SOURCE.per_second),
+        peeking: count(peeking, PER_SOURCE.peeking),
+    }
+}

@@ -1,0 +1,111 @@
+//! What the rules for clusters and hosts say when broken.
+
+use super::{bent, only_mistake};
+
+#[test]
+fn clusters() {
+    only_mistake(
+        &bent("name: west\n", "name: east\n")
+            .replace("west: 80", "east: 80")
+            .replace("{ east: 10, east: 80 }", "{ east: 1 }")
+            .replace("west: 100", "east: 100"),
+        "clusters[1].name",
+        "there already is a cluster `east` on line 8",
+    );
+    let balance = "`least-conections` is not a way to balance; did you mean `least-connections`? \
+                   (allowed: least-connections, round-robin, random-two or maglev)";
+    only_mistake(
+        &bent("least-connections", "least-conections"),
+        "clusters[0].balance",
+        balance,
+    );
+    let with = |to: &str| bent("name: west\n", &format!("name: west\n    ejection: {to}\n"));
+    only_mistake(
+        &with("{ max_percent: 101 }"),
+        "clusters[1].ejection.max_percent",
+        "from 0 to 100",
+    );
+    only_mistake(&with("{ time: 0s }"), "clusters[1].ejection.time", "more than 0");
+    only_mistake(
+        &with("{ failures: x }"),
+        "clusters[1].ejection.failures",
+        "`x` is not a whole number",
+    );
+}
+
+#[test]
+fn a_cluster_with_a_mistake_still_is_a_cluster() {
+    only_mistake(
+        &bent("balance: least-connections", "balance: x"),
+        "clusters[0].balance",
+        "is not a way to balance",
+    );
+    only_mistake(
+        &bent("- name: east", "- name: ea st"),
+        "clusters[0].name",
+        "is not a name",
+    );
+    only_mistake(
+        &bent("- name: east", "- naem: east"),
+        "clusters[0].naem",
+        "did you mean `name`?",
+    );
+    only_mistake(
+        &bent("clusters:\n", "clutsers:\n"),
+        "clutsers",
+        "did you mean `clusters`?",
+    );
+}
+
+#[test]
+fn hosts() {
+    let host = |to: &str| bent("name: west-1, address: \"fd00:2::4\", http: 80, https: 443", to);
+    let path = "clusters[1].hosts[0]";
+    only_mistake(
+        &host("name: w, address: 10.0.0.1"),
+        path,
+        "the host has no port: give it at least one of `http`, `https` and `tcp`",
+    );
+    only_mistake(&host("name: w, http: 80"), path, "the key `address` is missing");
+    only_mistake(
+        &host("name: w, address: 10.0.0.1, http: 0"),
+        "clusters[1].hosts[0].http",
+        "`0` is not a whole number from 1 to 65535",
+    );
+    only_mistake(
+        &host("name: w, address: 10.0.0.1, htp: 80"),
+        "clusters[1].hosts[0].htp",
+        "unknown key `htp`; did you mean `http`?",
+    );
+    let address = "clusters[1].hosts[0].address";
+    only_mistake(
+        &host("name: w, http: 80, address: web.example"),
+        address,
+        "is not an IP address, such as 10.2.0.2 or fd00:2::4",
+    );
+    only_mistake(
+        &host("name: w, http: 80, address: 0.0.0.0"),
+        address,
+        "is not the address of one machine",
+    );
+    only_mistake(
+        &host("name: w, http: 80, address: '::ffff:10.0.0.1'"),
+        address,
+        "write 10.0.0.1",
+    );
+    only_mistake(
+        &bent("name: east-2", "name: east-1"),
+        "clusters[0].hosts[1].name",
+        "there already is a host `east-1` on line 12",
+    );
+    only_mistake(
+        &bent("weight: 2", "weight: 101"),
+        "clusters[0].hosts[1].weight",
+        "`101` is not a whole number from 1 to 100",
+    );
+    only_mistake(
+        &bent("    hosts: [", "    ohsts: ["),
+        "clusters[1].ohsts",
+        "did you mean `hosts`?",
+    );
+}

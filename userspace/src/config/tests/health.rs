@@ -1,0 +1,99 @@
+//! What the rules for health checks say when broken.
+
+use super::{bent, only_mistake};
+
+#[test]
+fn health() {
+    let health = |to: &str| bent("name: west\n", &format!("name: west\n    health: {to}\n"));
+    let path = "clusters[1].health";
+    only_mistake(
+        &health("{ interval: 5s }"),
+        path,
+        "exactly one of `http`, `https` and `tcp`; none of them is here",
+    );
+    only_mistake(
+        &health("{ tcp: {}, http: {} }"),
+        path,
+        "exactly one of `http`, `https` and `tcp`; there is more than one",
+    );
+    only_mistake(&health("{ htp: {} }"), "clusters[1].health.htp", "did you mean `http`?");
+    let timeout = "the timeout (3s) must not exceed the interval (2500ms): change either";
+    only_mistake(
+        &health("{ tcp:, interval: 2500ms, timeout: 3s }"),
+        "clusters[1].health.timeout",
+        timeout,
+    );
+    let interval = "the timeout (2s) must not exceed the interval (1s): change either";
+    only_mistake(
+        &health("{ tcp:, interval: 1s }"),
+        "clusters[1].health.interval",
+        interval,
+    );
+    only_mistake(&health("{ tcp:, rise: 0 }"), "clusters[1].health.rise", "from 1 to 100");
+    only_mistake(
+        &health("{ tcp:, fall: 101 }"),
+        "clusters[1].health.fall",
+        "from 1 to 100",
+    );
+    only_mistake(
+        &health("{ tcp: { port: 99999 } }"),
+        "clusters[1].health.tcp.port",
+        "from 1 to 65535",
+    );
+    only_mistake(
+        &health("{ http: { path: healthz } }"),
+        "clusters[1].health.http.path",
+        "it starts with `/`",
+    );
+    only_mistake(
+        &health("{ http: { path: \"/a\\r\\nX: y\" } }"),
+        "clusters[1].health.http.path",
+        "`/a\\r\\nX: y` is not a path",
+    );
+    only_mistake(
+        &health("{ http: { host: \"a b\" } }"),
+        "clusters[1].health.http.host",
+        "is not a Host header",
+    );
+    only_mistake(
+        &health("{ http: { sni: a.b } }"),
+        "clusters[1].health.http.sni",
+        "unknown key `sni`",
+    );
+    only_mistake(
+        &health("{ https: { sni: 10.0.0.1 } }"),
+        "clusters[1].health.https.sni",
+        "no addresses as server names",
+    );
+    only_mistake(
+        &health("{ https: { sni: '*.b' } }"),
+        "clusters[1].health.https.sni",
+        "is not a server name",
+    );
+    only_mistake(&health("{ http: 80 }"), "clusters[1].health.http", "expected a mapping");
+}
+
+#[test]
+fn a_check_needs_a_port_to_reach() {
+    let remedy = "the cluster's https health check cannot reach this host, which has no `https` port: \
+                  give the host one, or the check a `port`";
+    let text = bent("name: west\n", "name: west\n    health: { https: {} }\n")
+        .replace("http: 80, https: 443 } ]", "http: 80 } ]");
+    only_mistake(&text, "clusters[1].hosts[0]", remedy);
+    // What is wrong with the port is the mistake, not that there is none.
+    only_mistake(
+        &text.replace("https: {}", "https: { port: x }"),
+        "clusters[1].health.https.port",
+        "`x`",
+    );
+    only_mistake(
+        &text.replace("https: {}", "https: { prot: 1 }"),
+        "clusters[1].health.https.prot",
+        "`port`",
+    );
+    only_mistake(
+        &text.replace("http: 80 } ]", "https: x } ]"),
+        "clusters[1].hosts[0].https",
+        "`x`",
+    );
+}

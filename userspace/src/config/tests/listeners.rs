@@ -1,0 +1,142 @@
+//! What the rules for listeners say when broken.
+
+use super::{bent, only_mistake};
+
+#[test]
+fn listeners() {
+    only_mistake(
+        "version: 1\nclusters: []\nlisteners: []",
+        "listeners",
+        "there is no listener: at least one is needed",
+    );
+    only_mistake(
+        "version: 1\nclusters: []\nlisteners:",
+        "listeners",
+        "there is no listener",
+    );
+    only_mistake(
+        &bent("name: mysql", "name: http"),
+        "listeners[2].name",
+        "there already is a listener `http` on line 4",
+    );
+    only_mistake(&bent("name: mysql, ", ""), "listeners[2]", "the key `name` is missing");
+    only_mistake(
+        &bent("name: mysql", "name: my sql"),
+        "listeners[2].name",
+        "1 to 63 letters, digits, `.`, `_` or `-`",
+    );
+    only_mistake(
+        &bent("name: mysql", &format!("name: {}", "x".repeat(64))),
+        "listeners[2].name",
+        "is not a name",
+    );
+    let protocol = "`htpp` is not a protocol; did you mean `http`? (allowed: http, tls or tcp)";
+    only_mistake(
+        &bent("protocol: http", "protocol: htpp"),
+        "listeners[0].protocol",
+        protocol,
+    );
+    only_mistake(
+        &bent(", cluster: east", ""),
+        "listeners[2]",
+        "a tcp listener needs a `cluster`",
+    );
+    only_mistake(
+        &bent("cluster: east", "cluster: easst"),
+        "listeners[2].cluster",
+        "no cluster `easst`; did you mean `east`?",
+    );
+    only_mistake(
+        &bent("cluster: east", "clutser: east"),
+        "listeners[2].clutser",
+        "did you mean `cluster`?",
+    );
+    only_mistake(
+        &bent("[\"10.1.0.1:3306\"]", "[]"),
+        "listeners[2].listen",
+        "a listener needs at least one address",
+    );
+    only_mistake(
+        &bent("[\"10.1.0.1:3306\"]", "10.1.0.1:3306"),
+        "listeners[2].listen",
+        "expected a list (`[a, b]`",
+    );
+    only_mistake(
+        &bent("- { name: mysql", "- mysql\n  - { name: mysql"),
+        "listeners[2]",
+        "expected a mapping",
+    );
+}
+
+#[test]
+fn more_listeners_than_allowed() {
+    let mut text = "version: 1\nclusters: [{name: c, hosts: []}]\nlisteners:\n".to_owned();
+    for n in 1..=300 {
+        text.push_str(&format!(
+            "- {{name: l{n}, protocol: tcp, cluster: c, listen: [\"10.0.0.1:{n}\"]}}\n"
+        ));
+    }
+    only_mistake(
+        &text,
+        "listeners[256]",
+        "there are 300 listeners; at most 256 are allowed",
+    );
+}
+
+#[test]
+fn an_address_has_one_listener() {
+    let path = "listeners[2].listen[0]";
+    let used = "10.1.0.1:443 is already used by listener `https` on line 5";
+    only_mistake(&bent("10.1.0.1:3306", "10.1.0.1:443"), path, used);
+    only_mistake(&bent("10.1.0.1:3306", "10.1.0.1/32:443"), path, used);
+    only_mistake(
+        &bent("10.1.0.1:3306", "[FD00:1:0::1]:443"),
+        path,
+        "[fd00:1::1]:443 is already used by listener `https`",
+    );
+    only_mistake(
+        &bent("10.1.0.1:3306\"", "*:1\", \":1\""),
+        "listeners[2].listen[1]",
+        "0.0.0.0/0:1 is already used by listener",
+    );
+    only_mistake(
+        &bent("10.1.0.1:3306", "127.0.0.1:8089"),
+        path,
+        "127.0.0.1:8089 is already used by admin.listen on line 2",
+    );
+    let text = bent("10.1.0.1:3306", "127.0.0.1:8089").replace("admin: {", "# admin: {");
+    only_mistake(&text, path, "127.0.0.1:8089 is already used by admin.listen by default");
+}
+
+#[test]
+fn proxy_protocol() {
+    let with = |to: &str| bent("cluster: east }", &format!("cluster: east, proxy_protocol: {to} }}"));
+    only_mistake(
+        &with("{}"),
+        "listeners[2].proxy_protocol",
+        "the key `trusted` is missing",
+    );
+    only_mistake(&with("v2"), "listeners[2].proxy_protocol", "expected a mapping");
+    let path = "listeners[2].proxy_protocol.trusted[0]";
+    only_mistake(
+        &with("{ trusted: [10.0.0.1/8] }"),
+        path,
+        "`10.0.0.1/8` has bits set beyond its length: write 10.0.0.0/8",
+    );
+    only_mistake(
+        &with("{ trusted: [lan] }"),
+        path,
+        "`lan` is not a prefix, such as 10.0.0.0/8 or fd00::/8",
+    );
+    only_mistake(
+        &with("{ trusted: [10.0.0.0/40] }"),
+        path,
+        "the prefix length of 10.0.0.0 is 0 to 32",
+    );
+    let text = bent("name: west\n", "name: west\n    proxy_protocol: v1\n");
+    only_mistake(
+        &text,
+        "clusters[1].proxy_protocol",
+        "`v1` is not a version of the PROXY protocol; did you mean `v2`?",
+    );
+}

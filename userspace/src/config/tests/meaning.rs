@@ -1,0 +1,267 @@
+//! What right files mean.
+
+use std::time::Duration;
+
+use signalbox_core::model::{Balance, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
+
+use super::{EXAMPLE, bent, plus, right};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_example_means_what_it_says() {
+    let parsed = right(EXAMPLE);
+    assert_eq!(parsed.warnings, []);
+    let model = parsed.model;
+    assert_eq!(model.admin.listen, Some("127.0.0.1:8089".parse().unwrap()));
+    assert_eq!(model.admin.socket.to_str(), Some("/run/signalbox/admin.sock"));
+
+    let [http, https, mysql] = &model.listeners[..] else {
+        panic!("{:?}", model.listeners)
+    };
+    assert_eq!(
+        (http.name.as_str(), http.protocol, http.cluster),
+        ("http", Protocol::Http, None)
+    );
+    assert_eq!(
+        http.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.1.0.1:80", "[fd00:1::1]:80"]
+    );
+    assert_eq!((https.protocol, https.listen.len()), (Protocol::Tls, 2));
+    assert_eq!((mysql.protocol, mysql.cluster), (Protocol::Tcp, Some(0)));
+    assert_eq!(mysql.listen[0].single(), Some("10.1.0.1:3306".parse().unwrap()));
+    assert_eq!((mysql.trusted_proxies.len(), mysql.datapath.tier), (0, None));
+
+    let [east, west] = &model.clusters[..] else {
+        panic!("{:?}", model.clusters)
+    };
+    let probe = HttpProbe {
+        port: Some(1936),
+        path: "/healthz".to_owned(),
+        host: None,
+        tls: None,
+    };
+    assert_eq!((east.name.as_str(), east.balance), ("east", Balance::LeastConnections));
+    assert_eq!(east.health.probe, Probe::Http(probe));
+    assert_eq!((east.hosts[0].name.as_str(), east.hosts[0].weight), ("east-1", 1));
+    let east_2 = &east.hosts[1];
+    assert_eq!((east_2.address, east_2.weight), ("10.2.0.3".parse().unwrap(), 2));
+    assert_eq!(
+        (east_2.http, east_2.https, east_2.tcp),
+        (Some(80), Some(443), Some(3306))
+    );
+    assert_eq!(west.health.probe, Probe::Tcp { port: None });
+    assert_eq!(
+        (west.hosts[0].address, west.hosts[0].tcp),
+        ("fd00:2::4".parse().unwrap(), None)
+    );
+
+    let routes: Vec<_> = model
+        .routes
+        .iter()
+        .map(|route| (route.host.to_string(), &route.clusters[..]))
+        .collect();
+    let expected = [
+        ("app1.example.com".to_owned(), &[(0, 10), (1, 80)][..]),
+        ("*.apps.example.com".to_owned(), &[(1, 100)]),
+    ];
+    assert_eq!(routes, expected);
+    assert_eq!(model.unmatched, Unmatched::Reject);
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let text = r#"
+        version: 1
+        listeners: [{ name: l, protocol: http, listen: ["*:80"] }]
+        clusters: [{ name: c, hosts: [{ name: h, address: 10.0.0.1, http: 80 }] }]
+        unmatched: any
+    "#;
+    let model = right(text).model;
+    assert_eq!(model.admin.listen, Some("127.0.0.1:8089".parse().unwrap()));
+    assert_eq!(model.admin.socket.to_str(), Some("/run/signalbox/admin.sock"));
+    assert_eq!(model.datapath.tier, None);
+    let times = model.timeouts;
+    assert_eq!(
+        (times.connect, times.peek_http, times.peek_tls),
+        (seconds(5), seconds(10), seconds(5))
+    );
+    assert_eq!((times.idle, times.shutdown), (seconds(3600), seconds(30)));
+    assert_eq!(model.limits.max_connections, None);
+    let limits = model.limits.per_source;
+    assert_eq!((limits.concurrent, limits.per_second, limits.peeking), (0, 0, 1024));
+    let cluster = &model.clusters[0];
+    assert_eq!(
+        (cluster.balance, cluster.proxy_protocol),
+        (Balance::LeastConnections, false)
+    );
+    let health = &cluster.health;
+    assert_eq!(
+        (&health.probe, health.rise, health.fall),
+        (&Probe::Tcp { port: None }, 2, 1)
+    );
+    assert_eq!((health.interval, health.timeout), (seconds(5), seconds(2)));
+    let ejection = cluster.ejection;
+    assert_eq!(
+        (ejection.failures, ejection.time, ejection.max_percent),
+        (3, seconds(10), 50)
+    );
+    assert!(model.routes.is_empty());
+}
+
+#[test]
+fn every_setting_is_read() {
+    let text = r#"
+        version: 1
+        admin: { listen: none, socket: /tmp/s }
+        datapath: { tier: splice }
+        timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h }
+        limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 } }
+        listeners:
+          - name: a
+            protocol: tls
+            listen: ["*:443", "10.9.0.0/24:80"]
+            cluster: c
+            proxy_protocol: { trusted: ["10.0.0.0/8", "fd00::/8", 192.0.2.1] }
+            datapath: { tier: copy }
+          - { name: b, protocol: tls, listen: [":444"] }
+          - { name: c, protocol: tls, listen: [":445"], datapath: { tier: auto } }
+        clusters:
+          - name: c
+            balance: maglev
+            health: { https: { port: 1, path: /a?b=c, host: "h.example:8443", sni: S.example, ca: /ca.pem } }
+            ejection: { failures: 0, time: 1m, max_percent: 100 }
+            proxy_protocol: v2
+            hosts: [{ name: h, address: "::1", https: 443, weight: 100 }]
+        unmatched: { cluster: c }
+    "#;
+    let model = right(text).model;
+    assert_eq!(
+        (model.admin.listen, model.admin.socket.to_str()),
+        (None, Some("/tmp/s"))
+    );
+    let times = model.timeouts;
+    assert_eq!(
+        (times.connect, times.peek_http, times.peek_tls),
+        (Duration::from_millis(250), seconds(1), seconds(2))
+    );
+    assert_eq!((times.idle, times.shutdown), (seconds(120), seconds(3600)));
+    let limits = model.limits.per_source;
+    assert_eq!(model.limits.max_connections, Some(5000));
+    assert_eq!((limits.concurrent, limits.per_second, limits.peeking), (1, 2, 0));
+    let [a, b, c] = &model.listeners[..] else {
+        panic!("{:?}", model.listeners)
+    };
+    assert_eq!((a.listen.len(), a.cluster), (3, Some(0)));
+    let trusted: Vec<String> = a.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(trusted, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
+    assert_eq!(
+        (a.datapath.tier, b.datapath.tier, c.datapath.tier),
+        (Some(Tier::Copy), Some(Tier::Splice), None)
+    );
+    let cluster = &model.clusters[0];
+    assert_eq!((cluster.balance, cluster.proxy_protocol), (Balance::Maglev, true));
+    let tls = TlsProbe {
+        sni: Some("s.example".to_owned()),
+        ca: Some("/ca.pem".into()),
+    };
+    let host = Some("h.example:8443".to_owned());
+    let probe = HttpProbe {
+        port: Some(1),
+        path: "/a?b=c".to_owned(),
+        host,
+        tls: Some(tls),
+    };
+    assert_eq!(cluster.health.probe, Probe::Http(probe));
+    let ejection = cluster.ejection;
+    assert_eq!(
+        (ejection.failures, ejection.time, ejection.max_percent),
+        (0, seconds(60), 100)
+    );
+    assert_eq!(model.unmatched, Unmatched::Cluster(0));
+}
+
+#[test]
+fn a_tcp_check_may_be_bare() {
+    for health in ["{ tcp: {} }", "{ tcp: }", "{ tcp }", "{ tcp: null, interval: 2s }"] {
+        let text = bent("name: west\n", &format!("name: west\n    health: {health}\n"));
+        assert_eq!(
+            right(&text).model.clusters[1].health.probe,
+            Probe::Tcp { port: None },
+            "{health}"
+        );
+    }
+}
+
+#[test]
+fn an_http_check_may_be_bare_where_hosts_have_the_port() {
+    for (kind, tls) in [("http", false), ("https", true)] {
+        let text = bent("name: west\n", &format!("name: west\n    health: {{ {kind}: }}\n"));
+        let Probe::Http(probe) = right(&text).model.clusters[1].health.probe.clone() else {
+            panic!("{kind}")
+        };
+        assert_eq!((probe.port, probe.path.as_str(), probe.tls.is_some()), (None, "/", tls));
+    }
+}
+
+#[test]
+fn sections_may_be_empty() {
+    let text = plus("timeouts:\nlimits: { per_source: }\ndatapath: {}");
+    assert_eq!(right(&text).model.timeouts.connect, seconds(5));
+    let text = bent("unmatched: reject ", "unmatched: any\ntimeouts: # to be done\n");
+    assert_eq!(right(&text).model.unmatched, Unmatched::Any);
+}
+
+#[test]
+fn json_will_do() {
+    let text = r#"{"version":1,
+        "listeners":[{"name":"l","protocol":"tcp","listen":["10.0.0.1:80"],"cluster":"c"}],
+        "clusters":[{"name":"c","hosts":[{"name":"h","address":"10.0.0.2","tcp":80,"weight":7}]}],
+        "routes":[{"host":"a.example","clusters":{"c":1}}], "unmatched": {"cluster": "c"}}"#;
+    let model = right(text).model;
+    assert_eq!(
+        (model.clusters[0].hosts[0].weight, model.unmatched),
+        (7, Unmatched::Cluster(0))
+    );
+}
+
+#[test]
+fn overlapping_prefixes_are_no_mistake() {
+    let text = bent(
+        r#""10.1.0.1:80", "#,
+        r#""10.1.0.1:80", "10.1.0.0/24:80", "0.0.0.0:80", "#,
+    );
+    assert_eq!(right(&text).model.listeners[0].listen.len(), 4);
+}
+
+#[test]
+fn ten_thousand_routes_are_read() {
+    let mut text = EXAMPLE
+        .replace("routes:", "ignored:")
+        .split("ignored:")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    text.push_str("routes:\n");
+    for n in 0..10_000 {
+        text.push_str(&format!(
+            "  - {{ host: app{n}.example.com, clusters: {{ east: 10, west: 80 }} }}\n"
+        ));
+    }
+    assert_eq!(right(&text).model.routes.len(), 10_000);
+}
+
+#[test]
+fn the_reference_shows_a_right_file() {
+    let reference = include_str!("../../../../docs/configuration.md");
+    let examples: Vec<&str> = reference
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert_eq!(examples.len(), 1);
+    let parsed = right(examples[0]);
+    assert_eq!((parsed.warnings.len(), parsed.model.listeners.len()), (0, 3));
+}

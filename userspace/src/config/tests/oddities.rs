@@ -1,0 +1,40 @@
+//! What is allowed, but warned of.
+
+use super::{EXAMPLE, bent, plus, right};
+
+fn oddities(text: &str) -> Vec<String> {
+    right(text).warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_listener_whose_hosts_lack_the_port() {
+    let text = EXAMPLE.replace(", https: 443", "");
+    let expected = "5:5: listeners[1]: no host that a route or `unmatched` leads to has the port `https`: \
+                    listener `https` refuses everything";
+    assert_eq!(oddities(&text), [expected]);
+    let text = bent("cluster: east", "cluster: west");
+    let expected = "6:5: listeners[2]: no host of `west`, the cluster of listener `mysql`, has the port `tcp`";
+    assert_eq!(oddities(&text), [expected]);
+}
+
+#[test]
+fn nothing_leads_anywhere() {
+    let text = EXAMPLE.split("routes:").next().unwrap_or_default();
+    let found = oddities(text);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[0].contains("there is no route, and `unmatched` rejects: listener `http` refuses"),
+        "{found:?}"
+    );
+    assert!(oddities(&format!("{text}unmatched: any")).is_empty());
+    assert!(oddities(&format!("{text}unmatched: {{ cluster: west }}")).is_empty());
+}
+
+#[test]
+fn a_cluster_without_hosts() {
+    let text = plus("").replace("  - name: west\n", "  - { name: none, hosts: [] }\n  - name: west\n");
+    assert_eq!(
+        oddities(&text),
+        ["14:5: clusters[1]: the cluster `none` has no hosts: whoever is sent there is refused"]
+    );
+}

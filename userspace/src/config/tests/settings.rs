@@ -1,0 +1,86 @@
+//! What the rules for admin, datapath, timeouts and limits say when broken.
+
+use super::{bent, only_mistake, plus};
+
+#[test]
+fn admin() {
+    let listen = |to: &str| bent("listen: \"127.0.0.1:8089\"", &format!("listen: {to}"));
+    only_mistake(
+        &listen("localhost:8089"),
+        "admin.listen",
+        "such as 127.0.0.1:8089, nor `none`",
+    );
+    only_mistake(&listen("127.0.0.1:0"), "admin.listen", "is not an address with a port");
+    only_mistake(&listen("[]"), "admin.listen", "expected a single value, found a list");
+    let long = "x".repeat(108);
+    only_mistake(
+        &bent("/run/signalbox/admin.sock", &long),
+        "admin.socket",
+        "at most 107 bytes",
+    );
+    only_mistake(
+        &bent("/run/signalbox/admin.sock", "''"),
+        "admin.socket",
+        "the value is empty",
+    );
+    only_mistake(&bent("socket:", "sokcet:"), "admin.sokcet", "did you mean `socket`?");
+}
+
+#[test]
+fn datapath_and_limits() {
+    let tier = "`sokmap` is not a tier; did you mean `sockmap`? (allowed: auto, sockmap, splice or copy)";
+    only_mistake(&plus("datapath: { tier: sokmap }"), "datapath.tier", tier);
+    only_mistake(
+        &bent("cluster: east }", "cluster: east, datapath: { tier: fast } }"),
+        "listeners[2].datapath.tier",
+        "a tier",
+    );
+    only_mistake(
+        &plus("datapath: auto"),
+        "datapath",
+        "expected a mapping (`key: value`), found a single value",
+    );
+    only_mistake(
+        &plus("limits: { max_connections: 0 }"),
+        "limits.max_connections",
+        "from 1 to 4294967295",
+    );
+    let path = "limits.per_source.peeking";
+    only_mistake(
+        &plus("limits: { per_source: { peeking: -1 } }"),
+        path,
+        "`-1` is not a whole number from 0 to 4294967295",
+    );
+    only_mistake(
+        &plus("limits: { per_source: { peeking: '1' } }"),
+        path,
+        "to 4294967295 without quotes",
+    );
+    only_mistake(
+        &plus("limits: { per_source: { peeking: 1.5 } }"),
+        path,
+        "`1.5` is not a whole number",
+    );
+}
+
+#[test]
+fn durations() {
+    for (time, part) in [
+        (
+            "5",
+            "`5` has no unit: write a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h",
+        ),
+        ("0s", "`0s` is no time at all: it must be more than 0"),
+        ("5sec", "`5sec` is not a duration: write"),
+        ("-5s", "`-5s` is not a duration: write"),
+        ("1.5s", "`1.5s` is not a duration: write"),
+        ("soon", "`soon` is not a duration: write"),
+        ("8761h", "`8761h` is too long: at most 8760h (a year)"),
+        ("99999999999999999999999h", "is too long"),
+        ("18446744073709551615h", "is too long"),
+        ("[5s]", "expected a single value, found a list"),
+        ("", "the value is missing"),
+    ] {
+        only_mistake(&plus(&format!("timeouts: {{ idle: {time} }}")), "timeouts.idle", part);
+    }
+}

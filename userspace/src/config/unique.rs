@@ -1,0 +1,24 @@
+//! Names of which there may be only one in a list.
+
+use std::collections::HashMap;
+
+use super::node::{Place, Spot};
+use super::report::{Report, quote};
+
+/// The names already given, and where.
+#[derive(Default)]
+pub(super) struct Unique(HashMap<String, Spot>);
+
+impl Unique {
+    /// Reads a name; one that is taken is reported. `what` has the name: a listener, a cluster or a host.
+    pub(super) fn name(&mut self, place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
+        let name = place.name(report)?;
+        if let Some(first) = self.0.get(name) {
+            let message = format!("there already is a {what} {} on line {}", quote(name), first.line);
+            place.fault(report, message);
+            return None;
+        }
+        self.0.insert(name.to_owned(), place.spot());
+        Some(name.to_owned())
+    }
+}

@@ -1,0 +1,103 @@
+//! What is allowed, but hardly meant.
+
+use signalbox_core::model::{Listener, Model, Protocol, Unmatched};
+
+use super::error::ConfigError;
+use super::node::{Path, Spot};
+use super::report::quote;
+
+/// The oddities of a right configuration, in the order of the file.
+pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot]) -> Vec<ConfigError> {
+    let mut warnings = Vec::new();
+    let root = Path::ROOT.key("clusters");
+    for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
+        if cluster.hosts.is_empty() {
+            let name = quote(&cluster.name);
+            let message = format!("the cluster {name} has no hosts: whoever is sent there is refused");
+            warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
+        }
+    }
+    let routed = Reach::of_routes(model);
+    let root = Path::ROOT.key("listeners");
+    for (at, (listener, spot)) in model.listeners.iter().zip(listeners).enumerate() {
+        if let Some(message) = nowhere_to_go(listener, model, &routed) {
+            warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
+        }
+    }
+    warnings.sort_by_key(|warning| (warning.line, warning.column));
+    warnings
+}
+
+/// Which clusters routes and `unmatched` lead to, and for which protocols one of them has a port.
+struct Reach {
+    any: bool,
+    http: bool,
+    tls: bool,
+}
+
+impl Reach {
+    /// Done once for all listeners: there may be many routes.
+    fn of_routes(model: &Model) -> Self {
+        let mut reached = vec![matches!(model.unmatched, Unmatched::Any); model.clusters.len()];
+        let routed = model
+            .routes
+            .iter()
+            .flat_map(|route| &route.clusters)
+            .map(|(cluster, _)| *cluster);
+        let unmatched = match model.unmatched {
+            Unmatched::Cluster(cluster) => Some(cluster),
+            Unmatched::Any | Unmatched::Reject => None,
+        };
+        for cluster in routed.chain(unmatched) {
+            if let Some(reached) = reached.get_mut(cluster) {
+                *reached = true;
+            }
+        }
+        let speaks = |protocol| {
+            let reached = reached.iter().enumerate().filter(|(_, reached)| **reached);
+            reached
+                .into_iter()
+                .any(|(cluster, _)| has_port(model, cluster, protocol))
+        };
+        Self {
+            any: reached.contains(&true),
+            http: speaks(Protocol::Http),
+            tls: speaks(Protocol::Tls),
+        }
+    }
+}
+
+fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
+    model
+        .clusters
+        .get(cluster)
+        .is_some_and(|cluster| cluster.hosts.iter().any(|host| host.port(protocol).is_some()))
+}
+
+fn nowhere_to_go(listener: &Listener, model: &Model, routed: &Reach) -> Option<String> {
+    let name = quote(&listener.name);
+    let key = match listener.protocol {
+        Protocol::Http => "http",
+        Protocol::Tls => "https",
+        Protocol::Tcp => "tcp",
+    };
+    if let Some((index, cluster)) = listener.cluster.and_then(|at| Some((at, model.clusters.get(at)?))) {
+        let cluster = quote(&cluster.name);
+        let message = format!("no host of {cluster}, the cluster of listener {name}, has the port `{key}`");
+        return (!has_port(model, index, listener.protocol)).then_some(message);
+    }
+    let reachable = match listener.protocol {
+        Protocol::Http => routed.http,
+        Protocol::Tls => routed.tls,
+        Protocol::Tcp => true,
+    };
+    match (reachable, routed.any) {
+        (true, _) => None,
+        (false, true) => Some(format!(
+            "no host that a route or `unmatched` leads to has the port `{key}`: listener {name} refuses everything"
+        )),
+        (false, false) => Some(format!(
+            "there is no route, and `unmatched` rejects: listener {name} refuses everything"
+        )),
+    }
+}

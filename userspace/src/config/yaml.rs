@@ -1,0 +1,203 @@
+//! YAML (and so JSON) text to a tree of [`Node`]s.
+//!
+//! Built on the parser's events, not on its ready-made tree: that one drops the place of keys, stops at the first
+//! duplicate key and recurses as deep as the file says.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+
+use super::anchors::Anchors;
+use super::node::{Entry, Kind, Node, Path, Spot};
+use super::report::{Report, quote};
+
+/// The schema is seven deep. The limit keeps recursion over the tree (dropping it, copying it) off the stack's end.
+const DEEPEST: usize = 32;
+
+/// Reads the only document of `text`. `None`: there is a mistake in the report.
+pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
+    let mut builder = Builder {
+        open: Vec::new(),
+        root: None,
+        anchors: Anchors::default(),
+    };
+    match builder.run(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+        Ok(()) => {}
+        Err(Broken(spot, message)) => {
+            report.error(spot, &Path::ROOT, message);
+            return None;
+        }
+    }
+    if builder.root.is_none() {
+        report.error(
+            Spot::START,
+            &Path::ROOT,
+            "the file is empty: it needs `version`, `listeners` and `clusters`",
+        );
+    }
+    builder.root
+}
+
+/// A mistake after which the rest of the file has no meaning.
+struct Broken(Spot, String);
+
+impl From<ScanError> for Broken {
+    fn from(error: ScanError) -> Self {
+        let info = error.info();
+        // What the parser takes for an alias mostly is an address or a wildcard.
+        let hint = if info.contains("anchor") {
+            " (a value that begins with `*` or `&` needs quotes: \"*:80\")"
+        } else {
+            ""
+        };
+        let spot = Spot {
+            line: error.marker().line(),
+            column: error.marker().col() + 1,
+        };
+        let info: String = info.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Self(spot, format!("this is not YAML: {info}{hint}"))
+    }
+}
+
+/// A list or mapping whose end has not come yet.
+struct Open {
+    spot: Spot,
+    anchor: usize,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<Node>),
+    Map {
+        entries: Vec<Entry>,
+        key: Option<(Spot, String)>,
+    },
+}
+
+struct Builder {
+    open: Vec<Open>,
+    root: Option<Node>,
+    anchors: Anchors,
+}
+
+impl Builder {
+    fn run(&mut self, text: &str) -> Result<(), Broken> {
+        let mut parser = Parser::new_from_str(text);
+        while let Some(event) = parser.next_event() {
+            let (event, span) = event?;
+            if event == Event::StreamEnd {
+                break;
+            }
+            self.on_event(event, &span)?;
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event<'_>, span: &Span) -> Result<(), Broken> {
+        let spot = Spot {
+            line: span.start.line(),
+            column: span.start.col() + 1,
+        };
+        match event {
+            Event::DocumentStart(_) if self.root.is_some() => Err(Broken(
+                spot,
+                "a second document begins here: a configuration is a single one".to_owned(),
+            )),
+            Event::Scalar(_, _, _, Some(tag))
+            | Event::SequenceStart(_, Some(tag))
+            | Event::MappingStart(_, Some(tag)) => {
+                let tag = quote(&tag.suffix);
+                Err(Broken(
+                    spot,
+                    format!("YAML tags (here {tag}) have no meaning in a configuration: leave it out"),
+                ))
+            }
+            Event::Scalar(text, style, anchor, None) => {
+                let quoted = style != ScalarStyle::Plain;
+                let kind = match &*text {
+                    "" | "~" | "null" | "Null" | "NULL" if !quoted => Kind::Null,
+                    _ => Kind::Scalar {
+                        text: text.into_owned(),
+                        quoted,
+                    },
+                };
+                self.add(Node { spot, kind }, anchor)
+            }
+            Event::Alias(id) => {
+                let room = DEEPEST.saturating_sub(self.open.len());
+                let node = self
+                    .anchors
+                    .resolve(id, room)
+                    .map_err(|problem| Broken(spot, problem))?;
+                self.add(node, 0)
+            }
+            Event::SequenceStart(anchor, None) => self.begin(spot, anchor, Content::List(Vec::new())),
+            Event::MappingStart(anchor, None) => self.begin(
+                spot,
+                anchor,
+                Content::Map {
+                    entries: Vec::new(),
+                    key: None,
+                },
+            ),
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {
+                Ok(())
+            }
+        }
+    }
+
+    fn begin(&mut self, spot: Spot, anchor: usize, content: Content) -> Result<(), Broken> {
+        if self.open.len() >= DEEPEST {
+            return Err(too_deep(spot));
+        }
+        self.open.push(Open { spot, anchor, content });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Broken> {
+        let Some(Open { spot, anchor, content }) = self.open.pop() else {
+            return Ok(());
+        };
+        let kind = match content {
+            Content::List(items) => Kind::List(items),
+            Content::Map { entries, .. } => Kind::Map(entries),
+        };
+        self.add(Node { spot, kind }, anchor)
+    }
+
+    /// Puts a complete node where it belongs: into what is open, or at the root.
+    fn add(&mut self, node: Node, anchor: usize) -> Result<(), Broken> {
+        if anchor != 0 {
+            self.anchors
+                .define(anchor, &node)
+                .map_err(|problem| Broken(node.spot, problem))?;
+        }
+        match self.open.last_mut().map(|open| &mut open.content) {
+            None => self.root = Some(node),
+            Some(Content::List(items)) => items.push(node),
+            Some(Content::Map { entries, key }) => match key.take() {
+                Some((spot, key)) => entries.push(Entry { spot, key, value: node }),
+                None => *key = Some((node.spot, key_text(node)?)),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn too_deep(spot: Spot) -> Broken {
+    Broken(
+        spot,
+        format!("lists and mappings are nested more than {DEEPEST} deep here; a configuration never is"),
+    )
+}
+
+fn key_text(node: Node) -> Result<String, Broken> {
+    match node.kind {
+        Kind::Null => Ok(String::new()),
+        Kind::Scalar { text, .. } => Ok(text),
+        Kind::List(_) | Kind::Map(_) => {
+            let message =
+                "a list or mapping cannot be a key (a value with brackets or braces needs quotes: \"[::1]:80\")";
+            Err(Broken(node.spot, message.to_owned()))
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The handle by which signals, files, the admin API and the demo steer a running signalbox.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::{self, ConfigError};
+use crate::datapath::flow::{Filter, FlowView};
+use crate::datapath::worker::Handle;
+use crate::kernel::counters::Counters;
+use crate::state::Shared;
+use crate::store::{Applied, Event};
+
+/// What was found out about the machine at the start.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub steering: &'static str,
+    pub workers: usize,
+    pub max_connections: u32,
+    /// (feature, what is wrong with it)
+    pub degraded: Vec<(&'static str, String)>,
+}
+
+/// A running signalbox.
+#[derive(Clone)]
+pub struct Control {
+    pub shared: Arc<Shared>,
+    pub workers: Vec<Handle>,
+    pub counters: Option<Arc<Counters>>,
+    pub facts: Arc<Facts>,
+    pub events: mpsc::UnboundedSender<Event>,
+    /// The file that `reload` reads; the demo has none.
+    pub file: Option<PathBuf>,
+}
+
+/// Why a change was refused.
+#[derive(Debug, Serialize)]
+pub struct Refused {
+    pub error: String,
+    /// Each mistake of a configuration, at its place.
+    pub errors: Vec<ConfigError>,
+}
+
+impl Refused {
+    fn because(error: impl Into<String>) -> Self {
+        Self { error: error.into(), errors: Vec::new() }
+    }
+}
+
+impl Control {
+    /// Reads the configuration file again.
+    pub async fn reload(&self, source: &str) -> Result<Applied, Refused> {
+        let Some(file) = self.file.clone() else {
+            return Err(Refused::because("this signalbox was started without a configuration file"));
+        };
+        let text = match tokio::fs::read_to_string(&file).await {
+            Ok(text) => text,
+            Err(error) => return Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display())))),
+        };
+        self.apply_text(&text, source).await
+    }
+
+    /// Applies a configuration given as text, whole or not at all.
+    pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, Refused> {
+        let parsed = match config::parse(text) {
+            Ok(parsed) => parsed,
+            Err(errors) => {
+                let file = self.file.clone().unwrap_or_else(|| source.into());
+                let listed: Vec<ConfigError> = errors.iter().cloned().collect();
+                let error = errors.with_file(&file).to_string();
+                return Err(self.note(source, Refused { error, errors: listed }));
+            }
+        };
+        for warning in &parsed.warnings {
+            tracing::warn!(line = warning.line, path = warning.path, "{}", warning.message);
+        }
+        let (reply, outcome) = oneshot::channel();
+        self.tell(Event::Apply(Box::new(parsed.model), source.into(), reply))?;
+        outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into())).map_err(Refused::because)
+    }
+
+    /// Records and logs a change that never got as far as the store.
+    fn note(&self, source: &str, refused: Refused) -> Refused {
+        tracing::error!(source, error = refused.error, "Configuration refused; the one in force stays.");
+        self.shared.reloads.record(source, Some(refused.error.clone()));
+        refused
+    }
+
+    /// Changes the weights of a route until the next configuration is applied.
+    pub async fn set_weights(&self, host: &str, weights: Vec<(String, u32)>) -> Result<Applied, Refused> {
+        let (reply, outcome) = oneshot::channel();
+        self.tell(Event::SetWeights(host.into(), weights, reply))?;
+        outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into())).map_err(Refused::because)
+    }
+
+    fn tell(&self, event: Event) -> Result<(), Refused> {
+        self.events.send(event).map_err(|_| Refused::because("signalbox is ending"))
+    }
+
+    /// Flows of all workers: how many match, and some of them.
+    pub async fn flows(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
+        let (mut total, mut all) = (0, Vec::new());
+        for worker in &self.workers {
+            let wanted = Filter { limit: filter.limit - all.len().min(filter.limit), ..filter.clone() };
+            let (matching, some) = worker.list(wanted).await;
+            total += matching;
+            all.extend(some);
+        }
+        (total, all)
+    }
+}

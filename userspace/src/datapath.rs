@@ -1,0 +1,18 @@
+//! The path of a connection: accept, peek, choose, connect, relay.
+//!
+//! One worker is one thread with its own runtime and its own listening sockets; a connection never leaves the thread
+//! that accepted it. Reads the snapshot, adds to atomics, takes no lock.
+
+pub mod accept;
+pub mod choose;
+pub mod connection;
+pub mod flow;
+pub mod joined;
+pub mod listen;
+pub mod peek;
+pub mod pipe;
+pub mod refuse;
+pub mod relay;
+pub mod sys;
+pub mod watch;
+pub mod worker;

@@ -1,0 +1,112 @@
+//! Chooses a host for a connection, and another when that one does not answer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use signalbox_common::hash;
+use signalbox_core::balance::Draw;
+use signalbox_core::model::{Protocol, mapped};
+use signalbox_core::view::Destination;
+
+use crate::state::{ClusterState, HostState, Snapshot};
+
+/// A host that a connection counts against. Given back when dropped.
+pub struct Lease {
+    pub cluster: Arc<ClusterState>,
+    pub host: Arc<HostState>,
+    pub backend: SocketAddr,
+    pub proxy_protocol: bool,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.host.active.leave();
+    }
+}
+
+/// The choices made for one connection.
+pub struct Chooser<'a> {
+    snapshot: &'a Snapshot,
+    to: Destination,
+    protocol: Protocol,
+    /// The ticket that drew the cluster.
+    ticket: u64,
+    source: u64,
+    seed: u64,
+    tried: Vec<(usize, u16)>,
+}
+
+impl<'a> Chooser<'a> {
+    pub fn new(snapshot: &'a Snapshot, to: Destination, protocol: Protocol, client: IpAddr, seed: u64) -> Self {
+        let ticket = match to {
+            Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
+            _ => 0,
+        };
+        Self { snapshot, to, protocol, ticket, source: hash::addr(0, mapped(client)), seed, tried: Vec::new() }
+    }
+
+    /// How many hosts have been tried.
+    pub fn attempts(&self) -> usize {
+        self.tried.len()
+    }
+
+    /// A host that has not been tried yet; counted against it at once, so that others see it.
+    pub fn next(&mut self) -> Option<Lease> {
+        let at = match self.to {
+            Destination::Nowhere => None,
+            Destination::Any => self.any(),
+            Destination::Cluster(cluster) => self.in_cluster(cluster),
+            Destination::Route(_) => {
+                let drawn = self.snapshot.view.cluster(self.to, self.ticket);
+                drawn.and_then(|cluster| self.in_cluster(cluster)).or_else(|| self.in_another_cluster(drawn))
+            }
+        }?;
+        self.tried.push(at);
+        self.lease(at)
+    }
+
+    fn in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
+        let hosts = self.snapshot.hosts.get(cluster)?;
+        let ticket = self.snapshot.clusters.get(cluster)?.ticket.ticket();
+        let draw = Draw { ticket, random: hash::mix(self.seed ^ hash::mix(ticket)), source: self.source };
+        // Nearly always empty: a `Vec` without elements does not allocate.
+        let tried: Vec<u16> = self.tried.iter().filter(|(c, _)| *c == cluster).map(|&(_, host)| host).collect();
+        let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
+        let host = self.snapshot.view.host(cluster, self.protocol, draw, &tried, load)?;
+        Some((cluster, host))
+    }
+
+    /// When the drawn cluster has nobody left, another cluster of the route.
+    fn in_another_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
+        let Destination::Route(route) = self.to else { return None };
+        let clusters = &self.snapshot.model.routes.get(route)?.clusters;
+        clusters.iter().map(|&(cluster, _)| cluster).filter(|&c| Some(c) != drawn).find_map(|c| self.in_cluster(c))
+    }
+
+    fn any(&self) -> Option<(usize, u16)> {
+        let host = |cluster: usize, host: u16| self.snapshot.model.clusters.get(cluster)?.hosts.get(usize::from(host));
+        let state = |cluster: usize, host: u16| self.snapshot.hosts.get(cluster)?.get(usize::from(host));
+        self.snapshot.view.any_host(
+            self.ticket,
+            &self.tried,
+            |c, h| host(c, h).is_some_and(|host| host.port(self.protocol).is_some()),
+            |c, h| state(c, h).map_or(u32::MAX, |state| state.active.get()),
+        )
+    }
+
+    fn lease(&self, at: (usize, u16)) -> Option<Lease> {
+        let (c, h) = (at.0, usize::from(at.1));
+        let configured = self.snapshot.model.clusters.get(c)?;
+        let host = configured.hosts.get(h)?;
+        let backend = SocketAddr::new(host.address, host.port(self.protocol)?);
+        let state = Arc::clone(self.snapshot.hosts.get(c)?.get(h)?);
+        state.active.enter();
+        Some(Lease {
+            cluster: Arc::clone(self.snapshot.clusters.get(c)?),
+            host: state,
+            backend,
+            proxy_protocol: configured.proxy_protocol,
+        })
+    }
+}
+

@@ -1,0 +1,209 @@
+//! One flow: who talks to whom, by which way, and how much. Lives on one worker's thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use signalbox_core::model::Tier;
+
+use crate::state::{ClusterState, HostState, ListenerState};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the host.
+    In,
+    /// From the host to the client.
+    Out,
+}
+
+/// An established flow. Counts itself into its cluster and host while it lives.
+pub struct Flow {
+    pub id: u64,
+    pub client: SocketAddr,
+    pub local: SocketAddr,
+    pub backend: SocketAddr,
+    pub listener: Arc<ListenerState>,
+    pub route: Option<Box<str>>,
+    pub cluster: Arc<ClusterState>,
+    pub host: Arc<HostState>,
+    pub started: Instant,
+    pub last: Cell<Instant>,
+    pub bytes_in: Cell<u64>,
+    pub bytes_out: Cell<u64>,
+    tier: Cell<Tier>,
+    /// Why it is not on a faster tier.
+    pub why: Cell<&'static str>,
+}
+
+/// What a flow is made of.
+pub struct Parts {
+    pub client: SocketAddr,
+    pub local: SocketAddr,
+    pub backend: SocketAddr,
+    pub listener: Arc<ListenerState>,
+    pub route: Option<Box<str>>,
+    pub cluster: Arc<ClusterState>,
+    pub host: Arc<HostState>,
+}
+
+impl Flow {
+    /// Adds bytes that have been carried.
+    pub fn carried(&self, direction: Direction, bytes: u64) {
+        self.last.set(Instant::now());
+        match direction {
+            Direction::In => {
+                self.bytes_in.set(self.bytes_in.get() + bytes);
+                self.host.bytes_in.add(bytes);
+                self.cluster.bytes_in.add(bytes);
+            }
+            Direction::Out => {
+                self.bytes_out.set(self.bytes_out.get() + bytes);
+                self.host.bytes_out.add(bytes);
+                self.cluster.bytes_out.add(bytes);
+            }
+        }
+    }
+
+    pub fn tier(&self) -> Tier {
+        self.tier.get()
+    }
+
+    /// Moves the flow to a tier.
+    pub fn moved_to(&self, tier: Tier, why: &'static str) {
+        self.why.set(why);
+        if self.tier.get() != tier {
+            self.cluster.active[self.tier.get() as usize].leave();
+            self.tier.set(tier);
+            self.cluster.active[tier as usize].enter();
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.cluster.active[self.tier.get() as usize].leave();
+        // Counted under the tier it ended on: the one that carried the bulk of it.
+        self.cluster.opened[self.tier.get() as usize].inc();
+    }
+}
+
+/// The flows of one worker.
+#[derive(Default)]
+pub struct Flows {
+    all: RefCell<HashMap<u64, Rc<Flow>, foldhash::fast::FixedState>>,
+    next: Cell<u64>,
+}
+
+/// Keeps a flow in its worker's list.
+pub struct Listed {
+    flows: Rc<Flows>,
+    pub flow: Rc<Flow>,
+}
+
+impl Flows {
+    /// Lists a new flow, on the slowest tier; `worker` makes ids unique in the process.
+    pub fn open(self: &Rc<Self>, worker: usize, parts: Parts) -> Listed {
+        let id = self.next.get() << 8 | worker as u64;
+        self.next.set(self.next.get() + 1);
+        let now = Instant::now();
+        parts.cluster.active[Tier::Copy as usize].enter();
+        let flow = Rc::new(Flow {
+            id,
+            client: parts.client,
+            local: parts.local,
+            backend: parts.backend,
+            listener: parts.listener,
+            route: parts.route,
+            cluster: parts.cluster,
+            host: parts.host,
+            started: now,
+            last: Cell::new(now),
+            bytes_in: Cell::new(0),
+            bytes_out: Cell::new(0),
+            tier: Cell::new(Tier::Copy),
+            why: Cell::new("new"),
+        });
+        self.all.borrow_mut().insert(id, Rc::clone(&flow));
+        Listed { flows: Rc::clone(self), flow }
+    }
+
+    /// How many there are that match, and the first `limit` of them.
+    pub fn list(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
+        let all = self.all.borrow();
+        let matching = || all.values().filter(|flow| filter.matches(flow));
+        let mut views: Vec<_> = matching().take(filter.limit).map(|flow| FlowView::new(flow)).collect();
+        views.sort_by_key(|view| view.id);
+        (matching().count(), views)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.flows.all.borrow_mut().remove(&self.flow.id);
+    }
+}
+
+/// Which flows to list.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub limit: usize,
+    pub host: Option<String>,
+    pub cluster: Option<String>,
+    pub listener: Option<String>,
+    pub tier: Option<String>,
+}
+
+impl Filter {
+    fn matches(&self, flow: &Flow) -> bool {
+        let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
+        is(&self.host, &flow.host.name)
+            && is(&self.cluster, &flow.cluster.name)
+            && is(&self.listener, &flow.listener.name)
+            && is(&self.tier, flow.tier().as_str())
+    }
+}
+
+/// A flow as the admin API shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowView {
+    pub id: u64,
+    pub client: SocketAddr,
+    pub local: SocketAddr,
+    pub backend: SocketAddr,
+    pub listener: String,
+    pub route: Option<String>,
+    pub cluster: String,
+    pub host: String,
+    pub tier: &'static str,
+    pub tier_reason: &'static str,
+    pub age_seconds: f64,
+    pub idle_seconds: f64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl FlowView {
+    fn new(flow: &Flow) -> Self {
+        Self {
+            id: flow.id,
+            client: flow.client,
+            local: flow.local,
+            backend: flow.backend,
+            listener: flow.listener.name.clone(),
+            route: flow.route.as_deref().map(str::to_owned),
+            cluster: flow.cluster.name.clone(),
+            host: flow.host.name.clone(),
+            tier: flow.tier().as_str(),
+            tier_reason: flow.why.get(),
+            age_seconds: flow.started.elapsed().as_secs_f64(),
+            idle_seconds: flow.last.get().elapsed().as_secs_f64(),
+            bytes_in: flow.bytes_in.get(),
+            bytes_out: flow.bytes_out.get(),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Tier `sockmap`, seen from userspace: two joined sockets, the gates, and the ends.
+//!
+//! The kernel carries the bytes. What is left to do here: raise the gates' limits as far ends acknowledge; carry by
+//! hand what a closed gate passes up, and open it again when all of that is relayed; shut the far leg when a sender
+//! has finished and every byte of its has been queued there; notice resets and silence.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signalbox_core::model::Tier;
+
+use super::flow::{Direction, Flow};
+use super::relay::{End, Moved, with_scratch};
+use super::sys;
+use super::watch::{Watch, Watched};
+use crate::kernel::sockmap::{Joined as Outcome, Joiner};
+
+/// Bytes that may be under way in one direction without the far end's acknowledgement.
+const WINDOW: u64 = 1024 * 1024;
+
+/// While something is unfinished, how soon to look again; doubled each time nothing came of it.
+const SOON: Duration = Duration::from_millis(1);
+const LATER: Duration = Duration::from_millis(64);
+
+/// How often to look at a flow that carries bytes, and at one that does not.
+const BUSY: Duration = Duration::from_millis(250);
+const QUIET: Duration = Duration::from_secs(2);
+
+const EPOLLIN: u32 = libc::EPOLLIN as u32;
+const EPOLLOUT: u32 = libc::EPOLLOUT as u32;
+const EPOLLRDHUP: u32 = libc::EPOLLRDHUP as u32;
+const EPOLLERR: u32 = libc::EPOLLERR as u32;
+const EPOLLHUP: u32 = libc::EPOLLHUP as u32;
+
+/// One direction, and the leg its bytes come from.
+struct Half {
+    direction: Direction,
+    from: TcpStream,
+    gate: u32,
+    cookie: u64,
+    /// Bytes of the sender that userspace had read before the join.
+    preread: u64,
+    /// What userspace has read of what the gate passed up.
+    consumed: u64,
+    /// What of that is written to the far leg.
+    relayed: u64,
+    kept: Vec<u8>,
+    /// Bytes counted into the flow so far.
+    counted: u64,
+    hung_up: bool,
+    done: bool,
+    /// Acknowledged plus queued bytes of this leg (as a target) when it was joined.
+    queued_before: u64,
+}
+
+/// A joined flow.
+pub struct Joint {
+    joiner: Arc<Joiner>,
+    watch: Rc<Watch>,
+    watched: Watched,
+    flow: Rc<Flow>,
+    halves: [Half; 2],
+    idle: Duration,
+    pause: Duration,
+}
+
+/// What a flow that could not be joined gets back.
+pub struct Refused {
+    pub client: TcpStream,
+    pub host: TcpStream,
+    pub error: io::Error,
+}
+
+impl Joint {
+    /// Joins the legs. Both receive queues must have been read empty, and nothing may be kept in userspace.
+    pub fn join(
+        joiner: &Arc<Joiner>,
+        watch: &Rc<Watch>,
+        flow: &Rc<Flow>,
+        (client, host): (TcpStream, TcpStream),
+        moved: Moved,
+        idle: Duration,
+    ) -> Result<Self, Box<Refused>> {
+        let prepared = match Prepared::new(joiner, watch, &client, &host) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(Box::new(Refused { client, host, error })),
+        };
+        let half = |direction, from, leg: Leg, preread| Half {
+            direction,
+            from,
+            gate: leg.gate,
+            cookie: leg.cookie,
+            preread,
+            consumed: 0,
+            relayed: 0,
+            kept: Vec::new(),
+            counted: 0,
+            hung_up: false,
+            done: false,
+            queued_before: leg.queued,
+        };
+        let [c, h] = prepared.legs;
+        let halves = [half(Direction::In, client, c, moved.from_client), half(Direction::Out, host, h, moved.from_host)];
+        flow.moved_to(Tier::Sockmap, if prepared.half_joined { "half joined" } else { "joined" });
+        Ok(Self {
+            joiner: Arc::clone(joiner),
+            watch: Rc::clone(watch),
+            watched: prepared.watched,
+            flow: Rc::clone(flow),
+            halves,
+            idle,
+            pause: SOON,
+        })
+    }
+
+    /// Carries the flow to its end.
+    pub async fn run(mut self) -> End {
+        let end = loop {
+            let wait = match self.step() {
+                Ok(Some(wait)) => wait,
+                Ok(None) => break End::Finished,
+                Err(end) => break end,
+            };
+            if self.flow.last.get().elapsed() >= self.idle {
+                break End::Idle;
+            }
+            // An event or the timer: either way everything is looked at again.
+            let _ = tokio::time::timeout(wait, self.watched.event()).await;
+        };
+        match end {
+            End::Finished | End::Idle => {}
+            End::ClientReset | End::HostReset | End::Failed => {
+                for half in &self.halves {
+                    sys::reset_on_close(half.from.as_raw_fd());
+                }
+            }
+        }
+        end
+    }
+
+    /// Does what there is to do; `None` when the flow has ended, or how long to wait at the most.
+    fn step(&mut self) -> Result<Option<Duration>, End> {
+        let (mut moved, mut unfinished) = (false, false);
+        let events = [self.watched.take(0), self.watched.take(1)];
+        let mut wants = [0u32; 2];
+        for at in [0, 1] {
+            let (first, second) = self.halves.split_at_mut(1);
+            let (half, far) = if at == 0 { (&mut first[0], &second[0]) } else { (&mut second[0], &first[0]) };
+            half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0;
+            if events[at] & EPOLLERR != 0
+                && let Some(error) = sys::take_error(half.from.as_raw_fd())
+            {
+                return Err(half.end(&error));
+            }
+            let did = half.advance(&self.joiner, far, &self.flow).map_err(|error| half.end(&error))?;
+            moved |= did.moved;
+            unfinished |= did.unfinished;
+            wants[at] |= did.wants & EPOLLIN;
+            wants[1 - at] |= did.wants & EPOLLOUT;
+        }
+        for (at, half) in self.halves.iter().enumerate() {
+            // Each event comes once. A leg that is closed both ways would report that for ever.
+            if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
+                let hang_up = if half.hung_up { 0 } else { EPOLLRDHUP };
+                let key = self.watched.key(at);
+                self.watch.rearm(&half.from, wants[at] | hang_up, key).map_err(|_| End::Failed)?;
+            }
+        }
+        if self.halves.iter().all(|half| half.done) {
+            return Ok(None);
+        }
+        if unfinished {
+            self.pause = if moved { SOON } else { (self.pause * 2).min(LATER) };
+            return Ok(Some(self.pause));
+        }
+        self.pause = SOON;
+        let until_idle = self.idle.saturating_sub(self.flow.last.get().elapsed()).max(SOON);
+        Ok(Some(if moved { BUSY } else { QUIET }.min(until_idle)))
+    }
+}
+
+impl Drop for Joint {
+    fn drop(&mut self) {
+        let [a, b] = &self.halves;
+        self.joiner.forget(a.cookie, b.cookie);
+    }
+}
+
+/// What one direction did.
+#[derive(Default)]
+struct Advance {
+    moved: bool,
+    /// Something must be looked at again soon, without an event for it.
+    unfinished: bool,
+    /// Events of the source (IN) and of the target (OUT) to wait for.
+    wants: u32,
+}
+
+/// One leg at the moment of the join.
+struct Leg {
+    gate: u32,
+    cookie: u64,
+    queued: u64,
+}
+
+struct Prepared {
+    watched: Watched,
+    legs: [Leg; 2],
+    half_joined: bool,
+}
+
+impl Prepared {
+    fn new(joiner: &Joiner, watch: &Rc<Watch>, client: &TcpStream, host: &TcpStream) -> io::Result<Self> {
+        let watched = watch.register().ok_or_else(|| io::Error::other("no free gate"))?;
+        let leg = |socket: &TcpStream, at| -> io::Result<Leg> {
+            watch.add(socket, EPOLLRDHUP, watched.key(at))?;
+            Ok(Leg { gate: watched.gate(at), cookie: sys::cookie(socket.as_raw_fd())?, queued: queued(socket)? })
+        };
+        let (c, h) = (leg(client, 0)?, leg(host, 1)?);
+        let outcome = joiner.join([(client, c.cookie, c.gate), (host, h.cookie, h.gate)], WINDOW)?;
+        if let Outcome::FirstOnly(error) = &outcome {
+            tracing::debug!(%error, "The second leg was refused by the socket map.");
+        }
+        Ok(Self { watched, legs: [c, h], half_joined: matches!(outcome, Outcome::FirstOnly(_)) })
+    }
+}
+
+impl Half {
+    /// Whose fault an error on this direction was.
+    fn end(&self, error: &io::Error) -> End {
+        tracing::trace!(%error, "A joined flow ended.");
+        let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
+        match (self.direction, source_gone) {
+            (Direction::In, true) | (Direction::Out, false) => End::ClientReset,
+            (Direction::Out, true) | (Direction::In, false) => End::HostReset,
+        }
+    }
+
+    fn advance(&mut self, joiner: &Joiner, far: &Self, flow: &Flow) -> io::Result<Advance> {
+        let mut did = Advance::default();
+        if self.done {
+            return Ok(did);
+        }
+        let gate = joiner.gates.read(self.gate);
+        let carried = gate.sent + self.relayed;
+        if carried > self.counted {
+            flow.carried(self.direction, carried - self.counted);
+            self.counted = carried;
+            did.moved = true;
+        }
+        if joiner.gates.blocked(self.gate) || self.consumed < gate.passed || !self.kept.is_empty() {
+            self.carry_by_hand(joiner, far, &mut did)?;
+        } else if gate.limit.saturating_sub(gate.sent) < WINDOW / 2 {
+            // Half of the credit is used: extend it by what the far end has acknowledged meanwhile.
+            let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked.saturating_sub(far.queued_before);
+            joiner.gates.set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+        }
+        if self.hung_up {
+            self.finish(joiner, far, &mut did)?;
+        }
+        Ok(did)
+    }
+
+    /// Whether everything that the kernel took for the far leg stands in its send queue.
+    fn far_has_all(&self, joiner: &Joiner, far: &Self) -> io::Result<bool> {
+        let queued = queued(&far.from)?.saturating_sub(far.queued_before);
+        Ok(queued >= joiner.gates.read(self.gate).sent + self.relayed)
+    }
+
+    /// Relays what a closed gate passed up; opens it when nothing of that is left.
+    fn carry_by_hand(&mut self, joiner: &Joiner, far: &Self, did: &mut Advance) -> io::Result<()> {
+        if !self.far_has_all(joiner, far)? {
+            // Redirected bytes go first: writing now would overtake them.
+            did.unfinished = true;
+            return Ok(());
+        }
+        for _ in 0..32 {
+            while !self.kept.is_empty() {
+                match sys::send(far.from.as_raw_fd(), &self.kept) {
+                    Ok(n) => {
+                        self.kept.drain(..n);
+                        self.relayed += n as u64;
+                        did.moved = true;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        did.wants |= EPOLLOUT;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let read = with_scratch(|scratch| {
+                sys::recv(self.from.as_raw_fd(), scratch, 0).inspect(|&n| self.kept.extend_from_slice(&scratch[..n]))
+            });
+            match read {
+                // The end of the stream; whether all of it is relayed, `finish` finds out.
+                Ok(0) => {
+                    self.hung_up = true;
+                    return Ok(());
+                }
+                Ok(n) => {
+                    self.consumed += n as u64;
+                    did.moved = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    joiner.gates.set_token(self.gate, self.consumed);
+                    let gate = joiner.gates.read(self.gate);
+                    if self.consumed == gate.passed {
+                        let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked.saturating_sub(far.queued_before);
+                        joiner.gates.set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+                        // Nothing is owed. The next segment opens the gate.
+                        self.kept = Vec::new();
+                    } else {
+                        did.unfinished = true;
+                    }
+                    did.wants |= EPOLLIN;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        did.unfinished = true;
+        Ok(())
+    }
+
+    /// The sender has finished: tells the far end, once every byte is queued there.
+    fn finish(&mut self, joiner: &Joiner, far: &Self, did: &mut Advance) -> io::Result<()> {
+        let info = sys::tcp_info(self.from.as_raw_fd())?;
+        if info.state == sys::TCP_CLOSE
+            && let Some(error) = sys::take_error(self.from.as_raw_fd())
+        {
+            return Err(error);
+        }
+        let gate = joiner.gates.read(self.gate);
+        // A FIN counts as one byte received.
+        let expected = info.bytes_received.saturating_sub(1).saturating_sub(self.preread);
+        let all_taken = gate.sent + self.consumed >= expected && self.consumed == gate.passed && self.kept.is_empty();
+        if !all_taken || !self.far_has_all(joiner, far)? {
+            if !all_taken {
+                // Whatever the program has not seen yet, let it see now.
+                sys::kick(self.from.as_raw_fd())?;
+                self.carry_by_hand(joiner, far, did)?;
+            }
+            did.unfinished = true;
+            return Ok(());
+        }
+        match sys::shutdown_write(far.from.as_raw_fd()) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err(error),
+            _ => {}
+        }
+        self.done = true;
+        did.moved = true;
+        Ok(())
+    }
+}
+
+/// Bytes that a socket's TCP has taken for sending since it was connected.
+fn queued(socket: &TcpStream) -> io::Result<u64> {
+    // The acknowledged bytes first: an acknowledgement in between makes the sum too small, never too large.
+    let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
+    Ok(acked + sys::unacknowledged(socket.as_raw_fd())?)
+}

@@ -1,0 +1,188 @@
+//! Listening sockets: opened, and if an address is taken, by whom.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+
+use ipnet::IpNet;
+use signalbox_core::model::Bind;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error(
+        "{addr} is already in use{}: stop that process, or give the listener another address (a running signalbox is replaced with `--takeover`)",
+        owner.as_ref().map(|o| format!(" by {o}")).unwrap_or_default()
+    )]
+    Taken { addr: SocketAddr, owner: Option<String> },
+    #[error("{addr} is not an address of this machine: add it, or let keepalived bring it")]
+    NotLocal { addr: SocketAddr },
+    #[error("{bind}: a prefix needs sk_lookup (kernel 5.9, CAP_NET_ADMIN and CAP_BPF), which is not available here")]
+    PrefixNeedsSteering { bind: Bind },
+    #[error("listening on {addr} failed")]
+    Other { addr: SocketAddr, #[source] source: io::Error },
+}
+
+fn socket(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    // Old connections to the address in TIME_WAIT or still established must not be in the way.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(reuse_port)?;
+    Ok(socket)
+}
+
+fn listening(socket: Socket) -> io::Result<TcpListener> {
+    // Inherited by accepted sockets, which saves a call for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Sockets for `sk_lookup` to steer to: one for each worker, on a loopback address and a port that nobody else is
+/// told. IPv6 sockets take IPv4 connections too; where IPv6 is switched off, IPv4 alone is served.
+pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
+    let open = |addr: SocketAddr| -> io::Result<TcpListener> {
+        let socket = socket(addr, true)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&addr.into())?;
+        listening(socket)
+    };
+    let first = open((Ipv6Addr::LOCALHOST, 0).into()).or_else(|_| open((Ipv4Addr::LOCALHOST, 0).into()))?;
+    let group = first.local_addr()?;
+    let mut all = vec![first];
+    while all.len() < count {
+        all.push(open(group)?);
+    }
+    Ok(all)
+}
+
+/// Where a bind listens without `sk_lookup`: a single address, or all of a family.
+fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
+    bind.single().or_else(|| {
+        (bind.prefix.prefix_len() == 0).then(|| match bind.prefix {
+            IpNet::V4(_) => (Ipv4Addr::UNSPECIFIED, bind.port).into(),
+            IpNet::V6(_) => (Ipv6Addr::UNSPECIFIED, bind.port).into(),
+        })
+    })
+}
+
+/// Sockets bound to an address: one for each worker.
+pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
+    let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
+    free(bind)?;
+    let open = || -> io::Result<TcpListener> {
+        let socket = socket(addr, true)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&addr.into())?;
+        listening(socket)
+    };
+    (0..count).map(|_| open().map_err(|error| explain(addr, error))).collect()
+}
+
+/// Whether nobody else listens on a bind. With `sk_lookup` nothing would say so: their clients would just be ours.
+pub fn free(bind: &Bind) -> Result<(), ListenError> {
+    // A prefix is tried at its first address, a wildcard at the wildcard.
+    let addr = plain_addr(bind).unwrap_or_else(|| (bind.prefix.addr(), bind.port).into());
+    let attempt = || -> io::Result<()> {
+        let socket = socket(addr, false)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&addr.into())?;
+        // Binding alone would pass beside a listener that allows address reuse.
+        socket.listen(1)
+    };
+    attempt().map_err(|error| explain(addr, error))
+}
+
+fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => ListenError::Taken { addr, owner: owner(addr) },
+        Some(libc::EADDRNOTAVAIL) => ListenError::NotLocal { addr },
+        _ => ListenError::Other { addr, source: error },
+    }
+}
+
+/// The process that listens on an address, by /proc: `nginx (pid 4211)`.
+fn owner(addr: SocketAddr) -> Option<String> {
+    let inode = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|table| {
+        let text = fs::read_to_string(table).ok()?;
+        text.lines().skip(1).find_map(|line| listening_inode(line, addr))
+    })?;
+    let wanted = format!("socket:[{inode}]");
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(fds) = fs::read_dir(process.path().join("fd")) else { continue };
+        if fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str())) {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(format!("{} (pid {pid})", name.trim()));
+        }
+    }
+    None
+}
+
+/// The inode of a line of /proc/net/tcp, if it is a listener (state 0A) in the way of an address.
+fn listening_inode(line: &str, addr: SocketAddr) -> Option<String> {
+    let mut fields = line.split_whitespace().skip(1);
+    let (ip, port) = fields.next()?.split_once(':')?;
+    let (_, state, inode) = (fields.next()?, fields.next()?, fields.nth(5)?);
+    if state != "0A" || u16::from_str_radix(port, 16).ok()? != addr.port() {
+        return None;
+    }
+    let mut words = ip.as_bytes().chunks(8).filter_map(|w| u32::from_str_radix(std::str::from_utf8(w).ok()?, 16).ok());
+    let listens: IpAddr = if ip.len() == 8 {
+        IpAddr::from(words.next()?.to_ne_bytes())
+    } else {
+        let mut bytes = [0u8; 16];
+        for (at, word) in words.enumerate() {
+            bytes.get_mut(at * 4..at * 4 + 4)?.copy_from_slice(&word.to_ne_bytes());
+        }
+        IpAddr::from(bytes)
+    };
+    let in_the_way = listens.to_canonical() == addr.ip() || listens.is_unspecified() || addr.ip().is_unspecified();
+    in_the_way.then(|| inode.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(addr: SocketAddr) -> Bind {
+        Bind { prefix: IpNet::from(addr.ip()), port: addr.port() }
+    }
+
+    #[test]
+    fn a_taken_port_names_its_process() {
+        for ip in ["127.0.0.1", "0.0.0.0", "[::1]"] {
+            let Ok(holder) = TcpListener::bind(format!("{ip}:0")) else { continue };
+            let port = holder.local_addr().unwrap().port();
+            let addr: SocketAddr = format!("{}:{port}", ip.replace("0.0.0.0", "127.0.0.1")).parse().unwrap();
+            let error = free(&bind(addr)).unwrap_err().to_string();
+            assert!(error.contains(&format!("(pid {})", std::process::id())), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_free_port_can_be_bound_by_several_workers_and_is_then_taken() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let bind = bind(SocketAddr::from(([127, 0, 0, 1], port)));
+        let sockets = bound(&bind, 3).unwrap();
+        assert_eq!(sockets.len(), 3);
+        assert!(matches!(free(&bind), Err(ListenError::Taken { .. })));
+    }
+
+    #[test]
+    fn a_foreign_address_is_said_to_be_one() {
+        let bind = bind("192.0.2.1:80".parse().unwrap());
+        assert!(matches!(free(&bind), Err(ListenError::NotLocal { .. })));
+    }
+}

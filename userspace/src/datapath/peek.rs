@@ -1,0 +1,111 @@
+//! Looks at a connection's first bytes without taking them.
+//!
+//! The bytes stay in the socket (MSG_PEEK): a slow client costs no buffer here, and whatever carries the flow later
+//! finds its stream whole.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use signalbox_core::model::Protocol;
+use signalbox_core::peek::proxy::{self, Proxy};
+use signalbox_core::peek::{Asked, Fault, Peek, http, tls};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::relay::with_scratch;
+use super::sys;
+
+/// Why a connection said nothing we could use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// It took too long.
+    Timeout,
+    /// It was closed before it was complete.
+    Closed,
+    /// It was closed without a single byte: a port check, mostly.
+    Silent,
+    /// It will never be understood.
+    Bad(Fault),
+}
+
+impl Unanswered {
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Silent => "silent",
+            Self::Bad(fault) => fault.label(),
+        }
+    }
+}
+
+/// Peeks until `look` has an answer.
+async fn until<T>(stream: &TcpStream, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Unanswered> {
+    loop {
+        let ready = stream.ready(Interest::READABLE).await.map_err(|_| Unanswered::Closed)?;
+        let answer = stream.try_io(Interest::READABLE, || {
+            with_scratch(|scratch| {
+                let n = sys::recv(stream.as_raw_fd(), scratch, libc::MSG_PEEK)?;
+                match look(&scratch[..n]) {
+                    Some(answer) => Ok(Ok(answer)),
+                    None if n == 0 => Ok(Err(Unanswered::Silent)),
+                    None if ready.is_read_closed() => Ok(Err(Unanswered::Closed)),
+                    // Says "not ready", so that the next wait is for more bytes than these.
+                    None => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            })
+        });
+        match answer {
+            Ok(answer) => return answer,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Unanswered::Closed),
+        }
+    }
+}
+
+/// What the client asks for, by the listener's protocol.
+pub async fn asked(stream: &TcpStream, protocol: Protocol, limit: Duration) -> Result<Asked, Unanswered> {
+    let look: fn(&[u8]) -> Peek = match protocol {
+        Protocol::Tcp => return Ok(Asked::default()),
+        Protocol::Http => http::peek,
+        Protocol::Tls => tls::peek,
+    };
+    let answer = until(stream, |bytes| match look(bytes) {
+        Peek::Incomplete => None,
+        Peek::Found(asked) => Some(Ok(asked)),
+        Peek::Bad(fault) => Some(Err(Unanswered::Bad(fault))),
+    });
+    timeout(limit, answer).await.unwrap_or(Err(Unanswered::Timeout))?
+}
+
+/// How long a trusted client of a `tcp` listener may wait for the server to speak before we take it that no PROXY
+/// header comes. A proxy sends its header at once.
+const HEADER_WAIT: Duration = Duration::from_millis(300);
+
+/// Takes a PROXY header off the stream, if there is one: its length and the client it names.
+pub async fn proxy_header(stream: &TcpStream, protocol: Protocol, limit: Duration) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
+    let look = until(stream, |bytes| match proxy::peek(bytes) {
+        Proxy::Incomplete => None,
+        Proxy::Absent => Some(Ok((0, None))),
+        Proxy::Header { len, client } => Some(Ok((len, client))),
+        Proxy::Malformed => Some(Err(Unanswered::Bad(Fault::Malformed("a broken PROXY header")))),
+    });
+    let (wait, silent) = match protocol {
+        Protocol::Tcp => (HEADER_WAIT.min(limit), Ok(Ok((0, None)))),
+        Protocol::Http | Protocol::Tls => (limit, Err(Unanswered::Timeout)),
+    };
+    let (len, client) = match timeout(wait, look).await {
+        Ok(found) => found?,
+        Err(_) => silent?,
+    }?;
+    if len > 0 {
+        // Just seen in the queue: one read takes it.
+        let read = with_scratch(|scratch| sys::recv(stream.as_raw_fd(), &mut scratch[..len], 0));
+        if read.ok() != Some(len) {
+            return Err(Unanswered::Closed);
+        }
+    }
+    Ok((len as u64, client))
+}

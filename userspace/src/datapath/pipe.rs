@@ -1,0 +1,72 @@
+//! Pipes for `splice(2)`: taken when bytes flow, given back when none are in them.
+//!
+//! A flow without bytes under way holds no pipe: descriptors are the scarcest thing a balancer has.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::sys;
+
+/// Most bytes in a pipe. Bounds what a reader that stops costs us.
+pub const CAPACITY: usize = 512 * 1024;
+
+/// Empty pipes kept for the next flow, per worker.
+const KEPT: usize = 32;
+
+thread_local! {
+    static POOL: RefCell<Vec<(OwnedFd, OwnedFd)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A pipe and the number of bytes in it.
+pub struct Pipe {
+    ends: Option<(OwnedFd, OwnedFd)>,
+    held: usize,
+}
+
+impl Pipe {
+    /// A pipe from the pool, or a new one. Fails where descriptors have run out.
+    pub fn take() -> io::Result<Self> {
+        let pooled = POOL.with_borrow_mut(Vec::pop);
+        let ends = match pooled {
+            Some(ends) => ends,
+            None => sys::pipe(CAPACITY)?,
+        };
+        Ok(Self { ends: Some(ends), held: 0 })
+    }
+
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Moves bytes from a socket into the empty pipe; `Ok(0)` is the end of the stream.
+    pub fn fill(&mut self, from: &impl AsRawFd) -> io::Result<usize> {
+        let Some((_, write)) = &self.ends else { return Ok(0) };
+        let n = sys::splice(from.as_raw_fd(), write.as_raw_fd(), CAPACITY)?;
+        self.held += n;
+        Ok(n)
+    }
+
+    /// Moves bytes from the pipe to a socket.
+    pub fn drain(&mut self, to: &impl AsRawFd) -> io::Result<usize> {
+        let Some((read, _)) = &self.ends else { return Ok(0) };
+        let n = sys::splice(read.as_raw_fd(), to.as_raw_fd(), self.held)?;
+        self.held -= n;
+        Ok(n)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        // A pipe with bytes in it would hand them to another flow: it is closed instead.
+        if self.held == 0
+            && let Some(ends) = self.ends.take()
+        {
+            POOL.with_borrow_mut(|pool| {
+                if pool.len() < KEPT {
+                    pool.push(ends);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Saying no in the client's own protocol, so that it knows why.
+
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use signalbox_core::model::Protocol;
+use signalbox_core::peek::Fault;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::peek::Unanswered;
+use super::relay::with_scratch;
+use super::sys;
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No route has the name.
+    NoRoute,
+    /// The client named no host, and that is not served here.
+    NoName,
+    /// A route, but no usable host.
+    NoHost,
+    /// Hosts, but none took the connection.
+    ConnectFailed,
+    /// The first bytes were no answer.
+    Peek(Unanswered),
+}
+
+impl Refusal {
+    /// Its metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no_route",
+            Self::NoName => "no_name",
+            Self::NoHost => "no_host",
+            Self::ConnectFailed => "connect_failed",
+            Self::Peek(why) => why.label(),
+        }
+    }
+
+    const fn http(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
+            Self::NoRoute | Self::NoName => ("404 Not Found", "No application is routed under this name."),
+            Self::NoHost => ("503 Service Unavailable", "The application has no healthy router host right now."),
+            Self::ConnectFailed => ("503 Service Unavailable", "The application's router hosts could not be reached."),
+            Self::Peek(Unanswered::Timeout) => ("408 Request Timeout", "The request took too long to arrive."),
+            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => {
+                ("431 Request Header Fields Too Large", "The request's head is too large.")
+            }
+            Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::WrongProtocol)) => {
+                ("400 Bad Request", "The request could not be understood.")
+            }
+            Self::Peek(Unanswered::Closed | Unanswered::Silent) => return None,
+        })
+    }
+
+    /// The description of a fatal alert.
+    //= https://www.rfc-editor.org/rfc/rfc8446#section-6
+    const fn alert(self) -> Option<u8> {
+        Some(match self {
+            Self::NoRoute | Self::NoName => 112,                                 // unrecognized_name
+            Self::NoHost | Self::ConnectFailed => 80,                            // internal_error
+            Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::TooLarge)) => 50, // decode_error
+            // What is not TLS would not understand an alert.
+            Self::Peek(_) => return None,
+        })
+    }
+
+    fn answer(self, protocol: Protocol) -> Option<Vec<u8>> {
+        match protocol {
+            Protocol::Tcp => None,
+            Protocol::Tls => self.alert().map(|description| vec![21, 3, 3, 0, 2, 2, description]),
+            Protocol::Http => self.http().map(|(status, why)| {
+                let page = format!(
+                    "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{why}</p></body></html>\n"
+                );
+                format!(
+                    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{page}",
+                    page.len()
+                )
+                .into_bytes()
+            }),
+        }
+    }
+}
+
+/// How long a refused client may take to read its answer.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Most bytes of a refused client that are thrown away while it reads.
+const DISCARD: usize = 256 * 1024;
+
+/// Answers and closes.
+pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal) {
+    let Some(answer) = why.answer(protocol) else { return };
+    // Closing with unread bytes would send RST, which overtakes the answer.
+    with_scratch(|scratch| while sys::recv(stream.as_raw_fd(), scratch, 0).is_ok_and(|n| n > 0) {});
+    if stream.try_write(&answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
+        return;
+    }
+    let until_closed = async {
+        let (mut left, mut discarded) = (DISCARD, [0u8; 1024]);
+        while left > 0 {
+            match stream.read(&mut discarded).await {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => return,
+            }
+        }
+    };
+    let _ = timeout(LINGER, until_closed).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_proper_for_the_protocol() {
+        assert_eq!(Refusal::NoRoute.answer(Protocol::Tls), Some(vec![21, 3, 3, 0, 2, 2, 112]));
+        let page = String::from_utf8(Refusal::NoHost.answer(Protocol::Http).unwrap()).unwrap();
+        assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("Connection: close\r\n"));
+        let (head, body) = page.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+        assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp), None);
+        assert_eq!(Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls), None);
+    }
+}

@@ -1,0 +1,416 @@
+//! Tiers `copy` and `splice`: two sockets, two directions, each pumped as far as it goes.
+//!
+//! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only what the far end did not
+//! take at once is kept (at most [`SCRATCH`] bytes, or a pipe's worth). A direction with something kept does not
+//! read: that is the back-pressure, and the bound on memory.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use signalbox_core::model::Tier;
+use tokio::io::{AsyncRead as _, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::flow::{Direction, Flow};
+use super::pipe::Pipe;
+use super::sys;
+
+/// Bytes read at once.
+pub const SCRATCH: usize = 64 * 1024;
+
+/// Reads by one direction before others get their turn.
+const TURN: usize = 16;
+
+/// Bytes of one direction after which it is bulk, if it also comes in large reads.
+const BULK_TOTAL: u64 = 128 * 1024;
+const BULK_READ: usize = 16 * 1024;
+
+/// Changes of direction after which a flow is a conversation of small messages.
+const CONVERSATION: u32 = 8;
+/// Most bytes of such a flow per change of direction.
+const SMALL: u64 = 32 * 1024;
+
+/// How often a direction that waits for its reader looks whether its sender is still there.
+const STALL_CHECK: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
+}
+
+/// Lends the worker's scratch buffer.
+pub fn with_scratch<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| use_it(buffer))
+}
+
+/// How a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Both directions were finished by their senders.
+    Finished,
+    /// The client reset the connection.
+    ClientReset,
+    /// The host reset the connection.
+    HostReset,
+    /// No byte for too long.
+    Idle,
+    /// An error of ours or of the kernel.
+    Failed,
+}
+
+impl End {
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::ClientReset => "client_reset",
+            Self::HostReset => "host_reset",
+            Self::Idle => "idle_timeout",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why pumping stopped for good.
+pub enum Outcome {
+    Ended(End),
+    /// Nothing is under way in userspace: the flow may be moved to a tier that the kernel carries.
+    Quiet,
+}
+
+/// Which tiers a flow may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// `Some`: this tier as soon as it can be had.
+    pub forced: Option<Tier>,
+    /// The kernel can carry flows (tier `sockmap`).
+    pub joinable: bool,
+    pub idle: Duration,
+}
+
+#[derive(Default)]
+struct Half {
+    /// Bytes that the far end has not taken yet.
+    kept: Vec<u8>,
+    at: usize,
+    pipe: Option<Pipe>,
+    /// The sender has finished.
+    eof: bool,
+    /// The far end has been told.
+    shut: bool,
+    total: u64,
+    last_read: usize,
+    splicing: bool,
+}
+
+/// Bytes that userspace itself has read from and written to each leg: what a kernel tier must count from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    pub from_client: u64,
+    pub to_host: u64,
+    pub from_host: u64,
+    pub to_client: u64,
+}
+
+/// A flow in userspace's hands.
+pub struct Relay {
+    pub client: TcpStream,
+    pub host: TcpStream,
+    flow: Rc<Flow>,
+    policy: Policy,
+    inward: Half,
+    outward: Half,
+    turns: u32,
+    last: Option<Direction>,
+    stalled: bool,
+    /// Bytes taken off the client's stream before the relay began (a PROXY header).
+    pub preread: u64,
+}
+
+/// Where one pump got to.
+enum Step {
+    /// Waits for bytes.
+    Waiting,
+    /// Waits for the far end to take what is kept.
+    Stalled,
+    /// Had its turn and would go on.
+    Yielded,
+    Done,
+}
+
+impl Relay {
+    pub fn new(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: Policy, preread: u64) -> Self {
+        if policy.forced == Some(Tier::Copy) {
+            flow.why.set("configured");
+        }
+        let half = || Half { splicing: policy.forced == Some(Tier::Splice), ..Half::default() };
+        Self {
+            client,
+            host,
+            flow,
+            policy,
+            inward: half(),
+            outward: half(),
+            turns: 0,
+            last: None,
+            stalled: false,
+            preread,
+        }
+    }
+
+    /// Takes a flow back that the kernel would not carry.
+    pub fn resume(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: Policy, moved: Moved) -> Self {
+        let mut relay = Self::new(client, host, flow, policy, moved.from_client - moved.to_host);
+        relay.inward.total = moved.to_host;
+        relay.outward.total = moved.to_client;
+        relay
+    }
+
+    /// Bytes carried so far, by leg.
+    pub fn moved(&self) -> Moved {
+        Moved {
+            from_client: self.preread + self.inward.total,
+            to_host: self.inward.total,
+            from_host: self.outward.total,
+            to_client: self.outward.total,
+        }
+    }
+
+    /// Carries bytes until the flow ends, or until it is quiet and may move to a kernel tier.
+    pub async fn run(&mut self, mut timer: Pin<&mut Sleep>) -> Outcome {
+        poll_fn(|cx| self.poll(cx, timer.as_mut())).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
+        loop {
+            let inward = match self.pump(cx, Direction::In) {
+                Ok(step) => step,
+                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+            };
+            let outward = match self.pump(cx, Direction::Out) {
+                Ok(step) => step,
+                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+            };
+            match (&inward, &outward) {
+                (Step::Done, Step::Done) => return Poll::Ready(Outcome::Ended(End::Finished)),
+                (Step::Yielded, _) | (_, Step::Yielded) => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                (Step::Waiting, Step::Waiting) if self.wants_kernel() => return Poll::Ready(Outcome::Quiet),
+                _ => {}
+            }
+            self.stalled = matches!(inward, Step::Stalled) || matches!(outward, Step::Stalled);
+            match self.deadline() {
+                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+                Ok(at) if at < timer.deadline().into_std() || timer.is_elapsed() => timer.as_mut().reset(at.into()),
+                Ok(_) => {}
+            }
+            // The timer is only ever moved when it fires or must fire sooner: most flows never touch it again.
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// When to look again; an error where it is time to end.
+    fn deadline(&self) -> Result<Instant, End> {
+        let now = Instant::now();
+        let idle = self.flow.last.get() + self.policy.idle;
+        if idle <= now {
+            return Err(End::Idle);
+        }
+        if !self.stalled {
+            return Ok(idle);
+        }
+        // A stalled direction does not read, so a reset of its sender is not seen by reading.
+        let gone = |stream: &TcpStream| sys::tcp_info(stream.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
+        if !self.inward.eof && gone(&self.client) {
+            return Err(End::ClientReset);
+        }
+        if !self.outward.eof && gone(&self.host) {
+            return Err(End::HostReset);
+        }
+        Ok(idle.min(now + STALL_CHECK))
+    }
+
+    /// Whether a quiet flow is one that the kernel should carry from now on.
+    fn wants_kernel(&self) -> bool {
+        if !self.policy.joinable || self.inward.eof || self.outward.eof {
+            return false;
+        }
+        match self.policy.forced {
+            Some(Tier::Sockmap) => true,
+            Some(_) => false,
+            None => {
+                self.turns >= CONVERSATION
+                    && (self.inward.total + self.outward.total) / u64::from(self.turns) <= SMALL
+            }
+        }
+    }
+
+    fn pump(&mut self, cx: &mut Context<'_>, direction: Direction) -> Result<Step, End> {
+        let (from, to, half) = match direction {
+            Direction::In => (&mut self.client, &mut self.host, &mut self.inward),
+            Direction::Out => (&mut self.host, &mut self.client, &mut self.outward),
+        };
+        let before = half.total;
+        let step = half.pump(cx, from, to);
+        let carried = half.total - before;
+        if carried > 0 {
+            self.flow.carried(direction, carried);
+            if self.last != Some(direction) {
+                self.last = Some(direction);
+                self.turns = self.turns.saturating_add(1);
+            }
+            if self.policy.forced.is_none() && !half.splicing && half.is_bulk() {
+                half.splicing = true;
+            }
+            if half.pipe.is_some() {
+                self.flow.moved_to(Tier::Splice, if self.policy.forced.is_some() { "configured" } else { "bulk" });
+            }
+        }
+        step.map_err(|(side, error)| {
+            let at_source = side == Side::From;
+            match (error.raw_os_error(), at_source == (direction == Direction::In)) {
+                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), true) => End::ClientReset,
+                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), false) => End::HostReset,
+                _ => End::Failed,
+            }
+        })
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Side {
+    From,
+    To,
+}
+
+type Stopped = (Side, io::Error);
+
+impl Half {
+    fn is_bulk(&self) -> bool {
+        self.total >= BULK_TOTAL && self.last_read >= BULK_READ
+    }
+
+    fn pump(&mut self, cx: &mut Context<'_>, from: &mut TcpStream, to: &mut TcpStream) -> Result<Step, Stopped> {
+        for _ in 0..TURN {
+            if !self.flush(cx, to).map_err(|e| (Side::To, e))? {
+                return Ok(Step::Stalled);
+            }
+            if self.eof {
+                if !self.shut {
+                    self.shut = true;
+                    // ENOTCONN: the far end is gone already, which its own direction reports.
+                    match sys::shutdown_write(to.as_raw_fd()) {
+                        Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err((Side::To, error)),
+                        _ => {}
+                    }
+                }
+                return Ok(Step::Done);
+            }
+            let read = if self.splicing { self.read_pipe(cx, from) } else { self.read_copy(cx, from, to)? };
+            match read {
+                Ok(true) => {}
+                Ok(false) => return Ok(Step::Waiting),
+                Err(error) => return Err((Side::From, error)),
+            }
+        }
+        Ok(Step::Yielded)
+    }
+
+    /// Writes what is kept; false where some is left, with the task to be woken when it may go on.
+    fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
+        loop {
+            let written = if self.at < self.kept.len() {
+                to.try_write(&self.kept[self.at..]).inspect(|n| self.at += n)
+            } else if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.held() > 0) {
+                to.try_io(Interest::WRITABLE, || pipe.drain(to))
+            } else {
+                self.kept = Vec::new();
+                self.at = 0;
+                return Ok(true);
+            };
+            match written {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match to.poll_write_ready(cx) {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(ready) => ready?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One read through the scratch buffer, written at once as far as that goes. `Ok(false)`: nothing there.
+    fn read_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut TcpStream,
+        to: &TcpStream,
+    ) -> Result<io::Result<bool>, Stopped> {
+        with_scratch(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            match Pin::new(from).poll_read(cx, &mut buf) {
+                Poll::Pending => return Ok(Ok(false)),
+                Poll::Ready(Err(error)) => return Ok(Err(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            let bytes = buf.filled();
+            self.eof = bytes.is_empty();
+            self.last_read = bytes.len();
+            self.total += bytes.len() as u64;
+            let written = match to.try_write(bytes) {
+                _ if bytes.is_empty() => 0,
+                Ok(n) => n,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+                Err(error) => return Err((Side::To, error)),
+            };
+            if written < bytes.len() {
+                self.kept = bytes[written..].to_vec();
+                self.at = 0;
+            }
+            Ok(Ok(true))
+        })
+    }
+
+    /// One read into the pipe. `Ok(false)`: nothing there, and the pipe has been given back.
+    fn read_pipe(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> io::Result<bool> {
+        if self.pipe.is_none() {
+            match Pipe::take() {
+                Ok(pipe) => self.pipe = Some(pipe),
+                // Out of descriptors: this direction goes on copying.
+                Err(_) => {
+                    self.splicing = false;
+                    return Ok(true);
+                }
+            }
+        }
+        let Some(pipe) = self.pipe.as_mut() else { return Ok(true) };
+        loop {
+            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
+            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
+                Ok(n) => {
+                    self.eof = n == 0;
+                    self.last_read = n;
+                    self.total += n as u64;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match from.poll_read_ready(cx) {
+                    Poll::Pending => {
+                        self.pipe = None;
+                        return Ok(false);
+                    }
+                    Poll::Ready(ready) => ready?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The system calls of the datapath that no crate wraps the way it needs them. Every one is non-blocking.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{c_int, c_void};
+
+fn check(ret: isize) -> io::Result<usize> {
+    usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}
+
+/// `recv(2)` with flags.
+pub fn recv(fd: RawFd, buf: &mut [u8], flags: c_int) -> io::Result<usize> {
+    // SAFETY: the buffer is valid for writes of its length for the time of the call.
+    check(unsafe { libc::recv(fd, buf.as_mut_ptr().cast::<c_void>(), buf.len(), flags | libc::MSG_DONTWAIT) })
+}
+
+/// `send(2)`; a closed peer is an error, not a signal.
+pub fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is valid for reads of its length for the time of the call.
+    check(unsafe { libc::send(fd, buf.as_ptr().cast::<c_void>(), buf.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
+
+/// `splice(2)`, at most `len` bytes.
+pub fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
+    let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
+    // SAFETY: no memory of ours is touched; null offsets are right for pipes and sockets.
+    check(unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), len, flags) })
+}
+
+/// A pipe (read end, write end) whose buffer holds `size` bytes, or what the kernel allows.
+pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the array holds the two descriptors that the call writes.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } as isize)?;
+    // SAFETY: both descriptors are new and owned by nobody else.
+    let pair = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
+    // SAFETY: no memory is touched. Failure (pipe-user-pages-soft) leaves a smaller pipe, which works too.
+    unsafe { libc::fcntl(pair.1.as_raw_fd(), libc::F_SETPIPE_SZ, size as c_int) };
+    Ok(pair)
+}
+
+/// Parts of `struct tcp_info` (`include/uapi/linux/tcp.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// `TCP_ESTABLISHED` is 1, `TCP_CLOSE` 7, `TCP_CLOSE_WAIT` 8.
+    pub state: u8,
+    /// Bytes of ours that the peer has acknowledged; kernel 4.1+.
+    pub bytes_acked: u64,
+    /// Bytes of the peer's that have arrived in order, a FIN counted as one; kernel 4.1+.
+    pub bytes_received: u64,
+}
+
+pub const TCP_CLOSE: u8 = 7;
+
+/// `getsockopt(TCP_INFO)`.
+pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
+    // libc's struct ends before the fields wanted here: their offsets are fixed ABI.
+    let mut raw = [0u8; 256];
+    let mut len = raw.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the buffer.
+    let ret = unsafe {
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, raw.as_mut_ptr().cast::<c_void>(), &raw mut len)
+    };
+    check(ret as isize)?;
+    if len < 136 {
+        return Err(io::Error::other("the kernel's TCP_INFO is too old: kernel 4.1 or later is needed"));
+    }
+    let u64_at = |at: usize| {
+        let mut bytes = [0u8; 8];
+        bytes.copy_from_slice(&raw[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    };
+    Ok(TcpInfo { state: raw[0], bytes_acked: u64_at(120), bytes_received: u64_at(128) })
+}
+
+/// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
+pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the ioctl writes one int.
+    check(unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) } as isize)?;
+    Ok(bytes.max(0) as u64)
+}
+
+/// `getsockopt(SO_COOKIE)`: the number by which BPF programs know the socket. Kernel 4.12+.
+pub fn cookie(fd: RawFd) -> io::Result<u64> {
+    let mut value: u64 = 0;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes eight bytes.
+    let ret = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut value).cast::<c_void>(), &raw mut len)
+    };
+    check(ret as isize)?;
+    Ok(value)
+}
+
+/// Makes the kernel look at a socket's receive queue again (`SO_RCVLOWAT` ends in `tcp_data_ready`).
+pub fn kick(fd: RawFd) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
+}
+
+fn set_int(fd: RawFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel reads one int.
+    check(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast::<c_void>(), len) } as isize).map(drop)
+}
+
+/// Closing such a socket sends RST instead of FIN.
+pub fn reset_on_close(fd: RawFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the kernel reads one struct linger. Failure means the socket is gone already.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast::<c_void>(), len) };
+}
+
+/// Sends FIN; the other direction goes on.
+pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
+    // SAFETY: no memory is touched.
+    check(unsafe { libc::shutdown(fd, libc::SHUT_WR) } as isize).map(drop)
+}
+
+/// Pending error of a socket, taken off it.
+pub fn take_error(fd: RawFd) -> Option<io::Error> {
+    let mut error: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes one int.
+    let ret = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast::<c_void>(), &raw mut len)
+    };
+    (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
+}
+
+/// Local address of a socket, IPv4 in its own form.
+pub fn local_addr(stream: &tokio::net::TcpStream) -> io::Result<SocketAddr> {
+    stream.local_addr().map(canonical)
+}
+
+/// `::ffff:a.b.c.d` as `a.b.c.d`.
+#[must_use]
+pub fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+/// Lets tokio tell when a descriptor becomes readable.
+pub fn readable<T: AsRawFd>(inner: T) -> io::Result<tokio::io::unix::AsyncFd<T>> {
+    // SAFETY: every `T` used here owns its descriptor and keeps it open and the same until it is dropped.
+    unsafe { tokio::io::unix::AsyncFd::register_with_interest(inner, tokio::io::Interest::READABLE) }.map_err(Into::into)
+}
+
+/// An epoll instance of our own, for sockets that tokio must not be woken for.
+pub struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no memory is touched.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    fn control(&self, op: c_int, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events | libc::EPOLLONESHOT as u32, u64: key };
+        // SAFETY: the kernel reads one epoll_event.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, socket.as_raw_fd(), &raw mut event) } as isize).map(drop)
+    }
+
+    /// Watches a socket once.
+    pub fn add(&self, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, socket, events, key)
+    }
+
+    /// Watches it once more.
+    pub fn rearm(&self, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, socket, events, key)
+    }
+
+    /// What has happened: (key, events).
+    pub fn wait(&self, out: &mut Vec<(u64, u32)>) -> io::Result<()> {
+        // SAFETY: all-zero epoll_events are valid.
+        let mut events: [libc::epoll_event; 64] = unsafe { zeroed() };
+        // SAFETY: the kernel writes at most 64 events; a timeout of 0 returns at once.
+        let n = check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 64, 0) } as isize)?;
+        out.clear();
+        out.extend(events.iter().take(n).map(|event| (event.u64, event.events)));
+        Ok(())
+    }
+}
+
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The offsets into `struct tcp_info` are right, and a FIN counts as one byte received.
+    #[test]
+    fn tcp_info_counts_bytes_and_the_fin() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut b, _) = listener.accept().unwrap();
+        a.write_all(&[7; 1000]).unwrap();
+        let mut buf = [0; 1000];
+        b.read_exact(&mut buf).unwrap();
+        let info = tcp_info(b.as_raw_fd()).unwrap();
+        assert_eq!((info.state, info.bytes_received), (1, 1000));
+        shutdown_write(a.as_raw_fd()).unwrap();
+        assert_eq!(b.read(&mut buf).unwrap(), 0);
+        let info = tcp_info(b.as_raw_fd()).unwrap();
+        assert_eq!((info.state, info.bytes_received), (8, 1001));
+        assert_ne!(cookie(a.as_raw_fd()).unwrap(), cookie(b.as_raw_fd()).unwrap());
+    }
+}

@@ -1,0 +1,182 @@
+//! A worker: one thread, its runtime, its listening sockets, its flows.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+use signalbox_common::gate::MAX_GATES;
+use signalbox_core::model::Bind;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, LocalSet};
+
+use super::accept::{self, Stop};
+use super::flow::{Filter, FlowView, Flows};
+use super::watch::Watch;
+use crate::kernel::sockmap::Joiner;
+use crate::state::Shared;
+use crate::store::Event;
+
+/// Which listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Socket {
+    /// One that `sk_lookup` steers connections to; several workers have one each, numbered.
+    Steered(usize),
+    /// One that is bound to an address.
+    Bound(Bind),
+}
+
+/// What a worker is told.
+pub enum Order {
+    Listen(Socket, TcpListener),
+    /// Closes a socket once what waits in its queue is accepted.
+    Unlisten(Socket),
+    /// Stops accepting on all; answers when that is done.
+    Stop(Stop, oneshot::Sender<()>),
+    List(Filter, oneshot::Sender<(usize, Vec<FlowView>)>),
+    GateClosed(u32),
+}
+
+/// What the connections of a worker share. Never leaves its thread.
+pub struct Worker {
+    pub index: usize,
+    pub shared: Arc<Shared>,
+    pub flows: Rc<Flows>,
+    pub watch: Rc<Watch>,
+    pub joiner: Option<Arc<Joiner>>,
+    /// The kernel's socket maps are known to be sound.
+    pub sound: bool,
+    default_max: u32,
+    events: mpsc::UnboundedSender<Event>,
+    acceptors: RefCell<HashMap<Socket, (watch::Sender<Stop>, JoinHandle<()>)>>,
+}
+
+/// What a worker is made of.
+#[derive(Clone)]
+pub struct Setup {
+    pub shared: Arc<Shared>,
+    pub joiner: Option<Arc<Joiner>>,
+    pub sound: bool,
+    pub events: mpsc::UnboundedSender<Event>,
+    /// Connections that the descriptor limit allows.
+    pub default_max: u32,
+}
+
+/// A worker from outside.
+#[derive(Clone)]
+pub struct Handle {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// Gates of each of `workers`.
+#[must_use]
+pub fn pairs_per_worker(workers: usize) -> u32 {
+    MAX_GATES / 2 / workers.max(1) as u32
+}
+
+/// Starts worker `index` of `workers`.
+pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Handle> {
+    let (orders, inbox) = mpsc::unbounded_channel();
+    let share = pairs_per_worker(workers);
+    thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let outcome = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+            let local = LocalSet::new();
+            local.block_on(&runtime, run(index, index as u32 * share..(index as u32 + 1) * share, setup, inbox))
+        });
+        if let Err(error) = outcome {
+            tracing::error!(worker = index, %error, "A worker could not run.");
+        }
+    })?;
+    Ok(Handle { orders })
+}
+
+async fn run(
+    index: usize,
+    pairs: std::ops::Range<u32>,
+    setup: Setup,
+    mut inbox: mpsc::UnboundedReceiver<Order>,
+) -> std::io::Result<()> {
+    let watch = Watch::new(pairs)?;
+    tokio::task::spawn_local(Rc::clone(&watch).run());
+    let worker = Rc::new(Worker {
+        index,
+        shared: setup.shared,
+        flows: Rc::default(),
+        watch,
+        joiner: setup.joiner,
+        sound: setup.sound,
+        default_max: setup.default_max,
+        events: setup.events,
+        acceptors: RefCell::default(),
+    });
+    while let Some(order) = inbox.recv().await {
+        worker.obey(order).await;
+    }
+    Ok(())
+}
+
+impl Worker {
+    /// Tells the store something. Only failures and recoveries are told, never an ordinary connection.
+    pub fn tell(&self, event: Event) {
+        // A store that is gone means that the process is ending.
+        let _ = self.events.send(event);
+    }
+
+    pub fn max_connections(&self) -> u32 {
+        self.shared.snapshot.load().model.limits.max_connections.unwrap_or(self.default_max)
+    }
+
+    async fn obey(self: &Rc<Self>, order: Order) {
+        match order {
+            Order::Listen(socket, listener) => {
+                let (stop, stopped) = watch::channel(Stop::Not);
+                let worker = Rc::clone(self);
+                let task = tokio::task::spawn_local(async move {
+                    if let Err(error) = accept::run(worker, listener, stopped).await {
+                        tracing::error!(?socket, %error, "A listening socket failed.");
+                    }
+                });
+                self.acceptors.borrow_mut().insert(socket, (stop, task));
+            }
+            Order::Unlisten(socket) => {
+                if let Some((stop, _)) = self.acceptors.borrow_mut().remove(&socket) {
+                    let _ = stop.send(Stop::Drain);
+                }
+            }
+            Order::Stop(how, done) => {
+                let acceptors: Vec<_> = self.acceptors.borrow_mut().drain().collect();
+                for (_, (stop, task)) in acceptors {
+                    let _ = stop.send(how);
+                    let _ = task.await;
+                }
+                let _ = done.send(());
+            }
+            Order::List(filter, reply) => {
+                let _ = reply.send(self.flows.list(&filter));
+            }
+            Order::GateClosed(gate) => self.watch.wake(gate, 0),
+        }
+    }
+}
+
+impl Handle {
+    pub fn send(&self, order: Order) {
+        // A worker that is gone has logged why.
+        let _ = self.orders.send(order);
+    }
+
+    /// The worker's flows.
+    pub async fn list(&self, filter: Filter) -> (usize, Vec<FlowView>) {
+        let (reply, answer) = oneshot::channel();
+        self.send(Order::List(filter, reply));
+        answer.await.unwrap_or_default()
+    }
+
+    pub async fn stop(&self, how: Stop) {
+        let (done, stopped) = oneshot::channel();
+        self.send(Order::Stop(how, done));
+        let _ = stopped.await;
+    }
+}

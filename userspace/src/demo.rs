@@ -1,0 +1,138 @@
+//! `signalbox demo`: two clusters of two small servers each, a balancer in front, all in one process on loopback.
+
+mod host;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::app::{self, Options, SteeringChoice};
+use crate::{admin, cli, config};
+
+/// What the demo listens on.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Port for HTTP.
+    #[arg(long, default_value_t = 8080)]
+    pub http_port: u16,
+    /// Port for HTTPS.
+    #[arg(long, default_value_t = 8443)]
+    pub https_port: u16,
+    /// Port for the admin API.
+    #[arg(long, default_value_t = 8089)]
+    pub admin_port: u16,
+    /// End by itself after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<u64>,
+    /// Show the log.
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// The demo's configuration, as a user would write it.
+fn configuration(args: &Args, socket: &std::path::Path, hosts: &[(String, SocketAddr, SocketAddr)]) -> String {
+    let host = |at: usize| {
+        let (name, http, https) = &hosts[at];
+        format!("{{ name: {name}, address: 127.0.0.1, http: {}, https: {} }}", http.port(), https.port())
+    };
+    let health = "health: { http: { path: /healthz }, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }";
+    format!(
+        "version: 1
+admin: {{ listen: \"127.0.0.1:{admin}\", socket: {socket:?} }}
+listeners:
+  - {{ name: http, protocol: http, listen: [\"127.0.0.1:{http}\"] }}
+  - {{ name: https, protocol: tls, listen: [\"127.0.0.1:{https}\"] }}
+clusters:
+  - {{ name: blue, {health}, hosts: [{b1}, {b2}] }}
+  - {{ name: green, {health}, hosts: [{g1}, {g2}] }}
+routes:
+  - {{ host: app.localhost, clusters: {{ blue: 90, green: 10 }} }}
+",
+        admin = args.admin_port,
+        http = args.http_port,
+        https = args.https_port,
+        b1 = host(0),
+        b2 = host(1),
+        g1 = host(2),
+        g2 = host(3),
+    )
+}
+
+/// Runs the demo until Ctrl-C.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let hosts = host::start(&["blue-1", "blue-2", "green-1", "green-2"]).await.context("starting the demo's servers")?;
+    let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let socket = directory.join("admin.sock");
+    let text = configuration(&args, &socket, &hosts);
+    let model = config::parse(&text).map_err(|errors| anyhow::anyhow!("{errors}"))?.model;
+    let options = Options { model, file: None, steering: SteeringChoice::Auto, workers: cli::default_workers(), takeover: false };
+    let running = app::start(options).await.context("--http-port, --https-port and --admin-port choose other ports")?;
+    let control = running.control.clone();
+    println!("{}", invitation(&args, &socket));
+    let seconds = args.seconds;
+    tokio::spawn(watch(control));
+    if let Some(seconds) = seconds {
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
+        });
+    }
+    let outcome = running.run().await;
+    let _ = std::fs::remove_dir_all(&directory);
+    outcome
+}
+
+fn invitation(args: &Args, socket: &std::path::Path) -> String {
+    let socket = socket.display();
+    format!(
+        "Two clusters, blue and green, of two hosts each; app.localhost goes to blue : green = 90 : 10.
+
+In another terminal, try:
+
+  curl --resolve app.localhost:{http}:127.0.0.1 http://app.localhost:{http}/
+  curl --resolve app.localhost:{https}:127.0.0.1 -k https://app.localhost:{https}/
+  curl --unix-socket {socket} -X PUT -d '{{\"clusters\":{{\"blue\":1,\"green\":1}}}}' http://signalbox/api/v1/routes/app.localhost
+
+The third shifts the weights: repeat the first, and watch the table. Metrics: http://127.0.0.1:{admin}/metrics. Ctrl-C ends.
+",
+        http = args.http_port,
+        https = args.https_port,
+        admin = args.admin_port,
+    )
+}
+
+/// Shows routes and hosts: redrawn each second on a terminal, else printed when they change.
+async fn watch(control: crate::control::Control) {
+    let terminal = std::io::stdout().is_terminal();
+    let (mut lines, mut before) = (0, String::new());
+    loop {
+        let hide = |mut view: Value| {
+            for host in view.get_mut("hosts").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(fields) = host.as_object_mut() {
+                    fields.remove("address");
+                }
+            }
+            view
+        };
+        let routes = cli::table("routes", &admin::views::routes(&control));
+        let hosts = cli::table("hosts", &hide(admin::views::hosts(&control)));
+        let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
+        let shown = if terminal {
+            let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };
+            lines = text.lines().count();
+            format!("{up}{text}")
+        } else if text != before {
+            format!("{text}\n")
+        } else {
+            String::new()
+        };
+        // A reader that has gone is no reason to end the demo.
+        let _ = std::io::stdout().write_all(shown.as_bytes()).and_then(|()| std::io::stdout().flush());
+        before = text;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,222 @@
+//! Says what this machine can do: each thing that signalbox uses is fine, degraded with what follows, or missing with
+//! the remedy. Asks the same code that `run` goes by, so that the two cannot disagree.
+
+use std::fs;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::Output;
+use crate::kernel::Kernel;
+use crate::kernel::sockmap::kernel_is_sound;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Standing {
+    Ok,
+    /// It works, but less well than it could.
+    Degraded,
+    /// Something needed is not there.
+    Missing,
+}
+
+/// One finding.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    standing: Standing,
+    found: String,
+    /// What follows, and what to do.
+    advice: Option<String>,
+}
+
+fn ok(what: &'static str, found: impl Into<String>) -> Finding {
+    Finding { what, standing: Standing::Ok, found: found.into(), advice: None }
+}
+
+fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { what, standing: Standing::Degraded, found: found.into(), advice: Some(advice.into()) }
+}
+
+/// Prints the findings; the exit code is the worst of them.
+pub fn run(output: Output) -> anyhow::Result<ExitCode> {
+    let findings = examine();
+    let worst = findings.iter().map(|f| f.standing).max().unwrap_or(Standing::Ok);
+    if output == Output::Table {
+        for finding in &findings {
+            let standing = format!("{:?}", finding.standing).to_lowercase();
+            println!("{standing:<9} {:<26} {}", finding.what, finding.found);
+            if let Some(advice) = &finding.advice {
+                println!("{:<9} {:<26} -> {advice}", "", "");
+            }
+        }
+    } else {
+        crate::cli::emit(&serde_json::json!({ "apiVersion": "v1", "worst": worst, "findings": findings }), output)?;
+    }
+    Ok(ExitCode::from(worst as u8))
+}
+
+fn examine() -> Vec<Finding> {
+    let mut all = vec![kernel_version(), capabilities(), btf(), jit()];
+    all.extend(programs());
+    all.extend([descriptors(), backlog(), ports(), timewait(), pipes(), socket_memory(), conntrack(), ipv6()]);
+    all
+}
+
+fn kernel_version() -> Finding {
+    let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned()).unwrap_or_default();
+    if kernel_is_sound(&release) {
+        ok("kernel", release)
+    } else {
+        degraded(
+            "kernel",
+            release,
+            "its socket maps have known defects: tier sockmap is used only where a listener demands it; 6.1.191, 6.12.104 or 6.18 and later have the fixes",
+        )
+    }
+}
+
+fn capabilities() -> Finding {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0").trim();
+    let effective = u64::from_str_radix(effective, 16).unwrap_or(0);
+    // include/uapi/linux/capability.h
+    let wanted = [("CAP_NET_ADMIN", 12), ("CAP_BPF", 39)];
+    let missing: Vec<_> = wanted.iter().filter(|(_, bit)| effective & (1 << bit) == 0).map(|(name, _)| *name).collect();
+    if missing.is_empty() {
+        ok("capabilities", "CAP_BPF, CAP_NET_ADMIN")
+    } else {
+        degraded(
+            "capabilities",
+            format!("without {}", missing.join(", ")),
+            "no sk_lookup and no socket maps: addresses are bound and flows go by splice and copy; run as root, or with AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
+        )
+    }
+}
+
+fn btf() -> Finding {
+    if fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+        ok("BTF", "/sys/kernel/btf/vmlinux")
+    } else {
+        degraded("BTF", "not there", "the programs work without; bpftool shows less of them")
+    }
+}
+
+fn jit() -> Finding {
+    match sysctl("net/core/bpf_jit_enable").as_deref() {
+        Some("0") => degraded("BPF JIT", "off", "the programs are interpreted, several times slower: sysctl -w net.core.bpf_jit_enable=1"),
+        Some(value) => ok("BPF JIT", format!("net.core.bpf_jit_enable = {value}")),
+        // Not readable: kernels with CONFIG_BPF_JIT_ALWAYS_ON hide it from containers.
+        None => ok("BPF JIT", "not readable here"),
+    }
+}
+
+/// Loads and attaches for a moment what `run` would.
+fn programs() -> Vec<Finding> {
+    let mut kernel = match Kernel::load() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let why = crate::error_chain(&error);
+            let advice = "addresses are bound one by one, and flows go by splice and copy";
+            return vec![degraded("eBPF object", why, advice)];
+        }
+    };
+    let mut all = vec![ok("eBPF object", "loaded")];
+    all.push(match kernel.steer() {
+        Ok(_) => ok("sk_lookup", "attaches: one set of sockets serves every address and prefix"),
+        Err(error) => degraded("sk_lookup", crate::error_chain(&error), "each address is bound; prefixes cannot be"),
+    });
+    all.push(match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
+        None => ok("sockmap", "attaches: conversations of small messages are carried by the kernel"),
+        Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
+    });
+    all
+}
+
+fn descriptors() -> Finding {
+    let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
+    let connections = hard.saturating_sub(256) / 2;
+    if hard >= 65_536 {
+        ok("descriptors", format!("{hard}: {connections} connections"))
+    } else {
+        degraded("descriptors", format!("{hard}: {connections} connections"), "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more")
+    }
+}
+
+fn sysctl(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|value| value.trim().to_owned())
+}
+
+fn number(name: &str) -> Option<u64> {
+    sysctl(name)?.split_whitespace().next()?.parse().ok()
+}
+
+fn at_least(what: &'static str, name: &str, wanted: u64, follows: &str) -> Finding {
+    let dotted = name.replace('/', ".");
+    match number(name) {
+        Some(value) if value >= wanted => ok(what, format!("{dotted} = {value}")),
+        Some(value) => degraded(what, format!("{dotted} = {value}"), format!("{follows}: sysctl -w {dotted}={wanted}")),
+        None => degraded(what, format!("{dotted} cannot be read"), follows.to_owned()),
+    }
+}
+
+fn backlog() -> Finding {
+    at_least("accept queue", "net/core/somaxconn", 4096, "bursts of new connections are dropped and retried after a second")
+}
+
+fn ports() -> Finding {
+    let range = sysctl("net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let count = match (ends.next(), ends.next()) {
+        (Some(low), Some(high)) => high.saturating_sub(low) + 1,
+        _ => 0,
+    };
+    if count >= 28_000 {
+        ok("source ports", format!("{range}: {count} connections to one port of a host"))
+    } else {
+        degraded("source ports", range, "few connections to one port of a host at once: sysctl -w net.ipv4.ip_local_port_range='10240 65535'")
+    }
+}
+
+fn timewait() -> Finding {
+    match number("net/ipv4/tcp_tw_reuse") {
+        Some(0) => degraded("TIME_WAIT", "net.ipv4.tcp_tw_reuse = 0", "source ports run out sooner at many short connections: sysctl -w net.ipv4.tcp_tw_reuse=2 (loopback) or 1"),
+        Some(value) => ok("TIME_WAIT", format!("net.ipv4.tcp_tw_reuse = {value}")),
+        None => ok("TIME_WAIT", "not readable here"),
+    }
+}
+
+fn pipes() -> Finding {
+    at_least("pipes", "fs/pipe-max-size", crate::datapath::pipe::CAPACITY as u64, "splice moves less at once")
+}
+
+fn socket_memory() -> Finding {
+    let most = |name: &str| sysctl(name).and_then(|v| v.split_whitespace().nth(2).and_then(|v| v.parse::<u64>().ok()));
+    match (most("net/ipv4/tcp_rmem"), most("net/ipv4/tcp_wmem")) {
+        (Some(read), Some(write)) => ok("socket buffers", format!("up to {} KiB to read and {} KiB to write a socket", read / 1024, write / 1024)),
+        _ => ok("socket buffers", "not readable here"),
+    }
+}
+
+fn conntrack() -> Finding {
+    match number("net/netfilter/nf_conntrack_max") {
+        None => ok("conntrack", "not loaded"),
+        Some(max) => {
+            let count = number("net/netfilter/nf_conntrack_count").unwrap_or(0);
+            let found = format!("{count} of {max} entries");
+            if count * 10 > max * 8 {
+                degraded("conntrack", found, "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule")
+            } else {
+                ok("conntrack", found)
+            }
+        }
+    }
+}
+
+fn ipv6() -> Finding {
+    match sysctl("net/ipv6/conf/all/disable_ipv6").as_deref() {
+        Some("0") => ok("IPv6", "on"),
+        _ => degraded("IPv6", "off", "IPv6 listeners and hosts do not work: sysctl -w net.ipv6.conf.all.disable_ipv6=0"),
+    }
+}

@@ -1,0 +1,154 @@
+//! The front: which addresses are listened on, and by which sockets.
+//!
+//! With `sk_lookup` a few sockets serve every address, and an address is an entry of a map. Without it each address
+//! has sockets of its own, one for each worker.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::TcpListener;
+
+use signalbox_core::model::{Bind, Model};
+use signalbox_core::plan;
+
+use crate::datapath::accept::Stop;
+use crate::datapath::listen::{self, ListenError};
+use crate::datapath::worker::{Handle, Order, Socket};
+use crate::kernel::steer::{ApplyError, Steering};
+use crate::takeover::Offer;
+
+/// The one slot of `LISTENERS`: any socket of a reuseport group stands for all of it.
+const SLOT: u32 = 0;
+
+pub struct Front {
+    workers: Vec<Handle>,
+    /// `None`: addresses are bound.
+    steering: Option<Steering>,
+    /// Duplicates of what the workers listen on, to be handed to another process.
+    sockets: HashMap<Socket, Vec<TcpListener>>,
+    binds: HashSet<Bind>,
+}
+
+/// Sockets for the addresses that a new configuration adds.
+#[derive(Default)]
+pub struct Prepared {
+    sockets: Vec<(Socket, Vec<TcpListener>)>,
+}
+
+impl Front {
+    /// `inherited`: what another process has handed over.
+    pub fn new(workers: Vec<Handle>, steering: Option<Steering>, inherited: Option<Offer>) -> io::Result<Self> {
+        let mut front = Self { workers, steering, sockets: HashMap::new(), binds: HashSet::new() };
+        match (inherited, &front.steering) {
+            (Some(offer), _) => {
+                front.binds.extend(offer.binds);
+                for (socket, listeners) in offer.sockets {
+                    front.listen(socket, listeners)?;
+                }
+            }
+            (None, Some(_)) => {
+                for (index, listener) in listen::steered(front.workers.len())?.into_iter().enumerate() {
+                    front.listen(Socket::Steered(index), vec![listener])?;
+                }
+            }
+            (None, None) => {}
+        }
+        if let Some(steering) = &front.steering {
+            let first = front.sockets.get(&Socket::Steered(0)).and_then(|sockets| sockets.first());
+            let first = first.ok_or_else(|| io::Error::other("no socket to steer to"))?;
+            steering.set_listener(SLOT, first)?;
+        }
+        Ok(front)
+    }
+
+    pub fn steers(&self) -> bool {
+        self.steering.is_some()
+    }
+
+    /// Gives sockets to workers, one each in turn.
+    fn listen(&mut self, socket: Socket, listeners: Vec<TcpListener>) -> io::Result<()> {
+        let first = match socket {
+            Socket::Steered(index) => index,
+            Socket::Bound(_) => 0,
+        };
+        for (index, listener) in listeners.iter().enumerate() {
+            let worker = &self.workers[(first + index) % self.workers.len()];
+            worker.send(Order::Listen(socket, listener.try_clone()?));
+        }
+        self.sockets.insert(socket, listeners);
+        Ok(())
+    }
+
+    /// Opens or checks what a configuration adds. Changes nothing; all that is wrong is said at once.
+    pub fn prepare(&self, model: &Model) -> Result<Prepared, Vec<ListenError>> {
+        let (mut prepared, mut errors) = (Prepared::default(), Vec::new());
+        for bind in model.listeners.iter().flat_map(|l| &l.listen).filter(|bind| !self.binds.contains(bind)) {
+            let outcome = if self.steers() {
+                listen::free(bind)
+            } else {
+                listen::bound(bind, self.workers.len()).map(|sockets| prepared.sockets.push((Socket::Bound(*bind), sockets)))
+            };
+            match outcome {
+                Ok(()) => {}
+                // keepalived may bring it later; the kernel steers it then.
+                Err(ListenError::NotLocal { addr }) if self.steers() => {
+                    tracing::warn!(%addr, "Not an address of this machine: served as soon as it is one.");
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() { Ok(prepared) } else { Err(errors) }
+    }
+
+    /// Listens on what the configuration says, and on nothing else. Returns how many addresses that is.
+    pub fn commit(&mut self, model: &Model, ids: &[u32], prepared: Prepared) -> Result<usize, ApplyError> {
+        let wanted: HashSet<Bind> = model.listeners.iter().flat_map(|l| &l.listen).copied().collect();
+        if let Some(steering) = &mut self.steering {
+            let bindings = plan::bindings(model.listeners.iter().zip(ids.iter().copied()), SLOT);
+            steering.apply(bindings)?;
+        } else {
+            let failed = |source| ApplyError { done: 0, of: 1, source };
+            for (socket, listeners) in prepared.sockets {
+                self.listen(socket, listeners).map_err(failed)?;
+            }
+            let gone: Vec<Bind> = self.binds.difference(&wanted).copied().collect();
+            for bind in gone {
+                self.sockets.remove(&Socket::Bound(bind));
+                for worker in &self.workers {
+                    worker.send(Order::Unlisten(Socket::Bound(bind)));
+                }
+            }
+        }
+        self.binds = wanted;
+        Ok(self.binds.len())
+    }
+
+    /// Stops listening: new connections are refused by the kernel, those that wait are still served.
+    pub async fn stop(&mut self) {
+        // Detached first: a connection that is steered to a closed socket would be dropped, not refused.
+        self.steering = None;
+        self.stop_workers(Stop::Drain).await;
+    }
+
+    async fn stop_workers(&mut self, how: Stop) {
+        for worker in &self.workers {
+            worker.stop(how).await;
+        }
+        self.sockets.clear();
+    }
+
+    /// What another process needs to listen in our place.
+    pub fn offer(&self) -> Offer {
+        let duplicate = |listeners: &Vec<TcpListener>| listeners.iter().filter_map(|l| l.try_clone().ok()).collect();
+        Offer {
+            steered: self.steers(),
+            binds: self.binds.iter().copied().collect(),
+            sockets: self.sockets.iter().map(|(socket, listeners)| (*socket, duplicate(listeners))).collect(),
+        }
+    }
+
+    /// That process listens now: ours must not, nor steer.
+    pub async fn handed_over(&mut self) {
+        self.steering = None;
+        self.stop_workers(Stop::HandOver).await;
+    }
+}

@@ -1,0 +1,12 @@
+//! The kernel's side: loading the eBPF object, attaching programs, writing maps. Nothing else imports aya.
+//!
+//! Everything here degrades: without the rights or the kernel for it, listeners bind plainly and flows stay on
+//! `splice` and `copy`, and [`Kernel::degraded`] says why.
+
+pub mod counters;
+pub mod map;
+pub mod object;
+pub mod sockmap;
+pub mod steer;
+
+pub use object::Kernel;

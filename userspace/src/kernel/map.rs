@@ -1,0 +1,127 @@
+//! Map operations by descriptor, callable from any thread. aya's own map types want exclusive access.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use signalbox_common::gate::Gate;
+
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
+
+/// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
+#[repr(C)]
+struct ElemAttr {
+    map_fd: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// A map by its descriptor.
+pub struct MapFd(OwnedFd);
+
+impl MapFd {
+    pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        fd.try_clone_to_owned().map(Self)
+    }
+
+    /// Inserts or replaces. `K` and `V` must be the map's own types: sizes are the caller's promise.
+    pub fn update<K: Copy, V: Copy>(&self, key: &K, value: &V) -> io::Result<()> {
+        self.call(BPF_MAP_UPDATE_ELEM, ptr::from_ref(key).cast(), ptr::from_ref(value).cast())
+    }
+
+    /// Removes; what is not there is fine.
+    pub fn delete<K: Copy>(&self, key: &K) -> io::Result<()> {
+        match self.call(BPF_MAP_DELETE_ELEM, ptr::from_ref(key).cast(), ptr::null()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn call(&self, command: libc::c_long, key: *const u8, value: *const u8) -> io::Result<()> {
+        let mut attr =
+            ElemAttr { map_fd: self.0.as_raw_fd() as u32, _pad: 0, key: key as u64, value: value as u64, flags: 0 };
+        // SAFETY: the attribute lives for the call; the kernel reads key and value of the map's sizes.
+        let ret = unsafe {
+            libc::syscall(libc::SYS_bpf, command, ptr::from_mut(&mut attr), size_of::<ElemAttr>() as libc::c_long)
+        };
+        if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// `GATES`, mapped into our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
+pub struct Gates {
+    base: *mut Gate,
+    count: usize,
+}
+
+// SAFETY: the mapping is shared memory that lives as long as the value; every access is atomic or volatile, below.
+unsafe impl Send for Gates {}
+// SAFETY: as above.
+unsafe impl Sync for Gates {}
+
+impl Gates {
+    pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
+        let len = size_of::<Gate>() * count as usize;
+        // SAFETY: a new shared mapping of the map's own size; the kernel refuses any other.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), count: count as usize })
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    fn gate(&self, index: u32) -> *mut Gate {
+        assert!((index as usize) < self.count, "gate {index} of {}", self.count);
+        // SAFETY: within the mapping, as just asserted.
+        unsafe { self.base.add(index as usize) }
+    }
+
+    /// A gate's fields as they stand.
+    pub fn read(&self, index: u32) -> Gate {
+        // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
+        // 8-byte field by itself is whole.
+        unsafe { self.gate(index).read_volatile() }
+    }
+
+    /// Prepares a gate that no program uses yet.
+    pub fn reset(&self, index: u32, limit: u64) {
+        let fresh = Gate { limit, ..Gate::default() };
+        // SAFETY: as above; no LEGS entry points here, so no program writes.
+        unsafe { self.gate(index).write_volatile(fresh) };
+    }
+
+    pub fn set_limit(&self, index: u32, limit: u64) {
+        // SAFETY: the field is aligned and only ever accessed whole; userspace is its only writer.
+        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.gate(index)).limit)) };
+        field.store(limit, Ordering::Release);
+    }
+
+    pub fn set_token(&self, index: u32, token: u64) {
+        // SAFETY: as for the limit.
+        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.gate(index)).token)) };
+        field.store(token, Ordering::Release);
+    }
+
+    pub fn blocked(&self, index: u32) -> bool {
+        // SAFETY: aligned; written whole by the program.
+        let field = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.gate(index)).blocked)) };
+        field.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, with its length.
+        unsafe { libc::munmap(self.base.cast(), size_of::<Gate>() * self.count) };
+    }
+}

@@ -1,0 +1,125 @@
+//! Loads the object and hands out its parts.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use aya::maps::{Map, MapData, RingBuf};
+use aya::programs::SkSkb;
+use aya::{Ebpf, EbpfLoader};
+use thiserror::Error;
+
+use super::counters::Counters;
+use super::map::{Gates, MapFd};
+use super::sockmap::Joiner;
+use super::steer::Steering;
+
+/// The object, built from `ebpf/` by `cargo xtask build-ebpf`. Which file that is, build.rs decides.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
+
+/// Why a part of the kernel's side is not there.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    #[error("loading the eBPF object failed (root, or CAP_BPF and CAP_NET_ADMIN, and kernel 5.10 or later are needed)")]
+    Load(#[source] Box<aya::EbpfError>),
+    #[error("the eBPF object has no map {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
+    NoMap(&'static str),
+    #[error("the eBPF object has no program {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
+    NoProgram(&'static str),
+    #[error("map {name} is not usable")]
+    Map { name: &'static str, #[source] source: Box<aya::maps::MapError> },
+    #[error("program {name} was not accepted by the kernel")]
+    Program { name: &'static str, #[source] source: Box<aya::programs::ProgramError> },
+    #[error("{what} failed")]
+    Io { what: &'static str, #[source] source: io::Error },
+}
+
+/// What of the kernel's side is there.
+pub struct Kernel {
+    /// Keeps programs and maps loaded.
+    ebpf: Ebpf,
+    pub counters: Arc<Counters>,
+    /// Tier `sockmap`.
+    pub joiner: Option<Arc<Joiner>>,
+    /// Gates that have just closed.
+    pub gate_events: Option<RingBuf<MapData>>,
+    /// What is missing, and why.
+    pub degraded: Vec<(&'static str, String)>,
+}
+
+impl Kernel {
+    /// Loads the object and prepares tier `sockmap`. Attaches nothing to the network yet.
+    pub fn load() -> Result<Self, KernelError> {
+        // Before 5.11 BPF memory counted against RLIMIT_MEMLOCK; later it counts against the cgroup.
+        let _ = nix::sys::resource::setrlimit(
+            nix::sys::resource::Resource::RLIMIT_MEMLOCK,
+            nix::libc::RLIM_INFINITY,
+            nix::libc::RLIM_INFINITY,
+        );
+        let mut ebpf = EbpfLoader::new().load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        let counters = Arc::new(Counters::new(&mut ebpf)?);
+        let mut degraded = Vec::new();
+        let (joiner, gate_events) = match Self::prepare_sockmap(&mut ebpf) {
+            Ok((joiner, events)) => (Some(Arc::new(joiner)), Some(events)),
+            Err(error) => {
+                degraded.push(("sockmap", crate::error_chain(&error)));
+                (None, None)
+            }
+        };
+        Ok(Self { ebpf, counters, joiner, gate_events, degraded })
+    }
+
+    fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(Joiner, RingBuf<MapData>), KernelError> {
+        let program: &mut SkSkb = program(ebpf, "relay")?;
+        program.load().map_err(|e| KernelError::Program { name: "relay", source: Box::new(e) })?;
+        let verdicts = match ebpf.map("VERDICTS") {
+            Some(Map::SockHash(data)) => data.fd().as_fd().try_clone_to_owned(),
+            _ => return Err(KernelError::NoMap("VERDICTS")),
+        };
+        let verdicts = verdicts.map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
+        let hash = aya::maps::SockHash::<_, u64>::try_from(ebpf.map("VERDICTS").ok_or(KernelError::NoMap("VERDICTS"))?)
+            .map_err(|e| KernelError::Map { name: "VERDICTS", source: Box::new(e) })?;
+        let map_fd = hash.fd().try_clone().map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
+        let program: &mut SkSkb = self::program(ebpf, "relay")?;
+        program.attach(&map_fd).map_err(|e| KernelError::Program { name: "relay", source: Box::new(e) })?;
+        let fd = |name: &'static str| -> Result<MapFd, KernelError> {
+            let data = match ebpf.map(name) {
+                Some(Map::SockHash(data) | Map::HashMap(data)) => data,
+                _ => return Err(KernelError::NoMap(name)),
+            };
+            MapFd::new(data.fd().as_fd()).map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })
+        };
+        let (peers, legs) = (fd("PEERS")?, fd("LEGS")?);
+        let verdicts = MapFd::new(verdicts.as_fd()).map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
+        let gates = match ebpf.map("GATES") {
+            Some(Map::Array(data)) => Gates::map(data.fd().as_fd(), signalbox_common::gate::MAX_GATES),
+            _ => return Err(KernelError::NoMap("GATES")),
+        };
+        let gates = gates.map_err(|source| KernelError::Io { what: "mapping GATES into memory (kernel 5.5 or later)", source })?;
+        let events = ebpf.take_map("GATE_EVENTS").ok_or(KernelError::NoMap("GATE_EVENTS"))?;
+        let events = RingBuf::try_from(events).map_err(|e| KernelError::Map { name: "GATE_EVENTS", source: Box::new(e) })?;
+        Ok((Joiner::new(peers, verdicts, legs, gates), events))
+    }
+
+    /// Attaches `sk_lookup` to our network namespace.
+    pub fn steer(&mut self) -> Result<Steering, KernelError> {
+        Steering::attach(&mut self.ebpf)
+    }
+
+    /// The eBPF side's own log messages, to be forwarded to ours.
+    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, String> {
+        aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| error.to_string())
+    }
+}
+
+/// A program by its name.
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, KernelError>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
+{
+    ebpf.program_mut(name)
+        .ok_or(KernelError::NoProgram(name))?
+        .try_into()
+        .map_err(|e| KernelError::Program { name, source: Box::new(e) })
+}
+

@@ -1,0 +1,115 @@
+//! Tier `sockmap`: joining two sockets in the kernel.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use signalbox_common::gate::Leg;
+
+use super::map::{Gates, MapFd};
+use crate::datapath::sys;
+
+/// The maps of tier `sockmap`, shared by all workers.
+pub struct Joiner {
+    peers: MapFd,
+    verdicts: MapFd,
+    legs: MapFd,
+    pub gates: Gates,
+}
+
+/// How far joining got.
+#[derive(Debug)]
+pub enum Joined {
+    /// Both legs are carried by the kernel.
+    Both,
+    /// The first leg was taken and the second refused. The first cannot be taken back without losing bytes:
+    /// it stays, with its gate closed for good.
+    FirstOnly(io::Error),
+}
+
+impl Joiner {
+    pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, gates: Gates) -> Self {
+        Self { peers, verdicts, legs, gates }
+    }
+
+    /// Joins two established sockets, whose receive queues hold no half-read segment. `legs` are the sockets with
+    /// their cookies and gates; gates are open up to `limit` bytes.
+    ///
+    /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a
+    /// kick for what had arrived before, which the program has not seen.
+    pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<Joined> {
+        let [(a, cookie_a, gate_a), (b, cookie_b, gate_b)] = legs;
+        self.gates.reset(gate_a, limit);
+        self.gates.reset(gate_b, limit);
+        let prepared = self
+            .legs
+            .update(&cookie_a, &Leg { gate: gate_a, _pad: 0 })
+            .and_then(|()| self.legs.update(&cookie_b, &Leg { gate: gate_b, _pad: 0 }))
+            .and_then(|()| self.put(&self.peers, cookie_a, b.as_raw_fd()))
+            .and_then(|()| self.put(&self.peers, cookie_b, a.as_raw_fd()))
+            .and_then(|()| self.put(&self.verdicts, cookie_a, a.as_raw_fd()));
+        if let Err(error) = prepared {
+            self.forget(cookie_a, cookie_b);
+            return Err(error);
+        }
+        if let Err(error) = self.put(&self.verdicts, cookie_b, b.as_raw_fd()) {
+            self.gates.set_limit(gate_a, 0);
+            sys::kick(a.as_raw_fd())?;
+            return Ok(Joined::FirstOnly(error));
+        }
+        sys::kick(a.as_raw_fd())?;
+        sys::kick(b.as_raw_fd())?;
+        Ok(Joined::Both)
+    }
+
+    fn put(&self, map: &MapFd, cookie: u64, fd: RawFd) -> io::Result<()> {
+        map.update(&cookie, &(fd as u32))
+    }
+
+    /// Removes what a closed flow leaves behind. The socket maps drop closed sockets by themselves.
+    pub fn forget(&self, cookie_a: u64, cookie_b: u64) {
+        for cookie in [cookie_a, cookie_b] {
+            for map in [&self.peers, &self.legs] {
+                if let Err(error) = map.delete(&cookie) {
+                    tracing::debug!(%error, "A map entry of a closed flow could not be removed.");
+                }
+            }
+        }
+    }
+}
+
+/// Whether this kernel's sockmap is known to be free of the defects that lose or duplicate data.
+///
+/// Fixes cannot be probed for, so this goes by version: see the kernel's stable change logs for `bpf, sockmap`
+/// ("Fix incorrect copied_seq calculation", "Fix data lost during EAGAIN retries" and later).
+#[must_use]
+pub fn kernel_is_sound(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match (major, minor) {
+        (6, 1) => patch >= 191,
+        (6, 12) => patch >= 104,
+        (6, minor) => minor >= 18,
+        (major, _) => major > 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_with_the_fixes_are_known() {
+        for (release, sound) in [
+            ("6.18.44-fc", true),
+            ("6.12.104-1-amd64", true),
+            ("6.12.90", false),
+            ("6.1.0-40-amd64", false),
+            ("6.1.191", true),
+            ("5.14.0-503.el9", false),
+            ("7.0.1", true),
+            ("6.6.80", false),
+        ] {
+            assert_eq!(kernel_is_sound(release), sound, "{release}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Steering: `sk_lookup` in our network namespace, and the map of bindings it goes by.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd};
+
+use aya::maps::{Map, lpm_trie::Key};
+use aya::programs::SkLookup;
+use aya::programs::sk_lookup::SkLookupLink;
+use aya::Ebpf;
+use signalbox_common::steer::{MAX_LISTENER_SLOTS, SteerKey, SteerValue};
+use signalbox_core::plan::{self, Bindings, Op};
+
+use super::map::MapFd;
+use super::object::{KernelError, program};
+
+/// The attached program and its maps. Dropping it detaches: connections go where they would without us.
+pub struct Steering {
+    bindings: MapFd,
+    listeners: MapFd,
+    now: Bindings,
+    /// Held so that the program stays attached.
+    _link: SkLookupLink,
+}
+
+/// Writing the bindings failed.
+#[derive(Debug, thiserror::Error)]
+#[error("writing the kernel's map of bindings failed after {done} of {of} changes")]
+pub struct ApplyError {
+    pub done: usize,
+    pub of: usize,
+    #[source]
+    pub source: io::Error,
+}
+
+impl Steering {
+    pub(super) fn attach(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let netns = File::open("/proc/self/ns/net")
+            .map_err(|source| KernelError::Io { what: "opening /proc/self/ns/net", source })?;
+        let wrong = |e| KernelError::Program { name: "steer", source: Box::new(e) };
+        let steer: &mut SkLookup = program(ebpf, "steer")?;
+        steer.load().map_err(wrong)?;
+        let id = steer.attach(&netns).map_err(wrong)?;
+        let link = steer.take_link(id).map_err(wrong)?;
+        let dup = |source| KernelError::Io { what: "duplicating a map descriptor", source };
+        let bindings = match ebpf.map("BINDINGS") {
+            Some(Map::LpmTrie(data)) => MapFd::new(data.fd().as_fd()).map_err(dup)?,
+            _ => return Err(KernelError::NoMap("BINDINGS")),
+        };
+        let listeners = match ebpf.map("LISTENERS") {
+            Some(Map::SockMap(data)) => MapFd::new(data.fd().as_fd()).map_err(dup)?,
+            _ => return Err(KernelError::NoMap("LISTENERS")),
+        };
+        Ok(Self { bindings, listeners, now: Bindings::new(), _link: link })
+    }
+
+    /// Puts a listening socket into a slot. Any one of its reuseport group stands for all.
+    pub fn set_listener(&self, slot: u32, socket: &impl AsRawFd) -> io::Result<()> {
+        assert!(slot < MAX_LISTENER_SLOTS, "slot {slot}");
+        self.listeners.update(&slot, &(socket.as_raw_fd() as u32))
+    }
+
+    /// Makes the kernel's bindings what is wanted, additions first.
+    pub fn apply(&mut self, wanted: Bindings) -> Result<usize, ApplyError> {
+        let ops = plan::diff(&self.now, &wanted);
+        for (done, op) in ops.iter().enumerate() {
+            self.carry_out(*op).map_err(|source| ApplyError { done, of: ops.len(), source })?;
+        }
+        self.now = wanted;
+        Ok(ops.len())
+    }
+
+    fn carry_out(&mut self, op: Op) -> io::Result<()> {
+        match op {
+            Op::Set((bits, key), value) => self.bindings.update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
+            Op::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
+        }
+        // Kept in step with the kernel, so that a failure half-way leaves a true picture to start from.
+        match op {
+            Op::Set(key, value) => self.now.insert(key, (value.listener, value.slot)),
+            Op::Remove(key) => self.now.remove(&key),
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! signalbox: a kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
+//!
+//! This crate does the I/O: sources of configuration, the kernel, the datapath, the admin API, the command line.
+//! What to do is decided in `signalbox-core`. The way through: source -> store -> view -> workers -> counters -> admin.
+
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod datapath;
+pub mod demo;
+pub mod doctor;
+pub mod front;
+pub mod health;
+pub mod kernel;
+pub mod logging;
+pub mod source;
+pub mod state;
+pub mod store;
+pub mod takeover;
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some errors print their cause themselves.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,22 @@
+//! Logs: plain on a terminal, JSON elsewhere; one line for a change of state, none for a connection.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Starts logging to standard error. `filter` is an `EnvFilter` directive: `info`, `signalbox=debug`.
+pub fn init(filter: &str) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let started = if std::io::stderr().is_terminal() {
+        registry.with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false)).try_init()
+    } else {
+        registry
+            .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).json().flatten_event(true))
+            .try_init()
+    };
+    // `try_init` also carries `log` records (aya, rustls) over to `tracing`.
+    started.map_err(|error| error.to_string())
+}

@@ -1,0 +1,7 @@
+//! The `signalbox` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    signalbox::cli::main()
+}

@@ -1,0 +1,3 @@
+//! Where configuration comes from. So far: the file, on SIGHUP, and when it changes.
+
+pub mod file;

@@ -1,0 +1,280 @@
+//! What runs: counters that survive every change of the configuration, and the snapshot that workers choose from.
+//!
+//! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads
+//! one pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use foldhash::fast::FixedState;
+use signalbox_core::health::Health;
+use signalbox_core::limit::Limiter;
+use signalbox_core::model::{Bind, Model, Tier};
+use signalbox_core::view::View;
+
+/// A counter that only goes up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds one and returns what it was: a ticket.
+    pub fn ticket(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed)
+    }
+}
+
+/// A number of things that exist now. Only a [`Held`] changes it, so that it cannot drift.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU32);
+
+impl Gauge {
+    #[must_use]
+    pub fn get(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn enter(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counters by a small set of labels that is known when the program is built, plus the odd late comer.
+#[derive(Debug, Default)]
+pub struct Labelled(Mutex<HashMap<&'static str, Arc<Counter>, FixedState>>);
+
+impl Labelled {
+    /// Adds one under a label. Takes a lock: for refusals and failures, not for the path of a good connection.
+    pub fn inc(&self, label: &'static str) {
+        let counter = {
+            let mut counters = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Arc::clone(counters.entry(label).or_default())
+        };
+        counter.inc();
+    }
+
+    #[must_use]
+    pub fn get(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut all: Vec<_> = counters.iter().map(|(label, counter)| (*label, counter.get())).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// A router host.
+#[derive(Debug)]
+pub struct HostState {
+    pub cluster: String,
+    pub name: String,
+    pub address: IpAddr,
+    /// Connections now, the one being made included: what least-connections goes by.
+    pub active: Gauge,
+    pub total: Counter,
+    pub refused: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    /// A connect has failed since the last one that succeeded.
+    pub failing: AtomicBool,
+    pub ejected: AtomicBool,
+    pub draining: AtomicBool,
+    health: AtomicU8,
+    health_since_ms: AtomicU64,
+    pub last_check: Mutex<Option<CheckResult>>,
+}
+
+/// How the last check of a host went.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct CheckResult {
+    pub ok: bool,
+    pub detail: String,
+    pub seconds: f64,
+}
+
+impl HostState {
+    #[must_use]
+    pub fn new(cluster: &str, name: &str, address: IpAddr) -> Self {
+        Self {
+            cluster: cluster.into(),
+            name: name.into(),
+            address,
+            active: Gauge::default(),
+            total: Counter::default(),
+            refused: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            failing: AtomicBool::new(false),
+            ejected: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            health: AtomicU8::new(0),
+            health_since_ms: AtomicU64::new(unix_ms()),
+            last_check: Mutex::new(None),
+        }
+    }
+
+    #[must_use]
+    pub fn health(&self) -> (Health, u64) {
+        let health = match self.health.load(Relaxed) {
+            0 => Health::Unknown,
+            1 => Health::Healthy,
+            _ => Health::Unhealthy,
+        };
+        (health, self.health_since_ms.load(Relaxed))
+    }
+
+    pub fn set_health(&self, health: Health) {
+        self.health_since_ms.store(unix_ms(), Relaxed);
+        self.health.store(health as u8, Relaxed);
+    }
+}
+
+/// A cluster.
+#[derive(Debug, Default)]
+pub struct ClusterState {
+    pub name: String,
+    /// Numbers the choices of a host.
+    pub ticket: Counter,
+    pub opened: [Counter; Tier::ALL.len()],
+    pub active: [Gauge; Tier::ALL.len()],
+    pub closed: Labelled,
+    pub connect_failures: Labelled,
+    pub checks_ok: Counter,
+    pub checks_failed: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub connect_seconds: crate::admin::histogram::Histogram,
+}
+
+/// A route.
+#[derive(Debug, Default)]
+pub struct RouteState {
+    pub host: String,
+    /// Numbers the connections, and so draws the cluster of each.
+    pub total: Counter,
+}
+
+/// A listener.
+#[derive(Debug, Default)]
+pub struct ListenerState {
+    pub name: String,
+    /// Its number in the kernel's counters.
+    pub id: u32,
+    pub total: Counter,
+    pub active: Gauge,
+    pub found: Counter,
+    pub peek: Labelled,
+    pub refused: Labelled,
+    pub peek_seconds: crate::admin::histogram::Histogram,
+}
+
+/// Everything a worker needs for a connection. Immutable; replaced as a whole.
+pub struct Snapshot {
+    pub model: Arc<Model>,
+    pub view: View,
+    pub listeners: Vec<Arc<ListenerState>>,
+    pub clusters: Vec<Arc<ClusterState>>,
+    pub hosts: Vec<Vec<Arc<HostState>>>,
+    pub routes: Vec<Arc<RouteState>>,
+    /// Hosts that are no longer configured but still have connections.
+    pub draining: Vec<Arc<HostState>>,
+    pub binds: Binds,
+}
+
+/// From a local address to the listener that is bound to it.
+#[derive(Debug, Default)]
+pub struct Binds(HashMap<u16, Vec<(Bind, usize)>, FixedState>);
+
+impl Binds {
+    pub fn new(model: &Model) -> Self {
+        let mut binds = Self::default();
+        for (index, listener) in model.listeners.iter().enumerate() {
+            for bind in &listener.listen {
+                binds.0.entry(bind.port).or_default().push((*bind, index));
+            }
+        }
+        for by_port in binds.0.values_mut() {
+            by_port.sort_by_key(|(bind, _)| std::cmp::Reverse(bind.prefix.prefix_len()));
+        }
+        binds
+    }
+
+    /// The listener of a local address: the longest prefix wins, as in the kernel.
+    #[must_use]
+    pub fn find(&self, local: SocketAddr) -> Option<usize> {
+        let at = local.ip().to_canonical();
+        self.0.get(&local.port())?.iter().find(|(bind, _)| bind.prefix.contains(&at)).map(|(_, index)| *index)
+    }
+}
+
+/// What all parts share.
+pub struct Shared {
+    pub snapshot: ArcSwap<Snapshot>,
+    pub totals: Totals,
+    pub limiter: Limiter,
+    /// Secret of this process: random choices, and the cells of the limiter.
+    pub seed: u64,
+    pub started: std::time::Instant,
+    pub stopping: AtomicBool,
+    pub reloads: Reloads,
+}
+
+/// Connections of the whole process.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub active: Gauge,
+    pub total: Counter,
+    pub refused: Counter,
+    /// Times that accepting paused because of a limit.
+    pub paused: Labelled,
+}
+
+/// How changes of the configuration went.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    pub ok: Counter,
+    pub failed: Counter,
+    pub last: Mutex<Option<LastReload>>,
+}
+
+/// The last of them.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct LastReload {
+    pub ok: bool,
+    pub source: String,
+    pub at: u64,
+    pub error: Option<String>,
+}
+
+impl Reloads {
+    pub fn record(&self, source: &str, error: Option<String>) {
+        if error.is_none() { self.ok.inc() } else { self.failed.inc() }
+        let last = LastReload { ok: error.is_none(), source: source.into(), at: unix_ms() / 1000, error };
+        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
+    }
+}
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}

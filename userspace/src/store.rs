@@ -1,0 +1,351 @@
+//! The store: one task that owns the configuration and the standing of every host, and publishes snapshots.
+//!
+//! Everything that changes comes in as an [`Event`], in order; what goes out is a new snapshot for the workers and
+//! the listening addresses for the [`Front`]. A change that cannot be carried out is refused whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use signalbox_core::ejection::Record;
+use signalbox_core::health::{Health, Hysteresis};
+use signalbox_core::model::{Cluster, Host, Model};
+use signalbox_core::view::{Standing, View};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::front::Front;
+use crate::health;
+use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+
+/// Something that the store must know.
+pub enum Event {
+    /// A connect succeeded on a host that had been failing.
+    Connected(Arc<HostState>),
+    ConnectFailed(Arc<HostState>, String),
+    Checked(Arc<HostState>, CheckResult),
+    /// A new configuration, and where it came from.
+    Apply(Box<Model>, String, oneshot::Sender<Result<Applied, String>>),
+    /// New weights of a route: (cluster, weight).
+    SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
+    /// Stops listening: everything queued is accepted first.
+    StopListening(oneshot::Sender<()>),
+    /// Hands the listening sockets to another process.
+    HandOver(oneshot::Sender<crate::takeover::Offer>),
+    /// That process accepts now.
+    HandedOver(oneshot::Sender<()>),
+}
+
+/// What a change did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Applied {
+    pub hosts_added: usize,
+    pub hosts_removed: usize,
+    pub routes: usize,
+    pub addresses: usize,
+}
+
+struct HostEntry {
+    state: Arc<HostState>,
+    hysteresis: Hysteresis,
+    record: Record,
+    configured: Host,
+    check: signalbox_core::model::HealthCheck,
+    ejection: signalbox_core::model::Ejection,
+    recheck: Arc<Notify>,
+    probe: JoinHandle<()>,
+}
+
+impl Drop for HostEntry {
+    fn drop(&mut self) {
+        self.probe.abort();
+    }
+}
+
+type HostKey = (String, String);
+
+pub struct Store {
+    shared: Arc<Shared>,
+    front: Front,
+    events: mpsc::UnboundedSender<Event>,
+    model: Arc<Model>,
+    hosts: HashMap<HostKey, HostEntry>,
+    clusters: HashMap<String, Arc<ClusterState>>,
+    routes: HashMap<String, Arc<RouteState>>,
+    listeners: HashMap<String, Arc<ListenerState>>,
+    draining: Vec<Arc<HostState>>,
+    dirty: bool,
+    began: Instant,
+}
+
+impl Store {
+    pub fn new(shared: Arc<Shared>, front: Front, events: mpsc::UnboundedSender<Event>) -> Self {
+        let model = Arc::clone(&shared.snapshot.load().model);
+        Self {
+            shared,
+            front,
+            events,
+            model,
+            hosts: HashMap::new(),
+            clusters: HashMap::new(),
+            routes: HashMap::new(),
+            listeners: HashMap::new(),
+            draining: Vec::new(),
+            dirty: false,
+            began: Instant::now(),
+        }
+    }
+
+    /// Takes events until nobody is left to send any.
+    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            tokio::select! {
+                event = inbox.recv() => match event {
+                    Some(event) => self.take(event).await,
+                    None => return,
+                },
+                _ = tick.tick() => self.sweep(),
+            }
+            // Many verdicts at once make one snapshot.
+            while let Ok(event) = inbox.try_recv() {
+                self.take(event).await;
+            }
+            if std::mem::take(&mut self.dirty) {
+                self.publish();
+            }
+        }
+    }
+
+    async fn take(&mut self, event: Event) {
+        match event {
+            Event::Connected(host) => {
+                if let Some(entry) = self.entry(&host) {
+                    entry.record.succeeded();
+                }
+            }
+            Event::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            Event::Checked(host, result) => self.checked(&host, result),
+            Event::Apply(model, source, reply) => {
+                let outcome = self.apply(*model);
+                self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
+                match &outcome {
+                    Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
+                    Err(error) => tracing::error!(source, error, "Configuration refused; the one in force stays."),
+                }
+                let _ = reply.send(outcome);
+            }
+            Event::SetWeights(host, weights, reply) => {
+                let outcome = self.with_weights(&host, &weights).and_then(|model| self.apply(model));
+                if outcome.is_ok() {
+                    tracing::info!(route = host, ?weights, "Weights changed.");
+                }
+                let _ = reply.send(outcome);
+            }
+            Event::StopListening(done) => {
+                self.front.stop().await;
+                let _ = done.send(());
+            }
+            Event::HandOver(reply) => {
+                let _ = reply.send(self.front.offer());
+            }
+            Event::HandedOver(done) => {
+                self.front.handed_over().await;
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
+        self.hosts.values_mut().find(|entry| Arc::ptr_eq(&entry.state, host))
+    }
+
+    fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
+        let Some(cluster) = self.clusters.get(&host.cluster) else { return };
+        if result.ok { cluster.checks_ok.inc() } else { cluster.checks_failed.inc() }
+        let ok = result.ok;
+        let detail = result.detail.clone();
+        *host.last_check.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+        let Some(entry) = self.entry(host) else { return };
+        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else { return };
+        host.set_health(health);
+        self.dirty = true;
+        match health {
+            Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
+            _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
+        }
+    }
+
+    fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
+        let now = self.began.elapsed();
+        let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
+        let of = self.hosts.values().filter(same).count();
+        let ejected = self.hosts.values().filter(same).filter(|entry| entry.record.ejected()).count();
+        let Some(entry) = self.entry(host) else { return };
+        // The next check need not wait for its turn.
+        entry.recheck.notify_one();
+        let policy = entry.ejection;
+        if entry.record.failed(&policy, now, (ejected, of)) {
+            host.ejected.store(true, Relaxed);
+            self.dirty = true;
+            tracing::warn!(cluster = host.cluster, host = host.name, error, "Host is set aside after failed connects.");
+        }
+    }
+
+    /// What time alone changes.
+    fn sweep(&mut self) {
+        let now = self.began.elapsed();
+        for entry in self.hosts.values_mut() {
+            if entry.record.expire(now) {
+                entry.state.ejected.store(false, Relaxed);
+                self.dirty = true;
+                tracing::info!(cluster = entry.state.cluster, host = entry.state.name, "Host is tried again.");
+            }
+        }
+        let before = self.draining.len();
+        self.draining.retain(|host| host.active.get() > 0);
+        self.dirty |= self.draining.len() != before;
+    }
+
+    fn with_weights(&self, host: &str, weights: &[(String, u32)]) -> Result<Model, String> {
+        let mut model = (*self.model).clone();
+        let route = model.routes.iter_mut().find(|route| route.host.to_string() == host);
+        let route = route.ok_or_else(|| format!("there is no route {host}"))?;
+        let mut clusters = Vec::new();
+        for (name, weight) in weights {
+            let at = self.model.clusters.iter().position(|cluster| cluster.name == *name);
+            let at = at.ok_or_else(|| format!("there is no cluster {name}"))?;
+            if !(1..=100).contains(weight) {
+                return Err(format!("the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"));
+            }
+            clusters.push((at, *weight));
+        }
+        if clusters.is_empty() {
+            return Err("a route needs at least one cluster".into());
+        }
+        route.clusters = clusters;
+        Ok(model)
+    }
+
+    /// Carries out a configuration, or changes nothing.
+    fn apply(&mut self, model: Model) -> Result<Applied, String> {
+        let prepared = self.front.prepare(&model).map_err(|errors| {
+            errors.iter().map(|error| crate::error_chain(error)).collect::<Vec<_>>().join("\n")
+        })?;
+        self.model = Arc::new(model);
+        let mut applied = Applied { routes: self.model.routes.len(), ..Applied::default() };
+        self.reconcile_hosts(&mut applied);
+        let model = Arc::clone(&self.model);
+        keep(&mut self.clusters, model.clusters.iter().map(|c| c.name.clone()), |name| ClusterState {
+            name: name.to_owned(),
+            ..ClusterState::default()
+        });
+        keep(&mut self.routes, model.routes.iter().map(|r| r.host.to_string()), |host| RouteState {
+            host: host.to_owned(),
+            ..RouteState::default()
+        });
+        let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
+        let mut free = (0..).filter(|id| !taken.contains(id));
+        keep(&mut self.listeners, model.listeners.iter().map(|l| l.name.clone()), |name| ListenerState {
+            name: name.to_owned(),
+            id: free.next().unwrap_or_default(),
+            ..ListenerState::default()
+        });
+        self.publish();
+        let ids: Vec<_> = model.listeners.iter().map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id)).collect();
+        applied.addresses = self.front.commit(&self.model, &ids, prepared).map_err(|error| crate::error_chain(&error))?;
+        Ok(applied)
+    }
+
+    fn reconcile_hosts(&mut self, applied: &mut Applied) {
+        let mut before = std::mem::take(&mut self.hosts);
+        for cluster in &self.model.clusters {
+            for host in &cluster.hosts {
+                let key = (cluster.name.clone(), host.name.clone());
+                let kept = before.remove(&key).filter(|old| old.configured.address == host.address);
+                let entry = match kept {
+                    Some(mut old) if old.check == cluster.health && old.configured == *host => {
+                        old.ejection = cluster.ejection;
+                        old
+                    }
+                    // The same host, checked otherwise: counters, connections and standing are kept.
+                    Some(old) => {
+                        let mut new = self.start(cluster, host, Arc::clone(&old.state));
+                        new.hysteresis = old.hysteresis.clone();
+                        new.record = old.record.clone();
+                        new
+                    }
+                    None => {
+                        applied.hosts_added += 1;
+                        self.start(cluster, host, Arc::new(HostState::new(&cluster.name, &host.name, host.address)))
+                    }
+                };
+                self.hosts.insert(key, entry);
+            }
+        }
+        for gone in before.into_values() {
+            if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
+                continue;
+            }
+            applied.hosts_removed += 1;
+            gone.state.draining.store(true, Relaxed);
+            self.draining.push(Arc::clone(&gone.state));
+        }
+    }
+
+    fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>) -> HostEntry {
+        let recheck = Arc::<Notify>::default();
+        let probe = health::spawn(cluster.health.clone(), host.clone(), Arc::clone(&state), Arc::clone(&recheck), self.events.clone());
+        HostEntry {
+            state,
+            hysteresis: Hysteresis::default(),
+            record: Record::default(),
+            configured: host.clone(),
+            check: cluster.health.clone(),
+            ejection: cluster.ejection,
+            recheck,
+            probe,
+        }
+    }
+
+    /// Publishes what workers choose from.
+    fn publish(&self) {
+        let hosts: Vec<Vec<Arc<HostState>>> = self
+            .model
+            .clusters
+            .iter()
+            .map(|cluster| {
+                let state = |host: &Host| self.hosts.get(&(cluster.name.clone(), host.name.clone()));
+                cluster.hosts.iter().filter_map(state).map(|entry| Arc::clone(&entry.state)).collect()
+            })
+            .collect();
+        let view = View::new(&self.model, |cluster, host| {
+            let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
+            Standing {
+                usable: state.is_some_and(|state| state.health().0.usable()),
+                ejected: state.is_some_and(|state| state.ejected.load(Relaxed)),
+            }
+        });
+        let snapshot = Snapshot {
+            view,
+            listeners: self.model.listeners.iter().filter_map(|l| self.listeners.get(&l.name).cloned()).collect(),
+            clusters: self.model.clusters.iter().filter_map(|c| self.clusters.get(&c.name).cloned()).collect(),
+            routes: self.model.routes.iter().filter_map(|r| self.routes.get(&r.host.to_string()).cloned()).collect(),
+            draining: self.draining.clone(),
+            binds: Binds::new(&self.model),
+            model: Arc::clone(&self.model),
+            hosts,
+        };
+        self.shared.snapshot.store(Arc::new(snapshot));
+    }
+}
+
+/// Keeps the states of names that stay, makes those of new names, forgets the rest.
+fn keep<T>(states: &mut HashMap<String, Arc<T>>, names: impl Iterator<Item = String>, mut make: impl FnMut(&str) -> T) {
+    let mut before = std::mem::take(states);
+    for name in names {
+        let state = before.remove(&name).unwrap_or_else(|| Arc::new(make(&name)));
+        states.insert(name, state);
+    }
+}

@@ -1,0 +1,210 @@
+//! Passing the listening sockets from a running signalbox to the one that takes its place.
+//!
+//! Over a unix socket beside the admin socket: the old process sends what it listens on (a line of JSON, then the
+//! descriptors by `SCM_RIGHTS`), the new one starts to serve and says so, the old one stops accepting and drains.
+//! The sockets are the same all the time, so no connection is refused, not even one that waits in a queue.
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::{Deserialize, Serialize};
+use signalbox_core::model::Bind;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::datapath::worker::Socket;
+use crate::store::Event;
+
+/// What is handed over.
+pub struct Offer {
+    /// Connections are steered by `sk_lookup`.
+    pub steered: bool,
+    pub binds: Vec<Bind>,
+    pub sockets: Vec<(Socket, Vec<TcpListener>)>,
+}
+
+/// Most descriptors in one message (`SCM_MAX_FD`).
+const MAX_FDS: usize = 253;
+
+/// The description that goes before the descriptors.
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    pid: u32,
+    steered: bool,
+    /// (prefix, port)
+    binds: Vec<(ipnet::IpNet, u16)>,
+    /// For each socket: `None` for a steered one or its bind, and how many descriptors.
+    sockets: Vec<(Option<(ipnet::IpNet, u16)>, usize)>,
+}
+
+const VERSION: u32 = 1;
+
+/// Patience of either side with the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The hand-over socket that belongs to an admin socket.
+#[must_use]
+pub fn path(admin_socket: &Path) -> PathBuf {
+    let mut name = admin_socket.as_os_str().to_owned();
+    name.push(".takeover");
+    name.into()
+}
+
+/// A running signalbox, from the one that takes its place.
+pub struct Predecessor {
+    stream: UnixStream,
+    pub pid: u32,
+}
+
+/// Asks the running signalbox for its sockets; `None` where none runs.
+pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> {
+    let mut stream = match UnixStream::connect(path(admin_socket)) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"takeover\n")?;
+    let manifest: Manifest = serde_json::from_slice(&line(&mut stream)?).map_err(io::Error::other)?;
+    if manifest.version != VERSION {
+        return Err(io::Error::other(format!("the running signalbox speaks hand-over version {}, not {VERSION}", manifest.version)));
+    }
+    let wanted: usize = manifest.sockets.iter().map(|(_, count)| count).sum();
+    let mut fds = Vec::new();
+    while fds.len() < wanted {
+        let got = receive(&stream)?;
+        if got.is_empty() {
+            return Err(io::Error::other("the running signalbox ended before it had sent its sockets"));
+        }
+        fds.extend(got);
+    }
+    let mut fds = fds.into_iter().map(TcpListener::from);
+    let mut steered = 0;
+    let sockets = manifest
+        .sockets
+        .iter()
+        .map(|(bind, count)| {
+            let socket = match bind {
+                Some((prefix, port)) => Socket::Bound(Bind { prefix: *prefix, port: *port }),
+                None => {
+                    steered += 1;
+                    Socket::Steered(steered - 1)
+                }
+            };
+            (socket, fds.by_ref().take(*count).collect())
+        })
+        .collect();
+    let binds = manifest.binds.into_iter().map(|(prefix, port)| Bind { prefix, port }).collect();
+    Ok(Some((Predecessor { stream, pid: manifest.pid }, Offer { steered: manifest.steered, binds, sockets })))
+}
+
+impl Predecessor {
+    /// We serve now: it may stop. Returns when it has stopped accepting.
+    pub fn relieve(mut self) -> io::Result<()> {
+        self.stream.write_all(b"serving\n")?;
+        line(&mut self.stream).map(drop)
+    }
+}
+
+fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    // Byte by byte: descriptors follow the line, and a larger read could swallow their message.
+    while stream.read(&mut byte)? == 1 {
+        if byte[0] == b'\n' {
+            return Ok(text);
+        }
+        text.push(byte[0]);
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut space = nix::cmsg_space!([RawFd; MAX_FDS]);
+    let mut byte = [0u8; 1];
+    let mut iov = [IoSliceMut::new(&mut byte)];
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(got) = control {
+            // SAFETY: the kernel has just made these descriptors for us alone.
+            fds.extend(got.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(fds)
+}
+
+fn send(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
+    for some in fds.chunks(MAX_FDS) {
+        sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(b"+")], &[ControlMessage::ScmRights(some)], MsgFlags::empty(), None)?;
+    }
+    Ok(())
+}
+
+/// Waits for a successor on its own thread; `relieved` is told when one has taken over.
+pub fn serve(admin_socket: &Path, events: mpsc::UnboundedSender<Event>, relieved: mpsc::UnboundedSender<()>) -> io::Result<()> {
+    let path = path(admin_socket);
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    std::thread::Builder::new().name("takeover".into()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            match hand_over(stream, &events) {
+                Ok(()) => {
+                    let _ = relieved.send(());
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "A successor did not take over; this process goes on."),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    if line(&mut stream)? != b"takeover" {
+        return Err(io::Error::other("not a signalbox"));
+    }
+    let ended = || io::Error::other("this process is ending");
+    let (reply, offer) = oneshot::channel();
+    events.send(Event::HandOver(reply)).map_err(|_| ended())?;
+    let offer = offer.blocking_recv().map_err(|_| ended())?;
+    let mut sockets = offer.sockets;
+    sockets.sort_by_key(|(socket, _)| match socket {
+        Socket::Steered(index) => *index,
+        Socket::Bound(_) => usize::MAX,
+    });
+    let pair = |bind: &Bind| (bind.prefix, bind.port);
+    let manifest = Manifest {
+        version: VERSION,
+        pid: std::process::id(),
+        steered: offer.steered,
+        binds: offer.binds.iter().map(pair).collect(),
+        sockets: sockets
+            .iter()
+            .map(|(socket, listeners)| match socket {
+                Socket::Steered(_) => (None, listeners.len()),
+                Socket::Bound(bind) => (Some(pair(bind)), listeners.len()),
+            })
+            .collect(),
+    };
+    let mut text = serde_json::to_vec(&manifest).map_err(io::Error::other)?;
+    text.push(b'\n');
+    stream.write_all(&text)?;
+    let fds: Vec<RawFd> = sockets.iter().flat_map(|(_, listeners)| listeners).map(|l| l.as_raw_fd()).collect();
+    send(&stream, &fds)?;
+    tracing::info!("Listening sockets offered to a successor.");
+    if line(&mut stream)? != b"serving" {
+        return Err(io::Error::other("the successor did not start to serve"));
+    }
+    let (done, stopped) = oneshot::channel();
+    events.send(Event::HandedOver(done)).map_err(|_| ended())?;
+    stopped.blocking_recv().map_err(|_| ended())?;
+    stream.write_all(b"stopped\n")
+}

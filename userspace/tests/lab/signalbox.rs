@@ -1,0 +1,254 @@
+//! The program under test: started in the balancer's namespace, asked over its API, told by signals.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::http::{self, Response};
+use super::namespace::{Ns, connect_here};
+use super::process::Proc;
+use super::topology::Lab;
+use super::{SOON, eventually};
+
+const ADMIN: &str = "127.0.0.1:8089";
+
+/// A running signalbox.
+pub(crate) struct Signalbox {
+    /// Its process.
+    pub(crate) proc: Proc,
+    lb: Ns,
+    config: PathBuf,
+    socket: PathBuf,
+}
+
+impl Signalbox {
+    /// Starts it with a configuration (all but `version` and `admin`, which the lab sets) and waits until it is ready.
+    pub(crate) fn start(lab: &Lab, body: &str) -> Self {
+        Self::start_with(lab, body, &[])
+    }
+
+    /// The same with further words on the command line.
+    pub(crate) fn start_with(lab: &Lab, body: &str, words: &[&str]) -> Self {
+        let config = write_config(lab, "signalbox.yaml", body);
+        Self::start_file(lab, "signalbox", &config, words)
+    }
+
+    /// Starts it on a file; `name` tells several apart in what a failed test prints.
+    pub(crate) fn start_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
+        let mut sb = Self::spawn_file(lab, name, config, words);
+        let mut ended = None;
+        let ready = eventually(SOON, || {
+            ended = sb.proc.wait_exit(Duration::ZERO);
+            ended.is_some() || sb.try_get("/readyz").is_ok_and(|r| r.status == 200)
+        });
+        assert!(ended.is_none(), "signalbox ended with {ended:?}:\n{}", sb.proc.log());
+        assert!(ready, "signalbox did not become ready:\n{}", sb.proc.log());
+        sb
+    }
+
+    /// Starts it without waiting, for a start that is to fail or to take over.
+    pub(crate) fn spawn_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
+        let mut command = lab.lb.command(binary());
+        command.arg("run").arg("--config").arg(config).args(words);
+        command.env("RUST_BACKTRACE", "1");
+        Self {
+            proc: Proc::spawn(name, command, lab.dir()),
+            lb: lab.lb.clone(),
+            config: config.into(),
+            socket: socket(lab),
+        }
+    }
+
+    /// Waits until the API says that these hosts are healthy.
+    pub(crate) fn wait_healthy(&self, hosts: &[&str]) {
+        for host in hosts {
+            let up = eventually(SOON, || self.host(host)["health"] == "healthy");
+            assert!(up, "{host} is not healthy: {}", self.host(host));
+        }
+    }
+
+    /// GET on the read-only API; status and body.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let response = self.try_get(path).unwrap_or_else(|e| panic!("GET {path}: {e}"));
+        (response.status, response.body)
+    }
+
+    /// The same where no answer is an answer too.
+    pub(crate) fn try_get(&self, path: &str) -> std::io::Result<Response> {
+        self.lb.run(|| send(connect_here(ADMIN)?, "GET", path, ""))
+    }
+
+    /// Any method on the read-only API.
+    pub(crate) fn admin(&self, method: &str, path: &str, body: &str) -> Response {
+        self.lb.run(|| send(connect_here(ADMIN)?, method, path, body)).unwrap()
+    }
+
+    /// GET that must succeed, as JSON.
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "GET {path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|e| panic!("GET {path}: {e}: {body}"))
+    }
+
+    /// A host of `/api/v1/hosts`; null if it is not there.
+    pub(crate) fn host(&self, name: &str) -> Value {
+        find(&self.json("/api/v1/hosts")["hosts"], "name", name)
+    }
+
+    /// The flows of `/api/v1/flows` with such a query.
+    pub(crate) fn flows(&self, query: &str) -> Vec<Value> {
+        self.json(&format!("/api/v1/flows?{query}"))["flows"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The number of flows.
+    pub(crate) fn flow_count(&self) -> u64 {
+        self.json("/api/v1/flows?limit=1")["total"].as_u64().unwrap()
+    }
+
+    /// The sum of the metric's series that have (at least) the labels of `key`, such as `name{label="value"}`; 0 if
+    /// there is none.
+    pub(crate) fn metric(&self, key: &str) -> f64 {
+        let (name, labels) = parse_key(key);
+        let (status, text) = self.get("/metrics");
+        assert_eq!(status, 200);
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(series, value)| (parse_key(series), value))
+            .filter(|((n, l), _)| *n == name && labels.iter().all(|(k, v)| l.get(k) == Some(v)))
+            .map(|(_, value)| value.parse::<f64>().unwrap())
+            .sum()
+    }
+
+    /// A request on the unix socket, which takes changes.
+    pub(crate) fn unix(&self, method: &str, path: &str, body: &str) -> Response {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        send(stream, method, path, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
+    }
+
+    /// Replaces the configuration file's text, without a word to the process.
+    pub(crate) fn write(&self, body: &str) {
+        write_text(&self.config, &document(&self.socket, body));
+    }
+
+    /// Tells it to read the file again, and waits until it has.
+    pub(crate) fn reload(&self, body: &str) {
+        self.write(body);
+        let response = self.unix("POST", "/api/v1/reload", "");
+        assert_eq!(response.status, 200, "{}", response.body);
+    }
+
+    /// The whole document for a configuration, for `PUT /api/v1/config`.
+    pub(crate) fn document(&self, body: &str) -> String {
+        document(&self.socket, body)
+    }
+
+    /// SIGHUP.
+    pub(crate) fn hup(&self) {
+        self.proc.signal(Signal::SIGHUP);
+    }
+
+    /// SIGTERM.
+    pub(crate) fn term(&self) {
+        self.proc.signal(Signal::SIGTERM);
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill9(&mut self) {
+        self.proc.kill();
+    }
+
+    /// Runs a subcommand that shows something.
+    pub(crate) fn cli(&self, words: &[&str]) -> Output {
+        let mut command = self.lb.command(binary());
+        command.args(words).arg("--socket").arg(&self.socket).output().unwrap()
+    }
+}
+
+/// `signalbox check --config FILE`.
+pub(crate) fn check(config: &Path) -> Output {
+    Command::new(binary())
+        .arg("check")
+        .arg("--config")
+        .arg(config)
+        .output()
+        .unwrap()
+}
+
+/// Writes a configuration into the lab's directory.
+pub(crate) fn write_config(lab: &Lab, name: &str, body: &str) -> PathBuf {
+    let path = lab.dir().join(name);
+    write_text(&path, &document(&socket(lab), body));
+    path
+}
+
+/// A file is replaced at once, as an editor or a configuration management does: half of one must never be read.
+fn write_text(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+/// The admin part is the first two lines: a body's line n is the document's line n + 2.
+fn document(socket: &Path, body: &str) -> String {
+    format!(
+        "version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {} }}\n{body}",
+        socket.display()
+    )
+}
+
+fn socket(lab: &Lab) -> PathBuf {
+    lab.dir().join("admin.sock")
+}
+
+fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_signalbox")
+}
+
+fn send(
+    stream: impl std::io::Read + std::io::Write,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> std::io::Result<Response> {
+    let kind = if body.starts_with('{') {
+        "application/json"
+    } else {
+        "application/yaml"
+    };
+    let length = body.len();
+    http::request(
+        stream,
+        &format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+/// The element of a JSON array whose `key` is `value`; null if there is none.
+pub(crate) fn find(array: &Value, key: &str, value: &str) -> Value {
+    let found = array
+        .as_array()
+        .and_then(|items| items.iter().find(|item| item[key] == value));
+    found.cloned().unwrap_or_default()
+}
+
+/// `name{label="value",...}`, the labels in any order.
+fn parse_key(text: &str) -> (&str, BTreeMap<&str, &str>) {
+    let (name, labels) = text.split_once('{').unwrap_or((text, ""));
+    let labels = labels
+        .trim_end_matches('}')
+        .split("\",")
+        .filter_map(|label| label.split_once("=\""));
+    (name, labels.map(|(k, v)| (k, v.trim_end_matches('"'))).collect())
+}

@@ -1,0 +1,101 @@
+//! `abi`: the face of the eBPF object as a text that is checked in, so that a change of it is seen in review.
+//!
+//! Pinned maps and a newer userspace meet at run time; whoever changes a line of `ebpf/abi.txt` asks himself whether
+//! ABI_VERSION has to change too.
+
+mod elf;
+
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::root::{prebuilt_object, root};
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Rewrite ebpf/abi.txt
+    #[arg(long)]
+    update: bool,
+    /// Read this object instead of ebpf/prebuilt/signalbox.bpf.o
+    #[arg(long, value_name = "PATH")]
+    object: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let root = root()?;
+    let path = args.object.clone().unwrap_or_else(|| prebuilt_object(&root));
+    let bytes = fs::read(&path)
+        .with_context(|| format!("{} cannot be read; `cargo xtask build-ebpf` builds it", path.display()))?;
+    let lib = fs::read_to_string(root.join("common/src/lib.rs")).context("common/src/lib.rs cannot be read")?;
+    let object = elf::read(&bytes).with_context(|| format!("{} is no eBPF object", path.display()))?;
+    let now = text(abi_version(&lib)?, &object);
+    print!("{now}");
+    let file = root.join("ebpf/abi.txt");
+    if args.update {
+        return fs::write(&file, now).with_context(|| format!("{} cannot be written", file.display()));
+    }
+    let checked_in = fs::read_to_string(&file).unwrap_or_default();
+    let diff = diff(&checked_in, &now);
+    if !diff.is_empty() {
+        bail!(
+            "the object's maps or programs are not those of ebpf/abi.txt:\n{diff}If that is meant, raise ABI_VERSION in \
+             common/src/lib.rs when a pinned map changed, run `cargo xtask abi --update` and commit the file"
+        );
+    }
+    Ok(())
+}
+
+fn text(version: u32, object: &elf::Face) -> String {
+    let mut text = String::from("# The maps and programs of the eBPF object. Written by `cargo xtask abi --update`.\n");
+    let _ = writeln!(text, "abi_version {version}");
+    for program in &object.programs {
+        let _ = writeln!(text, "program {} type={}", program.name, program.kind);
+    }
+    for map in &object.maps {
+        let _ = writeln!(text, "map {} {}", map.name, map.layout);
+    }
+    text
+}
+
+fn abi_version(lib: &str) -> Result<u32> {
+    let value = lib.lines().find_map(|line| {
+        line.trim()
+            .strip_prefix("pub const ABI_VERSION: u32 = ")?
+            .strip_suffix(';')
+    });
+    value
+        .and_then(|value| value.parse().ok())
+        .context("common/src/lib.rs has no `pub const ABI_VERSION: u32 = ...;`")
+}
+
+/// Lines that only one side has. Both sides are sorted by name, so order says nothing.
+fn diff(old: &str, new: &str) -> String {
+    let mut diff = String::new();
+    for line in old.lines().filter(|line| !new.lines().any(|other| other == *line)) {
+        let _ = writeln!(diff, "- {line}");
+    }
+    for line in new.lines().filter(|line| !old.lines().any(|other| other == *line)) {
+        let _ = writeln!(diff, "+ {line}");
+    }
+    diff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_map_shows_as_a_line_gone_and_a_line_new() {
+        assert_eq!(diff("a\nb\n", "a\nb\n"), "");
+        assert_eq!(
+            diff("a\nmap X value=4\n", "a\nmap X value=8\n"),
+            "- map X value=4\n+ map X value=8\n"
+        );
+    }
+
+    #[test]
+    fn the_version_is_read_from_the_source() {
+        assert_eq!(abi_version("//! x\npub const ABI_VERSION: u32 = 7;\n").unwrap(), 7);
+        assert!(abi_version("pub const OTHER: u32 = 7;").is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! Which crate of the checkout may depend on which: `common <- ebpf`, `common <- core <- userspace <- bench`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::exec::Run;
+
+/// A crate, and the crates of this checkout that it may depend on.
+const ALLOWED: [(&str, &[&str]); 7] = [
+    ("signalbox-common", &[]),
+    ("signalbox-core", &["signalbox-common"]),
+    ("signalbox-ebpf", &["signalbox-common"]),
+    ("signalbox", &["signalbox-common", "signalbox-core"]),
+    ("signalbox-bench", &["signalbox"]),
+    ("signalbox-fuzz", &["signalbox-common", "signalbox-core", "signalbox"]),
+    ("xtask", &[]),
+];
+
+/// The core is pure: no runtime, no kernel.
+const NOT_IN_CORE: [&str; 2] = ["tokio", "aya"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// Of a crate of this checkout.
+    path: Option<String>,
+    #[serde(default)]
+    features: Vec<String>,
+}
+
+/// The manifests as cargo understands them, those outside the workspace too.
+pub(super) fn read(root: &Path) -> Result<Vec<Package>> {
+    let mut packages = Vec::new();
+    for manifest in ["Cargo.toml", "ebpf/Cargo.toml", "fuzz/Cargo.toml"] {
+        if !root.join(manifest).exists() {
+            continue;
+        }
+        let cargo = Run::cargo([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--manifest-path",
+            manifest,
+        ])?;
+        let answer = cargo.answer().with_context(|| {
+            format!("{manifest} cannot be understood; `cargo metadata --no-deps --manifest-path {manifest}` says why")
+        })?;
+        packages.extend(serde_json::from_str::<Metadata>(&answer)?.packages);
+    }
+    Ok(packages)
+}
+
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for Package { name, dependencies } in packages {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(package, _)| package == name) else {
+            faults.push(format!(
+                "{name} is not in the table of xtask/src/deps/edges.rs; say there what it may depend on"
+            ));
+            continue;
+        };
+        for dependency in dependencies {
+            let edge = format!("{name} -> {}", dependency.name);
+            if dependency.path.is_some() && !allowed.contains(&dependency.name.as_str()) {
+                faults.push(format!("{edge}: not an allowed edge (allowed: {})", list(allowed)));
+            }
+            if name == "signalbox-core" && NOT_IN_CORE.contains(&dependency.name.as_str()) {
+                faults.push(format!(
+                    "{edge}: the core is pure; what needs it belongs into userspace"
+                ));
+            }
+            if name == "signalbox-core" && dependency.features.iter().any(|feature| feature == "user") {
+                faults.push(format!("{edge}: feature `user` brings aya into the core"));
+            }
+        }
+    }
+    faults
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(json: &str) -> Vec<String> {
+        check(&serde_json::from_str::<Metadata>(json).unwrap().packages)
+    }
+
+    #[test]
+    fn allowed_edges_and_other_peoples_crates_pass() {
+        let json = r#"{"packages":[
+            {"name":"signalbox","dependencies":[{"name":"signalbox-core","path":"/x"},{"name":"tokio","path":null}]},
+            {"name":"signalbox-core","dependencies":[{"name":"signalbox-common","path":"/x","features":[]}]}]}"#;
+        assert_eq!(faults(json), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_offending_edge_is_named() {
+        let back = r#"{"packages":[{"name":"signalbox-core","dependencies":[{"name":"signalbox","path":"/x"}]}]}"#;
+        assert!(faults(back)[0].starts_with("signalbox-core -> signalbox: not an allowed edge"));
+        let xtask = r#"{"packages":[{"name":"xtask","dependencies":[{"name":"signalbox-common","path":"/x"}]}]}"#;
+        assert!(faults(xtask)[0].contains("xtask -> signalbox-common"));
+    }
+
+    #[test]
+    fn the_core_stays_pure_and_a_new_crate_has_to_be_placed() {
+        let tokio = r#"{"packages":[{"name":"signalbox-core","dependencies":[{"name":"tokio","path":null}]}]}"#;
+        assert!(faults(tokio)[0].contains("pure"));
+        let user = r#"{"packages":[{"name":"signalbox-core","dependencies":
+            [{"name":"signalbox-common","path":"/x","features":["user"]}]}]}"#;
+        assert!(faults(user)[0].contains("feature `user`"));
+        assert!(faults(r#"{"packages":[{"name":"new","dependencies":[]}]}"#)[0].contains("not in the table"));
+    }
+}

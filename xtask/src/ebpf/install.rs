@@ -1,0 +1,45 @@
+//! `build-ebpf --install`: gets a toolchain that can build the eBPF programs.
+
+use anyhow::{Result, bail};
+
+use super::toolchain::{self, Kind};
+use crate::{
+    apt,
+    exec::{Run, find_program},
+};
+
+/// The version that links what LLVM 22 wrote, without an LLVM of its own: it opens the one rustc ships.
+const BPF_LINKER: &str = "0.10.4";
+const BPF_LINKER_FEATURES: [&str; 3] = ["--no-default-features", "--features", "rust-llvm-22"];
+
+pub(super) const REMEDY: &str = "\
+Either: rustup toolchain install nightly --component rust-src
+    or: apt-get install rustc-web rust-web-src    (Debian, from its security suite)
+   and: cargo install bpf-linker --version 0.10.4 --locked --no-default-features --features rust-llvm-22
+`cargo xtask build-ebpf --install` does it for you. Without any of it, the checked-in object in ebpf/prebuilt is used.";
+
+/// Installs what is missing, and nothing when a toolchain is complete.
+pub(crate) fn ensure() -> Result<()> {
+    if find_program("bpf-linker").is_none() {
+        let cargo = Run::cargo(["install", "bpf-linker", "--version", BPF_LINKER, "--locked"])?;
+        // The toolchain's own flags are for our code, not for tools.
+        cargo
+            .args(BPF_LINKER_FEATURES)
+            .without_env("RUSTFLAGS")
+            .without_env("CARGO_TARGET_DIR")
+            .run()?;
+    }
+    if toolchain::find(Kind::RustupNightly).is_ok() || toolchain::find(Kind::Debian).is_ok() {
+        return Ok(());
+    }
+    // Debian's first: the checked-in object is built by it, so that its bytes can be compared.
+    if apt::may_install() {
+        apt::install(&["rustc-web", "rust-web-src"])?;
+    } else if find_program("rustup").is_some() {
+        let rustup = Run::new("rustup")?.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+        rustup.args(["--component", "rust-src"]).run()?;
+    } else {
+        bail!("there is neither apt (with root or sudo) nor rustup to install a toolchain with.\n{REMEDY}");
+    }
+    toolchain::choose(None).map(drop)
+}

@@ -1,0 +1,160 @@
+//! Runs other programs: says what it runs, and on failure which command it was and how it ended.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::root::root;
+
+/// A command that is printed before it runs. It runs in the root of the checkout unless told otherwise.
+pub(crate) struct Run {
+    command: Command,
+    /// Only what was set here is printed: the rest of the environment is the caller's.
+    shown_env: Vec<String>,
+}
+
+impl Run {
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.current_dir(root()?);
+        Ok(Self {
+            command,
+            shown_env: Vec::new(),
+        })
+    }
+
+    /// The cargo that runs us, so that a toolchain chosen with `cargo +x` stays chosen.
+    pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Result<Self> {
+        Ok(Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))?.args(args))
+    }
+
+    /// As root: directly, or by sudo.
+    pub(crate) fn as_root(program: &str) -> Result<Self> {
+        if is_root() {
+            Self::new(program)
+        } else {
+            Ok(Self::new("sudo")?.args([program]))
+        }
+    }
+
+    pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.shown_env.push(format!("{name}={}", quoted(value.as_ref())));
+        self.command.env(name, value);
+        self
+    }
+
+    /// Unsets a variable that would change what the command means.
+    pub(crate) fn without_env(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub(crate) fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Runs it with our own stdout and stderr.
+    pub(crate) fn run(mut self) -> Result<()> {
+        let line = self.announce();
+        let status = self.command.status().with_context(|| cannot_start(&line))?;
+        if !status.success() {
+            bail!("`{line}` failed: {status}");
+        }
+        Ok(())
+    }
+
+    /// Runs it and passes its stdout on, line by line, also to `each`.
+    pub(crate) fn run_tee(mut self, mut each: impl FnMut(&str)) -> Result<()> {
+        let line = self.announce();
+        let mut child = self
+            .command
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| cannot_start(&line))?;
+        let stdout = child.stdout.take().context("a piped child has no stdout")?;
+        for text in BufReader::new(stdout).split(b'\n') {
+            let text = text.with_context(|| format!("the output of `{line}` cannot be read"))?;
+            let text = String::from_utf8_lossy(&text);
+            println!("{text}");
+            each(&text);
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("`{line}` failed: {status}");
+        }
+        Ok(())
+    }
+
+    /// Its stdout, if it can be started and succeeds; nothing is printed. For questions, not for work.
+    pub(crate) fn answer(mut self) -> Option<String> {
+        let output = self.command.stderr(Stdio::null()).output().ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn announce(&self) -> String {
+        let words = std::iter::once(self.command.get_program())
+            .chain(self.command.get_args())
+            .map(quoted);
+        let line = self
+            .shown_env
+            .iter()
+            .cloned()
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ");
+        eprintln!("+ {line}");
+        line
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
+}
+
+/// The first `name` in PATH, or in `~/.cargo/bin`, where `cargo install` puts it whether PATH has it or not.
+pub(crate) fn find_program(name: &str) -> Option<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = env::split_paths(&path).chain(cargo_home().map(|home| home.join("bin")));
+    dirs.map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .map(Into::into)
+}
+
+pub(crate) fn cargo_home() -> Option<std::path::PathBuf> {
+    env::var_os("CARGO_HOME")
+        .map(Into::into)
+        .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")))
+}
+
+fn cannot_start(line: &str) -> String {
+    format!("`{line}` cannot be started; is it installed? `cargo xtask test --only install` installs what is needed")
+}
+
+/// As a shell would want it, so that a printed command can be pasted.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%~".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}

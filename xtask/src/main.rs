@@ -1,0 +1,86 @@
+//! Development tasks: `cargo xtask <task>`. The logic that scripts and CI need lives here, `scripts/` only wraps it.
+//!
+//! Owns: how the eBPF object is built and checked, the order of the test stages. Never: anything the product needs
+//! at run time; no crate of the workspace depends on this one, and this one on none of them.
+
+mod abi;
+mod apt;
+mod deps;
+mod ebpf;
+mod exec;
+mod fuzz;
+mod root;
+mod test;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use exec::Run;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Development tasks of signalbox", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build the eBPF object from source, or check that the checked-in one is what the sources give
+    BuildEbpf(ebpf::Args),
+    /// Compare the maps and programs of the eBPF object with ebpf/abi.txt
+    Abi(abi::Args),
+    /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
+    CheckDeps,
+    /// Install what the tests need and run all of them
+    Test(test::Args),
+    /// Run fuzz targets, starting from fuzz/seeds
+    Fuzz(fuzz::Args),
+    /// Run the benchmarks; arguments go to signalbox-bench
+    #[command(disable_help_flag = true)]
+    Bench(PassThrough),
+    /// Run the demo; arguments go to `signalbox demo`
+    #[command(disable_help_flag = true)]
+    Demo(PassThrough),
+}
+
+#[derive(clap::Args)]
+struct PassThrough {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    // cargo calls this binary in place of rustc while it builds the eBPF programs; see `ebpf::wrapper`.
+    if ebpf::wrapper::is_asked_for() {
+        return ebpf::wrapper::main();
+    }
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::BuildEbpf(args) => ebpf::run(&args),
+        Task::Abi(args) => abi::run(&args),
+        Task::CheckDeps => deps::run(),
+        Task::Test(args) => test::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
+        Task::Demo(pass) => cargo_run("signalbox", &["demo"], pass.args),
+    }
+}
+
+fn cargo_run(package: &str, first: &[&str], args: Vec<OsString>) -> Result<()> {
+    Run::cargo(["run", "--release", "-p", package, "--"])?
+        .args(first)
+        .args(args)
+        .run()
+}

@@ -1,0 +1,64 @@
+//! Stage `install`: what the tests need, and only what is missing of it.
+
+use anyhow::{Result, bail};
+
+use crate::{
+    apt::{self, Package, package},
+    ebpf,
+    exec::Run,
+    fuzz,
+};
+
+/// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
+const PACKAGES: [Package; 15] = [
+    package("build-essential"),
+    package("rustc-web"),
+    package("rust-web-src"),
+    package("haproxy"),
+    Package {
+        name: "nginx-light",
+        or: &["nginx", "nginx-core", "nginx-full", "nginx-extras"],
+    },
+    package("libnginx-mod-stream"),
+    package("openssl"),
+    package("curl"),
+    package("iproute2"),
+    package("ethtool"),
+    package("procps"),
+    package("socat"),
+    package("python3"),
+    package("ca-certificates"),
+    package("bpftool"),
+];
+
+pub(super) fn run() -> Result<()> {
+    if apt::is_there() {
+        let missing = apt::missing(&PACKAGES)?;
+        if missing.is_empty() {
+            println!("all packages are installed");
+        } else if apt::may_install() {
+            apt::install(&missing)?;
+        } else {
+            println!("not root and no sudo without a password; tests that need these packages will skip:");
+            println!("  apt-get install {}", missing.join(" "));
+        }
+    } else {
+        let names: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
+        println!(
+            "not a Debian system; what it takes is, by Debian's names: {}",
+            names.join(" ")
+        );
+    }
+    for component in ["rustfmt", "clippy"] {
+        let tool = if component == "rustfmt" { "fmt" } else { "clippy" };
+        if Run::cargo([tool, "--version"])?.answer().is_none() {
+            Run::new("rustup")?.args(["component", "add", component]).run()?;
+        }
+    }
+    ebpf::ensure_toolchain()?;
+    fuzz::install()?;
+    if Run::new("cc")?.args(["--version"]).answer().is_none() {
+        bail!("there is no C compiler; on Debian: apt-get install build-essential");
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Counts test results out of cargo's output, and the table at the end.
+
+use std::fmt::Write as _;
+
+#[derive(Default)]
+pub(super) struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// The lines themselves: why a test was skipped is the interesting part.
+    skips: Vec<String>,
+}
+
+impl Counts {
+    /// Takes one line of output; most are none of ours.
+    pub(super) fn read(&mut self, line: &str) {
+        if line.starts_with("SKIP ") {
+            // A test that is run by two targets, or prints its reason twice, is skipped once.
+            if !self.skips.iter().any(|seen| seen == line) {
+                self.skips.push(line.to_owned());
+            }
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let number = |what: &str| {
+                result
+                    .split([';', '.'])
+                    .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
+            };
+            self.passed += number(" passed").unwrap_or(0);
+            self.failed += number(" failed").unwrap_or(0);
+            self.ignored += number(" ignored").unwrap_or(0);
+        }
+    }
+
+    /// A test that skips itself has passed for libtest; here it has not.
+    fn line(&self) -> String {
+        let skipped = self.skips.len();
+        let passed = self.passed.saturating_sub(skipped);
+        format!(
+            "{passed} passed, {} failed, {} skipped",
+            self.failed,
+            skipped + self.ignored
+        )
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Summary {
+    rows: Vec<(String, &'static str, f64)>,
+}
+
+impl Summary {
+    pub(super) fn add(&mut self, stage: String, state: &'static str, seconds: f64) {
+        self.rows.push((stage, state, seconds));
+    }
+
+    pub(super) fn text(&self, counts: &Counts) -> String {
+        let mut text = String::from("\n== summary ==\n");
+        for (stage, state, seconds) in &self.rows {
+            let _ = writeln!(text, "{stage:<8} {state:<8} {seconds:>8.1} s");
+        }
+        for skip in &counts.skips {
+            let _ = writeln!(text, "{skip}");
+        }
+        let _ = writeln!(text, "{}", counts.line());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed_and_a_skip_is_no_pass() {
+        let mut counts = Counts::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "SKIP steers_a_syn: needs root",
+            "SKIP steers_a_syn: needs root",
+            "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s",
+        ] {
+            counts.read(line);
+        }
+        assert_eq!(counts.line(), "6 passed, 2 failed, 2 skipped");
+        let mut summary = Summary::default();
+        summary.add("unit".to_owned(), "FAILED", 1.25);
+        let text = summary.text(&counts);
+        assert!(text.contains("unit     FAILED        1.2 s"), "{text}");
+        assert!(
+            text.ends_with("SKIP steers_a_syn: needs root\n6 passed, 2 failed, 2 skipped\n"),
+            "{text}"
+        );
+    }
+}
