@@ -3,8 +3,17 @@
 //! `sk_lookup` looks the packet's destination up in a longest-prefix-match trie keyed by port and address, and
 //! assigns the connection to a listening socket of ours. Minimum kernel: 5.9 (`net/core/filter.c`, `sk_lookup`).
 
-/// Bits of a [`SteerKey`] in front of the address: port and padding are always matched exactly.
+/// Bits of a [`SteerKey`] in front of the address: port and family are always matched exactly.
 pub const STEER_FIXED_BITS: u32 = 32;
+
+/// Slot of the socket that takes IPv4 connections: any one of its reuseport group stands for all.
+///
+/// One socket cannot take both: binding an IPv6 socket to anything but `::` makes it IPv6-only
+/// (`net/ipv6/af_inet6.c`, `__inet6_bind`), and `::` could be reached from outside.
+pub const SLOT_V4: u32 = 0;
+
+/// Slot of the socket that takes IPv6 connections.
+pub const SLOT_V6: u32 = 1;
 
 /// Most listening sockets that can stand in the `LISTENERS` sockmap.
 pub const MAX_LISTENER_SLOTS: u32 = 64;
@@ -15,26 +24,29 @@ pub const MAX_BINDINGS: u32 = 16_384;
 /// Most listeners that are counted one by one.
 pub const MAX_LISTENERS: u32 = 256;
 
-/// The data part of the LPM key: port, then address, IPv4 written as `::ffff:a.b.c.d`.
+/// The data part of the LPM key: port and family, then address, IPv4 written as `::ffff:a.b.c.d`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SteerKey {
     /// Destination port, network byte order.
     pub port: [u8; 2],
+    /// 4 or 6: `::/0` is every IPv6 address, and no IPv4 one.
+    pub family: u8,
     /// Always zero.
-    pub _pad: [u8; 2],
+    pub _pad: u8,
     /// Destination address, network byte order, IPv4-mapped where it is IPv4.
     pub addr: [u8; 16],
 }
 
 impl SteerKey {
-    /// A key from a port in host order and an address in network order.
+    /// A key from a port in host order, and a family (4 or 6) with its address in network order.
     #[inline(always)]
     #[must_use]
-    pub const fn new(port: u16, addr: [u8; 16]) -> Self {
+    pub const fn new(port: u16, family: u8, addr: [u8; 16]) -> Self {
         Self {
             port: port.to_be_bytes(),
-            _pad: [0; 2],
+            family,
+            _pad: 0,
             addr,
         }
     }

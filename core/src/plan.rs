@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey, SteerValue};
+use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
 
 use crate::model::{Listener, mapped};
 
@@ -21,15 +21,16 @@ pub enum Op {
     Remove(BindingKey),
 }
 
-/// What `BINDINGS` must hold for these listeners, each with its number, all served by the sockets in `slot`.
+/// What `BINDINGS` must hold for these listeners, each with its number.
 #[must_use]
-pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>, slot: u32) -> Bindings {
+pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) -> Bindings {
     let mut wanted = Bindings::new();
     for (listener, id) in listeners {
         for bind in &listener.listen {
-            let v4_offset = if bind.prefix.addr().is_ipv4() { 96 } else { 0 };
-            let bits = STEER_FIXED_BITS + v4_offset + u32::from(bind.prefix.prefix_len());
-            let key = SteerKey::new(bind.port, mapped(bind.prefix.network()));
+            // IPv4 stands in the last 32 bits of its mapped form.
+            let (family, before, slot) = if bind.prefix.addr().is_ipv4() { (4, 96, SLOT_V4) } else { (6, 0, SLOT_V6) };
+            let bits = STEER_FIXED_BITS + before + u32::from(bind.prefix.prefix_len());
+            let key = SteerKey::new(bind.port, family, mapped(bind.prefix.network()));
             wanted.entry((bits, key)).or_insert((id, slot));
         }
     }
@@ -65,7 +66,7 @@ mod tests {
     fn any_bindings() -> impl Strategy<Value = Bindings> {
         prop::collection::btree_map((32u32..160, 0u16..5, 0u8..5), (0u32..3, 0u32..2), 0..20).prop_map(|m| {
             m.into_iter()
-                .map(|((bits, port, last), v)| ((bits, SteerKey::new(port, [last; 16])), v))
+                .map(|((bits, port, last), v)| ((bits, SteerKey::new(port, 6, [last; 16])), v))
                 .collect()
         })
     }

@@ -43,37 +43,44 @@ pub fn steer(ctx: SkLookupContext) -> u32 {
 
 #[inline(always)]
 fn decide(ctx: &SkLookupContext) -> (Reason, u32) {
-    // SAFETY: the kernel hands a valid context for the time of the call; each field is read once.
-    let (family, protocol, port) = unsafe { ((*ctx.lookup).family, (*ctx.lookup).protocol, (*ctx.lookup).local_port) };
+    // Every field is read up front and volatile, at a constant offset: a compiler that reads "one or the other" by a
+    // computed pointer is refused by the verifier ("dereference of modified ctx ptr").
+    let field = |pointer: *const u32| {
+        // SAFETY: the kernel hands a valid context for the time of the call; the pointer is into it.
+        unsafe { pointer.read_volatile() }
+    };
+    let lookup = ctx.lookup;
+    // SAFETY: only addresses within the context are computed here.
+    let (family, protocol, port, v4, v6) = unsafe {
+        (
+            field(&raw const (*lookup).family),
+            field(&raw const (*lookup).protocol),
+            field(&raw const (*lookup).local_port),
+            field(&raw const (*lookup).local_ip4),
+            [
+                field(&raw const (*lookup).local_ip6[0]),
+                field(&raw const (*lookup).local_ip6[1]),
+                field(&raw const (*lookup).local_ip6[2]),
+                field(&raw const (*lookup).local_ip6[3]),
+            ],
+        )
+    };
     if protocol != IPPROTO_TCP {
         return (Reason::SteerNotTcp, sk_action::SK_PASS);
     }
-    let addr = if family == AF_INET {
-        // SAFETY: as above. The field holds network-order bytes.
-        SteerKey::mapped(unsafe { (*ctx.lookup).local_ip4 }.to_ne_bytes())
+    // The fields hold network-order bytes.
+    let key = if family == AF_INET {
+        SteerKey::new(port as u16, 4, SteerKey::mapped(v4.to_ne_bytes()))
     } else {
-        // SAFETY: as above, word by word: the verifier wants aligned 4-byte reads.
-        let words = unsafe {
-            [
-                (*ctx.lookup).local_ip6[0],
-                (*ctx.lookup).local_ip6[1],
-                (*ctx.lookup).local_ip6[2],
-                (*ctx.lookup).local_ip6[3],
-            ]
-        };
         let mut addr = [0u8; 16];
         let mut i = 0;
-        while i < 4 {
-            let bytes = words[i].to_ne_bytes();
-            addr[i * 4] = bytes[0];
-            addr[i * 4 + 1] = bytes[1];
-            addr[i * 4 + 2] = bytes[2];
-            addr[i * 4 + 3] = bytes[3];
+        while i < 16 {
+            addr[i] = v6[i / 4].to_ne_bytes()[i % 4];
             i += 1;
         }
-        addr
+        SteerKey::new(port as u16, 6, addr)
     };
-    let key = Key::new(STEER_FIXED_BITS + 128, SteerKey::new(port as u16, addr));
+    let key = Key::new(STEER_FIXED_BITS + 128, key);
     let Some(to) = BINDINGS.get(&key) else {
         return (Reason::SteerMiss, sk_action::SK_PASS);
     };

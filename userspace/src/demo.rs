@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde_json::Value;
 
 use crate::app::{self, Options, SteeringChoice};
 use crate::{admin, cli, config};
@@ -110,16 +109,8 @@ async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
     loop {
-        let hide = |mut view: Value| {
-            for host in view.get_mut("hosts").and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(fields) = host.as_object_mut() {
-                    fields.remove("address");
-                }
-            }
-            view
-        };
         let routes = cli::table("routes", &admin::views::routes(&control));
-        let hosts = cli::table("hosts", &hide(admin::views::hosts(&control)));
+        let hosts = cli::table("hosts", &admin::views::hosts(&control));
         let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
         let shown = if terminal {
             let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };

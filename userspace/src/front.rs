@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::TcpListener;
 
+use signalbox_common::steer::{SLOT_V4, SLOT_V6};
 use signalbox_core::model::{Bind, Model};
 use signalbox_core::plan;
 
@@ -15,9 +16,6 @@ use crate::datapath::listen::{self, ListenError};
 use crate::datapath::worker::{Handle, Order, Socket};
 use crate::kernel::steer::{ApplyError, Steering};
 use crate::takeover::Offer;
-
-/// The one slot of `LISTENERS`: any socket of a reuseport group stands for all of it.
-const SLOT: u32 = 0;
 
 pub struct Front {
     workers: Vec<Handle>,
@@ -53,9 +51,11 @@ impl Front {
             (None, None) => {}
         }
         if let Some(steering) = &front.steering {
-            let first = front.sockets.get(&Socket::Steered(0)).and_then(|sockets| sockets.first());
-            let first = first.ok_or_else(|| io::Error::other("no socket to steer to"))?;
-            steering.set_listener(SLOT, first)?;
+            for (socket, listeners) in &front.sockets {
+                let (Socket::Steered(_), Some(listener)) = (socket, listeners.first()) else { continue };
+                let slot = if listener.local_addr()?.is_ipv4() { SLOT_V4 } else { SLOT_V6 };
+                steering.set_listener(slot, listener)?;
+            }
         }
         Ok(front)
     }
@@ -103,7 +103,7 @@ impl Front {
     pub fn commit(&mut self, model: &Model, ids: &[u32], prepared: Prepared) -> Result<usize, ApplyError> {
         let wanted: HashSet<Bind> = model.listeners.iter().flat_map(|l| &l.listen).copied().collect();
         if let Some(steering) = &mut self.steering {
-            let bindings = plan::bindings(model.listeners.iter().zip(ids.iter().copied()), SLOT);
+            let bindings = plan::bindings(model.listeners.iter().zip(ids.iter().copied()));
             steering.apply(bindings)?;
         } else {
             let failed = |source| ApplyError { done: 0, of: 1, source };

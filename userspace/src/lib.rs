@@ -34,5 +34,12 @@ pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
         }
         source = cause.source();
     }
-    text
+    // The verifier's reasoning fills pages; `--log debug` shows it.
+    match text.split_once(". Verifier output:") {
+        Some((brief, verifier)) => {
+            tracing::debug!(verifier, "The kernel's verifier refused a program.");
+            brief.to_owned()
+        }
+        None => text,
+    }
 }

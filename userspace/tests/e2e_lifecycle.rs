@@ -31,6 +31,13 @@ fn refused(lab: &Lab, at: &str) -> bool {
         .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
 }
 
+/// The process that answers on the API.
+fn status_pid(sb: &Signalbox) -> Option<u64> {
+    let response = sb.try_get("/api/v1/status").ok()?;
+    let status: serde_json::Value = serde_json::from_str(&response.body).ok()?;
+    status["pid"].as_u64()
+}
+
 #[test]
 fn a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker() {
     if !privileged("a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker") {
@@ -96,10 +103,16 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
             "readiness fails"
         );
         assert!(eventually(SOON, || refused(&lab, TCP)), "new connections are refused");
-        let status = sb.json("/api/v1/status");
-        assert_eq!(
-            (&status["state"], &status["connections"]["active"]),
-            (&"draining".into(), &1.into())
+        // Those that came just before have gone again, and so must their hosts' ends.
+        while backends.try_recv().is_ok() {}
+        let alone = || {
+            let status = sb.json("/api/v1/status");
+            status["state"] == "draining" && status["connections"]["active"] == 1
+        };
+        assert!(
+            eventually(Duration::from_secs(2), alone),
+            "{}",
+            sb.json("/api/v1/status")
         );
     });
     assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
@@ -121,6 +134,8 @@ fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
             &config::tcp(&format!("timeouts: {{ shutdown: {shutdown} }}"), &["east-1"]),
         );
         sb.wait_healthy(&["east-1"]);
+        // Left over from asking whether connections are refused already.
+        while backends.try_recv().is_ok() {}
         let client = lab.client.connect(TCP);
         let host = backends.recv_timeout(SOON).unwrap();
         ping(&client, &host);
@@ -174,11 +189,7 @@ fn a_successor_takes_over_under_continuous_connections_and_old_flows_finish() {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             more(100);
             let new = Signalbox::spawn_file(&lab, "successor", &config, &["--takeover"]);
-            let pid = new.proc.pid();
-            let answers = || {
-                new.try_get("/api/v1/status")
-                    .is_ok_and(|r| r.body.contains(&pid.to_string()))
-            };
+            let answers = || status_pid(&new) == Some(u64::from(new.proc.pid()));
             assert!(eventually(SOON, answers), "the successor answers: {}", new.proc.log());
             more(200);
             new
@@ -261,6 +272,10 @@ fn a_killed_process_leaves_nothing_that_hinders_its_successor() {
 #[test]
 fn a_listener_on_a_prefix_answers_on_every_address_of_it() {
     if !privileged("a_listener_on_a_prefix_answers_on_every_address_of_it") {
+        return;
+    }
+    if std::env::var("SIGNALBOX_E2E_STEERING").is_ok_and(|s| s == "bind") {
+        println!("SKIP a_listener_on_a_prefix_answers_on_every_address_of_it: sockets are bound to single addresses");
         return;
     }
     let lab = Lab::new();

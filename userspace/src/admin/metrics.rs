@@ -51,7 +51,11 @@ impl Out<'_> {
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in values {
-            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            if labels.is_empty() {
+                metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            } else {
+                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            }
         }
         Ok(())
     }
@@ -64,7 +68,11 @@ impl Out<'_> {
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in values {
-            metric.encode_family(&labels)?.encode_gauge(&value)?;
+            if labels.is_empty() {
+                metric.encode_gauge(&value)?;
+            } else {
+                metric.encode_family(&labels)?.encode_gauge(&value)?;
+            }
         }
         Ok(())
     }

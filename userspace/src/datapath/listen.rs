@@ -43,22 +43,27 @@ fn listening(socket: Socket) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Sockets for `sk_lookup` to steer to: one for each worker, on a loopback address and a port that nobody else is
-/// told. IPv6 sockets take IPv4 connections too; where IPv6 is switched off, IPv4 alone is served.
+/// Sockets for `sk_lookup` to steer to: for each family one for each worker, on a loopback address and a port that
+/// nobody is told. Where IPv6 is switched off, IPv4 alone is served.
 pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
     let open = |addr: SocketAddr| -> io::Result<TcpListener> {
         let socket = socket(addr, true)?;
-        if addr.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
         socket.bind(&addr.into())?;
         listening(socket)
     };
-    let first = open((Ipv6Addr::LOCALHOST, 0).into()).or_else(|_| open((Ipv4Addr::LOCALHOST, 0).into()))?;
-    let group = first.local_addr()?;
-    let mut all = vec![first];
-    while all.len() < count {
-        all.push(open(group)?);
+    let group = |loopback: IpAddr| -> io::Result<Vec<TcpListener>> {
+        let first = open((loopback, 0).into())?;
+        let addr = first.local_addr()?;
+        let mut all = vec![first];
+        while all.len() < count {
+            all.push(open(addr)?);
+        }
+        Ok(all)
+    };
+    let mut all = group(Ipv4Addr::LOCALHOST.into())?;
+    match group(Ipv6Addr::LOCALHOST.into()) {
+        Ok(v6) => all.extend(v6),
+        Err(error) => tracing::warn!(%error, "IPv6 is not served: it is switched off on this machine."),
     }
     Ok(all)
 }

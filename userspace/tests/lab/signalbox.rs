@@ -55,6 +55,10 @@ impl Signalbox {
     pub(crate) fn spawn_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
         let mut command = lab.lb.command(binary());
         command.arg("run").arg("--config").arg(config).args(words);
+        // The whole suite by another way of steering: SIGNALBOX_E2E_STEERING=bind.
+        if let (Ok(steering), false) = (std::env::var("SIGNALBOX_E2E_STEERING"), words.contains(&"--steering")) {
+            command.args(["--steering", &steering]);
+        }
         command.env("RUST_BACKTRACE", "1");
         Self {
             proc: Proc::spawn(name, command, lab.dir()),
