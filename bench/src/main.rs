@@ -1,1 +1,77 @@
-fn main(){}
+//! Side-by-side benchmarks: `cargo xtask bench`. See `docs/benchmarks.md` for what is measured and how to read it.
+//!
+//! Owns: a small network of namespaces, the load, the contenders' configurations, statistics and reports. Never: code
+//! of the balancer; signalbox is run as a process like the others, so that all are measured from the same distance.
+
+mod args;
+mod campaign;
+mod contender;
+mod facts;
+mod histogram;
+mod hosts;
+mod interrupt;
+mod lab;
+mod load;
+mod machine;
+mod measure;
+mod order;
+mod packages;
+mod process;
+mod report;
+mod scenario;
+mod stats;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use args::Args;
+use facts::Facts;
+use report::Report;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("{failed} rows failed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The number of rows that failed.
+fn run(args: &Args) -> Result<usize> {
+    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
+    let plan = args.plan()?;
+    packages::ensure_installed(!args.no_install)?;
+    raise_limits()?;
+    let facts = Facts::gather(&plan);
+    eprintln!("about {:.0} minutes", plan.estimate().as_secs_f64() / 60.0);
+    if plan.estimate() > Duration::from_secs(30 * 60) {
+        eprintln!("that is long: fewer --contenders, --threads, --rounds or --seconds make it shorter");
+    }
+    interrupt::install()?;
+    let began = Instant::now();
+    let series = campaign::run(&plan)?;
+    let report = Report::new(facts, began.elapsed().as_secs_f64(), &series);
+    let default = args::workspace().join("bench/results");
+    println!("{}", report.write(args.results.as_ref().unwrap_or(&default))?);
+    Ok(report.failed())
+}
+
+/// As many open files as we may have, for us and, inherited, for all contenders: idle connections are two each.
+fn raise_limits() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    ensure!(
+        hard >= 16_384,
+        "the hard limit on open files is {hard}: at least 16384 are needed"
+    );
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit on open files")
+}

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use lab::exchange::{self, Noise};
 use lab::process::memory_available;
-use lab::tiers::{BACKEND, TIERS, flow, ping, reaches, start};
+use lab::tiers::{BACKEND, flow, ping, reaches, start, tiers};
 use lab::{Lab, SOON, Server, eventually, privileged, servers};
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ fn every_byte_arrives_both_ways_at_once_in_every_size() {
     let lab = Lab::new();
     let _server = exchange::server(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for (size, connections) in [(0, 40), (1, 40), (1 << 10, 40), (64 << 10, 40), (5 * MIB, 24)] {
             // Eight at once, each direction with a size of its own now and then.
             std::thread::scope(|scope| {
@@ -65,8 +65,9 @@ fn every_byte_arrives_both_ways_at_once_in_every_size() {
         sb.flows("limit=10")
     );
     let host = sb.host("east-1");
-    assert!(host["bytes_in"].as_u64().unwrap() > 3 * 256 * MIB, "{host}");
-    assert!(host["bytes_out"].as_u64().unwrap() > 3 * 256 * MIB, "{host}");
+    let least = tiers().count() as u64 * 256 * MIB;
+    assert!(host["bytes_in"].as_u64().unwrap() > least, "{host}");
+    assert!(host["bytes_out"].as_u64().unwrap() > least, "{host}");
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_connection_without_a_byte_ends_as_it_began() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, _sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for _ in 0..20 {
             let mut client = lab.client.connect(at);
             let host = backends.recv_timeout(SOON).unwrap();
@@ -97,7 +98,7 @@ fn a_half_closed_flow_still_carries_the_other_direction() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for client_first in [true, false] {
             let (client, host) = flow(&lab, &sb, &backends, tier, at);
             let (mut first, mut second) = if client_first {
@@ -107,9 +108,12 @@ fn a_half_closed_flow_still_carries_the_other_direction() {
             };
             first.write_all(b"that is all").unwrap();
             first.shutdown(Shutdown::Write).unwrap();
+            let case = format!("{tier}, the client ends first: {client_first}");
             let mut text = String::new();
-            second.read_to_string(&mut text).unwrap();
-            assert_eq!(text, "that is all", "{tier}");
+            second
+                .read_to_string(&mut text)
+                .unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert_eq!(text, "that is all", "{case}");
             // Long enough for a balancer that takes the first end for the end of all.
             std::thread::sleep(Duration::from_millis(300));
             let mut sent = vec![0; 3 * MIB as usize];
@@ -117,12 +121,14 @@ fn a_half_closed_flow_still_carries_the_other_direction() {
             let mut received = Vec::new();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    second.write_all(&sent).unwrap();
+                    second.write_all(&sent).unwrap_or_else(|e| panic!("{case}: {e}"));
                     second.shutdown(Shutdown::Write).unwrap();
                 });
-                first.read_to_end(&mut received).unwrap();
+                first
+                    .read_to_end(&mut received)
+                    .unwrap_or_else(|e| panic!("{case}: {e}"));
             });
-            assert!(received == sent, "{tier}: {} of {} bytes", received.len(), sent.len());
+            assert!(received == sent, "{case}: {} of {} bytes", received.len(), sent.len());
         }
     }
     assert!(eventually(SOON, || sb.flow_count() == 0));
@@ -136,7 +142,7 @@ fn a_reset_from_one_side_reaches_the_other_as_a_reset() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for by_client in [true, false] {
             let (client, host) = flow(&lab, &sb, &backends, tier, at);
             let resets = |stream: &TcpStream| {
@@ -169,7 +175,7 @@ fn a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for client_sends in [true, false] {
             let (client, host) = flow(&lab, &sb, &backends, tier, at);
             let (sender, reader) = if client_sends {
@@ -272,7 +278,7 @@ fn a_server_may_speak_first() {
         }
     });
     let (_health, _sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         for round in 0..50 {
             let mut client = lab.client.connect(at);
             client.set_read_timeout(Some(SOON)).unwrap();
@@ -297,7 +303,7 @@ fn a_flow_without_a_byte_is_ended_and_one_with_a_byte_now_and_then_is_not() {
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "timeouts: { idle: 3s }");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         let (mut idle, idle_host) = flow(&lab, &sb, &backends, tier, at);
         let (busy, busy_host) = flow(&lab, &sb, &backends, tier, at);
         for i in 0..14 {
@@ -332,7 +338,7 @@ fn ten_thousand_small_messages_go_back_and_forth() {
     let lab = Lab::new();
     let _server = servers::echo(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
-    for (tier, at) in TIERS {
+    for (tier, at) in tiers() {
         let mut client = lab.client.connect(at);
         client.set_nodelay(true).unwrap();
         let (mut noise, mut sizes) = (Noise::new(5), Noise::new(6));

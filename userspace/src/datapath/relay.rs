@@ -226,8 +226,9 @@ impl Relay {
         if !self.stalled {
             return Ok(idle);
         }
-        // A stalled direction does not read, so a reset of its sender is not seen by reading.
-        let gone = |stream: &TcpStream| sys::tcp_info(stream.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
+        // A stalled direction does not read, so a reset of its sender is not seen by reading. The state does not tell:
+        // a socket that has been closed both ways in good order is in TCP_CLOSE too, with bytes yet to be read.
+        let gone = |stream: &TcpStream| sys::take_error(stream.as_raw_fd()).is_some();
         if !self.inward.eof && gone(&self.client) {
             return Err(End::ClientReset);
         }
@@ -269,12 +270,13 @@ impl Relay {
             if self.policy.forced.is_none() && !half.splicing && half.is_bulk() {
                 half.splicing = true;
             }
-            if half.pipe.is_some() {
+            if half.splicing {
                 self.flow.moved_to(Tier::Splice, if self.policy.forced.is_some() { "configured" } else { "bulk" });
             }
         }
         step.map_err(|(side, error)| {
             let at_source = side == Side::From;
+            tracing::debug!(%error, ?direction, at_source, "A flow was cut short.");
             match (error.raw_os_error(), at_source == (direction == Direction::In)) {
                 (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), true) => End::ClientReset,
                 (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), false) => End::HostReset,
@@ -365,8 +367,10 @@ impl Half {
             self.eof = bytes.is_empty();
             self.last_read = bytes.len();
             self.total += bytes.len() as u64;
+            if self.eof {
+                return Ok(Ok(true));
+            }
             let written = match to.try_write(bytes) {
-                _ if bytes.is_empty() => 0,
                 Ok(n) => n,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
                 Err(error) => return Err((Side::To, error)),

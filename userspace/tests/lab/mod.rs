@@ -24,6 +24,7 @@ pub(crate) mod topology;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub(crate) use namespace::Ns;
@@ -53,7 +54,11 @@ pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -
 /// Whether the lab can be built here. A machine where it must be says so with `REQUIRE_PRIVILEGED_TESTS=1`: there a
 /// missing privilege fails the test instead of skipping it.
 pub(crate) fn privileged(test: &str) -> bool {
-    let Err(why) = capable() else { return true };
+    // Asked once: two tests that probe at the same time would each find the other's namespace in the way, and skip.
+    static CAPABLE: OnceLock<Result<(), String>> = OnceLock::new();
+    let Err(why) = CAPABLE.get_or_init(capable) else {
+        return true;
+    };
     let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
     assert!(!required, "{test} cannot run: {why}");
     println!("SKIP {test}: {why}");

@@ -14,6 +14,14 @@ pub(crate) const TIERS: [(&str, &str); 3] = [
     ("splice", "10.1.0.1:3307"),
     ("sockmap", "10.1.0.1:3308"),
 ];
+/// The tiers to be tested: all, or the one that SIGNALBOX_E2E_TIER names.
+pub(crate) fn tiers() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let only = std::env::var("SIGNALBOX_E2E_TIER").ok();
+    TIERS
+        .into_iter()
+        .filter(move |(tier, _)| only.as_ref().is_none_or(|only| only == tier))
+}
+
 /// Where the host listens for all of them.
 pub(crate) const BACKEND: &str = "[::]:3306";
 

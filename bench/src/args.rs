@@ -1,0 +1,186 @@
+//! The command line, and what it comes to.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+
+use crate::contender::{self, Contender, Setup};
+use crate::scenario::{self, Scenario};
+
+/// Compare signalbox with HAProxy, nginx and plain forwarding, in network namespaces of its own.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", max_term_width = 100)]
+pub(crate) struct Args {
+    /// Two short rounds: under 5 minutes, for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; an even number, so that each order is also run backwards [default: 4, quick: 2]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Length of a measurement [default: 3, quick: 1]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Only this scenario (such as `unique-100`) or family (`unique`); may be given several times
+    #[arg(long, value_name = "SCENARIO")]
+    only: Vec<String>,
+    /// Who takes part
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = contender::ALL)]
+    contenders: Vec<Contender>,
+    /// Threads of the balancers; several numbers make several contenders [default: one for each CPU]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// The signalbox to run, instead of one built from this checkout
+    #[arg(long, value_name = "PATH")]
+    signalbox: Option<PathBuf>,
+    /// Where results go [default: bench/results]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
+    /// Do not install missing packages
+    #[arg(long)]
+    pub(crate) no_install: bool,
+}
+
+/// What is to be run.
+pub(crate) struct Plan {
+    pub(crate) scenarios: Vec<Scenario>,
+    pub(crate) setups: Vec<Setup>,
+    pub(crate) rounds: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) length: Duration,
+}
+
+/// What starting and stopping a contender takes on top of warm-up and measurement.
+const OVERHEAD: Duration = Duration::from_millis(450);
+
+impl Args {
+    /// Checks it all, and builds signalbox where it is needed.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let (rounds, seconds, warm_up) = if self.quick { (2, 1.0, 250) } else { (4, 3.0, 1000) };
+        let seconds = self.seconds.unwrap_or(seconds);
+        ensure!((0.2..=3600.0).contains(&seconds), "--seconds: from 0.2 to 3600");
+        let rounds = self.rounds.unwrap_or(rounds);
+        ensure!(rounds > 0, "--rounds: at least 1");
+        Ok(Plan {
+            scenarios: self.scenarios()?,
+            setups: self.setups()?,
+            rounds,
+            warm_up: Duration::from_millis(warm_up),
+            length: Duration::from_secs_f64(seconds),
+        })
+    }
+
+    fn scenarios(&self) -> Result<Vec<Scenario>> {
+        for word in &self.only {
+            if !scenario::ALL.iter().any(|s| s.is_meant(word)) {
+                let names: Vec<_> = scenario::ALL.iter().map(|s| s.name).collect();
+                bail!("there is no scenario `{word}`; there is: {}", names.join(", "));
+            }
+        }
+        let wanted = |s: &Scenario| self.only.is_empty() || self.only.iter().any(|word| s.is_meant(word));
+        Ok(scenario::ALL.into_iter().filter(wanted).collect())
+    }
+
+    fn setups(&self) -> Result<Vec<Setup>> {
+        let threads = match self.threads.as_slice() {
+            [] => vec![std::thread::available_parallelism()?.get()],
+            some => some.to_vec(),
+        };
+        ensure!(!threads.contains(&0), "--threads: at least 1");
+        let ours = self.contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
+        let signalbox = match &self.signalbox {
+            Some(path) => std::path::absolute(path)?,
+            None if ours => build()?,
+            None => PathBuf::new(),
+        };
+        ensure!(!ours || signalbox.is_file(), "there is no {}", signalbox.display());
+        let mut setups = Vec::new();
+        for contender in &self.contenders {
+            // Forwarding has no threads of its own: once is enough.
+            let threads = if *contender == Contender::Direct {
+                &[0][..]
+            } else {
+                &threads
+            };
+            setups.extend(threads.iter().map(|&threads| Setup {
+                contender: contender.clone(),
+                threads,
+                signalbox: signalbox.clone(),
+            }));
+        }
+        Ok(setups)
+    }
+}
+
+impl Plan {
+    /// About how long it takes.
+    pub(crate) fn estimate(&self) -> Duration {
+        let one = |s: &Scenario| {
+            let length = if s.is_timed() {
+                self.warm_up + self.length
+            } else {
+                Duration::from_millis(2200)
+            };
+            (length + OVERHEAD) * self.rounds_of(s) as u32 * self.setups.len() as u32
+        };
+        self.scenarios.iter().map(one).sum()
+    }
+
+    /// Memory hardly varies: two rounds do.
+    pub(crate) fn rounds_of(&self, scenario: &Scenario) -> usize {
+        if scenario.is_timed() {
+            self.rounds
+        } else {
+            self.rounds.min(2)
+        }
+    }
+}
+
+/// The folder of the workspace.
+pub(crate) fn workspace() -> &'static Path {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+    bench.parent().unwrap_or(bench)
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "-p", "signalbox"])
+        .current_dir(workspace())
+        .status()
+        .context("cargo")?;
+    ensure!(status.success(), "signalbox cannot be built");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    Ok(workspace().join(target).join("release/signalbox"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(words: &str) -> Plan {
+        let words = format!("bench --signalbox /proc/self/exe {words}");
+        Args::parse_from(words.split_whitespace()).plan().unwrap()
+    }
+
+    #[test]
+    fn the_promised_times_are_kept() {
+        assert!(plan("--threads 2").estimate() < Duration::from_secs(30 * 60));
+        assert!(plan("--threads 2 --quick").estimate() < Duration::from_secs(5 * 60));
+    }
+
+    #[test]
+    fn each_number_of_threads_is_a_contender_but_for_forwarding() {
+        let setups = plan("--contenders direct,nginx --threads 1,2").setups;
+        let names: Vec<_> = setups.iter().map(|s| (s.contender.to_string(), s.threads)).collect();
+        assert_eq!(names, [("direct".into(), 0), ("nginx".into(), 1), ("nginx".into(), 2)]);
+    }
+
+    #[test]
+    fn unknown_scenarios_are_refused() {
+        let args = Args::parse_from(["bench", "--only", "reused", "--only", "nothing"]);
+        assert!(args.plan().is_err_and(|e| e.to_string().contains("nothing")));
+    }
+}

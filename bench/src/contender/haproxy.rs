@@ -1,0 +1,50 @@
+//! HAProxy as one would put it before router hosts: TCP mode, so that it may splice, and the Host header only peeked at.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::hosts::NAME;
+use crate::lab::{HOSTS, Lab, VIP};
+use crate::load::bulk::PORT;
+
+pub(super) fn command(lab: &Lab, threads: usize, splice: bool) -> Result<Command> {
+    let config = lab.dir().join("haproxy.cfg");
+    let servers = |port: u16| -> String {
+        let line = |(i, host)| format!("  server host{i} {host}:{port} check inter 5s\n");
+        (1..).zip(HOSTS).map(line).collect()
+    };
+    let splice = if splice { "option splice-auto" } else { "" };
+    // An answer that is not HTTP after all is refused, as signalbox refuses names without a route.
+    let text = format!(
+        "global
+  nbthread {threads}
+  maxconn 5000
+defaults
+  mode tcp
+  {splice}
+  timeout connect 5s
+  timeout client 1h
+  timeout server 1h
+frontend http
+  bind {VIP}:80 backlog 16384
+  tcp-request inspect-delay 5s
+  tcp-request content accept if HTTP
+  tcp-request content reject
+  use_backend http if {{ req.hdr(host) -i {NAME} }}
+backend http
+  balance leastconn
+{http}frontend bulk
+  bind {VIP}:{PORT}
+  default_backend bulk
+backend bulk
+  balance leastconn
+{bulk}",
+        http = servers(80),
+        bulk = servers(PORT),
+    );
+    std::fs::write(&config, text)?;
+    let mut command = lab.lb.command("haproxy");
+    command.arg("-db").arg("-f").arg(config);
+    Ok(command)
+}

@@ -1,0 +1,183 @@
+//! Who is measured: a name from the command line, a configuration, a process that is started for each measurement.
+
+mod haproxy;
+mod nginx;
+mod signalbox;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::Command;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::hosts::NAME;
+use crate::interrupt;
+use crate::lab::{HOSTS, Lab, VIP};
+use crate::load::idle::probe;
+use crate::process::Process;
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// No balancer: the kernel forwards packets to hosts that the client chooses. The limit.
+    Direct,
+    /// HAProxy in TCP mode, looking at the Host header.
+    Haproxy {
+        /// With `option splice-auto`.
+        splice: bool,
+    },
+    /// nginx' stream module. It does not look at the Host header.
+    Nginx,
+    /// signalbox with a datapath tier.
+    Signalbox {
+        /// As in `datapath: { tier: … }`.
+        tier: String,
+    },
+}
+
+/// To which all are compared.
+pub(crate) const REFERENCE: &str = "haproxy";
+/// The name of plain forwarding.
+pub(crate) const BASELINE: &str = "direct";
+/// All there are, as long as nobody asks for fewer.
+pub(crate) const ALL: &str =
+    "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap";
+
+impl FromStr for Contender {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Ok(match name {
+            BASELINE => Self::Direct,
+            REFERENCE => Self::Haproxy { splice: false },
+            "haproxy-splice" => Self::Haproxy { splice: true },
+            "nginx" => Self::Nginx,
+            // Whether there is such a tier is for signalbox to say: new ones need no change here.
+            _ => match name.strip_prefix("signalbox-") {
+                Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
+                _ => bail!("there is no contender `{name}`; there is: {ALL}"),
+            },
+        })
+    }
+}
+
+impl std::fmt::Display for Contender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Direct => f.write_str(BASELINE),
+            Self::Haproxy { splice: false } => f.write_str(REFERENCE),
+            Self::Haproxy { splice: true } => f.write_str("haproxy-splice"),
+            Self::Nginx => f.write_str("nginx"),
+            Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
+        }
+    }
+}
+
+/// How one is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    /// Who.
+    pub(crate) contender: Contender,
+    /// Threads that carry traffic.
+    pub(crate) threads: usize,
+    /// The signalbox to run.
+    pub(crate) signalbox: PathBuf,
+}
+
+/// A contender at work, until dropped.
+pub(crate) struct Running {
+    process: Option<Process>,
+    addresses: Vec<Ipv4Addr>,
+}
+
+impl Setup {
+    /// Starts it, and waits until requests through it have reached both hosts.
+    pub(crate) fn start(&self, lab: &Lab) -> Result<Running> {
+        let command = match &self.contender {
+            Contender::Direct => None,
+            Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
+            Contender::Nginx => Some(nginx::command(lab, self.threads)?),
+            Contender::Signalbox { tier } => Some(signalbox::command(lab, self.threads, tier, &self.signalbox)?),
+        };
+        let start = |command: Command| Process::start("contender", command, lab.dir());
+        let mut running = Running {
+            addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
+            process: command.map(start).transpose()?,
+        };
+        running.wait(lab)?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where the client goes for a port, in turns.
+    pub(crate) fn targets(&self, port: u16) -> Vec<SocketAddrV4> {
+        self.addresses
+            .iter()
+            .map(|&address| SocketAddrV4::new(address, port))
+            .collect()
+    }
+
+    /// The pids of its processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.process.as_ref().map(Process::pids).unwrap_or_default()
+    }
+
+    /// Where it ran into the ground by itself, its last words.
+    pub(crate) fn death(&mut self) -> Option<String> {
+        let process = self.process.as_mut()?;
+        (!process.is_running()).then(|| process.last_words())
+    }
+
+    fn wait(&mut self, lab: &Lab) -> Result<()> {
+        let (request, targets) = (request("/", true), self.targets(80));
+        let limit = Instant::now() + Duration::from_secs(15);
+        let mut seen = Vec::new();
+        let mut turn = targets.iter().cycle();
+        loop {
+            interrupt::check()?;
+            if let Some(words) = self.death() {
+                bail!("it ended: {words}");
+            }
+            let target = *turn.next().context("no target")?;
+            let answer = lab.client.run(|| probe(target, &request));
+            match answer {
+                Ok(host) if !seen.contains(&host) => seen.push(host),
+                Ok(_) => {}
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+            if seen.len() == HOSTS.len() {
+                return Ok(());
+            }
+            if Instant::now() > limit {
+                let words = self.process.as_ref().map(Process::last_words).unwrap_or_default();
+                bail!(
+                    "only {} of {} hosts reached within 15 s: {answer:?} {words}",
+                    seen.len(),
+                    HOSTS.len()
+                );
+            }
+        }
+    }
+}
+
+/// A request that goes to the hosts.
+pub(crate) fn request(path: &str, once: bool) -> Vec<u8> {
+    let close = if once { "Connection: close\r\n" } else { "" };
+    format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\nUser-Agent: signalbox-bench\r\n{close}\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for name in ALL.split(',').chain(["signalbox-new"]) {
+            assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
+        }
+        assert!("signalbox-".parse::<Contender>().is_err() && "envoy".parse::<Contender>().is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! signalbox with a given datapath tier; all else as it comes.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::hosts::NAME;
+use crate::lab::{HOSTS, Lab, VIP};
+use crate::load::bulk::PORT;
+
+pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
+    let config = lab.dir().join("signalbox.yaml");
+    let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, tcp: {PORT} }}\n");
+    let hosts: String = (1..).zip(HOSTS).map(host).collect();
+    let socket = lab.dir().join("admin.sock");
+    // `limits` only for what all traffic from one address would run into.
+    let text = format!(
+        "version: 1
+admin: {{ listen: none, socket: {socket} }}
+datapath: {{ tier: {tier} }}
+timeouts: {{ shutdown: 1s }}
+limits: {{ per_source: {{ peeking: 0 }} }}
+listeners:
+  - {{ name: http, protocol: http, listen: [\"{VIP}:80\"] }}
+  - {{ name: bulk, protocol: tcp, listen: [\"{VIP}:{PORT}\"], cluster: hosts }}
+clusters:
+  - name: hosts
+    balance: least-connections
+    health: {{ tcp: {{}}, interval: 5s, timeout: 2s }}
+    hosts:
+{hosts}routes:
+  - {{ host: {NAME}, clusters: {{ hosts: 1 }} }}
+unmatched: reject
+",
+        socket = socket.to_str().context("the temporary directory's name is not UTF-8")?,
+    );
+    std::fs::write(&config, text)?;
+    let mut command = lab.lb.command(program);
+    command.arg("run").arg("--config").arg(config);
+    command.args(["--log", "warn", "--workers", &workers.to_string()]);
+    Ok(command)
+}

@@ -1,0 +1,49 @@
+//! Ctrl-C only raises a flag. Whatever takes long looks at it, so that the way out leads through every `Drop`, which
+//! is where processes are ended and namespaces removed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn raise(_: libc::c_int) {
+    RAISED.store(true, Ordering::Relaxed);
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP end the run in order.
+pub(crate) fn install() -> Result<()> {
+    let action = SigAction::new(SigHandler::Handler(raise), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic, which is safe in a signal handler.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(())
+}
+
+/// Whether the run is to end.
+pub(crate) fn raised() -> bool {
+    RAISED.load(Ordering::Relaxed)
+}
+
+/// Fails if the run is to end.
+pub(crate) fn check() -> Result<()> {
+    if raised() {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// Sleeps until then, or fails early.
+pub(crate) fn sleep_until(then: Instant) -> Result<()> {
+    loop {
+        check()?;
+        let left = then.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}

@@ -1,0 +1,125 @@
+//! The network of a run, in namespaces of its own:
+//!
+//! ```text
+//! client 10.71.1.2 … .9 ──veth── 10.71.1.1 balancer 10.72.1.1 ──veth── 10.72.1.2 host 1
+//!                                                   10.72.2.1 ──veth── 10.72.2.2 host 2
+//! ```
+//!
+//! The balancer's namespace forwards packets too: that is the limit to which the balancers are compared.
+
+mod clean;
+mod namespace;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+pub(crate) use namespace::Ns;
+
+/// The balancer, as the client sees it.
+pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 1);
+/// The router hosts.
+pub(crate) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 72, 1, 2), Ipv4Addr::new(10, 72, 2, 2)];
+/// The client's addresses: eight times as many connections before a pair of ports comes back.
+pub(crate) const CLIENTS: [Ipv4Addr; 8] = {
+    let mut all = [Ipv4Addr::UNSPECIFIED; 8];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = Ipv4Addr::new(10, 71, 1, 2 + i as u8);
+        i += 1;
+    }
+    all
+};
+
+/// The same for all, whatever the machine is tuned to. TIME_WAIT is kept so short of places that it neither blocks
+/// ports nor costs memory; backlogs are longer than any burst here; nothing is remembered of earlier connections.
+const SYSCTLS: [&str; 7] = [
+    "net.ipv4.tcp_max_tw_buckets=64",
+    "net.ipv4.ip_local_port_range=1024 65535",
+    "net.core.somaxconn=16384",
+    "net.ipv4.tcp_max_syn_backlog=16384",
+    "net.ipv4.tcp_no_metrics_save=1",
+    "net.ipv4.tcp_rmem=4096 131072 6291456",
+    "net.ipv4.tcp_wmem=4096 16384 4194304",
+];
+
+/// The namespaces, and a directory for configurations and logs. All gone on drop.
+pub(crate) struct Lab {
+    /// Where the load comes from.
+    pub(crate) client: Ns,
+    /// Where the balancer runs.
+    pub(crate) lb: Ns,
+    /// Where it goes.
+    pub(crate) hosts: [Ns; 2],
+    dir: Cleanup,
+}
+
+/// Everything named after this run; made before the first namespace, so that a failure half-way is cleaned up too.
+struct Cleanup {
+    prefix: String,
+    dir: PathBuf,
+}
+
+impl Lab {
+    /// Removes what a run left that was killed, and builds it.
+    pub(crate) fn new() -> Result<Self> {
+        clean::remove_stale();
+        let prefix = clean::prefix(std::process::id());
+        let dir = std::env::temp_dir().join(prefix.trim_end_matches('-'));
+        let dir = Cleanup { prefix, dir };
+        std::fs::create_dir_all(&dir.dir)?;
+        let create = |role: &str| Ns::create(&format!("{}{role}", dir.prefix));
+        let lab = Self {
+            client: create("client")?,
+            lb: create("lb")?,
+            hosts: [create("host1")?, create("host2")?],
+            dir,
+        };
+        lab.wire()?;
+        Ok(lab)
+    }
+
+    /// The run's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir.dir
+    }
+
+    fn wire(&self) -> Result<()> {
+        for ns in self.hosts.iter().chain([&self.client, &self.lb]) {
+            ns.ip("link set lo up")?;
+            ns.sysctl(&SYSCTLS)?;
+        }
+        self.lb.sysctl(&["net.ipv4.ip_forward=1"])?;
+        self.join(&self.client, "client", VIP, &CLIENTS)?;
+        for (number, (ns, address)) in self.hosts.iter().zip(HOSTS).enumerate() {
+            let [a, b, c, _] = address.octets();
+            self.join(
+                ns,
+                &format!("host{}", number + 1),
+                Ipv4Addr::new(a, b, c, 1),
+                &[address],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A veth pair from the balancer to `ns`, which sends everything through it.
+    fn join(&self, ns: &Ns, link: &str, gateway: Ipv4Addr, addresses: &[Ipv4Addr]) -> Result<()> {
+        let peer = ns.name();
+        self.lb.ip(&format!(
+            "link add {link} type veth peer name eth0 netns {peer}\naddr add {gateway}/24 dev {link}\nlink set {link} up"
+        ))?;
+        let addresses: String = addresses
+            .iter()
+            .map(|a| format!("addr add {a}/24 dev eth0\n"))
+            .collect();
+        ns.ip(&format!("{addresses}link set eth0 up\nroute add default via {gateway}"))
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        clean::remove_all(&self.prefix);
+    }
+}

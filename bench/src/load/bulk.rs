@@ -1,0 +1,133 @@
+//! Streams that carry as much as they can, from the client to sinks at the router hosts.
+//!
+//! At the end of each the sink says how much it got: a stream that arrives shorter than it was sent is an error, not a
+//! fast stream.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Errors, Window, source};
+use crate::interrupt;
+use crate::lab::Ns;
+
+/// Where sinks listen, and the balancers' `tcp` listeners.
+pub(crate) const PORT: u16 = 5201;
+const CHUNK: usize = 256 * 1024;
+
+/// Takes streams and counts them, until dropped.
+pub(crate) struct Sink {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sink {
+    /// Listens in `ns`.
+    pub(crate) fn start(ns: &Ns, at: Ipv4Addr) -> Result<Self> {
+        let listener = ns.run(|| Ok(TcpListener::bind((at, PORT))?))?;
+        listener.set_nonblocking(true)?;
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counter) = (stop.clone(), received.clone());
+        let accept = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        let counter = counter.clone();
+                        std::thread::spawn(move || swallow(&stream, &counter));
+                    }
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        };
+        Ok(Self {
+            stop,
+            received,
+            thread: Some(std::thread::spawn(accept)),
+        })
+    }
+
+    /// Bytes so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn swallow(stream: &TcpStream, counter: &AtomicU64) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let (mut buffer, mut mine) = (vec![0; CHUNK], 0_u64);
+    let mut from = stream;
+    loop {
+        let n = from.read(&mut buffer)? as u64;
+        if n == 0 {
+            return from.write_all(&mine.to_le_bytes());
+        }
+        mine += n;
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Sends `streams` streams until the window's end from threads in `ns`; `meanwhile` runs here beside them.
+pub(crate) fn run<T>(
+    ns: &Ns,
+    targets: &[SocketAddrV4],
+    streams: usize,
+    window: Window,
+    meanwhile: impl FnOnce() -> T,
+) -> Result<(Errors, T)> {
+    std::thread::scope(|scope| {
+        let start = |number| {
+            let target = targets[number % targets.len()];
+            scope.spawn(move || ns.enter().and_then(|()| stream(target, window)))
+        };
+        let threads: Vec<_> = (0..streams).map(start).collect();
+        let meanwhile = meanwhile();
+        let mut errors = Errors::default();
+        for thread in threads {
+            let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            if let Err(e) = result {
+                errors.add(format!("stream: {e:#}"));
+            }
+        }
+        Ok((errors, meanwhile))
+    })
+}
+
+fn stream(target: SocketAddrV4, window: Window) -> Result<()> {
+    let socket = source::socket()?;
+    socket
+        .connect_timeout(&target.into(), Duration::from_secs(5))
+        .context("connect")?;
+    socket.set_nonblocking(false)?;
+    let mut stream = TcpStream::from(socket);
+    // Wakes from time to time, to see whether it is over.
+    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let (chunk, mut sent) = (vec![b'b'; CHUNK], 0_u64);
+    while Instant::now() < window.end && !interrupt::raised() {
+        match stream.write(&chunk) {
+            Ok(n) => sent += n as u64,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) => return Err(e).context("send"),
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    let mut count = [0; 8];
+    stream.read_exact(&mut count).context("no count at the end")?;
+    let missing = sent.wrapping_sub(u64::from_le_bytes(count)).cast_signed();
+    anyhow::ensure!(missing == 0, "arrived with bytes missing or too many");
+    Ok(())
+}

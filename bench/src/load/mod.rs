@@ -1,0 +1,67 @@
+//! The load: a client of our own, because none of the usual ones does unique connections from several addresses
+//! without becoming the bottleneck, and because every byte of an answer is to be counted.
+
+pub(crate) mod bulk;
+pub(crate) mod connection;
+pub(crate) mod http;
+pub(crate) mod idle;
+pub(crate) mod response;
+pub(crate) mod source;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// When it counts. What happens before is warm-up.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    /// From.
+    pub(crate) start: Instant,
+    /// To.
+    pub(crate) end: Instant,
+}
+
+impl Window {
+    /// One that begins after a warm-up.
+    pub(crate) fn after(warm_up: Duration, length: Duration) -> Self {
+        let start = Instant::now() + warm_up;
+        Self {
+            start,
+            end: start + length,
+        }
+    }
+
+    /// Whether it is in it.
+    pub(crate) fn has(&self, moment: Instant) -> bool {
+        (self.start..self.end).contains(&moment)
+    }
+}
+
+/// What went wrong, and how often. Errors of the warm-up count too: a balancer has no excuse for them.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub(crate) struct Errors(BTreeMap<String, u64>);
+
+impl Errors {
+    /// One more of a kind.
+    pub(crate) fn add(&mut self, what: impl Into<String>) {
+        *self.0.entry(what.into()).or_default() += 1;
+    }
+
+    /// All of another.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what.clone()).or_default() += count;
+        }
+    }
+
+    /// How many.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+impl std::fmt::Display for Errors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds: Vec<_> = self.0.iter().map(|(what, count)| format!("{count} x {what}")).collect();
+        f.write_str(&kinds.join(", "))
+    }
+}

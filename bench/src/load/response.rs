@@ -1,0 +1,80 @@
+//! Where an HTTP/1.1 response ends: only what our own servers send, but every byte of it counted.
+
+/// A response as far as it has come.
+#[derive(Default)]
+pub(crate) struct Response {
+    head: Vec<u8>,
+    body_left: Option<usize>,
+}
+
+/// Longer heads are not ours.
+const MAX_HEAD: usize = 4096;
+
+impl Response {
+    /// Ready for another one.
+    pub(crate) fn reset(&mut self) {
+        self.head.clear();
+        self.body_left = None;
+    }
+
+    /// Takes what has come. Whether that is all of it, or what is wrong.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, &'static str> {
+        let body = match self.body_left {
+            Some(_) => bytes.len(),
+            None => self.take_head(bytes)?,
+        };
+        let Some(left) = &mut self.body_left else {
+            return Ok(false);
+        };
+        *left = left.checked_sub(body).ok_or("more than the response")?;
+        Ok(*left == 0)
+    }
+
+    /// How many of the bytes belong to the body already.
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
+        let before = self.head.len();
+        self.head.extend_from_slice(&bytes[..bytes.len().min(MAX_HEAD)]);
+        let end = self.head.windows(4).position(|w| w == b"\r\n\r\n");
+        let Some(end) = end.map(|at| at + 4) else {
+            return if self.head.len() >= MAX_HEAD {
+                Err("not HTTP")
+            } else {
+                Ok(0)
+            };
+        };
+        let head = str::from_utf8(&self.head[..end]).map_err(|_| "not HTTP")?;
+        if !head.starts_with("HTTP/1.1 200 ") {
+            return Err("status");
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        self.body_left = Some(length.and_then(|n| n.parse().ok()).ok_or("no length")?);
+        Ok(bytes.len() - (end - before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 5\r\n\r\nhello";
+
+    #[test]
+    fn complete_however_it_is_cut() {
+        for cut in 0..OK.len() {
+            let mut response = Response::default();
+            assert_eq!(response.take(&OK[..cut]), Ok(false), "cut at {cut}");
+            assert_eq!(response.take(&OK[cut..]), Ok(true), "cut at {cut}");
+            response.reset();
+            assert_eq!(response.take(OK), Ok(true));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong() {
+        let take = |bytes: &[u8]| Response::default().take(bytes);
+        assert_eq!(take(&[OK, b"!"].concat()), Err("more than the response"));
+        assert_eq!(take(b"HTTP/1.1 503 Service Unavailable\r\n\r\n"), Err("status"));
+        assert_eq!(take(b"HTTP/1.1 200 OK\r\n\r\n"), Err("no length"));
+        assert_eq!(take(&[b'x'; 5000]), Err("not HTTP"));
+    }
+}

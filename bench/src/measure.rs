@@ -1,0 +1,173 @@
+//! One measurement: what happened in a window, and what the machine spent on it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::histogram::Histogram;
+use crate::interrupt;
+use crate::load::{Errors, Window};
+use crate::machine::{self, Cpu};
+use crate::process;
+
+/// What one turn of one contender gave. Numbers that there are none of are NaN here and null in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    /// Requests, or GB; see the scenario's unit.
+    pub(crate) work: f64,
+    /// Requests in a second, or Gbit/s.
+    pub(crate) rate: f64,
+    /// Bytes of answers, as Gbit/s.
+    pub(crate) gbit: f64,
+    /// How long requests took.
+    pub(crate) latency: Option<Latency>,
+    /// CPU time in µs for each unit of work: the whole machine's.
+    pub(crate) cpu: f64,
+    /// The same, only what is charged to the balancer's processes.
+    pub(crate) own_cpu: f64,
+    /// The part of the machine that was busy.
+    pub(crate) busy: f64,
+    /// The part that the host of this virtual machine took.
+    pub(crate) steal: f64,
+    /// The part that programs used in user space that are none of ours.
+    pub(crate) foreign: f64,
+    /// What idle connections cost.
+    pub(crate) memory: Option<Memory>,
+    /// What failed.
+    pub(crate) errors: Errors,
+}
+
+/// In µs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) mean: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// In bytes for each connection.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Memory {
+    /// Resident memory of the balancer's processes.
+    pub(crate) resident: f64,
+    /// Kernel memory of the whole machine, the sockets of client and host included.
+    pub(crate) kernel: f64,
+}
+
+/// More than this of stolen or foreign time, and a measurement is marked.
+const DISTURBED: f64 = 0.02;
+
+impl Sample {
+    /// One that gave nothing but an error.
+    pub(crate) fn failed(why: String) -> Self {
+        let mut errors = Errors::default();
+        errors.add(why);
+        Self {
+            work: f64::NAN,
+            rate: f64::NAN,
+            gbit: f64::NAN,
+            latency: None,
+            cpu: f64::NAN,
+            own_cpu: f64::NAN,
+            busy: f64::NAN,
+            steal: f64::NAN,
+            foreign: f64::NAN,
+            memory: None,
+            errors,
+        }
+    }
+
+    /// Of an amount of work in a window. `errors` are to be added.
+    pub(crate) fn of(work: f64, spent: &Spent) -> Self {
+        let each = |time: Duration| {
+            if work > 0.0 {
+                time.as_secs_f64() * 1e6 / work
+            } else {
+                f64::NAN
+            }
+        };
+        Self {
+            work,
+            rate: work / spent.window.as_secs_f64(),
+            cpu: each(spent.machine),
+            own_cpu: each(spent.balancer),
+            busy: spent.busy,
+            steal: spent.steal,
+            foreign: spent.foreign,
+            errors: Errors::default(),
+            ..Self::failed(String::new())
+        }
+    }
+
+    /// Whether others used the machine at the same time.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.steal > DISTURBED || self.foreign > DISTURBED
+    }
+}
+
+impl Latency {
+    /// Of a histogram that is not empty.
+    pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
+        let micros = |d: Duration| d.as_secs_f64() * 1e6;
+        Some(Self {
+            mean: micros(histogram.mean()?),
+            p50: micros(histogram.quantile(0.5)?),
+            p99: micros(histogram.quantile(0.99)?),
+        })
+    }
+}
+
+/// What a window cost.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    window: Duration,
+    machine: Duration,
+    balancer: Duration,
+    busy: f64,
+    steal: f64,
+    foreign: f64,
+}
+
+/// Whose CPU time is whose.
+pub(crate) struct Meter {
+    /// The balancer's processes.
+    pub(crate) balancer: Vec<u32>,
+    /// Those of the hosts.
+    pub(crate) hosts: Vec<u32>,
+}
+
+impl Meter {
+    /// Waits for the window, and for its end, and says what was spent in between and what `counter` counted.
+    pub(crate) fn watch(&self, window: Window, counter: impl Fn() -> u64) -> Result<(Spent, u64)> {
+        let ours: Vec<_> = self
+            .hosts
+            .iter()
+            .chain(&self.balancer)
+            .copied()
+            .chain([std::process::id()])
+            .collect();
+        let read = || {
+            (
+                Cpu::now(),
+                process::jiffies(&self.balancer),
+                process::jiffies(&ours).0,
+                counter(),
+            )
+        };
+        interrupt::sleep_until(window.start)?;
+        let (cpu, (user, system), our_user, count) = read();
+        interrupt::sleep_until(window.end)?;
+        let (cpu_after, (user_after, system_after), our_user_after, count_after) = read();
+        let cpu = cpu_after.since(&cpu);
+        let spent = Spent {
+            window: window.end - window.start,
+            machine: machine::time(cpu.busy),
+            balancer: machine::time((user_after + system_after).saturating_sub(user + system)),
+            busy: cpu.part(cpu.busy),
+            steal: cpu.part(cpu.steal),
+            foreign: cpu.part(cpu.user.saturating_sub(our_user_after.saturating_sub(our_user))),
+        };
+        Ok((spent, count_after - count))
+    }
+}

@@ -1,0 +1,63 @@
+//! Debian packages that a run needs: only those that are missing are installed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail, ensure};
+
+/// A program or file, the package that brings it, and the service that Debian starts with it.
+const NEEDED: [(&str, &str, Option<&str>); 6] = [
+    ("haproxy", "haproxy", Some("haproxy.service")),
+    ("nginx", "nginx-light", Some("nginx.service")),
+    (
+        "/usr/lib/nginx/modules/ngx_stream_module.so",
+        "libnginx-mod-stream",
+        None,
+    ),
+    ("ip", "iproute2", None),
+    ("sysctl", "procps", None),
+    ("setpriv", "util-linux", None),
+];
+
+/// Installs what is missing, or says what is.
+pub(crate) fn ensure_installed(may_install: bool) -> Result<()> {
+    let missing: Vec<_> = NEEDED.iter().filter(|(what, ..)| !is_there(what)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|(_, package, _)| *package).collect();
+    if !may_install || !is_there("apt-get") {
+        bail!("missing: {}", names.join(", "));
+    }
+    let apt = |words: &[&str]| -> Result<()> {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq").args(words);
+        ensure!(
+            command.stdout(Stdio::null()).status()?.success(),
+            "apt-get {} failed",
+            words.join(" ")
+        );
+        Ok(())
+    };
+    eprintln!("installing {}", names.join(", "));
+    apt(&["update"])?;
+    apt(&[&["install", "-y", "--no-install-recommends"], names.as_slice()].concat())?;
+    // We start our own, in namespaces; a service that came with the package would only use CPU and ports.
+    if Path::new("/run/systemd/system").is_dir() {
+        for service in missing.iter().filter_map(|(.., service)| *service) {
+            let _ = Command::new("systemctl").args(["disable", "--now", service]).output();
+        }
+    }
+    Ok(())
+}
+
+fn is_there(what: &str) -> bool {
+    if what.starts_with('/') {
+        return Path::new(what).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders
+        .into_iter()
+        .any(|folder: std::path::PathBuf| folder.join(what).exists())
+}
