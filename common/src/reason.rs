@@ -35,7 +35,7 @@ reasons! {
     SteerAssignFailed = 4, "steer", "assign_failed";
     /// Bytes were moved to the other leg.
     RelayRedirected = 5, "relay", "redirected";
-    /// A segment without bytes (FIN): left to the socket.
+    /// A segment without bytes (FIN), which TCP has acted on already: dropped.
     RelayEmpty = 6, "relay", "empty";
     /// The socket has no gate: left to the socket.
     RelayNoGate = 7, "relay", "no_gate";

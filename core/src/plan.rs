@@ -28,7 +28,11 @@ pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) ->
     for (listener, id) in listeners {
         for bind in &listener.listen {
             // IPv4 stands in the last 32 bits of its mapped form.
-            let (family, before, slot) = if bind.prefix.addr().is_ipv4() { (4, 96, SLOT_V4) } else { (6, 0, SLOT_V6) };
+            let (family, before, slot) = if bind.prefix.addr().is_ipv4() {
+                (4, 96, SLOT_V4)
+            } else {
+                (6, 0, SLOT_V6)
+            };
             let bits = STEER_FIXED_BITS + before + u32::from(bind.prefix.prefix_len());
             let key = SteerKey::new(bind.port, family, mapped(bind.prefix.network()));
             wanted.entry((bits, key)).or_insert((id, slot));

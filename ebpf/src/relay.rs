@@ -1,6 +1,6 @@
 //! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, through the credit gate.
 //!
-//! Keyed by socket cookie. Never drops: dropped bytes would be acknowledged already (`net/core/skmsg.c`).
+//! Keyed by socket cookie. Never drops bytes: they would be acknowledged already (`net/core/skmsg.c`).
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -40,7 +40,14 @@ static GATE_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
 #[stream_verdict]
 pub fn relay(ctx: SkBuffContext) -> u32 {
-    count(decide(&ctx));
+    let reason = decide(&ctx);
+    count(reason);
+    // A FIN without bytes is dropped: TCP has acted on it already. Passed, it would be queued behind whatever this
+    // socket has yet to send, be taken for a failed transmission of 0 bytes there, and end with EPIPE and that data
+    // lost (`net/core/skmsg.c`, `sk_psock_backlog`).
+    if reason as u32 == Reason::RelayEmpty as u32 {
+        return sk_action::SK_DROP;
+    }
     // A redirect has been noted by the helper; the verdict is "pass" either way.
     sk_action::SK_PASS
 }

@@ -92,7 +92,10 @@ fn decide(ctx: &SkLookupContext) -> (Reason, u32) {
         }
         Err(errno) if errno == -ENOENT => (Reason::SteerNoSocket, sk_action::SK_DROP),
         Err(errno) => {
-            warn!(ctx, "A steered connection was refused by the kernel: port={} errno={}", port, errno);
+            warn!(
+                ctx,
+                "A steered connection was refused by the kernel: port={} errno={}", port, errno
+            );
             (Reason::SteerAssignFailed, sk_action::SK_DROP)
         }
     }

@@ -30,12 +30,17 @@ pub struct Servers {
 const HAND_OVER: Duration = Duration::from_secs(5);
 
 /// Opens the API.
-pub async fn start(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
+pub async fn start(
+    control: &Control,
+    addr: Option<SocketAddr>,
+    socket: &Path,
+    takeover: bool,
+) -> anyhow::Result<Servers> {
     let mut tasks = Vec::new();
     if let Some(addr) = addr {
-        let listener = listen(addr, takeover)
-            .await
-            .with_context(|| format!("listening on {addr} for the admin API: free it, or set admin.listen to another address"))?;
+        let listener = listen(addr, takeover).await.with_context(|| {
+            format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
+        })?;
         let app = api::router(control.clone()).layer(axum::middleware::from_fn(mutate::refuse_changes));
         tasks.push(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
@@ -52,7 +57,10 @@ pub async fn start(control: &Control, addr: Option<SocketAddr>, socket: &Path, t
             tracing::error!(%error, "The admin socket ended.");
         }
     }));
-    Ok(Servers { tasks, socket: socket.to_owned() })
+    Ok(Servers {
+        tasks,
+        socket: socket.to_owned(),
+    })
 }
 
 async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener> {

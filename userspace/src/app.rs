@@ -57,11 +57,21 @@ pub struct Running {
 
 /// Starts everything; returns when connections are served.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
-    let Options { model, file, steering, workers, takeover: take_over } = options;
+    let Options {
+        model,
+        file,
+        steering,
+        workers,
+        takeover: take_over,
+    } = options;
     let socket = model.admin.socket.clone();
     let predecessor = match takeover::request(&socket) {
         Ok(Some((old, _))) if !take_over => {
-            bail!("another signalbox (pid {}) serves with admin socket {}: use --takeover to take its place", old.pid, socket.display())
+            bail!(
+                "another signalbox (pid {}) serves with admin socket {}: use --takeover to take its place",
+                old.pid,
+                socket.display()
+            )
         }
         Ok(found) => found,
         Err(error) if !take_over => {
@@ -84,7 +94,13 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         }
     };
     let want = match (&inherited, steering) {
-        (Some(offer), _) => if offer.steered { SteeringChoice::SkLookup } else { SteeringChoice::Bind },
+        (Some(offer), _) => {
+            if offer.steered {
+                SteeringChoice::SkLookup
+            } else {
+                SteeringChoice::Bind
+            }
+        }
         (None, choice) => choice,
     };
     let attached = match (&mut kernel, want) {
@@ -105,10 +121,15 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
     let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
-    let release = nix::sys::utsname::uname().map(|uts| uts.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let release = nix::sys::utsname::uname()
+        .map(|uts| uts.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
     let sound = kernel_is_sound(&release);
     if joiner.is_some() && !sound {
-        degraded.push(("sockmap", format!("kernel {release} has known defects in socket maps: used only where `tier: sockmap` demands it")));
+        degraded.push((
+            "sockmap",
+            format!("kernel {release} has known defects in socket maps: used only where `tier: sockmap` demands it"),
+        ));
     }
     if let Some(kernel) = &mut kernel {
         degraded.append(&mut kernel.degraded);
@@ -116,13 +137,24 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     for (feature, why) in &degraded {
         tracing::warn!(feature, why, "A kernel feature is not used.");
     }
-    let setup = Setup { shared: Arc::clone(&shared), joiner, sound, events: events.clone(), default_max: max_connections };
+    let setup = Setup {
+        shared: Arc::clone(&shared),
+        joiner,
+        sound,
+        events: events.clone(),
+        default_max: max_connections,
+    };
     let handles = (0..workers)
         .map(|index| worker::spawn(index, workers, setup.clone()))
         .collect::<std::io::Result<Vec<_>>>()
         .context("starting the workers")?;
     let front = Front::new(handles.clone(), attached, inherited).context("opening the listening sockets")?;
-    let facts = Facts { steering: if front.steers() { "sk_lookup" } else { "bind" }, workers, max_connections, degraded };
+    let facts = Facts {
+        steering: if front.steers() { "sk_lookup" } else { "bind" },
+        workers,
+        max_connections,
+        degraded,
+    };
     let control = Control {
         shared: Arc::clone(&shared),
         workers: handles,
@@ -139,13 +171,17 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
 
     let admin_addr = model.admin.listen;
     let (reply, applied) = oneshot::channel();
-    let origin = file.as_ref().map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
+    let origin = file
+        .as_ref()
+        .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
     let _ = events.send(Event::Apply(Box::new(model), origin, reply));
     applied.await.context("the store ended")?.map_err(anyhow::Error::msg)?;
 
     if let Some(old) = predecessor {
         let pid = old.pid;
-        tokio::task::spawn_blocking(move || old.relieve()).await?.context("relieving the running signalbox")?;
+        tokio::task::spawn_blocking(move || old.relieve())
+            .await?
+            .context("relieving the running signalbox")?;
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
@@ -159,14 +195,27 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             }
         });
     }
-    Ok(Running { control, relieved, _kernel: kernel, admin })
+    Ok(Running {
+        control,
+        relieved,
+        _kernel: kernel,
+        admin,
+    })
 }
 
 /// What all parts share, before there is a configuration in force.
 fn shared(model: &Model) -> Shared {
-    let empty = Model { listeners: Vec::new(), clusters: Vec::new(), routes: Vec::new(), ..model.clone() };
+    let empty = Model {
+        listeners: Vec::new(),
+        clusters: Vec::new(),
+        routes: Vec::new(),
+        ..model.clone()
+    };
     let snapshot = Snapshot {
-        view: View::new(&empty, |_, _| Standing { usable: false, ejected: false }),
+        view: View::new(&empty, |_, _| Standing {
+            usable: false,
+            ejected: false,
+        }),
         binds: Binds::new(&empty),
         model: Arc::new(empty),
         listeners: Vec::new(),
@@ -193,7 +242,9 @@ fn connection_budget() -> u32 {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS) / 2).unwrap_or(u32::MAX).max(1)
+    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS) / 2)
+        .unwrap_or(u32::MAX)
+        .max(1)
 }
 
 /// Wakes the flow of each gate that closes.
@@ -282,7 +333,10 @@ impl Running {
         let shared = Arc::clone(&self.control.shared);
         shared.stopping.store(true, Relaxed);
         let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
-        tracing::info!(connections = shared.totals.active.get(), "Stopping: no new connections.");
+        tracing::info!(
+            connections = shared.totals.active.get(),
+            "Stopping: no new connections."
+        );
         let (done, stopped) = oneshot::channel();
         let _ = self.control.events.send(Event::StopListening(done));
         let drained = async {

@@ -3,6 +3,7 @@
 mod client;
 mod show;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,7 +17,13 @@ use crate::{app, config, demo, doctor, logging};
 #[command(name = "signalbox", version, propagate_version = true)]
 struct Cli {
     /// What to log: error, warn, info, debug, trace, or a filter such as signalbox=debug.
-    #[arg(long, global = true, env = "SIGNALBOX_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "SIGNALBOX_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     log: String,
     #[command(subcommand)]
     command: Command,
@@ -77,9 +84,7 @@ enum Command {
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
     /// Write a completion script for a shell.
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
 }
 
 #[derive(clap::Args)]
@@ -104,7 +109,12 @@ struct Show {
     #[arg(short, long, default_value = "table")]
     output: Output,
     /// The admin socket of the running signalbox.
-    #[arg(long, env = "SIGNALBOX_SOCKET", default_value = "/run/signalbox/admin.sock", value_name = "PATH")]
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
     socket: PathBuf,
 }
 
@@ -142,7 +152,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Routes(show) => show::print("routes", "/api/v1/routes", &show.socket, show.output),
         Command::Clusters(show) => show::print("clusters", "/api/v1/clusters", &show.socket, show.output),
         Command::Hosts(show) => show::print("hosts", "/api/v1/hosts", &show.socket, show.output),
-        Command::Flows { show, limit, host, cluster, tier } => {
+        Command::Flows {
+            show,
+            limit,
+            host,
+            cluster,
+            tier,
+        } => {
             let mut path = format!("/api/v1/flows?limit={limit}");
             for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier)] {
                 if let Some(value) = value {
@@ -166,12 +182,18 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// The control plane's runtime: one thread, apart from the workers' own.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("control").enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("control")
+        .enable_all()
+        .build()?)
 }
 
 /// One worker for each CPU that we may run on.
 pub fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(64)
+    std::thread::available_parallelism()
+        .map_or(1, std::num::NonZero::get)
+        .min(64)
 }
 
 fn serve(run: Run) -> anyhow::Result<ExitCode> {
@@ -179,7 +201,11 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
         Ok(parsed) => parsed,
         Err(error) => {
             eprintln!("{error}");
-            return Ok(ExitCode::from(if matches!(error, config::LoadError::Config(_)) { 2 } else { 3 }));
+            return Ok(ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
+                2
+            } else {
+                3
+            }));
         }
     };
     for warning in &parsed.warnings {
@@ -203,7 +229,12 @@ fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result
         Ok(parsed) => (0, Vec::new(), parsed.warnings),
         Err(config::LoadError::Config(errors)) => {
             if output == Output::Table {
-                eprint!("{}", errors.render());
+                // With the lines themselves for a person, one line each for everything else.
+                if std::io::stderr().is_terminal() {
+                    eprint!("{}", errors.render());
+                } else {
+                    eprintln!("{errors}");
+                }
             }
             (2, errors.iter().cloned().collect(), Vec::new())
         }
@@ -214,7 +245,14 @@ fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result
     };
     if output == Output::Table {
         for warning in &warnings {
-            eprintln!("{}:{}:{}: warning: {}: {}", file.display(), warning.line, warning.column, warning.path, warning.message);
+            eprintln!(
+                "{}:{}:{}: warning: {}: {}",
+                file.display(),
+                warning.line,
+                warning.column,
+                warning.path,
+                warning.message
+            );
         }
         if code == 0 {
             println!("{}: ok", file.display());

@@ -45,7 +45,10 @@ pub struct Refused {
 
 impl Refused {
     fn because(error: impl Into<String>) -> Self {
-        Self { error: error.into(), errors: Vec::new() }
+        Self {
+            error: error.into(),
+            errors: Vec::new(),
+        }
     }
 }
 
@@ -53,11 +56,15 @@ impl Control {
     /// Reads the configuration file again.
     pub async fn reload(&self, source: &str) -> Result<Applied, Refused> {
         let Some(file) = self.file.clone() else {
-            return Err(Refused::because("this signalbox was started without a configuration file"));
+            return Err(Refused::because(
+                "this signalbox was started without a configuration file",
+            ));
         };
         let text = match tokio::fs::read_to_string(&file).await {
             Ok(text) => text,
-            Err(error) => return Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display())))),
+            Err(error) => {
+                return Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display()))));
+            }
         };
         self.apply_text(&text, source).await
     }
@@ -78,12 +85,19 @@ impl Control {
         }
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::Apply(Box::new(parsed.model), source.into(), reply))?;
-        outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into())).map_err(Refused::because)
+        outcome
+            .await
+            .unwrap_or_else(|_| Err("signalbox is ending".into()))
+            .map_err(Refused::because)
     }
 
     /// Records and logs a change that never got as far as the store.
     fn note(&self, source: &str, refused: Refused) -> Refused {
-        tracing::error!(source, error = refused.error, "Configuration refused; the one in force stays.");
+        tracing::error!(
+            source,
+            error = refused.error,
+            "Configuration refused; the one in force stays."
+        );
         self.shared.reloads.record(source, Some(refused.error.clone()));
         refused
     }
@@ -92,18 +106,26 @@ impl Control {
     pub async fn set_weights(&self, host: &str, weights: Vec<(String, u32)>) -> Result<Applied, Refused> {
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::SetWeights(host.into(), weights, reply))?;
-        outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into())).map_err(Refused::because)
+        outcome
+            .await
+            .unwrap_or_else(|_| Err("signalbox is ending".into()))
+            .map_err(Refused::because)
     }
 
     fn tell(&self, event: Event) -> Result<(), Refused> {
-        self.events.send(event).map_err(|_| Refused::because("signalbox is ending"))
+        self.events
+            .send(event)
+            .map_err(|_| Refused::because("signalbox is ending"))
     }
 
     /// Flows of all workers: how many match, and some of them.
     pub async fn flows(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
         let (mut total, mut all) = (0, Vec::new());
         for worker in &self.workers {
-            let wanted = Filter { limit: filter.limit - all.len().min(filter.limit), ..filter.clone() };
+            let wanted = Filter {
+                limit: filter.limit - all.len().min(filter.limit),
+                ..filter.clone()
+            };
             let (matching, some) = worker.list(wanted).await;
             total += matching;
             all.extend(some);

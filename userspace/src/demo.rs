@@ -35,7 +35,11 @@ pub struct Args {
 fn configuration(args: &Args, socket: &std::path::Path, hosts: &[(String, SocketAddr, SocketAddr)]) -> String {
     let host = |at: usize| {
         let (name, http, https) = &hosts[at];
-        format!("{{ name: {name}, address: 127.0.0.1, http: {}, https: {} }}", http.port(), https.port())
+        format!(
+            "{{ name: {name}, address: 127.0.0.1, http: {}, https: {} }}",
+            http.port(),
+            https.port()
+        )
     };
     let health = "health: { http: { path: /healthz }, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }";
     format!(
@@ -62,14 +66,26 @@ routes:
 
 /// Runs the demo until Ctrl-C.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let hosts = host::start(&["blue-1", "blue-2", "green-1", "green-2"]).await.context("starting the demo's servers")?;
+    let hosts = host::start(&["blue-1", "blue-2", "green-1", "green-2"])
+        .await
+        .context("starting the demo's servers")?;
     let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let socket = directory.join("admin.sock");
     let text = configuration(&args, &socket, &hosts);
-    let model = config::parse(&text).map_err(|errors| anyhow::anyhow!("{errors}"))?.model;
-    let options = Options { model, file: None, steering: SteeringChoice::Auto, workers: cli::default_workers(), takeover: false };
-    let running = app::start(options).await.context("--http-port, --https-port and --admin-port choose other ports")?;
+    let model = config::parse(&text)
+        .map_err(|errors| anyhow::anyhow!("{errors}"))?
+        .model;
+    let options = Options {
+        model,
+        file: None,
+        steering: SteeringChoice::Auto,
+        workers: cli::default_workers(),
+        takeover: false,
+    };
+    let running = app::start(options)
+        .await
+        .context("--http-port, --https-port and --admin-port choose other ports")?;
     let control = running.control.clone();
     println!("{}", invitation(&args, &socket));
     let seconds = args.seconds;
@@ -113,7 +129,11 @@ async fn watch(control: crate::control::Control) {
         let hosts = cli::table("hosts", &admin::views::hosts(&control));
         let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
         let shown = if terminal {
-            let up = if lines > 0 { format!("\x1b[{lines}A\x1b[J") } else { String::new() };
+            let up = if lines > 0 {
+                format!("\x1b[{lines}A\x1b[J")
+            } else {
+                String::new()
+            };
             lines = text.lines().count();
             format!("{up}{text}")
         } else if text != before {
@@ -122,7 +142,9 @@ async fn watch(control: crate::control::Control) {
             String::new()
         };
         // A reader that has gone is no reason to end the demo.
-        let _ = std::io::stdout().write_all(shown.as_bytes()).and_then(|()| std::io::stdout().flush());
+        let _ = std::io::stdout()
+            .write_all(shown.as_bytes())
+            .and_then(|()| std::io::stdout().flush());
         before = text;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -32,11 +32,21 @@ struct Finding {
 }
 
 fn ok(what: &'static str, found: impl Into<String>) -> Finding {
-    Finding { what, standing: Standing::Ok, found: found.into(), advice: None }
+    Finding {
+        what,
+        standing: Standing::Ok,
+        found: found.into(),
+        advice: None,
+    }
 }
 
 fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { what, standing: Standing::Degraded, found: found.into(), advice: Some(advice.into()) }
+    Finding {
+        what,
+        standing: Standing::Degraded,
+        found: found.into(),
+        advice: Some(advice.into()),
+    }
 }
 
 /// Prints the findings; the exit code is the worst of them.
@@ -52,7 +62,10 @@ pub fn run(output: Output) -> anyhow::Result<ExitCode> {
             }
         }
     } else {
-        crate::cli::emit(&serde_json::json!({ "apiVersion": "v1", "worst": worst, "findings": findings }), output)?;
+        crate::cli::emit(
+            &serde_json::json!({ "apiVersion": "v1", "worst": worst, "findings": findings }),
+            output,
+        )?;
     }
     Ok(ExitCode::from(worst as u8))
 }
@@ -60,12 +73,23 @@ pub fn run(output: Output) -> anyhow::Result<ExitCode> {
 fn examine() -> Vec<Finding> {
     let mut all = vec![kernel_version(), capabilities(), btf(), jit()];
     all.extend(programs());
-    all.extend([descriptors(), backlog(), ports(), timewait(), pipes(), socket_memory(), conntrack(), ipv6()]);
+    all.extend([
+        descriptors(),
+        backlog(),
+        ports(),
+        timewait(),
+        pipes(),
+        socket_memory(),
+        conntrack(),
+        ipv6(),
+    ]);
     all
 }
 
 fn kernel_version() -> Finding {
-    let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let release = nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
     if kernel_is_sound(&release) {
         ok("kernel", release)
     } else {
@@ -79,11 +103,19 @@ fn kernel_version() -> Finding {
 
 fn capabilities() -> Finding {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0").trim();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .unwrap_or("0")
+        .trim();
     let effective = u64::from_str_radix(effective, 16).unwrap_or(0);
     // include/uapi/linux/capability.h
     let wanted = [("CAP_NET_ADMIN", 12), ("CAP_BPF", 39)];
-    let missing: Vec<_> = wanted.iter().filter(|(_, bit)| effective & (1 << bit) == 0).map(|(name, _)| *name).collect();
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter(|(_, bit)| effective & (1 << bit) == 0)
+        .map(|(name, _)| *name)
+        .collect();
     if missing.is_empty() {
         ok("capabilities", "CAP_BPF, CAP_NET_ADMIN")
     } else {
@@ -99,13 +131,21 @@ fn btf() -> Finding {
     if fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
         ok("BTF", "/sys/kernel/btf/vmlinux")
     } else {
-        degraded("BTF", "not there", "the programs work without; bpftool shows less of them")
+        degraded(
+            "BTF",
+            "not there",
+            "the programs work without; bpftool shows less of them",
+        )
     }
 }
 
 fn jit() -> Finding {
     match sysctl("net/core/bpf_jit_enable").as_deref() {
-        Some("0") => degraded("BPF JIT", "off", "the programs are interpreted, several times slower: sysctl -w net.core.bpf_jit_enable=1"),
+        Some("0") => degraded(
+            "BPF JIT",
+            "off",
+            "the programs are interpreted, several times slower: sysctl -w net.core.bpf_jit_enable=1",
+        ),
         Some(value) => ok("BPF JIT", format!("net.core.bpf_jit_enable = {value}")),
         // Not readable: kernels with CONFIG_BPF_JIT_ALWAYS_ON hide it from containers.
         None => ok("BPF JIT", "not readable here"),
@@ -124,28 +164,48 @@ fn programs() -> Vec<Finding> {
     };
     let mut all = vec![ok("eBPF object", "loaded")];
     all.push(match kernel.steer() {
-        Ok(_) => ok("sk_lookup", "attaches: one set of sockets serves every address and prefix"),
-        Err(error) => degraded("sk_lookup", crate::error_chain(&error), "each address is bound; prefixes cannot be"),
+        Ok(_) => ok(
+            "sk_lookup",
+            "attaches: one set of sockets serves every address and prefix",
+        ),
+        Err(error) => degraded(
+            "sk_lookup",
+            crate::error_chain(&error),
+            "each address is bound; prefixes cannot be",
+        ),
     });
-    all.push(match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
-        None => ok("sockmap", "attaches: conversations of small messages are carried by the kernel"),
-        Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
-    });
+    all.push(
+        match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
+            None => ok(
+                "sockmap",
+                "attaches: conversations of small messages are carried by the kernel",
+            ),
+            Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
+        },
+    );
     all
 }
 
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let connections = hard.saturating_sub(256) / 2;
-    if hard >= 65_536 {
-        ok("descriptors", format!("{hard}: {connections} connections"))
-    } else {
-        degraded("descriptors", format!("{hard}: {connections} connections"), "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more")
+    let found = format!("{hard}: {} connections", hard.saturating_sub(256) / 2);
+    let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
+    match hard {
+        65_536.. => ok("descriptors", found),
+        1024.. => degraded("descriptors", found, remedy),
+        _ => Finding {
+            what: "descriptors",
+            standing: Standing::Missing,
+            found,
+            advice: Some(remedy.into()),
+        },
     }
 }
 
 fn sysctl(name: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|value| value.trim().to_owned())
+    fs::read_to_string(format!("/proc/sys/{name}"))
+        .ok()
+        .map(|value| value.trim().to_owned())
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -156,13 +216,22 @@ fn at_least(what: &'static str, name: &str, wanted: u64, follows: &str) -> Findi
     let dotted = name.replace('/', ".");
     match number(name) {
         Some(value) if value >= wanted => ok(what, format!("{dotted} = {value}")),
-        Some(value) => degraded(what, format!("{dotted} = {value}"), format!("{follows}: sysctl -w {dotted}={wanted}")),
+        Some(value) => degraded(
+            what,
+            format!("{dotted} = {value}"),
+            format!("{follows}: sysctl -w {dotted}={wanted}"),
+        ),
         None => degraded(what, format!("{dotted} cannot be read"), follows.to_owned()),
     }
 }
 
 fn backlog() -> Finding {
-    at_least("accept queue", "net/core/somaxconn", 4096, "bursts of new connections are dropped and retried after a second")
+    at_least(
+        "accept queue",
+        "net/core/somaxconn",
+        4096,
+        "bursts of new connections are dropped and retried after a second",
+    )
 }
 
 fn ports() -> Finding {
@@ -173,28 +242,51 @@ fn ports() -> Finding {
         _ => 0,
     };
     if count >= 28_000 {
-        ok("source ports", format!("{range}: {count} connections to one port of a host"))
+        ok(
+            "source ports",
+            format!("{range}: {count} connections to one port of a host"),
+        )
     } else {
-        degraded("source ports", range, "few connections to one port of a host at once: sysctl -w net.ipv4.ip_local_port_range='10240 65535'")
+        degraded(
+            "source ports",
+            range,
+            "few connections to one port of a host at once: sysctl -w net.ipv4.ip_local_port_range='10240 65535'",
+        )
     }
 }
 
 fn timewait() -> Finding {
     match number("net/ipv4/tcp_tw_reuse") {
-        Some(0) => degraded("TIME_WAIT", "net.ipv4.tcp_tw_reuse = 0", "source ports run out sooner at many short connections: sysctl -w net.ipv4.tcp_tw_reuse=2 (loopback) or 1"),
+        Some(0) => degraded(
+            "TIME_WAIT",
+            "net.ipv4.tcp_tw_reuse = 0",
+            "source ports run out sooner at many short connections: sysctl -w net.ipv4.tcp_tw_reuse=2 (loopback) or 1",
+        ),
         Some(value) => ok("TIME_WAIT", format!("net.ipv4.tcp_tw_reuse = {value}")),
         None => ok("TIME_WAIT", "not readable here"),
     }
 }
 
 fn pipes() -> Finding {
-    at_least("pipes", "fs/pipe-max-size", crate::datapath::pipe::CAPACITY as u64, "splice moves less at once")
+    at_least(
+        "pipes",
+        "fs/pipe-max-size",
+        crate::datapath::pipe::CAPACITY as u64,
+        "splice moves less at once",
+    )
 }
 
 fn socket_memory() -> Finding {
     let most = |name: &str| sysctl(name).and_then(|v| v.split_whitespace().nth(2).and_then(|v| v.parse::<u64>().ok()));
     match (most("net/ipv4/tcp_rmem"), most("net/ipv4/tcp_wmem")) {
-        (Some(read), Some(write)) => ok("socket buffers", format!("up to {} KiB to read and {} KiB to write a socket", read / 1024, write / 1024)),
+        (Some(read), Some(write)) => ok(
+            "socket buffers",
+            format!(
+                "up to {} KiB to read and {} KiB to write a socket",
+                read / 1024,
+                write / 1024
+            ),
+        ),
         _ => ok("socket buffers", "not readable here"),
     }
 }
@@ -206,7 +298,11 @@ fn conntrack() -> Finding {
             let count = number("net/netfilter/nf_conntrack_count").unwrap_or(0);
             let found = format!("{count} of {max} entries");
             if count * 10 > max * 8 {
-                degraded("conntrack", found, "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule")
+                degraded(
+                    "conntrack",
+                    found,
+                    "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule",
+                )
             } else {
                 ok("conntrack", found)
             }
@@ -217,6 +313,10 @@ fn conntrack() -> Finding {
 fn ipv6() -> Finding {
     match sysctl("net/ipv6/conf/all/disable_ipv6").as_deref() {
         Some("0") => ok("IPv6", "on"),
-        _ => degraded("IPv6", "off", "IPv6 listeners and hosts do not work: sysctl -w net.ipv6.conf.all.disable_ipv6=0"),
+        _ => degraded(
+            "IPv6",
+            "off",
+            "IPv6 listeners and hosts do not work: sysctl -w net.ipv6.conf.all.disable_ipv6=0",
+        ),
     }
 }

@@ -35,7 +35,12 @@ pub struct Prepared {
 impl Front {
     /// `inherited`: what another process has handed over.
     pub fn new(workers: Vec<Handle>, steering: Option<Steering>, inherited: Option<Offer>) -> io::Result<Self> {
-        let mut front = Self { workers, steering, sockets: HashMap::new(), binds: HashSet::new() };
+        let mut front = Self {
+            workers,
+            steering,
+            sockets: HashMap::new(),
+            binds: HashSet::new(),
+        };
         match (inherited, &front.steering) {
             (Some(offer), _) => {
                 front.binds.extend(offer.binds);
@@ -52,8 +57,14 @@ impl Front {
         }
         if let Some(steering) = &front.steering {
             for (socket, listeners) in &front.sockets {
-                let (Socket::Steered(_), Some(listener)) = (socket, listeners.first()) else { continue };
-                let slot = if listener.local_addr()?.is_ipv4() { SLOT_V4 } else { SLOT_V6 };
+                let (Socket::Steered(_), Some(listener)) = (socket, listeners.first()) else {
+                    continue;
+                };
+                let slot = if listener.local_addr()?.is_ipv4() {
+                    SLOT_V4
+                } else {
+                    SLOT_V6
+                };
                 steering.set_listener(slot, listener)?;
             }
         }
@@ -81,11 +92,17 @@ impl Front {
     /// Opens or checks what a configuration adds. Changes nothing; all that is wrong is said at once.
     pub fn prepare(&self, model: &Model) -> Result<Prepared, Vec<ListenError>> {
         let (mut prepared, mut errors) = (Prepared::default(), Vec::new());
-        for bind in model.listeners.iter().flat_map(|l| &l.listen).filter(|bind| !self.binds.contains(bind)) {
+        for bind in model
+            .listeners
+            .iter()
+            .flat_map(|l| &l.listen)
+            .filter(|bind| !self.binds.contains(bind))
+        {
             let outcome = if self.steers() {
                 listen::free(bind)
             } else {
-                listen::bound(bind, self.workers.len()).map(|sockets| prepared.sockets.push((Socket::Bound(*bind), sockets)))
+                listen::bound(bind, self.workers.len())
+                    .map(|sockets| prepared.sockets.push((Socket::Bound(*bind), sockets)))
             };
             match outcome {
                 Ok(()) => {}
@@ -142,7 +159,11 @@ impl Front {
         Offer {
             steered: self.steers(),
             binds: self.binds.iter().copied().collect(),
-            sockets: self.sockets.iter().map(|(socket, listeners)| (*socket, duplicate(listeners))).collect(),
+            sockets: self
+                .sockets
+                .iter()
+                .map(|(socket, listeners)| (*socket, duplicate(listeners)))
+                .collect(),
         }
     }
 

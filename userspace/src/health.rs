@@ -35,7 +35,11 @@ pub fn spawn(
                 Ok(detail) => (true, detail),
                 Err(detail) => (false, detail),
             };
-            let result = CheckResult { ok, detail, seconds: began.elapsed().as_secs_f64() };
+            let result = CheckResult {
+                ok,
+                detail,
+                seconds: began.elapsed().as_secs_f64(),
+            };
             if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
                 return;
             }

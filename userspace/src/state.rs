@@ -76,7 +76,10 @@ impl Labelled {
     #[must_use]
     pub fn get(&self) -> Vec<(&'static str, u64)> {
         let counters = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut all: Vec<_> = counters.iter().map(|(label, counter)| (*label, counter.get())).collect();
+        let mut all: Vec<_> = counters
+            .iter()
+            .map(|(label, counter)| (*label, counter.get()))
+            .collect();
         all.sort_unstable();
         all
     }
@@ -222,7 +225,11 @@ impl Binds {
     #[must_use]
     pub fn find(&self, local: SocketAddr) -> Option<usize> {
         let at = local.ip().to_canonical();
-        self.0.get(&local.port())?.iter().find(|(bind, _)| bind.prefix.contains(&at)).map(|(_, index)| *index)
+        self.0
+            .get(&local.port())?
+            .iter()
+            .find(|(bind, _)| bind.prefix.contains(&at))
+            .map(|(_, index)| *index)
     }
 }
 
@@ -267,8 +274,17 @@ pub struct LastReload {
 
 impl Reloads {
     pub fn record(&self, source: &str, error: Option<String>) {
-        if error.is_none() { self.ok.inc() } else { self.failed.inc() }
-        let last = LastReload { ok: error.is_none(), source: source.into(), at: unix_ms() / 1000, error };
+        if error.is_none() {
+            self.ok.inc();
+        } else {
+            self.failed.inc();
+        }
+        let last = LastReload {
+            ok: error.is_none(),
+            source: source.into(),
+            at: unix_ms() / 1000,
+            error,
+        };
         *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
     }
 }
@@ -276,5 +292,7 @@ impl Reloads {
 /// Milliseconds since 1970.
 #[must_use]
 pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64)
 }

@@ -162,13 +162,24 @@ impl Store {
     }
 
     fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
-        let Some(cluster) = self.clusters.get(&host.cluster) else { return };
-        if result.ok { cluster.checks_ok.inc() } else { cluster.checks_failed.inc() }
+        let Some(cluster) = self.clusters.get(&host.cluster) else {
+            return;
+        };
+        if result.ok {
+            cluster.checks_ok.inc();
+        } else {
+            cluster.checks_failed.inc();
+        }
         let ok = result.ok;
         let detail = result.detail.clone();
-        *host.last_check.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+        *host
+            .last_check
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
         let Some(entry) = self.entry(host) else { return };
-        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else { return };
+        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
+            return;
+        };
         host.set_health(health);
         self.dirty = true;
         match health {
@@ -181,7 +192,12 @@ impl Store {
         let now = self.began.elapsed();
         let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
         let of = self.hosts.values().filter(same).count();
-        let ejected = self.hosts.values().filter(same).filter(|entry| entry.record.ejected()).count();
+        let ejected = self
+            .hosts
+            .values()
+            .filter(same)
+            .filter(|entry| entry.record.ejected())
+            .count();
         let Some(entry) = self.entry(host) else { return };
         // The next check need not wait for its turn.
         entry.recheck.notify_one();
@@ -189,7 +205,12 @@ impl Store {
         if entry.record.failed(&policy, now, (ejected, of)) {
             host.ejected.store(true, Relaxed);
             self.dirty = true;
-            tracing::warn!(cluster = host.cluster, host = host.name, error, "Host is set aside after failed connects.");
+            tracing::warn!(
+                cluster = host.cluster,
+                host = host.name,
+                error,
+                "Host is set aside after failed connects."
+            );
         }
     }
 
@@ -200,7 +221,11 @@ impl Store {
             if entry.record.expire(now) {
                 entry.state.ejected.store(false, Relaxed);
                 self.dirty = true;
-                tracing::info!(cluster = entry.state.cluster, host = entry.state.name, "Host is tried again.");
+                tracing::info!(
+                    cluster = entry.state.cluster,
+                    host = entry.state.name,
+                    "Host is tried again."
+                );
             }
         }
         let before = self.draining.len();
@@ -217,7 +242,9 @@ impl Store {
             let at = self.model.clusters.iter().position(|cluster| cluster.name == *name);
             let at = at.ok_or_else(|| format!("there is no cluster {name}"))?;
             if !(1..=100).contains(weight) {
-                return Err(format!("the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"));
+                return Err(format!(
+                    "the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"
+                ));
             }
             clusters.push((at, *weight));
         }
@@ -231,30 +258,56 @@ impl Store {
     /// Carries out a configuration, or changes nothing.
     fn apply(&mut self, model: Model) -> Result<Applied, String> {
         let prepared = self.front.prepare(&model).map_err(|errors| {
-            errors.iter().map(|error| crate::error_chain(error)).collect::<Vec<_>>().join("\n")
+            errors
+                .iter()
+                .map(|error| crate::error_chain(error))
+                .collect::<Vec<_>>()
+                .join("\n")
         })?;
         self.model = Arc::new(model);
-        let mut applied = Applied { routes: self.model.routes.len(), ..Applied::default() };
+        let mut applied = Applied {
+            routes: self.model.routes.len(),
+            ..Applied::default()
+        };
         self.reconcile_hosts(&mut applied);
         let model = Arc::clone(&self.model);
-        keep(&mut self.clusters, model.clusters.iter().map(|c| c.name.clone()), |name| ClusterState {
-            name: name.to_owned(),
-            ..ClusterState::default()
-        });
-        keep(&mut self.routes, model.routes.iter().map(|r| r.host.to_string()), |host| RouteState {
-            host: host.to_owned(),
-            ..RouteState::default()
-        });
+        keep(
+            &mut self.clusters,
+            model.clusters.iter().map(|c| c.name.clone()),
+            |name| ClusterState {
+                name: name.to_owned(),
+                ..ClusterState::default()
+            },
+        );
+        keep(
+            &mut self.routes,
+            model.routes.iter().map(|r| r.host.to_string()),
+            |host| RouteState {
+                host: host.to_owned(),
+                ..RouteState::default()
+            },
+        );
         let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
         let mut free = (0..).filter(|id| !taken.contains(id));
-        keep(&mut self.listeners, model.listeners.iter().map(|l| l.name.clone()), |name| ListenerState {
-            name: name.to_owned(),
-            id: free.next().unwrap_or_default(),
-            ..ListenerState::default()
-        });
+        keep(
+            &mut self.listeners,
+            model.listeners.iter().map(|l| l.name.clone()),
+            |name| ListenerState {
+                name: name.to_owned(),
+                id: free.next().unwrap_or_default(),
+                ..ListenerState::default()
+            },
+        );
         self.publish();
-        let ids: Vec<_> = model.listeners.iter().map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id)).collect();
-        applied.addresses = self.front.commit(&self.model, &ids, prepared).map_err(|error| crate::error_chain(&error))?;
+        let ids: Vec<_> = model
+            .listeners
+            .iter()
+            .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
+            .collect();
+        applied.addresses = self
+            .front
+            .commit(&self.model, &ids, prepared)
+            .map_err(|error| crate::error_chain(&error))?;
         Ok(applied)
     }
 
@@ -278,7 +331,11 @@ impl Store {
                     }
                     None => {
                         applied.hosts_added += 1;
-                        self.start(cluster, host, Arc::new(HostState::new(&cluster.name, &host.name, host.address)))
+                        self.start(
+                            cluster,
+                            host,
+                            Arc::new(HostState::new(&cluster.name, &host.name, host.address)),
+                        )
                     }
                 };
                 self.hosts.insert(key, entry);
@@ -296,7 +353,13 @@ impl Store {
 
     fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>) -> HostEntry {
         let recheck = Arc::<Notify>::default();
-        let probe = health::spawn(cluster.health.clone(), host.clone(), Arc::clone(&state), Arc::clone(&recheck), self.events.clone());
+        let probe = health::spawn(
+            cluster.health.clone(),
+            host.clone(),
+            Arc::clone(&state),
+            Arc::clone(&recheck),
+            self.events.clone(),
+        );
         HostEntry {
             state,
             hysteresis: Hysteresis::default(),
@@ -317,7 +380,12 @@ impl Store {
             .iter()
             .map(|cluster| {
                 let state = |host: &Host| self.hosts.get(&(cluster.name.clone(), host.name.clone()));
-                cluster.hosts.iter().filter_map(state).map(|entry| Arc::clone(&entry.state)).collect()
+                cluster
+                    .hosts
+                    .iter()
+                    .filter_map(state)
+                    .map(|entry| Arc::clone(&entry.state))
+                    .collect()
             })
             .collect();
         let view = View::new(&self.model, |cluster, host| {
@@ -329,9 +397,24 @@ impl Store {
         });
         let snapshot = Snapshot {
             view,
-            listeners: self.model.listeners.iter().filter_map(|l| self.listeners.get(&l.name).cloned()).collect(),
-            clusters: self.model.clusters.iter().filter_map(|c| self.clusters.get(&c.name).cloned()).collect(),
-            routes: self.model.routes.iter().filter_map(|r| self.routes.get(&r.host.to_string()).cloned()).collect(),
+            listeners: self
+                .model
+                .listeners
+                .iter()
+                .filter_map(|l| self.listeners.get(&l.name).cloned())
+                .collect(),
+            clusters: self
+                .model
+                .clusters
+                .iter()
+                .filter_map(|c| self.clusters.get(&c.name).cloned())
+                .collect(),
+            routes: self
+                .model
+                .routes
+                .iter()
+                .filter_map(|r| self.routes.get(&r.host.to_string()).cloned())
+                .collect(),
             draining: self.draining.clone(),
             binds: Binds::new(&self.model),
             model: Arc::clone(&self.model),

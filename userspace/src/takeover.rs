@@ -4,18 +4,19 @@
 //! descriptors by `SCM_RIGHTS`), the new one starts to serve and says so, the old one stops accepting and drains.
 //! The sockets are the same all the time, so no connection is refused, not even one that waits in a queue.
 
-use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::{Deserialize, Serialize};
 use signalbox_core::model::Bind;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::datapath::sys::{self, MAX_DESCRIPTORS};
 use crate::datapath::worker::Socket;
 use crate::store::Event;
 
@@ -26,9 +27,6 @@ pub struct Offer {
     pub binds: Vec<Bind>,
     pub sockets: Vec<(Socket, Vec<TcpListener>)>,
 }
-
-/// Most descriptors in one message (`SCM_MAX_FD`).
-const MAX_FDS: usize = 253;
 
 /// The description that goes before the descriptors.
 #[derive(Serialize, Deserialize)]
@@ -65,21 +63,28 @@ pub struct Predecessor {
 pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> {
     let mut stream = match UnixStream::connect(path(admin_socket)) {
         Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"takeover\n")?;
     let manifest: Manifest = serde_json::from_slice(&line(&mut stream)?).map_err(io::Error::other)?;
     if manifest.version != VERSION {
-        return Err(io::Error::other(format!("the running signalbox speaks hand-over version {}, not {VERSION}", manifest.version)));
+        return Err(io::Error::other(format!(
+            "the running signalbox speaks hand-over version {}, not {VERSION}",
+            manifest.version
+        )));
     }
     let wanted: usize = manifest.sockets.iter().map(|(_, count)| count).sum();
     let mut fds = Vec::new();
     while fds.len() < wanted {
-        let got = receive(&stream)?;
+        let got = sys::receive_descriptors(&stream)?;
         if got.is_empty() {
-            return Err(io::Error::other("the running signalbox ended before it had sent its sockets"));
+            return Err(io::Error::other(
+                "the running signalbox ended before it had sent its sockets",
+            ));
         }
         fds.extend(got);
     }
@@ -90,7 +95,10 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
         .iter()
         .map(|(bind, count)| {
             let socket = match bind {
-                Some((prefix, port)) => Socket::Bound(Bind { prefix: *prefix, port: *port }),
+                Some((prefix, port)) => Socket::Bound(Bind {
+                    prefix: *prefix,
+                    port: *port,
+                }),
                 None => {
                     steered += 1;
                     Socket::Steered(steered - 1)
@@ -99,8 +107,22 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
             (socket, fds.by_ref().take(*count).collect())
         })
         .collect();
-    let binds = manifest.binds.into_iter().map(|(prefix, port)| Bind { prefix, port }).collect();
-    Ok(Some((Predecessor { stream, pid: manifest.pid }, Offer { steered: manifest.steered, binds, sockets })))
+    let binds = manifest
+        .binds
+        .into_iter()
+        .map(|(prefix, port)| Bind { prefix, port })
+        .collect();
+    Ok(Some((
+        Predecessor {
+            stream,
+            pid: manifest.pid,
+        },
+        Offer {
+            steered: manifest.steered,
+            binds,
+            sockets,
+        },
+    )))
 }
 
 impl Predecessor {
@@ -124,30 +146,25 @@ fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
-fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut space = nix::cmsg_space!([RawFd; MAX_FDS]);
-    let mut byte = [0u8; 1];
-    let mut iov = [IoSliceMut::new(&mut byte)];
-    let message = recvmsg::<()>(stream.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
-    let mut fds = Vec::new();
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(got) = control {
-            // SAFETY: the kernel has just made these descriptors for us alone.
-            fds.extend(got.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-        }
-    }
-    Ok(fds)
-}
-
 fn send(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
-    for some in fds.chunks(MAX_FDS) {
-        sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(b"+")], &[ControlMessage::ScmRights(some)], MsgFlags::empty(), None)?;
+    for some in fds.chunks(MAX_DESCRIPTORS) {
+        sendmsg::<()>(
+            stream.as_raw_fd(),
+            &[IoSlice::new(b"+")],
+            &[ControlMessage::ScmRights(some)],
+            MsgFlags::empty(),
+            None,
+        )?;
     }
     Ok(())
 }
 
 /// Waits for a successor on its own thread; `relieved` is told when one has taken over.
-pub fn serve(admin_socket: &Path, events: mpsc::UnboundedSender<Event>, relieved: mpsc::UnboundedSender<()>) -> io::Result<()> {
+pub fn serve(
+    admin_socket: &Path,
+    events: mpsc::UnboundedSender<Event>,
+    relieved: mpsc::UnboundedSender<()>,
+) -> io::Result<()> {
     let path = path(admin_socket);
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
@@ -197,7 +214,11 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>) -> i
     let mut text = serde_json::to_vec(&manifest).map_err(io::Error::other)?;
     text.push(b'\n');
     stream.write_all(&text)?;
-    let fds: Vec<RawFd> = sockets.iter().flat_map(|(_, listeners)| listeners).map(|l| l.as_raw_fd()).collect();
+    let fds: Vec<RawFd> = sockets
+        .iter()
+        .flat_map(|(_, listeners)| listeners)
+        .map(std::os::fd::AsRawFd::as_raw_fd)
+        .collect();
     send(&stream, &fds)?;
     tracing::info!("Listening sockets offered to a successor.");
     if line(&mut stream)? != b"serving" {

@@ -80,7 +80,7 @@ fn authority(block: &[u8]) -> Peek {
     }
     authority
         .or(host)
-        .map_or(Peek::nameless(), |authority| from_authority(&authority))
+        .map_or_else(Peek::nameless, |authority| from_authority(&authority))
 }
 
 #[cfg(test)]

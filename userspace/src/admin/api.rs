@@ -22,11 +22,26 @@ pub fn router(control: Control) -> Router {
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(prometheus))
-        .route("/api/v1/status", get(async |State(c): State<Arc<Control>>| Json(views::status(&c))))
-        .route("/api/v1/listeners", get(async |State(c): State<Arc<Control>>| Json(views::listeners(&c))))
-        .route("/api/v1/routes", get(async |State(c): State<Arc<Control>>| Json(views::routes(&c))))
-        .route("/api/v1/clusters", get(async |State(c): State<Arc<Control>>| Json(views::clusters(&c))))
-        .route("/api/v1/hosts", get(async |State(c): State<Arc<Control>>| Json(views::hosts(&c))))
+        .route(
+            "/api/v1/status",
+            get(async |State(c): State<Arc<Control>>| Json(views::status(&c))),
+        )
+        .route(
+            "/api/v1/listeners",
+            get(async |State(c): State<Arc<Control>>| Json(views::listeners(&c))),
+        )
+        .route(
+            "/api/v1/routes",
+            get(async |State(c): State<Arc<Control>>| Json(views::routes(&c))),
+        )
+        .route(
+            "/api/v1/clusters",
+            get(async |State(c): State<Arc<Control>>| Json(views::clusters(&c))),
+        )
+        .route(
+            "/api/v1/hosts",
+            get(async |State(c): State<Arc<Control>>| Json(views::hosts(&c))),
+        )
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/reload", post(mutate::reload))
         .route("/api/v1/config", put(mutate::config))
@@ -45,9 +60,20 @@ pub fn unready(control: &Control) -> Vec<String> {
         reasons.push("no configuration is in force".to_owned());
     }
     // Once started, a host that has not answered its first check yet must not make us unready again.
-    let patience = snapshot.model.clusters.iter().map(|c| c.health.timeout).max().unwrap_or_default();
+    let patience = snapshot
+        .model
+        .clusters
+        .iter()
+        .map(|c| c.health.timeout)
+        .max()
+        .unwrap_or_default();
     if shared.started.elapsed() < patience {
-        let waiting = snapshot.hosts.iter().flatten().filter(|host| host.health().0 == Health::Unknown).count();
+        let waiting = snapshot
+            .hosts
+            .iter()
+            .flatten()
+            .filter(|host| host.health().0 == Health::Unknown)
+            .count();
         if waiting > 0 {
             reasons.push(format!("{waiting} hosts have not been checked yet"));
         }
@@ -57,14 +83,36 @@ pub fn unready(control: &Control) -> Vec<String> {
 
 async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose>) -> Response {
     let reasons = unready(&control);
-    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let mut text = if reasons.is_empty() { "ready\n".to_owned() } else { format!("not ready: {}\n", reasons.join("; ")) };
+    let status = if reasons.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let mut text = if reasons.is_empty() {
+        "ready\n".to_owned()
+    } else {
+        format!("not ready: {}\n", reasons.join("; "))
+    };
     if query.verbose.is_some() {
         let snapshot = control.shared.snapshot.load();
         let hosts = || snapshot.hosts.iter().flatten();
-        text += &format!("[{}] configuration\n", if snapshot.listeners.is_empty() { "-" } else { "+" });
-        text += &format!("[{}] accepting\n", if control.shared.stopping.load(Relaxed) { "-" } else { "+" });
-        text += &format!("[+] hosts: {} of {} usable\n", hosts().filter(|h| h.health().0.usable()).count(), hosts().count());
+        text += &format!(
+            "[{}] configuration\n",
+            if snapshot.listeners.is_empty() { "-" } else { "+" }
+        );
+        text += &format!(
+            "[{}] accepting\n",
+            if control.shared.stopping.load(Relaxed) {
+                "-"
+            } else {
+                "+"
+            }
+        );
+        text += &format!(
+            "[+] hosts: {} of {} usable\n",
+            hosts().filter(|h| h.health().0.usable()).count(),
+            hosts().count()
+        );
         for (feature, why) in &control.facts.degraded {
             text += &format!("[~] {feature}: {why}\n");
         }
@@ -111,7 +159,12 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Valu
     if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
         body.extend(more.clone());
     }
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        body.to_string(),
+    )
+        .into_response()
 }
 
 /// The `{host}` of a path.

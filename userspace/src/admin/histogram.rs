@@ -27,7 +27,12 @@ impl Histogram {
     #[must_use]
     pub fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let buckets = BOUNDS.iter().copied().chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
+        let buckets = BOUNDS
+            .iter()
+            .copied()
+            .chain([f64::INFINITY])
+            .zip(counts.iter().copied())
+            .collect();
         (self.micros.load(Relaxed) as f64 / 1e6, counts.iter().sum(), buckets)
     }
 }

@@ -54,7 +54,9 @@ impl Out<'_> {
             if labels.is_empty() {
                 metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
             } else {
-                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
             }
         }
         Ok(())
@@ -83,17 +85,25 @@ impl Out<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, &'h Histogram)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (labels, histogram) in values {
             let (sum, count, buckets) = histogram.read();
-            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            metric
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
         Ok(())
     }
 }
 
 fn by_label<'a>(key: &'static str, name: &'a str, what: &'static str, counters: &Labelled) -> Vec<(Labels<'a>, u64)> {
-    counters.get().into_iter().map(|(label, n)| (vec![(key, name), (what, label)], n)).collect()
+    counters
+        .get()
+        .into_iter()
+        .map(|(label, n)| (vec![(key, name), (what, label)], n))
+        .collect()
 }
 
 impl Collector for Scrape {
@@ -112,23 +122,67 @@ impl Scrape {
         let (shared, facts) = (&self.0.shared, &self.0.facts);
         let snapshot = shared.snapshot.load();
         let abi = signalbox_common::ABI_VERSION.to_string();
-        let build = vec![("version", env!("CARGO_PKG_VERSION")), ("revision", env!("SIGNALBOX_REVISION")), ("abi", abi.as_str())];
+        let build = vec![
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("revision", env!("SIGNALBOX_REVISION")),
+            ("abi", abi.as_str()),
+        ];
         out.gauge("build_info", "What is running", [(build, 1.0)])?;
-        out.gauge("uptime_seconds", "Seconds since the start", [(vec![], shared.started.elapsed().as_secs_f64())])?;
-        let reloads = [(vec![("result", "ok")], shared.reloads.ok.get()), (vec![("result", "failed")], shared.reloads.failed.get())];
+        out.gauge(
+            "uptime_seconds",
+            "Seconds since the start",
+            [(vec![], shared.started.elapsed().as_secs_f64())],
+        )?;
+        let reloads = [
+            (vec![("result", "ok")], shared.reloads.ok.get()),
+            (vec![("result", "failed")], shared.reloads.failed.get()),
+        ];
         out.counter("config_reloads", "Configurations applied or refused", reloads)?;
-        let last = shared.reloads.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let last = shared
+            .reloads
+            .last
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone();
         let ok = last.as_ref().is_none_or(|last| last.ok);
-        out.gauge("config_last_reload_successful", "1 if the last configuration was applied", [(vec![], f64::from(u8::from(ok)))])?;
+        out.gauge(
+            "config_last_reload_successful",
+            "1 if the last configuration was applied",
+            [(vec![], f64::from(u8::from(ok)))],
+        )?;
         if let Some(last) = last.filter(|last| last.ok) {
-            out.gauge("config_last_reload_success_timestamp_seconds", "When it was", [(vec![], last.at as f64)])?;
+            out.gauge(
+                "config_last_reload_success_timestamp_seconds",
+                "When it was",
+                [(vec![], last.at as f64)],
+            )?;
         }
-        out.gauge("routes", "Routes in force", [(vec![("state", "admitted")], snapshot.routes.len() as f64)])?;
-        out.gauge("connections_current", "Client connections now", [(vec![], f64::from(shared.totals.active.get()))])?;
-        out.counter("connections", "Client connections ever", [(vec![], shared.totals.total.get())])?;
-        let paused = shared.totals.paused.get().into_iter().map(|(why, n)| (vec![("reason", why)], n));
+        out.gauge(
+            "routes",
+            "Routes in force",
+            [(vec![("state", "admitted")], snapshot.routes.len() as f64)],
+        )?;
+        out.gauge(
+            "connections_current",
+            "Client connections now",
+            [(vec![], f64::from(shared.totals.active.get()))],
+        )?;
+        out.counter(
+            "connections",
+            "Client connections ever",
+            [(vec![], shared.totals.total.get())],
+        )?;
+        let paused = shared
+            .totals
+            .paused
+            .get()
+            .into_iter()
+            .map(|(why, n)| (vec![("reason", why)], n));
         out.counter("accept_paused", "Times that accepting paused", paused)?;
-        let degraded = facts.degraded.iter().map(|(feature, _)| (vec![("feature", *feature), ("state", "degraded")], 1.0));
+        let degraded = facts
+            .degraded
+            .iter()
+            .map(|(feature, _)| (vec![("feature", *feature), ("state", "degraded")], 1.0));
         out.gauge("feature", "Kernel features that are not as they should be", degraded)?;
         let steering = [(vec![("mode", facts.steering)], 1.0)];
         out.gauge("steering", "How addresses are listened on", steering)
@@ -136,24 +190,65 @@ impl Scrape {
 
     fn listeners(&self, out: &mut Out<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
-        let all = || snapshot.listeners.iter().map(|l| (l, vec![("listener", l.name.as_str())]));
-        out.counter("listener_connections", "Connections accepted", all().map(|(l, labels)| (labels, l.total.get())))?;
-        out.gauge("listener_connections_active", "Connections now", all().map(|(l, labels)| (labels, f64::from(l.active.get()))))?;
-        let peeks = snapshot.model.listeners.iter().zip(&snapshot.listeners).flat_map(|(listener, state)| {
-            let found = match listener.protocol {
-                Protocol::Http => Some("host"),
-                Protocol::Tls => Some("sni"),
-                Protocol::Tcp => None,
-            };
-            let found = found.map(|outcome| (vec![("listener", state.name.as_str()), ("outcome", outcome)], state.found.get()));
-            found.into_iter().chain(by_label("listener", &state.name, "outcome", &state.peek))
-        });
-        out.counter("peek", "What the first bytes of connections said", peeks.collect::<Vec<_>>())?;
-        let refused = snapshot.listeners.iter().flat_map(|l| by_label("listener", &l.name, "reason", &l.refused));
+        let all = || {
+            snapshot
+                .listeners
+                .iter()
+                .map(|l| (l, vec![("listener", l.name.as_str())]))
+        };
+        out.counter(
+            "listener_connections",
+            "Connections accepted",
+            all().map(|(l, labels)| (labels, l.total.get())),
+        )?;
+        out.gauge(
+            "listener_connections_active",
+            "Connections now",
+            all().map(|(l, labels)| (labels, f64::from(l.active.get()))),
+        )?;
+        let peeks = snapshot
+            .model
+            .listeners
+            .iter()
+            .zip(&snapshot.listeners)
+            .flat_map(|(listener, state)| {
+                let found = match listener.protocol {
+                    Protocol::Http => Some("host"),
+                    Protocol::Tls => Some("sni"),
+                    Protocol::Tcp => None,
+                };
+                let found = found.map(|outcome| {
+                    (
+                        vec![("listener", state.name.as_str()), ("outcome", outcome)],
+                        state.found.get(),
+                    )
+                });
+                found
+                    .into_iter()
+                    .chain(by_label("listener", &state.name, "outcome", &state.peek))
+            });
+        out.counter(
+            "peek",
+            "What the first bytes of connections said",
+            peeks.collect::<Vec<_>>(),
+        )?;
+        let refused = snapshot
+            .listeners
+            .iter()
+            .flat_map(|l| by_label("listener", &l.name, "reason", &l.refused));
         out.counter("refused", "Connections refused", refused.collect::<Vec<_>>())?;
-        out.seconds("peek_duration", "Time until a connection said where it wants to go", all().map(|(l, labels)| (labels, &l.peek_seconds)))?;
+        out.seconds(
+            "peek_duration",
+            "Time until a connection said where it wants to go",
+            all().map(|(l, labels)| (labels, &l.peek_seconds)),
+        )?;
         if let Some(counters) = &self.0.counters {
-            let steered = snapshot.listeners.iter().map(|l| (vec![("listener", l.name.as_str()), ("verdict", "assigned")], counters.steered(l.id)));
+            let steered = snapshot.listeners.iter().map(|l| {
+                (
+                    vec![("listener", l.name.as_str()), ("verdict", "assigned")],
+                    counters.steered(l.id),
+                )
+            });
             out.counter("sk_lookup", "Connections steered to a listener by sk_lookup", steered)?;
         }
         Ok(())
@@ -161,17 +256,49 @@ impl Scrape {
 
     fn clusters(&self, out: &mut Out<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
-        let all = || snapshot.clusters.iter().map(|c| (c, vec![("cluster", c.name.as_str())]));
-        let by_tier = || snapshot.clusters.iter().flat_map(|c| Tier::ALL.map(|tier| (c, tier, vec![("cluster", c.name.as_str()), ("tier", tier.as_str())])));
-        let opened = by_tier().map(|(c, tier, labels)| (labels, c.opened[tier as usize].get() + u64::from(c.active[tier as usize].get())));
-        out.counter("connections_opened", "Flows established, by the tier they are or ended on", opened)?;
+        let all = || {
+            snapshot
+                .clusters
+                .iter()
+                .map(|c| (c, vec![("cluster", c.name.as_str())]))
+        };
+        let by_tier = || {
+            snapshot.clusters.iter().flat_map(|c| {
+                Tier::ALL.map(|tier| (c, tier, vec![("cluster", c.name.as_str()), ("tier", tier.as_str())]))
+            })
+        };
+        let opened = by_tier().map(|(c, tier, labels)| {
+            (
+                labels,
+                c.opened[tier as usize].get() + u64::from(c.active[tier as usize].get()),
+            )
+        });
+        out.counter(
+            "connections_opened",
+            "Flows established, by the tier they are or ended on",
+            opened,
+        )?;
         let active = by_tier().map(|(c, tier, labels)| (labels, f64::from(c.active[tier as usize].get())));
         out.gauge("connections_active", "Flows now", active)?;
-        let closed = snapshot.clusters.iter().flat_map(|c| by_label("cluster", &c.name, "reason", &c.closed));
+        let closed = snapshot
+            .clusters
+            .iter()
+            .flat_map(|c| by_label("cluster", &c.name, "reason", &c.closed));
         out.counter("connections_closed", "Flows ended", closed.collect::<Vec<_>>())?;
-        let failures = snapshot.clusters.iter().flat_map(|c| by_label("cluster", &c.name, "reason", &c.connect_failures));
-        out.counter("connect_failures", "Connects to hosts that failed", failures.collect::<Vec<_>>())?;
-        out.seconds("connect_duration", "Time to connect to a host", all().map(|(c, labels)| (labels, &c.connect_seconds)))?;
+        let failures = snapshot
+            .clusters
+            .iter()
+            .flat_map(|c| by_label("cluster", &c.name, "reason", &c.connect_failures));
+        out.counter(
+            "connect_failures",
+            "Connects to hosts that failed",
+            failures.collect::<Vec<_>>(),
+        )?;
+        out.seconds(
+            "connect_duration",
+            "Time to connect to a host",
+            all().map(|(c, labels)| (labels, &c.connect_seconds)),
+        )?;
         let bytes = snapshot.clusters.iter().flat_map(|c| {
             [("in", c.bytes_in.get()), ("out", c.bytes_out.get())]
                 .map(|(direction, n)| (vec![("cluster", c.name.as_str()), ("direction", direction)], n))
@@ -186,23 +313,65 @@ impl Scrape {
 
     fn hosts(&self, out: &mut Out<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
-        let all = || snapshot.hosts.iter().flatten().map(|h| (h, vec![("cluster", h.cluster.as_str()), ("host", h.name.as_str())]));
+        let all = || {
+            snapshot
+                .hosts
+                .iter()
+                .flatten()
+                .map(|h| (h, vec![("cluster", h.cluster.as_str()), ("host", h.name.as_str())]))
+        };
         let up = all().map(|(h, labels)| (labels, f64::from(u8::from(h.health().0 == Health::Healthy))));
         out.gauge("backend_up", "1 if the last checks call the host healthy", up)?;
         let ejected = all().map(|(h, labels)| (labels, f64::from(u8::from(h.ejected.load(Relaxed)))));
-        out.gauge("backend_ejected", "1 if the host is set aside after failed connects", ejected)?;
-        out.gauge("backend_connections_active", "Connections now", all().map(|(h, labels)| (labels, f64::from(h.active.get()))))?;
-        out.counter("backend_connections", "Connections made", all().map(|(h, labels)| (labels, h.total.get())))?;
-        out.counter("backend_refused", "Connects that failed", all().map(|(h, labels)| (labels, h.refused.get())))?;
-        let states = |state: Health| snapshot.hosts.iter().flatten().filter(|h| h.health().0 == state).count() as f64;
-        let backends = [("healthy", states(Health::Healthy)), ("unhealthy", states(Health::Unhealthy)), ("unknown", states(Health::Unknown)), ("draining", snapshot.draining.len() as f64)];
-        out.gauge("backends", "Hosts by state", backends.map(|(state, n)| (vec![("state", state)], n)))
+        out.gauge(
+            "backend_ejected",
+            "1 if the host is set aside after failed connects",
+            ejected,
+        )?;
+        out.gauge(
+            "backend_connections_active",
+            "Connections now",
+            all().map(|(h, labels)| (labels, f64::from(h.active.get()))),
+        )?;
+        out.counter(
+            "backend_connections",
+            "Connections made",
+            all().map(|(h, labels)| (labels, h.total.get())),
+        )?;
+        out.counter(
+            "backend_refused",
+            "Connects that failed",
+            all().map(|(h, labels)| (labels, h.refused.get())),
+        )?;
+        let states = |state: Health| {
+            snapshot
+                .hosts
+                .iter()
+                .flatten()
+                .filter(|h| h.health().0 == state)
+                .count() as f64
+        };
+        let backends = [
+            ("healthy", states(Health::Healthy)),
+            ("unhealthy", states(Health::Unhealthy)),
+            ("unknown", states(Health::Unknown)),
+            ("draining", snapshot.draining.len() as f64),
+        ];
+        out.gauge(
+            "backends",
+            "Hosts by state",
+            backends.map(|(state, n)| (vec![("state", state)], n)),
+        )
     }
 
     fn kernel(&self, out: &mut Out<'_>) -> fmt::Result {
-        let Some(counters) = &self.0.counters else { return Ok(()) };
+        let Some(counters) = &self.0.counters else {
+            return Ok(());
+        };
         let exits = counters.exits();
-        let exits = exits.iter().map(|(reason, n)| (vec![("program", reason.program()), ("reason", reason.label())], *n));
+        let exits = exits
+            .iter()
+            .map(|(reason, n)| (vec![("program", reason.program()), ("reason", reason.label())], *n));
         out.counter("bpf_exits", "How the eBPF programs ended", exits)
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
@@ -19,22 +19,25 @@ use crate::store::Applied;
 
 /// Who is at the other end of the unix socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller {
+pub(super) struct Caller {
     uid: u32,
     pid: i32,
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        stream.io().peer_cred().map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
-            uid: cred.uid(),
-            pid: cred.pid().unwrap_or(-1),
-        })
+        stream
+            .io()
+            .peer_cred()
+            .map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
+                uid: cred.uid(),
+                pid: cred.pid().unwrap_or(-1),
+            })
     }
 }
 
 /// On TCP nothing can be changed.
-pub async fn refuse_changes(request: Request, next: Next) -> Response {
+pub(super) async fn refuse_changes(request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
@@ -47,7 +50,7 @@ pub async fn refuse_changes(request: Request, next: Next) -> Response {
 }
 
 /// Logs each change with its caller and its outcome.
-pub async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
+pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }

@@ -11,7 +11,12 @@ use crate::state::{HostState, Snapshot};
 pub fn status(control: &Control) -> Value {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let hosts = || snapshot.hosts.iter().flatten();
-    let last_reload = shared.reloads.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let last_reload = shared
+        .reloads
+        .last
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .clone();
     let ready = super::api::unready(control);
     json!({
         "apiVersion": "v1",
@@ -92,7 +97,11 @@ pub fn routes(control: &Control) -> Value {
 }
 
 fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
-    [Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|p| snapshot.view.usable(cluster, p).len()).into_iter().max().unwrap_or(0)
+    [Protocol::Http, Protocol::Tls, Protocol::Tcp]
+        .map(|p| snapshot.view.usable(cluster, p).len())
+        .into_iter()
+        .max()
+        .unwrap_or(0)
 }
 
 pub fn clusters(control: &Control) -> Value {
@@ -121,16 +130,29 @@ pub fn clusters(control: &Control) -> Value {
 
 pub fn hosts(control: &Control) -> Value {
     let snapshot = control.shared.snapshot.load();
-    let configured = snapshot.model.clusters.iter().zip(&snapshot.hosts).flat_map(|(cluster, states)| {
-        cluster.hosts.iter().zip(states).map(|(host, state)| host_view(state, Some(host.weight)))
-    });
+    let configured = snapshot
+        .model
+        .clusters
+        .iter()
+        .zip(&snapshot.hosts)
+        .flat_map(|(cluster, states)| {
+            cluster
+                .hosts
+                .iter()
+                .zip(states)
+                .map(|(host, state)| host_view(state, Some(host.weight)))
+        });
     let draining = snapshot.draining.iter().map(|state| host_view(state, None));
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
 }
 
 fn host_view(state: &HostState, weight: Option<u32>) -> Value {
     let (health, since_ms) = state.health();
-    let last_check = state.last_check.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let last_check = state
+        .last_check
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .clone();
     json!({
         "cluster": state.cluster,
         "name": state.name,

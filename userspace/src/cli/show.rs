@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Output, client};
 
 /// Asks and shows.
-pub fn print(what: &str, path: &str, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn print(what: &str, path: &str, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, path)?;
     match output {
         Output::Table => say(&table(what, &answer))?,
@@ -46,7 +46,11 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("ACTIVE", "active_connections"),
             ("TOTAL", "total_connections"),
         ],
-        "routes" => &[("ROUTE", "host"), ("CLUSTERS", "clusters"), ("TOTAL", "total_connections")],
+        "routes" => &[
+            ("ROUTE", "host"),
+            ("CLUSTERS", "clusters"),
+            ("TOTAL", "total_connections"),
+        ],
         "clusters" => &[
             ("CLUSTER", "name"),
             ("BALANCE", "balance"),
@@ -102,10 +106,17 @@ pub fn table(what: &str, answer: &Value) -> String {
     table.set_header(columns.iter().map(|(title, _)| *title));
     let rows = answer.get(what).and_then(Value::as_array);
     for row in rows.into_iter().flatten() {
-        table.add_row(columns.iter().map(|(_, key)| cell(key, row.get(key).unwrap_or(&Value::Null), row)));
+        table.add_row(
+            columns
+                .iter()
+                .map(|(_, key)| cell(key, row.get(key).unwrap_or(&Value::Null), row)),
+        );
     }
     for (index, (_, key)) in columns.iter().enumerate() {
-        let numeric = rows.into_iter().flatten().any(|row| row.get(key).is_some_and(Value::is_number));
+        let numeric = rows
+            .into_iter()
+            .flatten()
+            .any(|row| row.get(key).is_some_and(Value::is_number));
         if let Some(column) = table.column_mut(index).filter(|_| numeric) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -141,9 +152,11 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .join(" "),
         ("last_check", check) => text(check.get("detail")),
         (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
-        (_, Value::Object(fields)) => {
-            fields.iter().map(|(name, value)| format!("{name}={}", text(Some(value)))).collect::<Vec<_>>().join(" ")
-        }
+        (_, Value::Object(fields)) => fields
+            .iter()
+            .map(|(name, value)| format!("{name}={}", text(Some(value))))
+            .collect::<Vec<_>>()
+            .join(" "),
         (_, other) => text(Some(other)),
     }
 }
@@ -164,7 +177,11 @@ fn bytes(n: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{n} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 #[cfg(test)]

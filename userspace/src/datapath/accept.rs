@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::connection::serve;
+use super::connection::{Seat, serve};
 use super::worker::Worker;
 
 /// How an acceptor ends.
@@ -50,7 +50,8 @@ pub async fn run(worker: Rc<Worker>, socket: StdListener, mut stop: watch::Recei
         };
         match accepted {
             Ok((stream, peer)) => {
-                tokio::task::spawn_local(serve(Rc::clone(&worker), stream, peer));
+                let seat = Seat::take(&worker.shared);
+                tokio::task::spawn_local(serve(Rc::clone(&worker), stream, peer, seat));
                 batch += 1;
                 if batch == BATCH {
                     batch = 0;
@@ -81,7 +82,8 @@ async fn refused(worker: &Worker, error: &std::io::Error) {
 /// Takes what waits in the queue: closing the socket would reset it.
 async fn drain(worker: &Rc<Worker>, listener: &TcpListener) -> std::io::Result<()> {
     while let Ok(Ok((stream, peer))) = tokio::time::timeout(PAUSE, listener.accept()).await {
-        tokio::task::spawn_local(serve(Rc::clone(worker), stream, peer));
+        let seat = Seat::take(&worker.shared);
+        tokio::task::spawn_local(serve(Rc::clone(worker), stream, peer, seat));
     }
     Ok(())
 }

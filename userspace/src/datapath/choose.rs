@@ -42,7 +42,15 @@ impl<'a> Chooser<'a> {
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
             _ => 0,
         };
-        Self { snapshot, to, protocol, ticket, source: hash::addr(0, mapped(client)), seed, tried: Vec::new() }
+        Self {
+            snapshot,
+            to,
+            protocol,
+            ticket,
+            source: hash::addr(0, mapped(client)),
+            seed,
+            tried: Vec::new(),
+        }
     }
 
     /// How many hosts have been tried.
@@ -51,14 +59,16 @@ impl<'a> Chooser<'a> {
     }
 
     /// A host that has not been tried yet; counted against it at once, so that others see it.
-    pub fn next(&mut self) -> Option<Lease> {
+    pub fn next_host(&mut self) -> Option<Lease> {
         let at = match self.to {
             Destination::Nowhere => None,
             Destination::Any => self.any(),
             Destination::Cluster(cluster) => self.in_cluster(cluster),
             Destination::Route(_) => {
                 let drawn = self.snapshot.view.cluster(self.to, self.ticket);
-                drawn.and_then(|cluster| self.in_cluster(cluster)).or_else(|| self.in_another_cluster(drawn))
+                drawn
+                    .and_then(|cluster| self.in_cluster(cluster))
+                    .or_else(|| self.in_another_cluster(drawn))
             }
         }?;
         self.tried.push(at);
@@ -68,9 +78,18 @@ impl<'a> Chooser<'a> {
     fn in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
         let hosts = self.snapshot.hosts.get(cluster)?;
         let ticket = self.snapshot.clusters.get(cluster)?.ticket.ticket();
-        let draw = Draw { ticket, random: hash::mix(self.seed ^ hash::mix(ticket)), source: self.source };
+        let draw = Draw {
+            ticket,
+            random: hash::mix(self.seed ^ hash::mix(ticket)),
+            source: self.source,
+        };
         // Nearly always empty: a `Vec` without elements does not allocate.
-        let tried: Vec<u16> = self.tried.iter().filter(|(c, _)| *c == cluster).map(|&(_, host)| host).collect();
+        let tried: Vec<u16> = self
+            .tried
+            .iter()
+            .filter(|(c, _)| *c == cluster)
+            .map(|&(_, host)| host)
+            .collect();
         let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
         let host = self.snapshot.view.host(cluster, self.protocol, draw, &tried, load)?;
         Some((cluster, host))
@@ -78,9 +97,15 @@ impl<'a> Chooser<'a> {
 
     /// When the drawn cluster has nobody left, another cluster of the route.
     fn in_another_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
-        let Destination::Route(route) = self.to else { return None };
+        let Destination::Route(route) = self.to else {
+            return None;
+        };
         let clusters = &self.snapshot.model.routes.get(route)?.clusters;
-        clusters.iter().map(|&(cluster, _)| cluster).filter(|&c| Some(c) != drawn).find_map(|c| self.in_cluster(c))
+        clusters
+            .iter()
+            .map(|&(cluster, _)| cluster)
+            .filter(|&c| Some(c) != drawn)
+            .find_map(|c| self.in_cluster(c))
     }
 
     fn any(&self) -> Option<(usize, u16)> {
@@ -109,4 +134,3 @@ impl<'a> Chooser<'a> {
         })
     }
 }
-

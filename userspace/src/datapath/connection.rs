@@ -30,7 +30,25 @@ use crate::store::Event;
 /// Hosts tried for one connection.
 const ATTEMPTS: usize = 3;
 
-/// Counts a connection into the process and its listener for as long as it lives.
+/// Counts a connection into the process from its acceptance to its end: a process that drains ends when none is left,
+/// so not even one that has been accepted and not yet looked at may be missed.
+pub struct Seat(Arc<Shared>);
+
+impl Seat {
+    pub fn take(shared: &Arc<Shared>) -> Self {
+        shared.totals.active.enter();
+        shared.totals.total.inc();
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.totals.active.leave();
+    }
+}
+
+/// Counts a connection into its listener and its source for as long as it lives.
 struct Counted {
     shared: Arc<Shared>,
     listener: Arc<ListenerState>,
@@ -39,11 +57,13 @@ struct Counted {
 
 impl Counted {
     fn new(shared: &Arc<Shared>, listener: &Arc<ListenerState>) -> Self {
-        shared.totals.active.enter();
-        shared.totals.total.inc();
         listener.active.enter();
         listener.total.inc();
-        Self { shared: Arc::clone(shared), listener: Arc::clone(listener), source: None }
+        Self {
+            shared: Arc::clone(shared),
+            listener: Arc::clone(listener),
+            source: None,
+        }
     }
 
     fn peeked(&mut self) {
@@ -61,7 +81,6 @@ impl Drop for Counted {
         if let Some((source, _)) = self.source {
             self.shared.limiter.closed(source);
         }
-        self.shared.totals.active.leave();
         self.listener.active.leave();
     }
 }
@@ -77,7 +96,7 @@ struct Placed {
 }
 
 /// Serves one accepted connection.
-pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr) {
+pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, _seat: Seat) {
     let Ok(local) = sys::local_addr(&client) else { return };
     let snapshot = worker.shared.snapshot.load_full();
     let Some(index) = snapshot.binds.find(local) else {
@@ -88,11 +107,27 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr) {
     let listener = Arc::clone(&snapshot.listeners[index]);
     let mut counted = Counted::new(&worker.shared, &listener);
     // Boxed: what finding a host needs is given back before the flow begins to live.
-    let Some(placed) = Box::pin(place(&worker, snapshot, index, client, sys::canonical(peer), local, &mut counted)).await
+    let Some(placed) = Box::pin(place(
+        &worker,
+        snapshot,
+        index,
+        client,
+        sys::canonical(peer),
+        local,
+        &mut counted,
+    ))
+    .await
     else {
         return;
     };
-    let Placed { client, host, lease, parts, policy, preread } = placed;
+    let Placed {
+        client,
+        host,
+        lease,
+        parts,
+        policy,
+        preread,
+    } = placed;
     let listed = worker.flows.open(worker.index, parts);
     let end = carry(&worker, &listed.flow, client, host, policy, preread).await;
     lease.cluster.closed.inc(end.label());
@@ -111,10 +146,17 @@ async fn place(
     let (model, shared) = (&snapshot.model, &worker.shared);
     let (configured, state) = (&model.listeners[index], Arc::clone(&snapshot.listeners[index]));
     let protocol = configured.protocol;
-    let limit = if protocol == Protocol::Tls { model.timeouts.peek_tls } else { model.timeouts.peek_http };
+    let limit = if protocol == Protocol::Tls {
+        model.timeouts.peek_tls
+    } else {
+        model.timeouts.peek_http
+    };
     let began = Instant::now();
 
-    let trusted = configured.trusted_proxies.iter().any(|prefix| prefix.contains(&peer.ip()));
+    let trusted = configured
+        .trusted_proxies
+        .iter()
+        .any(|prefix| prefix.contains(&peer.ip()));
     let (mut who, mut preread) = (peer, 0);
     let mut outcome = Ok(Asked::default());
     if trusted {
@@ -156,7 +198,10 @@ async fn place(
         }
         Ok(asked) => {
             count_found(&state, protocol, &asked);
-            let fallback = snapshot.binds.find(local).and_then(|at| snapshot.model.listeners[at].cluster);
+            let fallback = snapshot
+                .binds
+                .find(local)
+                .and_then(|at| snapshot.model.listeners[at].cluster);
             let to = snapshot.view.destination(asked.name.as_ref(), fallback);
             let chooser = Chooser::new(&snapshot, to, protocol, who.ip(), shared.seed);
             match connect(worker, &snapshot, chooser).await {
@@ -189,7 +234,14 @@ async fn place(
                         cluster: Arc::clone(&lease.cluster),
                         host: Arc::clone(&lease.host),
                     };
-                    return Some(Placed { client, host, lease, parts, policy, preread });
+                    return Some(Placed {
+                        client,
+                        host,
+                        lease,
+                        parts,
+                        policy,
+                        preread,
+                    });
                 }
                 Err(None) if to == Destination::Nowhere && asked.name.is_none() => Refusal::NoName,
                 Err(None) if to == Destination::Nowhere => Refusal::NoRoute,
@@ -221,7 +273,7 @@ async fn connect(
 ) -> Result<(TcpStream, Lease), Option<std::io::Error>> {
     let mut last = None;
     while chooser.attempts() < ATTEMPTS {
-        let Some(lease) = chooser.next() else { break };
+        let Some(lease) = chooser.next_host() else { break };
         let began = Instant::now();
         let (label, error) = match timeout(snapshot.model.timeouts.connect, dial(lease.backend)).await {
             Ok(Ok(stream)) => {
@@ -258,7 +310,11 @@ fn connect_label(error: &std::io::Error) -> &'static str {
 }
 
 async fn dial(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = if backend.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let socket = if backend.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
     socket.set_nodelay(true)?;
     socket.connect(backend).await
 }
@@ -279,7 +335,9 @@ async fn carry(
             Outcome::Ended(end) => break end,
             Outcome::Quiet => {}
         }
-        let Some(joiner) = &worker.joiner else { break End::Failed };
+        let Some(joiner) = &worker.joiner else {
+            break End::Failed;
+        };
         if !truly_empty(&relay) {
             // Bytes have just come whose event tokio has not seen yet: let it look.
             tokio::task::yield_now().await;
@@ -287,7 +345,9 @@ async fn carry(
         }
         let moved = relay.moved();
         // Away from tokio's epoll, which would wake for every packet.
-        let (Ok(client), Ok(host)) = (relay.client.into_std(), relay.host.into_std()) else { return End::Failed };
+        let (Ok(client), Ok(host)) = (relay.client.into_std(), relay.host.into_std()) else {
+            return End::Failed;
+        };
         match Joint::join(joiner, &worker.watch, flow, (client, host), moved, policy.idle) {
             Ok(joint) => return joint.run().await,
             Err(refused) => {

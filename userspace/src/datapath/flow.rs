@@ -129,7 +129,10 @@ impl Flows {
             why: Cell::new("new"),
         });
         self.all.borrow_mut().insert(id, Rc::clone(&flow));
-        Listed { flows: Rc::clone(self), flow }
+        Listed {
+            flows: Rc::clone(self),
+            flow,
+        }
     }
 
     /// How many there are that match, and the first `limit` of them.

@@ -104,8 +104,14 @@ impl Joint {
             queued_before: leg.queued,
         };
         let [c, h] = prepared.legs;
-        let halves = [half(Direction::In, client, c, moved.from_client), half(Direction::Out, host, h, moved.from_host)];
-        flow.moved_to(Tier::Sockmap, if prepared.half_joined { "half joined" } else { "joined" });
+        let halves = [
+            half(Direction::In, client, c, moved.from_client),
+            half(Direction::Out, host, h, moved.from_host),
+        ];
+        flow.moved_to(
+            Tier::Sockmap,
+            if prepared.half_joined { "half joined" } else { "joined" },
+        );
         Ok(Self {
             joiner: Arc::clone(joiner),
             watch: Rc::clone(watch),
@@ -149,14 +155,20 @@ impl Joint {
         let mut wants = [0u32; 2];
         for at in [0, 1] {
             let (first, second) = self.halves.split_at_mut(1);
-            let (half, far) = if at == 0 { (&mut first[0], &second[0]) } else { (&mut second[0], &first[0]) };
+            let (half, far) = if at == 0 {
+                (&mut first[0], &second[0])
+            } else {
+                (&mut second[0], &first[0])
+            };
             half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0;
             if events[at] & EPOLLERR != 0
                 && let Some(error) = sys::take_error(half.from.as_raw_fd())
             {
                 return Err(half.end(&error));
             }
-            let did = half.advance(&self.joiner, far, &self.flow).map_err(|error| half.end(&error))?;
+            let did = half
+                .advance(&self.joiner, far, &self.flow)
+                .map_err(|error| half.end(&error))?;
             moved |= did.moved;
             unfinished |= did.unfinished;
             wants[at] |= did.wants & EPOLLIN;
@@ -167,7 +179,9 @@ impl Joint {
             if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
                 let hang_up = if half.hung_up { 0 } else { EPOLLRDHUP };
                 let key = self.watched.key(at);
-                self.watch.rearm(&half.from, wants[at] | hang_up, key).map_err(|_| End::Failed)?;
+                self.watch
+                    .rearm(&half.from, wants[at] | hang_up, key)
+                    .map_err(|_| End::Failed)?;
             }
         }
         if self.halves.iter().all(|half| half.done) {
@@ -218,21 +232,29 @@ impl Prepared {
         let watched = watch.register().ok_or_else(|| io::Error::other("no free gate"))?;
         let leg = |socket: &TcpStream, at| -> io::Result<Leg> {
             watch.add(socket, EPOLLRDHUP, watched.key(at))?;
-            Ok(Leg { gate: watched.gate(at), cookie: sys::cookie(socket.as_raw_fd())?, queued: queued(socket)? })
+            Ok(Leg {
+                gate: watched.gate(at),
+                cookie: sys::cookie(socket.as_raw_fd())?,
+                queued: queued(socket)?,
+            })
         };
         let (c, h) = (leg(client, 0)?, leg(host, 1)?);
         let outcome = joiner.join([(client, c.cookie, c.gate), (host, h.cookie, h.gate)], WINDOW)?;
         if let Outcome::FirstOnly(error) = &outcome {
             tracing::debug!(%error, "The second leg was refused by the socket map.");
         }
-        Ok(Self { watched, legs: [c, h], half_joined: matches!(outcome, Outcome::FirstOnly(_)) })
+        Ok(Self {
+            watched,
+            legs: [c, h],
+            half_joined: matches!(outcome, Outcome::FirstOnly(_)),
+        })
     }
 }
 
 impl Half {
     /// Whose fault an error on this direction was.
     fn end(&self, error: &io::Error) -> End {
-        tracing::trace!(%error, "A joined flow ended.");
+        tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A joined flow was cut short.");
         let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
         match (self.direction, source_gone) {
             (Direction::In, true) | (Direction::Out, false) => End::ClientReset,
@@ -256,8 +278,12 @@ impl Half {
             self.carry_by_hand(joiner, far, &mut did)?;
         } else if gate.limit.saturating_sub(gate.sent) < WINDOW / 2 {
             // Half of the credit is used: extend it by what the far end has acknowledged meanwhile.
-            let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked.saturating_sub(far.queued_before);
-            joiner.gates.set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+            let acked = sys::tcp_info(far.from.as_raw_fd())?
+                .bytes_acked
+                .saturating_sub(far.queued_before);
+            joiner
+                .gates
+                .set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
         }
         if self.hung_up {
             self.finish(joiner, far, &mut did)?;
@@ -310,8 +336,12 @@ impl Half {
                     joiner.gates.set_token(self.gate, self.consumed);
                     let gate = joiner.gates.read(self.gate);
                     if self.consumed == gate.passed {
-                        let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked.saturating_sub(far.queued_before);
-                        joiner.gates.set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+                        let acked = sys::tcp_info(far.from.as_raw_fd())?
+                            .bytes_acked
+                            .saturating_sub(far.queued_before);
+                        joiner
+                            .gates
+                            .set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
                         // Nothing is owed. The next segment opens the gate.
                         self.kept = Vec::new();
                     } else {

@@ -24,7 +24,11 @@ pub enum ListenError {
     #[error("{bind}: a prefix needs sk_lookup (kernel 5.9, CAP_NET_ADMIN and CAP_BPF), which is not available here")]
     PrefixNeedsSteering { bind: Bind },
     #[error("listening on {addr} failed")]
-    Other { addr: SocketAddr, #[source] source: io::Error },
+    Other {
+        addr: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
 }
 
 fn socket(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
@@ -90,7 +94,9 @@ pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError>
         socket.bind(&addr.into())?;
         listening(socket)
     };
-    (0..count).map(|_| open().map_err(|error| explain(addr, error))).collect()
+    (0..count)
+        .map(|_| open().map_err(|error| explain(addr, error)))
+        .collect()
 }
 
 /// Whether nobody else listens on a bind. With `sk_lookup` nothing would say so: their clients would just be ours.
@@ -111,7 +117,10 @@ pub fn free(bind: &Bind) -> Result<(), ListenError> {
 
 fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
     match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => ListenError::Taken { addr, owner: owner(addr) },
+        Some(libc::EADDRINUSE) => ListenError::Taken {
+            addr,
+            owner: owner(addr),
+        },
         Some(libc::EADDRNOTAVAIL) => ListenError::NotLocal { addr },
         _ => ListenError::Other { addr, source: error },
     }
@@ -125,9 +134,16 @@ fn owner(addr: SocketAddr) -> Option<String> {
     })?;
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(fds) = fs::read_dir(process.path().join("fd")) else { continue };
-        if fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str())) {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(fds) = fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        if fds
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()))
+        {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             return Some(format!("{} (pid {pid})", name.trim()));
         }
@@ -143,7 +159,10 @@ fn listening_inode(line: &str, addr: SocketAddr) -> Option<String> {
     if state != "0A" || u16::from_str_radix(port, 16).ok()? != addr.port() {
         return None;
     }
-    let mut words = ip.as_bytes().chunks(8).filter_map(|w| u32::from_str_radix(std::str::from_utf8(w).ok()?, 16).ok());
+    let mut words = ip
+        .as_bytes()
+        .chunks(8)
+        .filter_map(|w| u32::from_str_radix(std::str::from_utf8(w).ok()?, 16).ok());
     let listens: IpAddr = if ip.len() == 8 {
         IpAddr::from(words.next()?.to_ne_bytes())
     } else {
@@ -162,15 +181,22 @@ mod tests {
     use super::*;
 
     fn bind(addr: SocketAddr) -> Bind {
-        Bind { prefix: IpNet::from(addr.ip()), port: addr.port() }
+        Bind {
+            prefix: IpNet::from(addr.ip()),
+            port: addr.port(),
+        }
     }
 
     #[test]
     fn a_taken_port_names_its_process() {
         for ip in ["127.0.0.1", "0.0.0.0", "[::1]"] {
-            let Ok(holder) = TcpListener::bind(format!("{ip}:0")) else { continue };
+            let Ok(holder) = TcpListener::bind(format!("{ip}:0")) else {
+                continue;
+            };
             let port = holder.local_addr().unwrap().port();
-            let addr: SocketAddr = format!("{}:{port}", ip.replace("0.0.0.0", "127.0.0.1")).parse().unwrap();
+            let addr: SocketAddr = format!("{}:{port}", ip.replace("0.0.0.0", "127.0.0.1"))
+                .parse()
+                .unwrap();
             let error = free(&bind(addr)).unwrap_err().to_string();
             assert!(error.contains(&format!("(pid {})", std::process::id())), "{error}");
         }

@@ -85,7 +85,11 @@ pub async fn asked(stream: &TcpStream, protocol: Protocol, limit: Duration) -> R
 const HEADER_WAIT: Duration = Duration::from_millis(300);
 
 /// Takes a PROXY header off the stream, if there is one: its length and the client it names.
-pub async fn proxy_header(stream: &TcpStream, protocol: Protocol, limit: Duration) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
+pub async fn proxy_header(
+    stream: &TcpStream,
+    protocol: Protocol,
+    limit: Duration,
+) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
     let look = until(stream, |bytes| match proxy::peek(bytes) {
         Proxy::Incomplete => None,
         Proxy::Absent => Some(Ok((0, None))),

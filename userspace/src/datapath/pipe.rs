@@ -32,7 +32,10 @@ impl Pipe {
             Some(ends) => ends,
             None => sys::pipe(CAPACITY)?,
         };
-        Ok(Self { ends: Some(ends), held: 0 })
+        Ok(Self {
+            ends: Some(ends),
+            held: 0,
+        })
     }
 
     pub fn held(&self) -> usize {

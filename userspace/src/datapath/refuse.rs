@@ -43,12 +43,19 @@ impl Refusal {
     const fn http(self) -> Option<(&'static str, &'static str)> {
         Some(match self {
             Self::NoRoute | Self::NoName => ("404 Not Found", "No application is routed under this name."),
-            Self::NoHost => ("503 Service Unavailable", "The application has no healthy router host right now."),
-            Self::ConnectFailed => ("503 Service Unavailable", "The application's router hosts could not be reached."),
+            Self::NoHost => (
+                "503 Service Unavailable",
+                "The application has no healthy router host right now.",
+            ),
+            Self::ConnectFailed => (
+                "503 Service Unavailable",
+                "The application's router hosts could not be reached.",
+            ),
             Self::Peek(Unanswered::Timeout) => ("408 Request Timeout", "The request took too long to arrive."),
-            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => {
-                ("431 Request Header Fields Too Large", "The request's head is too large.")
-            }
+            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => (
+                "431 Request Header Fields Too Large",
+                "The request's head is too large.",
+            ),
             Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::WrongProtocol)) => {
                 ("400 Bad Request", "The request could not be understood.")
             }
@@ -60,8 +67,8 @@ impl Refusal {
     //= https://www.rfc-editor.org/rfc/rfc8446#section-6
     const fn alert(self) -> Option<u8> {
         Some(match self {
-            Self::NoRoute | Self::NoName => 112,                                 // unrecognized_name
-            Self::NoHost | Self::ConnectFailed => 80,                            // internal_error
+            Self::NoRoute | Self::NoName => 112,      // unrecognized_name
+            Self::NoHost | Self::ConnectFailed => 80, // internal_error
             Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::TooLarge)) => 50, // decode_error
             // What is not TLS would not understand an alert.
             Self::Peek(_) => return None,
@@ -118,12 +125,18 @@ mod tests {
 
     #[test]
     fn answers_are_proper_for_the_protocol() {
-        assert_eq!(Refusal::NoRoute.answer(Protocol::Tls), Some(vec![21, 3, 3, 0, 2, 2, 112]));
+        assert_eq!(
+            Refusal::NoRoute.answer(Protocol::Tls),
+            Some(vec![21, 3, 3, 0, 2, 2, 112])
+        );
         let page = String::from_utf8(Refusal::NoHost.answer(Protocol::Http).unwrap()).unwrap();
         assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("Connection: close\r\n"));
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
         assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp), None);
-        assert_eq!(Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls), None);
+        assert_eq!(
+            Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls),
+            None
+        );
     }
 }

@@ -148,7 +148,10 @@ impl Relay {
         if policy.forced == Some(Tier::Copy) {
             flow.why.set("configured");
         }
-        let half = || Half { splicing: policy.forced == Some(Tier::Splice), ..Half::default() };
+        let half = || Half {
+            splicing: policy.forced == Some(Tier::Splice),
+            ..Half::default()
+        };
         Self {
             client,
             host,
@@ -247,8 +250,7 @@ impl Relay {
             Some(Tier::Sockmap) => true,
             Some(_) => false,
             None => {
-                self.turns >= CONVERSATION
-                    && (self.inward.total + self.outward.total) / u64::from(self.turns) <= SMALL
+                self.turns >= CONVERSATION && (self.inward.total + self.outward.total) / u64::from(self.turns) <= SMALL
             }
         }
     }
@@ -271,7 +273,14 @@ impl Relay {
                 half.splicing = true;
             }
             if half.splicing {
-                self.flow.moved_to(Tier::Splice, if self.policy.forced.is_some() { "configured" } else { "bulk" });
+                self.flow.moved_to(
+                    Tier::Splice,
+                    if self.policy.forced.is_some() {
+                        "configured"
+                    } else {
+                        "bulk"
+                    },
+                );
             }
         }
         step.map_err(|(side, error)| {
@@ -315,7 +324,11 @@ impl Half {
                 }
                 return Ok(Step::Done);
             }
-            let read = if self.splicing { self.read_pipe(cx, from) } else { self.read_copy(cx, from, to)? };
+            let read = if self.splicing {
+                self.read_pipe(cx, from)
+            } else {
+                self.read_copy(cx, from, to)?
+            };
             match read {
                 Ok(true) => {}
                 Ok(false) => return Ok(Step::Waiting),
@@ -395,7 +408,9 @@ impl Half {
                 }
             }
         }
-        let Some(pipe) = self.pipe.as_mut() else { return Ok(true) };
+        let Some(pipe) = self.pipe.as_mut() else {
+            return Ok(true);
+        };
         loop {
             // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
             match from.try_io(Interest::READABLE, || pipe.fill(from)) {

@@ -1,11 +1,13 @@
 //! The system calls of the datapath that no crate wraps the way it needs them. Every one is non-blocking.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 
 use libc::{c_int, c_void};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 fn check(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
@@ -14,13 +16,27 @@ fn check(ret: isize) -> io::Result<usize> {
 /// `recv(2)` with flags.
 pub fn recv(fd: RawFd, buf: &mut [u8], flags: c_int) -> io::Result<usize> {
     // SAFETY: the buffer is valid for writes of its length for the time of the call.
-    check(unsafe { libc::recv(fd, buf.as_mut_ptr().cast::<c_void>(), buf.len(), flags | libc::MSG_DONTWAIT) })
+    check(unsafe {
+        libc::recv(
+            fd,
+            buf.as_mut_ptr().cast::<c_void>(),
+            buf.len(),
+            flags | libc::MSG_DONTWAIT,
+        )
+    })
 }
 
 /// `send(2)`; a closed peer is an error, not a signal.
 pub fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for reads of its length for the time of the call.
-    check(unsafe { libc::send(fd, buf.as_ptr().cast::<c_void>(), buf.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check(unsafe {
+        libc::send(
+            fd,
+            buf.as_ptr().cast::<c_void>(),
+            buf.len(),
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    })
 }
 
 /// `splice(2)`, at most `len` bytes.
@@ -62,18 +78,30 @@ pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
     let mut len = raw.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into the buffer.
     let ret = unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, raw.as_mut_ptr().cast::<c_void>(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            raw.as_mut_ptr().cast::<c_void>(),
+            &raw mut len,
+        )
     };
     check(ret as isize)?;
     if len < 136 {
-        return Err(io::Error::other("the kernel's TCP_INFO is too old: kernel 4.1 or later is needed"));
+        return Err(io::Error::other(
+            "the kernel's TCP_INFO is too old: kernel 4.1 or later is needed",
+        ));
     }
     let u64_at = |at: usize| {
         let mut bytes = [0u8; 8];
         bytes.copy_from_slice(&raw[at..at + 8]);
         u64::from_ne_bytes(bytes)
     };
-    Ok(TcpInfo { state: raw[0], bytes_acked: u64_at(120), bytes_received: u64_at(128) })
+    Ok(TcpInfo {
+        state: raw[0],
+        bytes_acked: u64_at(120),
+        bytes_received: u64_at(128),
+    })
 }
 
 /// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
@@ -90,7 +118,13 @@ pub fn cookie(fd: RawFd) -> io::Result<u64> {
     let mut len = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the kernel writes eight bytes.
     let ret = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut value).cast::<c_void>(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            (&raw mut value).cast::<c_void>(),
+            &raw mut len,
+        )
     };
     check(ret as isize)?;
     Ok(value)
@@ -109,10 +143,21 @@ fn set_int(fd: RawFd, level: c_int, name: c_int, value: c_int) -> io::Result<()>
 
 /// Closing such a socket sends RST instead of FIN.
 pub fn reset_on_close(fd: RawFd) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
     let len = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: the kernel reads one struct linger. Failure means the socket is gone already.
-    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast::<c_void>(), len) };
+    unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast::<c_void>(),
+            len,
+        )
+    };
 }
 
 /// Sends FIN; the other direction goes on.
@@ -127,7 +172,13 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
     let mut len = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes one int.
     let ret = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast::<c_void>(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast::<c_void>(),
+            &raw mut len,
+        )
     };
     (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
 }
@@ -146,7 +197,8 @@ pub fn canonical(addr: SocketAddr) -> SocketAddr {
 /// Lets tokio tell when a descriptor becomes readable.
 pub fn readable<T: AsRawFd>(inner: T) -> io::Result<tokio::io::unix::AsyncFd<T>> {
     // SAFETY: every `T` used here owns its descriptor and keeps it open and the same until it is dropped.
-    unsafe { tokio::io::unix::AsyncFd::register_with_interest(inner, tokio::io::Interest::READABLE) }.map_err(Into::into)
+    unsafe { tokio::io::unix::AsyncFd::register_with_interest(inner, tokio::io::Interest::READABLE) }
+        .map_err(Into::into)
 }
 
 /// An epoll instance of our own, for sockets that tokio must not be woken for.
@@ -161,7 +213,10 @@ impl Epoll {
     }
 
     fn control(&self, op: c_int, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events | libc::EPOLLONESHOT as u32, u64: key };
+        let mut event = libc::epoll_event {
+            events: events | libc::EPOLLONESHOT as u32,
+            u64: key,
+        };
         // SAFETY: the kernel reads one epoll_event.
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, socket.as_raw_fd(), &raw mut event) } as isize).map(drop)
     }
@@ -192,6 +247,30 @@ impl AsRawFd for Epoll {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
+}
+
+/// Most descriptors in one message (`SCM_MAX_FD`).
+pub const MAX_DESCRIPTORS: usize = 253;
+
+/// Takes the descriptors of one message (`SCM_RIGHTS`); none at the end of the stream.
+pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
+    let mut byte = [0u8; 1];
+    let mut iov = [IoSliceMut::new(&mut byte)];
+    let message = recvmsg::<()>(
+        stream.as_raw_fd(),
+        &mut iov,
+        Some(&mut space),
+        MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(got) = control {
+            // SAFETY: the kernel has just made these descriptors for us alone.
+            fds.extend(got.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(fds)
 }
 
 #[cfg(test)]

@@ -65,7 +65,11 @@ impl Watch {
         })?;
         let slot = Rc::<Slot>::default();
         *self.slots.borrow_mut().get_mut((pair - self.pairs.start) as usize)? = Some(Rc::clone(&slot));
-        Some(Watched { watch: Rc::clone(self), pair, slot })
+        Some(Watched {
+            watch: Rc::clone(self),
+            pair,
+            slot,
+        })
     }
 
     pub fn add(&self, socket: &TcpStream, events: u32, key: Key) -> io::Result<()> {
@@ -128,7 +132,12 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if let Some(slot) = self.watch.slots.borrow_mut().get_mut((self.pair - self.watch.pairs.start) as usize) {
+        if let Some(slot) = self
+            .watch
+            .slots
+            .borrow_mut()
+            .get_mut((self.pair - self.watch.pairs.start) as usize)
+        {
             *slot = None;
         }
         self.watch.free.borrow_mut().push(self.pair);

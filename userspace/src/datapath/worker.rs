@@ -50,8 +50,11 @@ pub struct Worker {
     pub sound: bool,
     default_max: u32,
     events: mpsc::UnboundedSender<Event>,
-    acceptors: RefCell<HashMap<Socket, (watch::Sender<Stop>, JoinHandle<()>)>>,
+    acceptors: RefCell<HashMap<Socket, Acceptor>>,
 }
+
+/// An accepting task, and how to stop it.
+type Acceptor = (watch::Sender<Stop>, JoinHandle<()>);
 
 /// What a worker is made of.
 #[derive(Clone)]
@@ -81,10 +84,16 @@ pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Hand
     let (orders, inbox) = mpsc::unbounded_channel();
     let share = pairs_per_worker(workers);
     thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        let outcome = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            let local = LocalSet::new();
-            local.block_on(&runtime, run(index, index as u32 * share..(index as u32 + 1) * share, setup, inbox))
-        });
+        let outcome = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .and_then(|runtime| {
+                let local = LocalSet::new();
+                local.block_on(
+                    &runtime,
+                    run(index, index as u32 * share..(index as u32 + 1) * share, setup, inbox),
+                )
+            });
         if let Err(error) = outcome {
             tracing::error!(worker = index, %error, "A worker could not run.");
         }
@@ -125,7 +134,13 @@ impl Worker {
     }
 
     pub fn max_connections(&self) -> u32 {
-        self.shared.snapshot.load().model.limits.max_connections.unwrap_or(self.default_max)
+        self.shared
+            .snapshot
+            .load()
+            .model
+            .limits
+            .max_connections
+            .unwrap_or(self.default_max)
     }
 
     async fn obey(self: &Rc<Self>, order: Order) {

@@ -11,11 +11,14 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 /// Starts a host for each name; their names, HTTP and HTTPS addresses.
-pub async fn start(names: &[&str]) -> anyhow::Result<Vec<(String, SocketAddr, SocketAddr)>> {
+pub(super) async fn start(names: &[&str]) -> anyhow::Result<Vec<(String, SocketAddr, SocketAddr)>> {
     let acceptor = acceptor().context("making a certificate")?;
     let mut started = Vec::new();
     for name in names {
-        let (plain, tls) = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+        let (plain, tls) = (
+            TcpListener::bind("127.0.0.1:0").await?,
+            TcpListener::bind("127.0.0.1:0").await?,
+        );
         started.push(((*name).to_owned(), plain.local_addr()?, tls.local_addr()?));
         let (name, acceptor) = (Arc::<str>::from(*name), acceptor.clone());
         let for_plain = Arc::clone(&name);
@@ -59,7 +62,10 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: Arc<str>,
         while let Some(end) = head.windows(4).position(|w| w == b"\r\n\r\n") {
             head.drain(..end + 4);
             let body = format!("Hello from {name} over {protocol}.\n");
-            let response = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let response = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
             if stream.write_all(response.as_bytes()).await.is_err() || stream.flush().await.is_err() {
                 return;
             }

@@ -15,21 +15,25 @@ use tokio_rustls::TlsConnector;
 const MAX_HEAD: usize = 16 * 1024;
 
 /// A check, ready to be asked.
-pub struct Prober {
+pub(super) struct Prober {
     target: Option<SocketAddr>,
     request: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
 }
 
 impl Prober {
-    pub fn new(probe: &Probe, host: &Host) -> Self {
+    pub(super) fn new(probe: &Probe, host: &Host) -> Self {
         let at = |port: Option<u16>| port.map(|port| SocketAddr::new(host.address, port));
         match probe {
-            Probe::Tcp { port } => {
-                Self { target: at(port.or(host.https).or(host.http).or(host.tcp)), request: None, tls: None }
-            }
+            Probe::Tcp { port } => Self {
+                target: at(port.or(host.https).or(host.http).or(host.tcp)),
+                request: None,
+                tls: None,
+            },
             Probe::Http(http) => Self {
-                target: at(http.port.or(if http.tls.is_some() { host.https } else { host.http })),
+                target: at(http
+                    .port
+                    .or_else(|| if http.tls.is_some() { host.https } else { host.http })),
                 request: Some(request(http, host.address)),
                 tls: http.tls.as_ref().map(|tls| connector(tls, http, host.address)),
             },
@@ -37,15 +41,22 @@ impl Prober {
     }
 
     /// What the host said, or what is wrong with it.
-    pub async fn ask(&self) -> Result<String, String> {
+    pub(super) async fn ask(&self) -> Result<String, String> {
         let target = self.target.ok_or("the host has no port to check")?;
-        let stream = TcpStream::connect(target).await.map_err(|error| format!("connect to {target}: {error}"))?;
-        let Some(request) = &self.request else { return Ok("accepts connections".into()) };
+        let stream = TcpStream::connect(target)
+            .await
+            .map_err(|error| format!("connect to {target}: {error}"))?;
+        let Some(request) = &self.request else {
+            return Ok("accepts connections".into());
+        };
         match &self.tls {
             None => get(stream, request).await,
             Some(Err(why)) => Err(why.clone()),
             Some(Ok((connector, name))) => {
-                let stream = connector.connect(name.clone(), stream).await.map_err(|error| format!("TLS: {error}"))?;
+                let stream = connector
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(|error| format!("TLS: {error}"))?;
                 get(stream, request).await
             }
         }
@@ -58,19 +69,32 @@ fn request(http: &HttpProbe, address: IpAddr) -> String {
         IpAddr::V6(v6) => format!("[{v6}]"),
     });
     let version = env!("CARGO_PKG_VERSION");
-    format!("GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: signalbox/{version}\r\nAccept: */*\r\nConnection: close\r\n\r\n", http.path)
+    format!(
+        "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: signalbox/{version}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        http.path
+    )
 }
 
 async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<String, String> {
-    stream.write_all(request.as_bytes()).await.map_err(|error| format!("sending the request: {error}"))?;
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .map_err(|error| format!("sending the request: {error}"))?;
     let mut head = Vec::new();
     loop {
-        let n = stream.read_buf(&mut head).await.map_err(|error| format!("reading the answer: {error}"))?;
+        let n = stream
+            .read_buf(&mut head)
+            .await
+            .map_err(|error| format!("reading the answer: {error}"))?;
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(&head);
         if let Some(code) = response.code {
-            return if (200..400).contains(&code) { Ok(format!("HTTP {code}")) } else { Err(format!("HTTP {code}")) };
+            return if (200..400).contains(&code) {
+                Ok(format!("HTTP {code}"))
+            } else {
+                Err(format!("HTTP {code}"))
+            };
         }
         match parsed {
             Err(_) => return Err("the answer is not HTTP".into()),
@@ -83,9 +107,8 @@ async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> 
 fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsConnector, ServerName<'static>), String> {
     let named = tls.sni.as_deref().or(http.host.as_deref());
     let name = match named {
-        Some(name) => {
-            ServerName::try_from(name.to_owned()).map_err(|_| format!("{name} cannot be a server name for the health check"))?
-        }
+        Some(name) => ServerName::try_from(name.to_owned())
+            .map_err(|_| format!("{name} cannot be a server name for the health check"))?,
         None => ServerName::from(address),
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -144,6 +167,8 @@ impl ServerCertVerifier for AnyCertificate {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+        rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -16,15 +16,24 @@ impl Counters {
     pub(super) fn new(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let mut take = |name: &'static str| {
             let map = ebpf.take_map(name).ok_or(KernelError::NoMap(name))?;
-            PerCpuArray::try_from(map).map_err(|e| KernelError::Map { name, source: Box::new(e) })
+            PerCpuArray::try_from(map).map_err(|e| KernelError::Map {
+                name,
+                source: Box::new(e),
+            })
         };
-        Ok(Self { exits: take("COUNTERS")?, steered: take("STEERED")? })
+        Ok(Self {
+            exits: take("COUNTERS")?,
+            steered: take("STEERED")?,
+        })
     }
 
     /// How often each program ended in each way.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
-        Reason::ALL.iter().map(|&reason| (reason, sum(&self.exits, reason as u32))).collect()
+        Reason::ALL
+            .iter()
+            .map(|&reason| (reason, sum(&self.exits, reason as u32)))
+            .collect()
     }
 
     /// Connections steered to a listener, by its number.

@@ -30,7 +30,11 @@ impl MapFd {
 
     /// Inserts or replaces. `K` and `V` must be the map's own types: sizes are the caller's promise.
     pub fn update<K: Copy, V: Copy>(&self, key: &K, value: &V) -> io::Result<()> {
-        self.call(BPF_MAP_UPDATE_ELEM, ptr::from_ref(key).cast(), ptr::from_ref(value).cast())
+        self.call(
+            BPF_MAP_UPDATE_ELEM,
+            ptr::from_ref(key).cast(),
+            ptr::from_ref(value).cast(),
+        )
     }
 
     /// Removes; what is not there is fine.
@@ -42,13 +46,27 @@ impl MapFd {
     }
 
     fn call(&self, command: libc::c_long, key: *const u8, value: *const u8) -> io::Result<()> {
-        let mut attr =
-            ElemAttr { map_fd: self.0.as_raw_fd() as u32, _pad: 0, key: key as u64, value: value as u64, flags: 0 };
+        let mut attr = ElemAttr {
+            map_fd: self.0.as_raw_fd() as u32,
+            _pad: 0,
+            key: key as u64,
+            value: value as u64,
+            flags: 0,
+        };
         // SAFETY: the attribute lives for the call; the kernel reads key and value of the map's sizes.
         let ret = unsafe {
-            libc::syscall(libc::SYS_bpf, command, ptr::from_mut(&mut attr), size_of::<ElemAttr>() as libc::c_long)
+            libc::syscall(
+                libc::SYS_bpf,
+                command,
+                ptr::from_mut(&mut attr),
+                size_of::<ElemAttr>() as libc::c_long,
+            )
         };
-        if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if ret < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -68,16 +86,22 @@ impl Gates {
         let len = size_of::<Gate>() * count as usize;
         // SAFETY: a new shared mapping of the map's own size; the kernel refuses any other.
         let base = unsafe {
-            libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), count: count as usize })
-    }
-
-    pub fn len(&self) -> usize {
-        self.count
+        Ok(Self {
+            base: base.cast(),
+            count: count as usize,
+        })
     }
 
     fn gate(&self, index: u32) -> *mut Gate {
@@ -95,7 +119,10 @@ impl Gates {
 
     /// Prepares a gate that no program uses yet.
     pub fn reset(&self, index: u32, limit: u64) {
-        let fresh = Gate { limit, ..Gate::default() };
+        let fresh = Gate {
+            limit,
+            ..Gate::default()
+        };
         // SAFETY: as above; no LEGS entry points here, so no program writes.
         unsafe { self.gate(index).write_volatile(fresh) };
     }

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use aya::maps::{Map, MapData, RingBuf};
+use aya::maps::{Map, MapData, RingBuf, SockHash};
 use aya::programs::SkSkb;
 use aya::{Ebpf, EbpfLoader};
+use signalbox_common::gate::MAX_GATES;
 use thiserror::Error;
 
 use super::counters::Counters;
@@ -27,11 +28,23 @@ pub enum KernelError {
     #[error("the eBPF object has no program {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
     NoProgram(&'static str),
     #[error("map {name} is not usable")]
-    Map { name: &'static str, #[source] source: Box<aya::maps::MapError> },
+    Map {
+        name: &'static str,
+        #[source]
+        source: Box<aya::maps::MapError>,
+    },
     #[error("program {name} was not accepted by the kernel")]
-    Program { name: &'static str, #[source] source: Box<aya::programs::ProgramError> },
+    Program {
+        name: &'static str,
+        #[source]
+        source: Box<aya::programs::ProgramError>,
+    },
     #[error("{what} failed")]
-    Io { what: &'static str, #[source] source: io::Error },
+    Io {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// What of the kernel's side is there.
@@ -56,7 +69,9 @@ impl Kernel {
             nix::libc::RLIM_INFINITY,
             nix::libc::RLIM_INFINITY,
         );
-        let mut ebpf = EbpfLoader::new().load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        let mut ebpf = EbpfLoader::new()
+            .load(OBJECT)
+            .map_err(|e| KernelError::Load(Box::new(e)))?;
         let counters = Arc::new(Counters::new(&mut ebpf)?);
         let mut degraded = Vec::new();
         let (joiner, gate_events) = match Self::prepare_sockmap(&mut ebpf) {
@@ -66,39 +81,50 @@ impl Kernel {
                 (None, None)
             }
         };
-        Ok(Self { ebpf, counters, joiner, gate_events, degraded })
+        Ok(Self {
+            ebpf,
+            counters,
+            joiner,
+            gate_events,
+            degraded,
+        })
     }
 
     fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(Joiner, RingBuf<MapData>), KernelError> {
-        let program: &mut SkSkb = program(ebpf, "relay")?;
-        program.load().map_err(|e| KernelError::Program { name: "relay", source: Box::new(e) })?;
-        let verdicts = match ebpf.map("VERDICTS") {
-            Some(Map::SockHash(data)) => data.fd().as_fd().try_clone_to_owned(),
-            _ => return Err(KernelError::NoMap("VERDICTS")),
+        let refused = |e| KernelError::Program {
+            name: "relay",
+            source: Box::new(e),
         };
-        let verdicts = verdicts.map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
-        let hash = aya::maps::SockHash::<_, u64>::try_from(ebpf.map("VERDICTS").ok_or(KernelError::NoMap("VERDICTS"))?)
-            .map_err(|e| KernelError::Map { name: "VERDICTS", source: Box::new(e) })?;
-        let map_fd = hash.fd().try_clone().map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
-        let program: &mut SkSkb = self::program(ebpf, "relay")?;
-        program.attach(&map_fd).map_err(|e| KernelError::Program { name: "relay", source: Box::new(e) })?;
-        let fd = |name: &'static str| -> Result<MapFd, KernelError> {
-            let data = match ebpf.map(name) {
-                Some(Map::SockHash(data) | Map::HashMap(data)) => data,
-                _ => return Err(KernelError::NoMap(name)),
-            };
-            MapFd::new(data.fd().as_fd()).map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })
+        let unusable = |name: &'static str| {
+            move |e| KernelError::Map {
+                name,
+                source: Box::new(e),
+            }
         };
-        let (peers, legs) = (fd("PEERS")?, fd("LEGS")?);
-        let verdicts = MapFd::new(verdicts.as_fd()).map_err(|source| KernelError::Io { what: "duplicating a map descriptor", source })?;
+        let failed = |what: &'static str| move |source| KernelError::Io { what, source };
+
+        program::<SkSkb>(ebpf, "relay")?.load().map_err(refused)?;
+        let map = ebpf.map("VERDICTS").ok_or(KernelError::NoMap("VERDICTS"))?;
+        let verdicts = SockHash::<_, u64>::try_from(map).map_err(unusable("VERDICTS"))?;
+        let attach_to = verdicts
+            .fd()
+            .try_clone()
+            .map_err(failed("duplicating a map descriptor"))?;
+        program::<SkSkb>(ebpf, "relay")?.attach(&attach_to).map_err(refused)?;
+
         let gates = match ebpf.map("GATES") {
-            Some(Map::Array(data)) => Gates::map(data.fd().as_fd(), signalbox_common::gate::MAX_GATES),
+            Some(Map::Array(data)) => Gates::map(data.fd().as_fd(), MAX_GATES),
             _ => return Err(KernelError::NoMap("GATES")),
         };
-        let gates = gates.map_err(|source| KernelError::Io { what: "mapping GATES into memory (kernel 5.5 or later)", source })?;
+        let gates = gates.map_err(failed("mapping GATES into memory (kernel 5.5 or later)"))?;
+        let joiner = Joiner::new(
+            map_fd(ebpf, "PEERS")?,
+            map_fd(ebpf, "VERDICTS")?,
+            map_fd(ebpf, "LEGS")?,
+            gates,
+        );
         let events = ebpf.take_map("GATE_EVENTS").ok_or(KernelError::NoMap("GATE_EVENTS"))?;
-        let events = RingBuf::try_from(events).map_err(|e| KernelError::Map { name: "GATE_EVENTS", source: Box::new(e) })?;
-        Ok((Joiner::new(peers, verdicts, legs, gates), events))
+        Ok((joiner, RingBuf::try_from(events).map_err(unusable("GATE_EVENTS"))?))
     }
 
     /// Attaches `sk_lookup` to our network namespace.
@@ -112,6 +138,18 @@ impl Kernel {
     }
 }
 
+/// A duplicate of a map's descriptor.
+pub(super) fn map_fd(ebpf: &Ebpf, name: &'static str) -> Result<MapFd, KernelError> {
+    let Some(Map::SockHash(data) | Map::SockMap(data) | Map::HashMap(data) | Map::LpmTrie(data)) = ebpf.map(name)
+    else {
+        return Err(KernelError::NoMap(name));
+    };
+    MapFd::new(data.fd().as_fd()).map_err(|source| KernelError::Io {
+        what: "duplicating a map descriptor",
+        source,
+    })
+}
+
 /// A program by its name.
 pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, KernelError>
 where
@@ -120,6 +158,8 @@ where
     ebpf.program_mut(name)
         .ok_or(KernelError::NoProgram(name))?
         .try_into()
-        .map_err(|e| KernelError::Program { name, source: Box::new(e) })
+        .map_err(|e| KernelError::Program {
+            name,
+            source: Box::new(e),
+        })
 }
-

@@ -28,7 +28,12 @@ pub enum Joined {
 
 impl Joiner {
     pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, gates: Gates) -> Self {
-        Self { peers, verdicts, legs, gates }
+        Self {
+            peers,
+            verdicts,
+            legs,
+            gates,
+        }
     }
 
     /// Joins two established sockets, whose receive queues hold no half-read segment. `legs` are the sockets with
@@ -83,8 +88,14 @@ impl Joiner {
 /// ("Fix incorrect copied_seq calculation", "Fix data lost during EAGAIN retries" and later).
 #[must_use]
 pub fn kernel_is_sound(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
-    let (major, minor, patch) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) = (
+        numbers.next().unwrap_or(0),
+        numbers.next().unwrap_or(0),
+        numbers.next().unwrap_or(0),
+    );
     match (major, minor) {
         (6, 1) => patch >= 191,
         (6, 12) => patch >= 104,

@@ -2,17 +2,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd};
+use std::os::fd::AsRawFd;
 
-use aya::maps::{Map, lpm_trie::Key};
+use aya::Ebpf;
+use aya::maps::lpm_trie::Key;
 use aya::programs::SkLookup;
 use aya::programs::sk_lookup::SkLookupLink;
-use aya::Ebpf;
 use signalbox_common::steer::{MAX_LISTENER_SLOTS, SteerKey, SteerValue};
 use signalbox_core::plan::{self, Bindings, Op};
 
 use super::map::MapFd;
-use super::object::{KernelError, program};
+use super::object::{KernelError, map_fd, program};
 
 /// The attached program and its maps. Dropping it detaches: connections go where they would without us.
 pub struct Steering {
@@ -35,23 +35,25 @@ pub struct ApplyError {
 
 impl Steering {
     pub(super) fn attach(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
-        let netns = File::open("/proc/self/ns/net")
-            .map_err(|source| KernelError::Io { what: "opening /proc/self/ns/net", source })?;
-        let wrong = |e| KernelError::Program { name: "steer", source: Box::new(e) };
+        let netns = File::open("/proc/self/ns/net").map_err(|source| KernelError::Io {
+            what: "opening /proc/self/ns/net",
+            source,
+        })?;
+        let wrong = |e| KernelError::Program {
+            name: "steer",
+            source: Box::new(e),
+        };
         let steer: &mut SkLookup = program(ebpf, "steer")?;
         steer.load().map_err(wrong)?;
         let id = steer.attach(&netns).map_err(wrong)?;
         let link = steer.take_link(id).map_err(wrong)?;
-        let dup = |source| KernelError::Io { what: "duplicating a map descriptor", source };
-        let bindings = match ebpf.map("BINDINGS") {
-            Some(Map::LpmTrie(data)) => MapFd::new(data.fd().as_fd()).map_err(dup)?,
-            _ => return Err(KernelError::NoMap("BINDINGS")),
-        };
-        let listeners = match ebpf.map("LISTENERS") {
-            Some(Map::SockMap(data)) => MapFd::new(data.fd().as_fd()).map_err(dup)?,
-            _ => return Err(KernelError::NoMap("LISTENERS")),
-        };
-        Ok(Self { bindings, listeners, now: Bindings::new(), _link: link })
+        let (bindings, listeners) = (map_fd(ebpf, "BINDINGS")?, map_fd(ebpf, "LISTENERS")?);
+        Ok(Self {
+            bindings,
+            listeners,
+            now: Bindings::new(),
+            _link: link,
+        })
     }
 
     /// Puts a listening socket into a slot. Any one of its reuseport group stands for all.
@@ -64,7 +66,11 @@ impl Steering {
     pub fn apply(&mut self, wanted: Bindings) -> Result<usize, ApplyError> {
         let ops = plan::diff(&self.now, &wanted);
         for (done, op) in ops.iter().enumerate() {
-            self.carry_out(*op).map_err(|source| ApplyError { done, of: ops.len(), source })?;
+            self.carry_out(*op).map_err(|source| ApplyError {
+                done,
+                of: ops.len(),
+                source,
+            })?;
         }
         self.now = wanted;
         Ok(ops.len())
@@ -72,7 +78,9 @@ impl Steering {
 
     fn carry_out(&mut self, op: Op) -> io::Result<()> {
         match op {
-            Op::Set((bits, key), value) => self.bindings.update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
+            Op::Set((bits, key), value) => self
+                .bindings
+                .update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
             Op::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
         }
         // Kept in step with the kernel, so that a failure half-way leaves a true picture to start from.
