@@ -140,7 +140,6 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let setup = Setup {
         shared: Arc::clone(&shared),
         joiner,
-        sound,
         events: events.clone(),
         default_max: max_connections,
     };

@@ -24,6 +24,8 @@ pub struct Front {
     /// Duplicates of what the workers listen on, to be handed to another process.
     sockets: HashMap<Socket, Vec<TcpListener>>,
     binds: HashSet<Bind>,
+    /// The workers have been given the sockets.
+    accepting: bool,
 }
 
 /// Sockets for the addresses that a new configuration adds.
@@ -40,18 +42,19 @@ impl Front {
             steering,
             sockets: HashMap::new(),
             binds: HashSet::new(),
+            accepting: false,
         };
+        // Nobody accepts yet: before a configuration is in force there would be nothing to do with a connection.
         match (inherited, &front.steering) {
             (Some(offer), _) => {
                 front.binds.extend(offer.binds);
-                for (socket, listeners) in offer.sockets {
-                    front.listen(socket, listeners)?;
-                }
+                front.sockets.extend(offer.sockets);
             }
             (None, Some(_)) => {
-                for (index, listener) in listen::steered(front.workers.len())?.into_iter().enumerate() {
-                    front.listen(Socket::Steered(index), vec![listener])?;
-                }
+                let sockets = listen::steered(front.workers.len())?.into_iter().enumerate();
+                front
+                    .sockets
+                    .extend(sockets.map(|(index, socket)| (Socket::Steered(index), vec![socket])));
             }
             (None, None) => {}
         }
@@ -76,7 +79,7 @@ impl Front {
     }
 
     /// Gives sockets to workers, one each in turn.
-    fn listen(&mut self, socket: Socket, listeners: Vec<TcpListener>) -> io::Result<()> {
+    fn listen(&self, socket: Socket, listeners: &[TcpListener]) -> io::Result<()> {
         let first = match socket {
             Socket::Steered(index) => index,
             Socket::Bound(_) => 0,
@@ -85,7 +88,6 @@ impl Front {
             let worker = &self.workers[(first + index) % self.workers.len()];
             worker.send(Order::Listen(socket, listener.try_clone()?));
         }
-        self.sockets.insert(socket, listeners);
         Ok(())
     }
 
@@ -119,13 +121,19 @@ impl Front {
     /// Listens on what the configuration says, and on nothing else. Returns how many addresses that is.
     pub fn commit(&mut self, model: &Model, ids: &[u32], prepared: Prepared) -> Result<usize, ApplyError> {
         let wanted: HashSet<Bind> = model.listeners.iter().flat_map(|l| &l.listen).copied().collect();
+        let failed = |source| ApplyError { done: 0, of: 1, source };
+        if !std::mem::replace(&mut self.accepting, true) {
+            for (socket, listeners) in &self.sockets {
+                self.listen(*socket, listeners).map_err(failed)?;
+            }
+        }
         if let Some(steering) = &mut self.steering {
             let bindings = plan::bindings(model.listeners.iter().zip(ids.iter().copied()));
             steering.apply(bindings)?;
         } else {
-            let failed = |source| ApplyError { done: 0, of: 1, source };
             for (socket, listeners) in prepared.sockets {
-                self.listen(socket, listeners).map_err(failed)?;
+                self.listen(socket, &listeners).map_err(failed)?;
+                self.sockets.insert(socket, listeners);
             }
             let gone: Vec<Bind> = self.binds.difference(&wanted).copied().collect();
             for bind in gone {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use signalbox_core::limit::{Refusal as Limited, Source};
-use signalbox_core::model::{Protocol, Tier};
+use signalbox_core::model::Protocol;
 use signalbox_core::peek::{Asked, proxy};
 use signalbox_core::view::Destination;
 use tokio::io::AsyncWriteExt as _;
@@ -222,7 +222,7 @@ async fn place(
                     let forced = configured.datapath.tier;
                     let policy = Policy {
                         forced,
-                        joinable: worker.joiner.is_some() && (worker.sound || forced == Some(Tier::Sockmap)),
+                        joinable: worker.joiner.is_some(),
                         idle: snapshot.model.timeouts.idle,
                     };
                     let parts = Parts {
@@ -352,13 +352,13 @@ async fn carry(
             Ok(joint) => return joint.run().await,
             Err(refused) => {
                 tracing::debug!(error = %refused.error, "A flow could not be joined in the kernel.");
-                flow.why.set("the socket map refused it");
                 let (Ok(client), Ok(host)) = (TcpStream::from_std(refused.client), TcpStream::from_std(refused.host))
                 else {
                     return End::Failed;
                 };
                 policy.joinable = false;
                 relay = Relay::resume(client, host, Rc::clone(flow), policy, moved);
+                flow.why.set("the socket map refused it");
             }
         }
     };

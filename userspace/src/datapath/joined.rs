@@ -51,6 +51,9 @@ struct Half {
     kept: Vec<u8>,
     /// Bytes counted into the flow so far.
     counted: u64,
+    /// The program sees what arrives on this leg. False for a second leg that the socket map refused (its sender had
+    /// finished by then): such a leg is read by hand to its end.
+    in_kernel: bool,
     hung_up: bool,
     done: bool,
     /// Acknowledged plus queued bytes of this leg (as a target) when it was joined.
@@ -87,9 +90,13 @@ impl Joint {
     ) -> Result<Self, Box<Refused>> {
         let prepared = match Prepared::new(joiner, watch, &client, &host) {
             Ok(prepared) => prepared,
-            Err(error) => return Err(Box::new(Refused { client, host, error })),
+            Err(error) => {
+                watch.remove(&client);
+                watch.remove(&host);
+                return Err(Box::new(Refused { client, host, error }));
+            }
         };
-        let half = |direction, from, leg: Leg, preread| Half {
+        let half = |direction: Direction, from, leg: Leg, preread| Half {
             direction,
             from,
             gate: leg.gate,
@@ -99,6 +106,7 @@ impl Joint {
             relayed: 0,
             kept: Vec::new(),
             counted: 0,
+            in_kernel: direction == Direction::In || !prepared.half_joined,
             hung_up: false,
             done: false,
             queued_before: leg.queued,
@@ -274,7 +282,8 @@ impl Half {
             self.counted = carried;
             did.moved = true;
         }
-        if joiner.gates.blocked(self.gate) || self.consumed < gate.passed || !self.kept.is_empty() {
+        let by_hand = !self.in_kernel || joiner.gates.blocked(self.gate);
+        if by_hand || self.consumed < gate.passed || !self.kept.is_empty() {
             self.carry_by_hand(joiner, far, &mut did)?;
         } else if gate.limit.saturating_sub(gate.sent) < WINDOW / 2 {
             // Half of the credit is used: extend it by what the far end has acknowledged meanwhile.
@@ -332,6 +341,10 @@ impl Half {
                     self.consumed += n as u64;
                     did.moved = true;
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.in_kernel => {
+                    did.wants |= EPOLLIN;
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     joiner.gates.set_token(self.gate, self.consumed);
                     let gate = joiner.gates.read(self.gate);
@@ -365,10 +378,16 @@ impl Half {
         {
             return Err(error);
         }
+        if !info.peer_finished() {
+            // An event that was not its own: without a FIN the count below would be wrong by one.
+            self.hung_up = false;
+            return Ok(());
+        }
         let gate = joiner.gates.read(self.gate);
         // A FIN counts as one byte received.
         let expected = info.bytes_received.saturating_sub(1).saturating_sub(self.preread);
-        let all_taken = gate.sent + self.consumed >= expected && self.consumed == gate.passed && self.kept.is_empty();
+        let none_passed_over = !self.in_kernel || self.consumed == gate.passed;
+        let all_taken = gate.sent + self.consumed >= expected && none_passed_over && self.kept.is_empty();
         if !all_taken || !self.far_has_all(joiner, far)? {
             if !all_taken {
                 // Whatever the program has not seen yet, let it see now.

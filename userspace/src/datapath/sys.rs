@@ -71,6 +71,15 @@ pub struct TcpInfo {
 
 pub const TCP_CLOSE: u8 = 7;
 
+impl TcpInfo {
+    /// The peer has sent its FIN, and it has arrived: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK or CLOSING
+    /// (`include/net/tcp_states.h`).
+    #[must_use]
+    pub const fn peer_finished(&self) -> bool {
+        matches!(self.state, 6..=9 | 11)
+    }
+}
+
 /// `getsockopt(TCP_INFO)`.
 pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
     // libc's struct ends before the fields wanted here: their offsets are fixed ABI.
@@ -229,6 +238,11 @@ impl Epoll {
     /// Watches it once more.
     pub fn rearm(&self, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, socket, events, key)
+    }
+
+    /// Watches it no more. One that was not watched is fine.
+    pub fn remove(&self, socket: &TcpStream) {
+        let _ = self.control(libc::EPOLL_CTL_DEL, socket, 0, 0);
     }
 
     /// What has happened: (key, events).

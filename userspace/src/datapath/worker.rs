@@ -46,8 +46,6 @@ pub struct Worker {
     pub flows: Rc<Flows>,
     pub watch: Rc<Watch>,
     pub joiner: Option<Arc<Joiner>>,
-    /// The kernel's socket maps are known to be sound.
-    pub sound: bool,
     default_max: u32,
     events: mpsc::UnboundedSender<Event>,
     acceptors: RefCell<HashMap<Socket, Acceptor>>,
@@ -61,7 +59,6 @@ type Acceptor = (watch::Sender<Stop>, JoinHandle<()>);
 pub struct Setup {
     pub shared: Arc<Shared>,
     pub joiner: Option<Arc<Joiner>>,
-    pub sound: bool,
     pub events: mpsc::UnboundedSender<Event>,
     /// Connections that the descriptor limit allows.
     pub default_max: u32,
@@ -115,7 +112,6 @@ async fn run(
         flows: Rc::default(),
         watch,
         joiner: setup.joiner,
-        sound: setup.sound,
         default_max: setup.default_max,
         events: setup.events,
         acceptors: RefCell::default(),
