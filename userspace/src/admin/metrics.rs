@@ -375,3 +375,26 @@ impl Scrape {
         out.counter("bpf_exits", "How the eBPF programs ended", exits)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Every metric is documented, and nothing else is.
+    #[test]
+    fn the_document_and_the_code_agree() {
+        let (code, document) = (include_str!("metrics.rs"), include_str!("../../../docs/metrics.md"));
+        let mut written = Vec::new();
+        for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
+            for call in code.split(&format!("out.{kind}(")).skip(1) {
+                let name = call.split('"').nth(1).unwrap();
+                written.push(format!("signalbox_{name}{suffix}"));
+            }
+        }
+        let mut listed: Vec<_> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        written.sort();
+        listed.sort_unstable();
+        assert_eq!(written, listed);
+    }
+}
