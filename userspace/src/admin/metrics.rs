@@ -267,15 +267,10 @@ impl Scrape {
                 Tier::ALL.map(|tier| (c, tier, vec![("cluster", c.name.as_str()), ("tier", tier.as_str())]))
             })
         };
-        let opened = by_tier().map(|(c, tier, labels)| {
-            (
-                labels,
-                c.opened[tier as usize].get() + u64::from(c.active[tier as usize].get()),
-            )
-        });
+        let opened = by_tier().map(|(c, tier, labels)| (labels, c.opened[tier as usize].get()));
         out.counter(
             "connections_opened",
-            "Flows established, by the tier they are or ended on",
+            "Flows that have entered a tier; each begins on copy",
             opened,
         )?;
         let active = by_tier().map(|(c, tier, labels)| (labels, f64::from(c.active[tier as usize].get())));

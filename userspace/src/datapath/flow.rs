@@ -80,6 +80,7 @@ impl Flow {
             self.cluster.active[self.tier.get() as usize].leave();
             self.tier.set(tier);
             self.cluster.active[tier as usize].enter();
+            self.cluster.opened[tier as usize].inc();
         }
     }
 }
@@ -87,8 +88,6 @@ impl Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         self.cluster.active[self.tier.get() as usize].leave();
-        // Counted under the tier it ended on: the one that carried the bulk of it.
-        self.cluster.opened[self.tier.get() as usize].inc();
     }
 }
 
@@ -112,6 +111,7 @@ impl Flows {
         self.next.set(self.next.get() + 1);
         let now = Instant::now();
         parts.cluster.active[Tier::Copy as usize].enter();
+        parts.cluster.opened[Tier::Copy as usize].inc();
         let flow = Rc::new(Flow {
             id,
             client: parts.client,

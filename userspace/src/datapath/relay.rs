@@ -244,12 +244,12 @@ impl Relay {
     }
 
     fn pump(&mut self, cx: &mut Context<'_>, direction: Direction) -> Result<Step, End> {
-        let (from, to, half) = match direction {
-            Direction::In => (&mut self.client, &mut self.host, &mut self.inward),
-            Direction::Out => (&mut self.host, &mut self.client, &mut self.outward),
+        let (from, to, half, last) = match direction {
+            Direction::In => (&mut self.client, &mut self.host, &mut self.inward, self.outward.shut),
+            Direction::Out => (&mut self.host, &mut self.client, &mut self.outward, self.inward.shut),
         };
         let before = half.total;
-        let step = half.pump(cx, from, to);
+        let step = half.pump(cx, from, to, last);
         let carried = half.total - before;
         if carried > 0 {
             self.flow.carried(direction, carried);
@@ -292,13 +292,20 @@ impl Half {
         self.total >= BULK_TOTAL && self.last_read >= BULK_READ
     }
 
-    fn pump(&mut self, cx: &mut Context<'_>, from: &mut TcpStream, to: &mut TcpStream) -> Result<Step, Stopped> {
+    fn pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut TcpStream,
+        to: &mut TcpStream,
+        last: bool,
+    ) -> Result<Step, Stopped> {
         for _ in 0..TURN {
             if !self.flush(cx, to).map_err(|e| (Side::To, e))? {
                 return Ok(Step::Stalled);
             }
             if self.eof {
-                if !self.shut {
+                // The direction that ends last need not say so: the sockets are closed in a moment, which does.
+                if !self.shut && !last {
                     self.shut = true;
                     // ENOTCONN: the far end is gone already, which its own direction reports.
                     match sys::shutdown_write(to.as_raw_fd()) {

@@ -172,3 +172,161 @@ impl ServerCertVerifier for AnyCertificate {
             .supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn host(port: u16) -> Host {
+        Host {
+            name: "h".into(),
+            address: [127, 0, 0, 1].into(),
+            http: Some(port),
+            https: Some(port),
+            tcp: None,
+            weight: 1,
+        }
+    }
+
+    fn http(path: &str, tls: Option<TlsProbe>) -> Probe {
+        Probe::Http(HttpProbe {
+            port: None,
+            path: path.into(),
+            host: Some("app.test".into()),
+            tls,
+        })
+    }
+
+    /// Answers one request with a status; returns what was asked.
+    async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str) -> String {
+        let mut request = vec![0; 4096];
+        let n = stream.read(&mut request).await.unwrap();
+        stream
+            .write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&request[..n]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
+        for (status, well) in [
+            ("200 OK", true),
+            ("302 Found", true),
+            ("404 Not Found", false),
+            ("503 Busy", false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let prober = Prober::new(&http("/healthz", None), &host(listener.local_addr().unwrap().port()));
+            let (asked, said) = tokio::join!(prober.ask(), async {
+                answer(&mut listener.accept().await.unwrap().0, status).await
+            });
+            assert_eq!(asked.is_ok(), well, "{status}: {asked:?}");
+            assert!(
+                said.starts_with("GET /healthz HTTP/1.1\r\nHost: app.test\r\n"),
+                "{said}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_http_or_not_there_is_not_well() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let prober = Prober::new(&http("/", None), &host(port));
+        let (asked, ()) = tokio::join!(prober.ask(), async {
+            listener
+                .accept()
+                .await
+                .unwrap()
+                .0
+                .write_all(b"SSH-2.0-OpenSSH\r\n")
+                .await
+                .unwrap();
+        });
+        assert!(asked.is_err());
+        drop(listener);
+        let error = prober.ask().await.unwrap_err();
+        assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+    }
+
+    /// Notes the name in the ClientHello.
+    #[derive(Debug)]
+    struct Noting(Arc<CertifiedKey>, Mutex<Option<String>>);
+
+    impl ResolvesServerCert for Noting {
+        fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            *self.1.lock().unwrap() = hello.server_name().map(str::to_owned);
+            Some(Arc::clone(&self.0))
+        }
+    }
+
+    async fn ask_over_tls(
+        sni: Option<&str>,
+        ca: Option<PathBuf>,
+        made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    ) -> (Result<String, String>, Option<String>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+        let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap();
+        let noting = Arc::new(Noting(Arc::new(certified), Mutex::new(None)));
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&noting) as Arc<dyn ResolvesServerCert>);
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tls = TlsProbe {
+            sni: sni.map(str::to_owned),
+            ca,
+        };
+        let prober = Prober::new(&http("/", Some(tls)), &host(listener.local_addr().unwrap().port()));
+        let (asked, ()) = tokio::join!(prober.ask(), async {
+            if let Ok(mut stream) = acceptor.accept(listener.accept().await.unwrap().0).await {
+                answer(&mut stream, "204 No Content").await;
+            }
+        });
+        let seen = noting.1.lock().unwrap().take();
+        (asked, seen)
+    }
+
+    #[tokio::test]
+    async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
+        let made = rcgen::generate_simple_self_signed(vec!["app.test".to_owned(), "probe.test".to_owned()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(vec!["app.test".to_owned()]).unwrap();
+        let (asked, seen) = ask_over_tls(Some("probe.test"), None, &made).await;
+        assert_eq!(
+            (asked.as_deref(), seen.as_deref()),
+            (Ok("HTTP 204"), Some("probe.test"))
+        );
+        let (asked, seen) = ask_over_tls(None, None, &made).await;
+        assert_eq!(
+            (asked.is_ok(), seen.as_deref()),
+            (true, Some("app.test")),
+            "the Host header is the name then"
+        );
+
+        let directory = std::env::temp_dir().join(format!("signalbox-probe-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (right, wrong) = (directory.join("right.pem"), directory.join("wrong.pem"));
+        std::fs::write(&right, made.cert.pem()).unwrap();
+        std::fs::write(&wrong, other.cert.pem()).unwrap();
+        assert!(ask_over_tls(None, Some(right), &made).await.0.is_ok());
+        assert!(ask_over_tls(None, Some(wrong), &made).await.0.is_err());
+        let error = ask_over_tls(None, Some(directory.join("none.pem")), &made)
+            .await
+            .0
+            .unwrap_err();
+        assert!(error.contains("none.pem"), "{error}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
