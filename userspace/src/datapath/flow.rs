@@ -21,26 +21,7 @@ pub enum Direction {
     Out,
 }
 
-/// An established flow. Counts itself into its cluster and host while it lives.
-pub struct Flow {
-    pub id: u64,
-    pub client: SocketAddr,
-    pub local: SocketAddr,
-    pub backend: SocketAddr,
-    pub listener: Arc<ListenerState>,
-    pub route: Option<Box<str>>,
-    pub cluster: Arc<ClusterState>,
-    pub host: Arc<HostState>,
-    pub started: Instant,
-    pub last: Cell<Instant>,
-    pub bytes_in: Cell<u64>,
-    pub bytes_out: Cell<u64>,
-    tier: Cell<Tier>,
-    /// Why it is not on a faster tier.
-    pub why: Cell<&'static str>,
-}
-
-/// What a flow is made of.
+/// Who a flow connects, and by which way it was chosen.
 pub struct Parts {
     pub client: SocketAddr,
     pub local: SocketAddr,
@@ -51,6 +32,19 @@ pub struct Parts {
     pub host: Arc<HostState>,
 }
 
+/// An established flow. Counts itself into its cluster while it lives.
+pub struct Flow {
+    pub id: u64,
+    pub parts: Parts,
+    pub started: Instant,
+    pub last: Cell<Instant>,
+    pub bytes_in: Cell<u64>,
+    pub bytes_out: Cell<u64>,
+    tier: Cell<Tier>,
+    /// Why it is not on a faster tier.
+    pub why: Cell<&'static str>,
+}
+
 impl Flow {
     /// Adds bytes that have been carried.
     pub fn carried(&self, direction: Direction, bytes: u64) {
@@ -58,13 +52,13 @@ impl Flow {
         match direction {
             Direction::In => {
                 self.bytes_in.set(self.bytes_in.get() + bytes);
-                self.host.bytes_in.add(bytes);
-                self.cluster.bytes_in.add(bytes);
+                self.parts.host.bytes_in.add(bytes);
+                self.parts.cluster.bytes_in.add(bytes);
             }
             Direction::Out => {
                 self.bytes_out.set(self.bytes_out.get() + bytes);
-                self.host.bytes_out.add(bytes);
-                self.cluster.bytes_out.add(bytes);
+                self.parts.host.bytes_out.add(bytes);
+                self.parts.cluster.bytes_out.add(bytes);
             }
         }
     }
@@ -77,17 +71,17 @@ impl Flow {
     pub fn moved_to(&self, tier: Tier, why: &'static str) {
         self.why.set(why);
         if self.tier.get() != tier {
-            self.cluster.active[self.tier.get() as usize].leave();
+            self.parts.cluster.active[self.tier.get() as usize].leave();
             self.tier.set(tier);
-            self.cluster.active[tier as usize].enter();
-            self.cluster.opened[tier as usize].inc();
+            self.parts.cluster.active[tier as usize].enter();
+            self.parts.cluster.opened[tier as usize].inc();
         }
     }
 }
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.cluster.active[self.tier.get() as usize].leave();
+        self.parts.cluster.active[self.tier.get() as usize].leave();
     }
 }
 
@@ -114,13 +108,7 @@ impl Flows {
         parts.cluster.opened[Tier::Copy as usize].inc();
         let flow = Rc::new(Flow {
             id,
-            client: parts.client,
-            local: parts.local,
-            backend: parts.backend,
-            listener: parts.listener,
-            route: parts.route,
-            cluster: parts.cluster,
-            host: parts.host,
+            parts,
             started: now,
             last: Cell::new(now),
             bytes_in: Cell::new(0),
@@ -164,9 +152,9 @@ pub struct Filter {
 impl Filter {
     fn matches(&self, flow: &Flow) -> bool {
         let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
-        is(&self.host, &flow.host.name)
-            && is(&self.cluster, &flow.cluster.name)
-            && is(&self.listener, &flow.listener.name)
+        is(&self.host, &flow.parts.host.name)
+            && is(&self.cluster, &flow.parts.cluster.name)
+            && is(&self.listener, &flow.parts.listener.name)
             && is(&self.tier, flow.tier().as_str())
     }
 }
@@ -194,13 +182,13 @@ impl FlowView {
     fn new(flow: &Flow) -> Self {
         Self {
             id: flow.id,
-            client: flow.client,
-            local: flow.local,
-            backend: flow.backend,
-            listener: flow.listener.name.clone(),
-            route: flow.route.as_deref().map(str::to_owned),
-            cluster: flow.cluster.name.clone(),
-            host: flow.host.name.clone(),
+            client: flow.parts.client,
+            local: flow.parts.local,
+            backend: flow.parts.backend,
+            listener: flow.parts.listener.name.clone(),
+            route: flow.parts.route.as_deref().map(str::to_owned),
+            cluster: flow.parts.cluster.name.clone(),
+            host: flow.parts.host.name.clone(),
             tier: flow.tier().as_str(),
             tier_reason: flow.why.get(),
             age_seconds: flow.started.elapsed().as_secs_f64(),
