@@ -100,9 +100,15 @@ impl Limiter {
             let Some(bucket) = self.buckets.get(cell) else { continue };
             let outcome = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
                 let (used, then) = (old >> 32, old as u32);
-                let refill = u64::from(now_ms.wrapping_sub(then)) * full / 1000;
-                let used = used.saturating_sub(refill);
-                (used + 256 <= full.min(u64::from(u32::MAX))).then_some((used + 256) << 32 | u64::from(now_ms))
+                // Another worker may have been here a moment later by its own clock: that is no time passed.
+                let passed = now_ms.wrapping_sub(then);
+                let (passed, latest) = if passed > u32::MAX / 2 {
+                    (0, then)
+                } else {
+                    (passed, now_ms)
+                };
+                let used = used.saturating_sub(u64::from(passed) * full / 1000);
+                (used + 256 <= full.min(u64::from(u32::MAX))).then_some((used + 256) << 32 | u64::from(latest))
             });
             granted |= outcome.is_ok();
         }
@@ -183,6 +189,22 @@ mod tests {
             .filter(|_| limiter.admit(source(1), &limits, Duration::from_millis(5500)).is_ok())
             .count();
         assert_eq!(later, 5);
+    }
+
+    #[test]
+    fn a_clock_that_runs_a_moment_behind_gets_no_second_bucket() {
+        let limiter = Limiter::default();
+        let limits = PerSource {
+            concurrent: 0,
+            per_second: 10,
+            peeking: 0,
+        };
+        let admitted = |at| {
+            (0..50)
+                .filter(|_| limiter.admit(source(1), &limits, Duration::from_millis(at)).is_ok())
+                .count()
+        };
+        assert_eq!((admitted(5001), admitted(5000)), (10, 0));
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub struct View {
     /// For each cluster and protocol, its usable hosts.
     clusters: Vec<[Choices; 3]>,
     unmatched: Unmatched,
-    /// (cluster, host) of every usable host.
-    all: Vec<(usize, u16)>,
+    /// (cluster, host, weight) of every usable host.
+    all: Vec<(usize, u16, u32)>,
 }
 
 /// Where a name leads.
@@ -52,7 +52,11 @@ impl View {
             let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
             let usable = if kept.is_empty() { up } else { kept };
-            all.extend(usable.iter().map(|&h| (c, h as u16)));
+            all.extend(
+                usable
+                    .iter()
+                    .filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))),
+            );
             clusters.push([Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
                 let hosts: Vec<_> = usable
                     .iter()
@@ -135,11 +139,17 @@ impl View {
         load: impl Fn(usize, u16) -> u32,
     ) -> Option<(usize, u16)> {
         let (before, from) = self.all.split_at(ticket as usize % self.all.len().max(1));
-        from.iter()
-            .chain(before)
-            .copied()
-            .filter(|at| !tried.contains(at) && serves(at.0, at.1))
-            .min_by_key(|&(cluster, host)| load(cluster, host))
+        let mut best: Option<(u64, u64, (usize, u16))> = None;
+        for &(cluster, host, weight) in from.iter().chain(before) {
+            if tried.contains(&(cluster, host)) || !serves(cluster, host) {
+                continue;
+            }
+            let (would_have, weight) = (u64::from(load(cluster, host)) + 1, u64::from(weight));
+            if best.is_none_or(|(least, of, _)| would_have * of < least * weight) {
+                best = Some((would_have, weight, (cluster, host)));
+            }
+        }
+        best.map(|(_, _, at)| at)
     }
 
     /// The hosts of a cluster that new connections may go to.

@@ -29,13 +29,33 @@ pub struct Servers {
 /// How long a successor waits for the address of the process it has relieved.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// Opens the API.
+/// Opens the API. In a takeover the addresses may be the predecessor's for a moment more, and a failure is no reason
+/// to end: by then nobody else serves.
 pub async fn start(
     control: &Control,
     addr: Option<SocketAddr>,
     socket: &Path,
     takeover: bool,
 ) -> anyhow::Result<Servers> {
+    match open(control, addr, socket, takeover).await {
+        Err(error) if takeover => {
+            tracing::error!(
+                error = format!("{error:#}"),
+                "The admin API on TCP is not available; the rest is served."
+            );
+            open(control, None, socket, takeover).await.or_else(|error| {
+                tracing::error!(error = format!("{error:#}"), "Nor is the admin socket.");
+                Ok(Servers {
+                    tasks: Vec::new(),
+                    socket: PathBuf::new(),
+                })
+            })
+        }
+        outcome => outcome,
+    }
+}
+
+async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
     let mut tasks = Vec::new();
     if let Some(addr) = addr {
         let listener = listen(addr, takeover).await.with_context(|| {

@@ -15,11 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{Control, Facts};
+use crate::datapath::pipe;
 use crate::datapath::worker::{self, Order, Setup};
 use crate::front::Front;
 use crate::kernel::Kernel;
 use crate::kernel::sockmap::kernel_is_sound;
-use crate::state::{Binds, Reloads, Shared, Snapshot, Totals};
+use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::{Event, Store};
 use crate::{admin, source, takeover};
 
@@ -185,7 +186,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     let (relieved_by, relieved) = mpsc::unbounded_channel();
-    takeover::serve(&socket, events, relieved_by).context("opening the hand-over socket")?;
+    if let Err(error) = takeover::serve(&socket, events, relieved_by) {
+        tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
+    }
     if let Some(file) = file {
         let watching = control.clone();
         tokio::spawn(async move {
@@ -227,6 +230,7 @@ fn shared(model: &Model) -> Shared {
     Shared {
         snapshot: ArcSwap::from_pointee(snapshot),
         totals: Totals::default(),
+        any_ticket: Counter::default(),
         limiter: Limiter::default(),
         seed,
         started: Instant::now(),
@@ -235,13 +239,15 @@ fn shared(model: &Model) -> Shared {
     }
 }
 
-/// Raises the descriptor limit as far as allowed; two descriptors to a connection.
+/// Raises the descriptor limit as far as allowed, and shares it out: two descriptors to a connection, two to a pipe.
 fn connection_budget() -> u32 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS) / 2)
+    let pipes = limit / 64;
+    pipe::LIMIT.store(usize::try_from(pipes).unwrap_or(usize::MAX), Relaxed);
+    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS + 2 * pipes) / 2)
         .unwrap_or(u32::MAX)
         .max(1)
 }
@@ -339,7 +345,7 @@ impl Running {
         let (done, stopped) = oneshot::channel();
         let _ = self.control.events.send(Event::StopListening(done));
         let drained = async {
-            let _ = stopped.await;
+            let _ = tokio::time::timeout_at(deadline.into(), stopped).await;
             while shared.totals.active.get() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

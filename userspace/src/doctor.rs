@@ -188,7 +188,7 @@ fn programs() -> Vec<Finding> {
 
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let found = format!("{hard}: {} connections", hard.saturating_sub(256) / 2);
+    let found = format!("{hard}: {} connections", hard.saturating_sub(256 + hard / 32) / 2);
     let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
     match hard {
         65_536.. => ok("descriptors", found),

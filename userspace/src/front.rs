@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::TcpListener;
 
-use signalbox_common::steer::{SLOT_V4, SLOT_V6};
+use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
 use signalbox_core::model::{Bind, Model};
 use signalbox_core::plan;
 
@@ -49,6 +49,7 @@ impl Front {
             (Some(offer), _) => {
                 front.binds.extend(offer.binds);
                 front.sockets.extend(offer.sockets);
+                front.enlarge()?;
             }
             (None, Some(_)) => {
                 let sockets = listen::steered(front.workers.len())?.into_iter().enumerate();
@@ -78,6 +79,39 @@ impl Front {
         self.steering.is_some()
     }
 
+    /// Opens more sockets beside inherited ones, where the predecessor had fewer workers than we have.
+    fn enlarge(&mut self) -> io::Result<()> {
+        let wanted = self.workers.len();
+        for (socket, listeners) in &mut self.sockets {
+            while matches!(socket, Socket::Bound(_)) && listeners.len() < wanted {
+                let another = listen::beside(&listeners[0])?;
+                listeners.push(another);
+            }
+        }
+        for v4 in [true, false] {
+            let of_family = |listeners: &Vec<TcpListener>| {
+                listeners
+                    .first()
+                    .is_some_and(|l| l.local_addr().is_ok_and(|addr| addr.is_ipv4() == v4))
+            };
+            let steered = |(socket, listeners): &(&Socket, &Vec<TcpListener>)| {
+                matches!(socket, Socket::Steered(_)) && of_family(listeners)
+            };
+            let group: Vec<_> = self.sockets.iter().filter(steered).map(|(socket, _)| *socket).collect();
+            let Some(first) = group.first().and_then(|socket| self.sockets.get(socket)?.first()) else {
+                continue;
+            };
+            let more: Vec<_> = (group.len()..wanted)
+                .map(|_| listen::beside(first))
+                .collect::<io::Result<_>>()?;
+            for another in more {
+                let index = self.sockets.len();
+                self.sockets.insert(Socket::Steered(index), vec![another]);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives sockets to workers, one each in turn.
     fn listen(&self, socket: Socket, listeners: &[TcpListener]) -> io::Result<()> {
         let first = match socket {
@@ -94,6 +128,10 @@ impl Front {
     /// Opens or checks what a configuration adds. Changes nothing; all that is wrong is said at once.
     pub fn prepare(&self, model: &Model) -> Result<Prepared, Vec<ListenError>> {
         let (mut prepared, mut errors) = (Prepared::default(), Vec::new());
+        let count = model.listeners.iter().map(|l| l.listen.len()).sum();
+        if count > MAX_BINDINGS as usize {
+            return Err(vec![ListenError::TooMany { count }]);
+        }
         for bind in model
             .listeners
             .iter()
@@ -155,8 +193,11 @@ impl Front {
     }
 
     async fn stop_workers(&mut self, how: Stop) {
-        for worker in &self.workers {
-            worker.stop(how).await;
+        // All at once: a socket that still listens gets the connections of those that no longer do.
+        let told: Vec<_> = self.workers.iter().map(|worker| worker.stop(how)).collect();
+        for stopped in told {
+            // A worker that is gone has logged why.
+            let _ = stopped.await;
         }
         self.sockets.clear();
     }

@@ -29,19 +29,19 @@ pub fn spawn(
             let began = Instant::now();
             let outcome = match timeout(check.timeout, prober.ask()).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(format!("no answer within {:?}", check.timeout)),
+                Err(_) => Some(Err(format!("no answer within {:?}", check.timeout))),
             };
-            let (ok, detail) = match outcome {
-                Ok(detail) => (true, detail),
-                Err(detail) => (false, detail),
-            };
-            let result = CheckResult {
-                ok,
-                detail,
-                seconds: began.elapsed().as_secs_f64(),
-            };
-            if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
-                return;
+            // Nothing is said of a host that could not be asked: our shortage must not take all hosts down.
+            if let Some(outcome) = outcome {
+                let (ok, detail) = match outcome {
+                    Ok(detail) => (true, detail),
+                    Err(detail) => (false, detail),
+                };
+                let seconds = began.elapsed().as_secs_f64();
+                let result = CheckResult { ok, detail, seconds };
+                if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
+                    return;
+                }
             }
             round += 1;
             // The interval runs from start to start, or a slow answer would stretch it.

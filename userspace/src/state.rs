@@ -159,7 +159,8 @@ pub struct ClusterState {
     pub ticket: Counter,
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
-    pub closed: Labelled,
+    /// Flows ended, by [`crate::datapath::relay::End`].
+    pub closed: [Counter; crate::datapath::relay::End::ALL.len()],
     pub connect_failures: Labelled,
     pub checks_ok: Counter,
     pub checks_failed: Counter,
@@ -237,6 +238,8 @@ impl Binds {
 pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
     pub totals: Totals,
+    /// Numbers the choices among all hosts (`unmatched: any`).
+    pub any_ticket: Counter,
     pub limiter: Limiter,
     /// Secret of this process: random choices, and the cells of the limiter.
     pub seed: u64,

@@ -15,8 +15,9 @@ use signalbox_core::view::{Standing, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::front::Front;
+use crate::front::{Front, Prepared};
 use crate::health;
+use crate::kernel::steer::ApplyError;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 /// Something that the store must know.
@@ -264,7 +265,21 @@ impl Store {
                 .collect::<Vec<_>>()
                 .join("\n")
         })?;
-        self.model = Arc::new(model);
+        let before = Arc::clone(&self.model);
+        self.install(Arc::new(model), prepared).map_err(|error| {
+            // The kernel did not take all of it: back to what was in force, whose addresses are open still.
+            if let Err(again) = self.install(before, Prepared::default()) {
+                tracing::error!(
+                    error = crate::error_chain(&again),
+                    "What was in force could not be restored whole."
+                );
+            }
+            crate::error_chain(&error)
+        })
+    }
+
+    fn install(&mut self, model: Arc<Model>, prepared: Prepared) -> Result<Applied, ApplyError> {
+        self.model = model;
         let mut applied = Applied {
             routes: self.model.routes.len(),
             ..Applied::default()
@@ -304,19 +319,22 @@ impl Store {
             .iter()
             .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
-        applied.addresses = self
-            .front
-            .commit(&self.model, &ids, prepared)
-            .map_err(|error| crate::error_chain(&error))?;
+        applied.addresses = self.front.commit(&self.model, &ids, prepared)?;
         Ok(applied)
     }
 
     fn reconcile_hosts(&mut self, applied: &mut Applied) {
         let mut before = std::mem::take(&mut self.hosts);
-        for cluster in &self.model.clusters {
+        let mut gone = Vec::new();
+        let model = Arc::clone(&self.model);
+        for cluster in &model.clusters {
             for host in &cluster.hosts {
                 let key = (cluster.name.clone(), host.name.clone());
-                let kept = before.remove(&key).filter(|old| old.configured.address == host.address);
+                let mut kept = before.remove(&key);
+                // At another address it is another host: the old one drains.
+                if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
+                    gone.extend(kept.take());
+                }
                 let entry = match kept {
                     Some(mut old) if old.check == cluster.health && old.configured == *host => {
                         old.ejection = cluster.ejection;
@@ -331,17 +349,14 @@ impl Store {
                     }
                     None => {
                         applied.hosts_added += 1;
-                        self.start(
-                            cluster,
-                            host,
-                            Arc::new(HostState::new(&cluster.name, &host.name, host.address)),
-                        )
+                        let state = self.revive(cluster, host);
+                        self.start(cluster, host, state)
                     }
                 };
                 self.hosts.insert(key, entry);
             }
         }
-        for gone in before.into_values() {
+        for gone in gone.into_iter().chain(before.into_values()) {
             if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
                 continue;
             }
@@ -349,6 +364,20 @@ impl Store {
             gone.state.draining.store(true, Relaxed);
             self.draining.push(Arc::clone(&gone.state));
         }
+    }
+
+    /// The state of a host that is new, or of one that comes back while its connections still drain: they count.
+    fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
+        let same =
+            |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
+        if let Some(at) = self.draining.iter().position(same) {
+            let state = self.draining.swap_remove(at);
+            state.draining.store(false, Relaxed);
+            state.ejected.store(false, Relaxed);
+            state.set_health(Health::Unknown);
+            return state;
+        }
+        Arc::new(HostState::new(&cluster.name, &host.name, host.address))
     }
 
     fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>) -> HostEntry {

@@ -227,5 +227,7 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>) -> i
     let (done, stopped) = oneshot::channel();
     events.send(Event::HandedOver(done)).map_err(|_| ended())?;
     stopped.blocking_recv().map_err(|_| ended())?;
-    stream.write_all(b"stopped\n")
+    // We no longer listen, whether the successor hears of it or not: there is no way back.
+    let _ = stream.write_all(b"stopped\n");
+    Ok(())
 }

@@ -69,14 +69,23 @@ fn fragment(mut payload: &[u8], flags: u8) -> Option<&[u8]> {
 }
 
 fn authority(block: &[u8]) -> Peek {
-    let (mut authority, mut host) = (None, None);
-    let outcome = loona_hpack::Decoder::new().decode_with_cb(block, |name, value| match &*name {
-        b":authority" => authority = Some(value.into_owned()),
-        b"host" => host = Some(value.into_owned()),
-        _ => {}
+    let (mut authority, mut host): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
+    let mut repeated = false;
+    let outcome = loona_hpack::Decoder::new().decode_with_cb(block, |name, value| {
+        let seen = match &*name {
+            b":authority" => &mut authority,
+            b"host" => &mut host,
+            _ => return,
+        };
+        // Kept once: a block may refer to one long value again and again.
+        repeated |= seen.is_some();
+        seen.get_or_insert_with(|| value.into_owned());
     });
     if outcome.is_err() {
         return Peek::malformed("the HTTP/2 header block does not decode");
+    }
+    if repeated {
+        return Peek::malformed("more than one :authority or host");
     }
     authority
         .or(host)
@@ -113,6 +122,7 @@ mod tests {
             &[(HEADERS, END_HEADERS, &b"\x82"[..])][..],
             &[(SETTINGS, 0, b""), (HEADERS, PADDED | END_HEADERS, b"\xff\x82")],
             &[(SETTINGS, 0, b""), (HEADERS, 0, b"\x82"), (SETTINGS, 0, b"")],
+            &[(SETTINGS, 0, b""), (HEADERS, END_HEADERS, b"\x41\x01a\x41\x01a")],
             &[
                 (SETTINGS, 0, b""),
                 (HEADERS, END_HEADERS, b"\xff\xff\xff\xff\xff\xff\xff\xff"),

@@ -107,6 +107,9 @@ fn hello(message: &[u8]) -> Peek {
         };
         rest = &rest[4 + len..];
         match kind {
+            //= https://www.rfc-editor.org/rfc/rfc8446#section-4.2
+            //# There MUST NOT be more than one extension of the same type in a given extension block.
+            SERVER_NAME if asked.name.is_some() => return Peek::malformed("two server name extensions"),
             SERVER_NAME => match parse_tls_client_hello_extension(extension) {
                 Ok((_, TlsExtension::SNI(names))) => {
                     let Some((_, name)) = names.iter().find(|(kind, _)| kind.0 == 0) else {
@@ -253,6 +256,7 @@ mod tests {
             client_hello(&[cut]),
             client_hello(&[sni("a b")]),
             client_hello(&[(0, vec![0, 0])]),
+            client_hello(&[sni("a.test"), sni("b.test")]),
         ] {
             assert!(
                 matches!(peek(&records(&message, &[])), Peek::Bad(Fault::Malformed(_))),

@@ -16,6 +16,7 @@ use signalbox_core::model::{Protocol, Tier};
 
 use super::histogram::Histogram;
 use crate::control::Control;
+use crate::datapath::relay::End;
 use crate::state::Labelled;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -275,11 +276,13 @@ impl Scrape {
         )?;
         let active = by_tier().map(|(c, tier, labels)| (labels, f64::from(c.active[tier as usize].get())));
         out.gauge("connections_active", "Flows now", active)?;
-        let closed = snapshot
-            .clusters
-            .iter()
-            .flat_map(|c| by_label("cluster", &c.name, "reason", &c.closed));
-        out.counter("connections_closed", "Flows ended", closed.collect::<Vec<_>>())?;
+        let closed = snapshot.clusters.iter().flat_map(|c| {
+            End::ALL.map(|end| {
+                let labels = vec![("cluster", c.name.as_str()), ("reason", end.label())];
+                (labels, c.closed[end as usize].get())
+            })
+        });
+        out.counter("connections_closed", "Flows ended", closed)?;
         let failures = snapshot
             .clusters
             .iter()

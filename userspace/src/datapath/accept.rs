@@ -1,10 +1,10 @@
 //! Accepts connections, as long as there is room for them.
 
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::connection::{Seat, serve};
@@ -27,31 +27,48 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Connections accepted in a row before others of this worker get their turn.
 const BATCH: usize = 64;
 
-/// Accepts from a socket until told to stop.
-pub async fn run(worker: Rc<Worker>, socket: StdListener, mut stop: watch::Receiver<Stop>) -> std::io::Result<()> {
+/// How long a socket that is to be closed may go on: its queue is finite, but a bound one is still being filled.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// Accepts from a socket until told to stop. `local` is the address that every connection of it has, where that is
+/// known: the kernel need not be asked then.
+pub async fn run(
+    worker: Rc<Worker>,
+    socket: StdListener,
+    local: Option<SocketAddr>,
+    mut stop: watch::Receiver<Stop>,
+) -> std::io::Result<()> {
     let listener = TcpListener::from_std(socket)?;
     let mut batch = 0;
     loop {
+        // First of all: a queue that is never empty must not keep us from stopping.
+        if stop.has_changed().unwrap_or(true) {
+            let how = *stop.borrow_and_update();
+            match how {
+                Stop::Not => {}
+                Stop::Drain => return drain(&worker, &listener, local).await,
+                Stop::HandOver => return Ok(()),
+            }
+        }
         if worker.shared.totals.active.get() >= worker.max_connections() {
             worker.shared.totals.paused.inc("max_connections");
             tokio::time::sleep(PAUSE).await;
+            continue;
         }
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            changed = stop.changed() => {
-                let how = *stop.borrow();
-                match (changed, how) {
-                    (Ok(()), Stop::Not) => continue,
-                    (Ok(()), Stop::Drain) => return drain(&worker, &listener).await,
-                    (Ok(()), Stop::HandOver) | (Err(_), _) => return Ok(()),
+            changed = stop.changed() => match changed {
+                Ok(()) => {
+                    stop.mark_changed();
+                    continue;
                 }
-            }
+                Err(_) => return Ok(()),
+            },
         };
         match accepted {
             Ok((stream, peer)) => {
-                let seat = Seat::take(&worker.shared);
-                tokio::task::spawn_local(serve(Rc::clone(&worker), stream, peer, seat));
+                admit(&worker, stream, peer, local);
                 batch += 1;
                 if batch == BATCH {
                     batch = 0;
@@ -61,6 +78,11 @@ pub async fn run(worker: Rc<Worker>, socket: StdListener, mut stop: watch::Recei
             Err(error) => refused(&worker, &error).await,
         }
     }
+}
+
+fn admit(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, local: Option<SocketAddr>) {
+    let seat = Seat::take(&worker.shared);
+    tokio::task::spawn_local(serve(Rc::clone(worker), stream, peer, local, seat));
 }
 
 async fn refused(worker: &Worker, error: &std::io::Error) {
@@ -80,10 +102,14 @@ async fn refused(worker: &Worker, error: &std::io::Error) {
 }
 
 /// Takes what waits in the queue: closing the socket would reset it.
-async fn drain(worker: &Rc<Worker>, listener: &TcpListener) -> std::io::Result<()> {
-    while let Ok(Ok((stream, peer))) = tokio::time::timeout(PAUSE, listener.accept()).await {
-        let seat = Seat::take(&worker.shared);
-        tokio::task::spawn_local(serve(Rc::clone(worker), stream, peer, seat));
+async fn drain(worker: &Rc<Worker>, listener: &TcpListener, local: Option<SocketAddr>) -> std::io::Result<()> {
+    let until = Instant::now() + DRAIN;
+    while Instant::now() < until {
+        match tokio::time::timeout(PAUSE, listener.accept()).await {
+            Ok(Ok((stream, peer))) => admit(worker, stream, peer, local),
+            Ok(Err(error)) => refused(worker, &error).await,
+            Err(_) => break,
+        }
     }
     Ok(())
 }

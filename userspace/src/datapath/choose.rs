@@ -8,7 +8,7 @@ use signalbox_core::balance::Draw;
 use signalbox_core::model::{Protocol, mapped};
 use signalbox_core::view::Destination;
 
-use crate::state::{ClusterState, HostState, Snapshot};
+use crate::state::{ClusterState, HostState, Shared, Snapshot};
 
 /// A host that a connection counts against. Given back when dropped.
 pub struct Lease {
@@ -37,10 +37,11 @@ pub struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    pub fn new(snapshot: &'a Snapshot, to: Destination, protocol: Protocol, client: IpAddr, seed: u64) -> Self {
+    pub fn new(shared: &Shared, snapshot: &'a Snapshot, to: Destination, protocol: Protocol, client: IpAddr) -> Self {
         let ticket = match to {
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
-            _ => 0,
+            Destination::Any => shared.any_ticket.ticket(),
+            Destination::Cluster(_) | Destination::Nowhere => 0,
         };
         Self {
             snapshot,
@@ -48,7 +49,7 @@ impl<'a> Chooser<'a> {
             protocol,
             ticket,
             source: hash::addr(0, mapped(client)),
-            seed,
+            seed: shared.seed,
             tried: Vec::new(),
         }
     }

@@ -96,8 +96,10 @@ struct Placed {
 }
 
 /// Serves one accepted connection.
-pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, _seat: Seat) {
-    let Ok(local) = sys::local_addr(&client) else { return };
+pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, local: Option<SocketAddr>, _seat: Seat) {
+    let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
+        return;
+    };
     let snapshot = worker.shared.snapshot.load_full();
     let Some(index) = snapshot.binds.find(local) else {
         // Accepted for an address that has been taken out of the configuration meanwhile.
@@ -130,7 +132,7 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, _sea
     } = placed;
     let listed = worker.flows.open(worker.index, parts);
     let end = carry(&worker, &listed.flow, client, host, policy, preread).await;
-    lease.cluster.closed.inc(end.label());
+    lease.cluster.closed[end as usize].inc();
 }
 
 /// Peeks, chooses and connects; refuses where that comes to nothing.
@@ -203,7 +205,7 @@ async fn place(
                 .find(local)
                 .and_then(|at| snapshot.model.listeners[at].cluster);
             let to = snapshot.view.destination(asked.name.as_ref(), fallback);
-            let chooser = Chooser::new(&snapshot, to, protocol, who.ip(), shared.seed);
+            let chooser = Chooser::new(shared, &snapshot, to, protocol, who.ip());
             match connect(worker, &snapshot, chooser).await {
                 Ok((mut host, lease)) => {
                     let name = asked.name.as_ref().map(signalbox_core::name::HostName::as_str);
@@ -304,7 +306,7 @@ fn connect_label(error: &std::io::Error) -> &'static str {
         Some(libc::ECONNREFUSED) => "refused",
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
         Some(libc::ETIMEDOUT) => "timeout",
-        Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM) => "no_resources",
+        _ if sys::is_own_shortage(error) => "no_resources",
         _ => "other",
     }
 }

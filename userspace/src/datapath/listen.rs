@@ -23,6 +23,11 @@ pub enum ListenError {
     NotLocal { addr: SocketAddr },
     #[error("{bind}: a prefix needs sk_lookup (kernel 5.9, CAP_NET_ADMIN and CAP_BPF), which is not available here")]
     PrefixNeedsSteering { bind: Bind },
+    #[error(
+        "{count} listening addresses are more than the {} that the kernel's map holds: use prefixes",
+        signalbox_common::steer::MAX_BINDINGS
+    )]
+    TooMany { count: usize },
     #[error("listening on {addr} failed")]
     Other {
         addr: SocketAddr,
@@ -70,6 +75,17 @@ pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
         Err(error) => tracing::warn!(%error, "IPv6 is not served: it is switched off on this machine."),
     }
     Ok(all)
+}
+
+/// One more socket of the reuseport group that a socket belongs to.
+pub fn beside(listener: &TcpListener) -> io::Result<TcpListener> {
+    let addr = listener.local_addr()?;
+    let socket = socket(addr, true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&addr.into())?;
+    listening(socket)
 }
 
 /// Where a bind listens without `sk_lookup`: a single address, or all of a family.

@@ -5,11 +5,19 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::sys;
 
 /// Most bytes in a pipe. Bounds what a reader that stops costs us.
 pub const CAPACITY: usize = 512 * 1024;
+
+/// Pipes that may exist at once in the process. Set at the start from the descriptor limit; a flow that gets none goes
+/// on copying. Bounds descriptors and what stopped readers pin.
+pub static LIMIT: AtomicUsize = AtomicUsize::new(256);
+
+/// Pipes that exist.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Empty pipes kept for the next flow, per worker.
 const KEPT: usize = 32;
@@ -30,7 +38,15 @@ impl Pipe {
         let pooled = POOL.with_borrow_mut(Vec::pop);
         let ends = match pooled {
             Some(ends) => ends,
-            None => sys::pipe(CAPACITY)?,
+            None => {
+                if LIVE.fetch_add(1, Relaxed) >= LIMIT.load(Relaxed) {
+                    LIVE.fetch_sub(1, Relaxed);
+                    return Err(io::ErrorKind::QuotaExceeded.into());
+                }
+                sys::pipe(CAPACITY).inspect_err(|_| {
+                    LIVE.fetch_sub(1, Relaxed);
+                })?
+            }
         };
         Ok(Self {
             ends: Some(ends),
@@ -62,14 +78,17 @@ impl Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         // A pipe with bytes in it would hand them to another flow: it is closed instead.
-        if self.held == 0
-            && let Some(ends) = self.ends.take()
-        {
-            POOL.with_borrow_mut(|pool| {
-                if pool.len() < KEPT {
+        let Some(ends) = self.ends.take() else { return };
+        let kept = self.held == 0
+            && POOL.with_borrow_mut(|pool| {
+                let room = pool.len() < KEPT;
+                if room {
                     pool.push(ends);
                 }
+                room
             });
+        if !kept {
+            LIVE.fetch_sub(1, Relaxed);
         }
     }
 }

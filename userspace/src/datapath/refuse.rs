@@ -103,7 +103,16 @@ const DISCARD: usize = 256 * 1024;
 pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal) {
     let Some(answer) = why.answer(protocol) else { return };
     // Closing with unread bytes would send RST, which overtakes the answer.
-    with_scratch(|scratch| while sys::recv(stream.as_raw_fd(), scratch, 0).is_ok_and(|n| n > 0) {});
+    // What has come so far is taken off, within reason: a sender that does not stop is reset after all.
+    with_scratch(|scratch| {
+        let mut left = DISCARD;
+        while left > 0 {
+            match sys::recv(stream.as_raw_fd(), scratch, 0) {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => return,
+            }
+        }
+    });
     if stream.try_write(&answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
         return;
     }

@@ -35,6 +35,10 @@ const BULK_READ: usize = 16 * 1024;
 /// How often a direction that waits for its reader looks whether its sender is still there.
 const STALL_CHECK: Duration = Duration::from_secs(1);
 
+/// How long what a reset leg had sent may take to be delivered, and how often to see whether it is.
+const DELIVERY: Duration = Duration::from_secs(5);
+const DELIVERY_CHECK: Duration = Duration::from_millis(5);
+
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
 }
@@ -60,6 +64,14 @@ pub enum End {
 }
 
 impl End {
+    pub const ALL: [Self; 5] = [
+        Self::Finished,
+        Self::ClientReset,
+        Self::HostReset,
+        Self::Idle,
+        Self::Failed,
+    ];
+
     pub const fn label(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -121,6 +133,9 @@ pub struct Relay {
     inward: Half,
     outward: Half,
     stalled: bool,
+    /// A leg has been reset, how and when: what its peer had sent before is still delivered, then the other leg is
+    /// reset too.
+    cut: Option<(End, Instant)>,
     /// Bytes taken off the client's stream before the relay began (a PROXY header).
     pub preread: u64,
 }
@@ -155,6 +170,7 @@ impl Relay {
             inward: half(),
             outward: half(),
             stalled: false,
+            cut: None,
             preread,
         }
     }
@@ -184,13 +200,21 @@ impl Relay {
 
     fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
         loop {
-            let inward = match self.pump(cx, Direction::In) {
-                Ok(step) => step,
-                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+            if self.cut.is_some() {
+                return self.poll_cut(cx, timer);
+            }
+            let inward = self.pump(cx, Direction::In);
+            let outward = if inward.is_ok() {
+                self.pump(cx, Direction::Out)
+            } else {
+                Ok(Step::Waiting)
             };
-            let outward = match self.pump(cx, Direction::Out) {
-                Ok(step) => step,
-                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+            let (inward, outward) = match (inward, outward) {
+                (Ok(inward), Ok(outward)) => (inward, outward),
+                (Err(end), _) | (_, Err(end)) => {
+                    self.cut = Some((end, Instant::now()));
+                    continue;
+                }
             };
             match (&inward, &outward) {
                 (Step::Done, Step::Done) => return Poll::Ready(Outcome::Ended(End::Finished)),
@@ -208,6 +232,51 @@ impl Relay {
                 Ok(_) => {}
             }
             // The timer is only ever moved when it fires or must fire sooner: most flows never touch it again.
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// A leg has been reset: delivers to the other what had come before, and ends when that is acknowledged.
+    ///
+    /// A reset at once would purge bytes that we have acknowledged to their sender: an answer that a server sends
+    /// before it closes on an unread request, for one.
+    fn poll_cut(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
+        let Some((end, since)) = self.cut else {
+            return Poll::Pending;
+        };
+        let (direction, target) = match end {
+            End::ClientReset => (Direction::In, self.host.as_raw_fd()),
+            End::HostReset => (Direction::Out, self.client.as_raw_fd()),
+            End::Finished | End::Idle | End::Failed => return Poll::Ready(Outcome::Ended(end)),
+        };
+        loop {
+            let half = match direction {
+                Direction::In => &mut self.inward,
+                Direction::Out => &mut self.outward,
+            };
+            // Its end is told by the reset, not by a FIN.
+            half.shut = true;
+            let delivered = match self.pump(cx, direction) {
+                Ok(Step::Done) => sys::unacknowledged(target).map_or(true, |left| left == 0),
+                Ok(Step::Yielded) => continue,
+                Ok(Step::Waiting | Step::Stalled) => false,
+                // The dead leg has nothing more; or the other one is dead too, and there is nobody to deliver to.
+                Err(again) => {
+                    let half = match direction {
+                        Direction::In => &mut self.inward,
+                        Direction::Out => &mut self.outward,
+                    };
+                    if again != end || half.eof {
+                        return Poll::Ready(Outcome::Ended(end));
+                    }
+                    half.eof = true;
+                    continue;
+                }
+            };
+            if delivered || since.elapsed() >= DELIVERY {
+                return Poll::Ready(Outcome::Ended(end));
+            }
+            timer.as_mut().reset((Instant::now() + DELIVERY_CHECK).into());
             ready!(timer.as_mut().poll(cx));
         }
     }
@@ -404,8 +473,20 @@ impl Half {
         };
         loop {
             // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
-            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
+            let mut urgent = Vec::new();
+            let filled = from.try_io(Interest::READABLE, || match pipe.fill(from) {
+                // Splice stops for good before urgent data; a read gets past it.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => with_scratch(|scratch| {
+                    sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
+                }),
+                other => other,
+            });
+            match filled {
                 Ok(n) => {
+                    if !urgent.is_empty() {
+                        self.kept = urgent;
+                        self.at = 0;
+                    }
                     self.eof = n == 0;
                     self.last_read = n;
                     self.total += n as u64;

@@ -192,6 +192,14 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
     (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
 }
 
+/// Whether a connect failed for want of something of our own: descriptors, memory, source ports.
+pub fn is_own_shortage(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM)
+    )
+}
+
 /// Local address of a socket, IPv4 in its own form.
 pub fn local_addr(stream: &tokio::net::TcpStream) -> io::Result<SocketAddr> {
     stream.local_addr().map(canonical)

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use signalbox_common::gate::MAX_GATES;
 use signalbox_core::model::Bind;
@@ -48,7 +49,8 @@ pub struct Worker {
     pub joiner: Option<Arc<Joiner>>,
     default_max: u32,
     events: mpsc::UnboundedSender<Event>,
-    acceptors: RefCell<HashMap<Socket, Acceptor>>,
+    /// A socket's key may stand for several sockets: those of a predecessor that had more workers.
+    acceptors: RefCell<HashMap<Socket, Vec<Acceptor>>>,
 }
 
 /// An accepting task, and how to stop it.
@@ -116,6 +118,14 @@ async fn run(
         events: setup.events,
         acceptors: RefCell::default(),
     });
+    // A timer that is always sooner than those of connections: setting one of theirs then never moves the worker's
+    // next wake-up, which would cost a write to an eventfd for each connection.
+    tokio::task::spawn_local(async {
+        let mut beat = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            beat.tick().await;
+        }
+    });
     while let Some(order) = inbox.recv().await {
         worker.obey(order).await;
     }
@@ -143,23 +153,33 @@ impl Worker {
         match order {
             Order::Listen(socket, listener) => {
                 let (stop, stopped) = watch::channel(Stop::Not);
+                let local = match socket {
+                    Socket::Bound(bind) => bind.single().filter(|addr| !addr.ip().is_unspecified()),
+                    Socket::Steered(_) => None,
+                };
                 let worker = Rc::clone(self);
                 let task = tokio::task::spawn_local(async move {
-                    if let Err(error) = accept::run(worker, listener, stopped).await {
+                    if let Err(error) = accept::run(worker, listener, local, stopped).await {
                         tracing::error!(?socket, %error, "A listening socket failed.");
                     }
                 });
-                self.acceptors.borrow_mut().insert(socket, (stop, task));
+                self.acceptors
+                    .borrow_mut()
+                    .entry(socket)
+                    .or_default()
+                    .push((stop, task));
             }
             Order::Unlisten(socket) => {
-                if let Some((stop, _)) = self.acceptors.borrow_mut().remove(&socket) {
+                for (stop, _) in self.acceptors.borrow_mut().remove(&socket).into_iter().flatten() {
                     let _ = stop.send(Stop::Drain);
                 }
             }
             Order::Stop(how, done) => {
-                let acceptors: Vec<_> = self.acceptors.borrow_mut().drain().collect();
-                for (_, (stop, task)) in acceptors {
+                let acceptors: Vec<_> = self.acceptors.borrow_mut().drain().flat_map(|(_, all)| all).collect();
+                for (stop, _) in &acceptors {
                     let _ = stop.send(how);
+                }
+                for (_, task) in acceptors {
                     let _ = task.await;
                 }
                 let _ = done.send(());
@@ -185,9 +205,10 @@ impl Handle {
         answer.await.unwrap_or_default()
     }
 
-    pub async fn stop(&self, how: Stop) {
+    /// Tells it to stop accepting; the answer comes when it has.
+    pub fn stop(&self, how: Stop) -> oneshot::Receiver<()> {
         let (done, stopped) = oneshot::channel();
         self.send(Order::Stop(how, done));
-        let _ = stopped.await;
+        stopped
     }
 }

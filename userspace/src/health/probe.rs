@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::datapath::sys;
+
 /// Most bytes of an answer that are read to find its status.
 const MAX_HEAD: usize = 16 * 1024;
 
@@ -40,12 +42,20 @@ impl Prober {
         }
     }
 
-    /// What the host said, or what is wrong with it.
-    pub(super) async fn ask(&self) -> Result<String, String> {
-        let target = self.target.ok_or("the host has no port to check")?;
-        let stream = TcpStream::connect(target)
-            .await
-            .map_err(|error| format!("connect to {target}: {error}"))?;
+    /// What the host said, or what is wrong with it; `None` where we could not ask, for a shortage of our own.
+    pub(super) async fn ask(&self) -> Option<Result<String, String>> {
+        let target = match self.target.ok_or("the host has no port to check") {
+            Ok(target) => target,
+            Err(error) => return Some(Err(error.to_owned())),
+        };
+        match TcpStream::connect(target).await {
+            Ok(stream) => Some(self.ask_over(stream).await),
+            Err(error) if sys::is_own_shortage(&error) => None,
+            Err(error) => Some(Err(format!("connect to {target}: {error}"))),
+        }
+    }
+
+    async fn ask_over(&self, stream: TcpStream) -> Result<String, String> {
         let Some(request) = &self.request else {
             return Ok("accepts connections".into());
         };
@@ -196,6 +206,10 @@ mod tests {
         }
     }
 
+    async fn ask(prober: &Prober) -> Result<String, String> {
+        prober.ask().await.unwrap()
+    }
+
     fn http(path: &str, tls: Option<TlsProbe>) -> Probe {
         Probe::Http(HttpProbe {
             port: None,
@@ -226,7 +240,7 @@ mod tests {
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let prober = Prober::new(&http("/healthz", None), &host(listener.local_addr().unwrap().port()));
-            let (asked, said) = tokio::join!(prober.ask(), async {
+            let (asked, said) = tokio::join!(ask(&prober), async {
                 answer(&mut listener.accept().await.unwrap().0, status).await
             });
             assert_eq!(asked.is_ok(), well, "{status}: {asked:?}");
@@ -242,7 +256,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let prober = Prober::new(&http("/", None), &host(port));
-        let (asked, ()) = tokio::join!(prober.ask(), async {
+        let (asked, ()) = tokio::join!(ask(&prober), async {
             listener
                 .accept()
                 .await
@@ -254,7 +268,7 @@ mod tests {
         });
         assert!(asked.is_err());
         drop(listener);
-        let error = prober.ask().await.unwrap_err();
+        let error = ask(&prober).await.unwrap_err();
         assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
     }
 
@@ -290,7 +304,7 @@ mod tests {
             ca,
         };
         let prober = Prober::new(&http("/", Some(tls)), &host(listener.local_addr().unwrap().port()));
-        let (asked, ()) = tokio::join!(prober.ask(), async {
+        let (asked, ()) = tokio::join!(ask(&prober), async {
             if let Ok(mut stream) = acceptor.accept(listener.accept().await.unwrap().0).await {
                 answer(&mut stream, "204 No Content").await;
             }

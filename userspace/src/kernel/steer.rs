@@ -35,8 +35,8 @@ pub struct ApplyError {
 
 impl Steering {
     pub(super) fn attach(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
-        let netns = File::open("/proc/self/ns/net").map_err(|source| KernelError::Io {
-            what: "opening /proc/self/ns/net",
+        let netns = File::open("/proc/thread-self/ns/net").map_err(|source| KernelError::Io {
+            what: "opening /proc/thread-self/ns/net",
             source,
         })?;
         let wrong = |e| KernelError::Program {
