@@ -474,12 +474,20 @@ impl Half {
         loop {
             // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
             let mut urgent = Vec::new();
-            let filled = from.try_io(Interest::READABLE, || match pipe.fill(from) {
-                // Splice stops for good before urgent data; a read gets past it.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => with_scratch(|scratch| {
+            let filled = from.try_io(Interest::READABLE, || {
+                let spliced = pipe.fill(from);
+                let stopped = match &spliced {
+                    Ok(n) => *n == 0,
+                    Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+                };
+                if !stopped {
+                    return spliced;
+                }
+                // Nothing there, or the end: or urgent data, which splice never gets past and calls either. A read
+                // knows.
+                with_scratch(|scratch| {
                     sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
-                }),
-                other => other,
+                })
             });
             match filled {
                 Ok(n) => {
