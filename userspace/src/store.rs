@@ -265,6 +265,11 @@ impl Store {
                 .collect::<Vec<_>>()
                 .join("\n")
         })?;
+        if model.admin != self.model.admin {
+            tracing::warn!(
+                "The admin address and socket are read at the start only: restart, or take over, to move them."
+            );
+        }
         let before = Arc::clone(&self.model);
         self.install(Arc::new(model), prepared).map_err(|error| {
             // The kernel did not take all of it: back to what was in force, whose addresses are open still.

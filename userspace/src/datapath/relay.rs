@@ -36,7 +36,7 @@ const BULK_READ: usize = 16 * 1024;
 const STALL_CHECK: Duration = Duration::from_secs(1);
 
 /// How long what a reset leg had sent may take to be delivered, and how often to see whether it is.
-const DELIVERY: Duration = Duration::from_secs(5);
+const DELIVERY: Duration = Duration::from_secs(30);
 const DELIVERY_CHECK: Duration = Duration::from_millis(5);
 
 thread_local! {
@@ -227,7 +227,11 @@ impl Relay {
             }
             self.stalled = matches!(inward, Step::Stalled) || matches!(outward, Step::Stalled);
             match self.deadline() {
-                Err(end) => return Poll::Ready(Outcome::Ended(end)),
+                Err(End::Idle) => return Poll::Ready(Outcome::Ended(End::Idle)),
+                Err(end) => {
+                    self.cut = Some((end, Instant::now()));
+                    continue;
+                }
                 Ok(at) if at < timer.deadline().into_std() || timer.is_elapsed() => timer.as_mut().reset(at.into()),
                 Ok(_) => {}
             }
