@@ -7,6 +7,7 @@ pub mod accept;
 pub mod choose;
 pub mod connection;
 pub mod flow;
+pub mod half;
 pub mod joined;
 pub mod listen;
 pub mod peek;

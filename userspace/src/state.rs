@@ -40,7 +40,8 @@ impl Counter {
     }
 }
 
-/// A number of things that exist now. Only a [`Held`] changes it, so that it cannot drift.
+/// A number of things that exist now. Only guards (`Seat`, `Lease`, `Flow`) change it, so that it
+/// cannot drift.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU32);
 

@@ -18,10 +18,11 @@ use tokio::time::{sleep_until, timeout};
 
 use super::choose::{Chooser, Lease};
 use super::flow::Parts;
+use super::half::with_scratch;
 use super::joined::Joint;
 use super::peek;
 use super::refuse::{Refusal, refuse};
-use super::relay::{End, Outcome, Policy, Relay, with_scratch};
+use super::relay::{End, Outcome, Policy, Relay};
 use super::sys;
 use super::worker::Worker;
 use crate::state::{ListenerState, Shared, Snapshot};

@@ -14,7 +14,8 @@ use std::time::Duration;
 use signalbox_core::model::Tier;
 
 use super::flow::{Direction, Flow};
-use super::relay::{End, Moved, with_scratch};
+use super::half::with_scratch;
+use super::relay::{End, Moved};
 use super::sys;
 use super::watch::{Watch, Watched};
 use crate::kernel::sockmap::{Joined as Outcome, Joiner};

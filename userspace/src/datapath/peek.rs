@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::relay::with_scratch;
+use super::half::with_scratch;
 use super::sys;
 
 /// Why a connection said nothing we could use.

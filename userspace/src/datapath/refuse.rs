@@ -9,8 +9,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::half::with_scratch;
 use super::peek::Unanswered;
-use super::relay::with_scratch;
 use super::sys;
 
 /// Why a connection is refused.

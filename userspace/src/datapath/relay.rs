@@ -1,12 +1,10 @@
 //! Tiers `copy` and `splice`: two sockets, two directions, each pumped as far as it goes.
 //!
 //! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only what the far end did not
-//! take at once is kept (at most [`SCRATCH`] bytes, or a pipe's worth). A direction with something kept does not
+//! take at once is kept (at most [`super::half::SCRATCH`] bytes, or a pipe's worth). A direction with something kept does not
 //! read: that is the back-pressure, and the bound on memory.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,23 +12,12 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use signalbox_core::model::Tier;
-use tokio::io::{AsyncRead as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::flow::{Direction, Flow};
-use super::pipe::Pipe;
+use super::half::{Half, Side, Step};
 use super::sys;
-
-/// Bytes read at once.
-pub const SCRATCH: usize = 64 * 1024;
-
-/// Reads by one direction before others get their turn.
-const TURN: usize = 16;
-
-/// Bytes of one direction after which it is bulk, if it also comes in large reads.
-const BULK_TOTAL: u64 = 128 * 1024;
-const BULK_READ: usize = 16 * 1024;
 
 /// How often a direction that waits for its reader looks whether its sender is still there.
 const STALL_CHECK: Duration = Duration::from_secs(1);
@@ -38,15 +25,6 @@ const STALL_CHECK: Duration = Duration::from_secs(1);
 /// How long what a reset leg had sent may take to be delivered, and how often to see whether it is.
 const DELIVERY: Duration = Duration::from_secs(30);
 const DELIVERY_CHECK: Duration = Duration::from_millis(5);
-
-thread_local! {
-    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
-}
-
-/// Lends the worker's scratch buffer.
-pub fn with_scratch<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| use_it(buffer))
-}
 
 /// How a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,21 +78,6 @@ pub struct Policy {
     pub idle: Duration,
 }
 
-#[derive(Default)]
-struct Half {
-    /// Bytes that the far end has not taken yet.
-    kept: Vec<u8>,
-    at: usize,
-    pipe: Option<Pipe>,
-    /// The sender has finished.
-    eof: bool,
-    /// The far end has been told.
-    shut: bool,
-    total: u64,
-    last_read: usize,
-    splicing: bool,
-}
-
 /// Bytes that userspace itself has read from and written to each leg: what a kernel tier must count from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
@@ -138,17 +101,6 @@ pub struct Relay {
     cut: Option<(End, Instant)>,
     /// Bytes taken off the client's stream before the relay began (a PROXY header).
     pub preread: u64,
-}
-
-/// Where one pump got to.
-enum Step {
-    /// Waits for bytes.
-    Waiting,
-    /// Waits for the far end to take what is kept.
-    Stalled,
-    /// Had its turn and would go on.
-    Yielded,
-    Done,
 }
 
 impl Relay {
@@ -349,171 +301,5 @@ impl Relay {
                 _ => End::Failed,
             }
         })
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Side {
-    From,
-    To,
-}
-
-type Stopped = (Side, io::Error);
-
-impl Half {
-    fn is_bulk(&self) -> bool {
-        self.total >= BULK_TOTAL && self.last_read >= BULK_READ
-    }
-
-    fn pump(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
-        last: bool,
-    ) -> Result<Step, Stopped> {
-        for _ in 0..TURN {
-            if !self.flush(cx, to).map_err(|e| (Side::To, e))? {
-                return Ok(Step::Stalled);
-            }
-            if self.eof {
-                // The direction that ends last need not say so: the sockets are closed in a moment, which does.
-                if !self.shut && !last {
-                    self.shut = true;
-                    // ENOTCONN: the far end is gone already, which its own direction reports.
-                    match sys::shutdown_write(to.as_raw_fd()) {
-                        Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err((Side::To, error)),
-                        _ => {}
-                    }
-                }
-                return Ok(Step::Done);
-            }
-            let read = if self.splicing {
-                self.read_pipe(cx, from)
-            } else {
-                self.read_copy(cx, from, to)?
-            };
-            match read {
-                Ok(true) => {}
-                Ok(false) => return Ok(Step::Waiting),
-                Err(error) => return Err((Side::From, error)),
-            }
-        }
-        Ok(Step::Yielded)
-    }
-
-    /// Writes what is kept; false where some is left, with the task to be woken when it may go on.
-    fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
-        loop {
-            let written = if self.at < self.kept.len() {
-                to.try_write(&self.kept[self.at..]).inspect(|n| self.at += n)
-            } else if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.held() > 0) {
-                to.try_io(Interest::WRITABLE, || pipe.drain(to))
-            } else {
-                self.kept = Vec::new();
-                self.at = 0;
-                return Ok(true);
-            };
-            match written {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match to.poll_write_ready(cx) {
-                    Poll::Pending => return Ok(false),
-                    Poll::Ready(ready) => ready?,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// One read through the scratch buffer, written at once as far as that goes. `Ok(false)`: nothing there.
-    fn read_copy(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut TcpStream,
-        to: &TcpStream,
-    ) -> Result<io::Result<bool>, Stopped> {
-        with_scratch(|scratch| {
-            let mut buf = ReadBuf::new(scratch);
-            match Pin::new(from).poll_read(cx, &mut buf) {
-                Poll::Pending => return Ok(Ok(false)),
-                Poll::Ready(Err(error)) => return Ok(Err(error)),
-                Poll::Ready(Ok(())) => {}
-            }
-            let bytes = buf.filled();
-            self.eof = bytes.is_empty();
-            self.last_read = bytes.len();
-            self.total += bytes.len() as u64;
-            if self.eof {
-                return Ok(Ok(true));
-            }
-            let written = match to.try_write(bytes) {
-                Ok(n) => n,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
-                Err(error) => return Err((Side::To, error)),
-            };
-            if written < bytes.len() {
-                self.kept = bytes[written..].to_vec();
-                self.at = 0;
-            }
-            Ok(Ok(true))
-        })
-    }
-
-    /// One read into the pipe. `Ok(false)`: nothing there, and the pipe has been given back.
-    fn read_pipe(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> io::Result<bool> {
-        if self.pipe.is_none() {
-            match Pipe::take() {
-                Ok(pipe) => self.pipe = Some(pipe),
-                // Out of descriptors: this direction goes on copying.
-                Err(_) => {
-                    self.splicing = false;
-                    return Ok(true);
-                }
-            }
-        }
-        let Some(pipe) = self.pipe.as_mut() else {
-            return Ok(true);
-        };
-        loop {
-            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
-            let mut urgent = Vec::new();
-            let filled = from.try_io(Interest::READABLE, || {
-                let spliced = pipe.fill(from);
-                let stopped = match &spliced {
-                    Ok(n) => *n == 0,
-                    Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-                };
-                if !stopped {
-                    return spliced;
-                }
-                // Nothing there, or the end: or urgent data, which splice never gets past and calls either. A read
-                // knows.
-                with_scratch(|scratch| {
-                    sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
-                })
-            });
-            match filled {
-                Ok(n) => {
-                    if !urgent.is_empty() {
-                        self.kept = urgent;
-                        self.at = 0;
-                    }
-                    self.eof = n == 0;
-                    self.last_read = n;
-                    self.total += n as u64;
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match from.poll_read_ready(cx) {
-                    Poll::Pending => {
-                        self.pipe = None;
-                        return Ok(false);
-                    }
-                    Poll::Ready(ready) => ready?,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
 }
