@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kernel;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,6 @@ use aya::maps::{LpmTrie, Map, MapInfo, MapType, SockMap};
 use aya::programs::{ProgramType, SkLookup, SkSkb};
 use aya::{Ebpf, EbpfLoader};
 use log::{Level, Log, Metadata, Record};
-use nix::sched::{CloneFlags, unshare};
 use signalbox_common::gate::{Gate, Leg, MAX_GATES};
 use signalbox_common::reason::REASONS;
 use signalbox_common::steer::{
@@ -179,35 +179,7 @@ fn info(map: &Map) -> MapInfo {
     }
 }
 
-/// Runs a test in a network namespace of its own. Where that cannot be, says so, or fails with
-/// `REQUIRE_PRIVILEGED_TESTS=1`.
+/// Runs a test in a network namespace of its own.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
-    // "kernel_object::name_of_the_test::{{closure}}"
-    let test = std::any::type_name::<F>().split("::").nth(1).unwrap();
-    // The namespace is the thread's, and goes with it.
-    let run = || match enter_namespace() {
-        Ok(()) => work(),
-        Err(why) => {
-            let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-            assert!(!required, "{test} cannot run: {why}");
-            println!("SKIP {test}: {why}");
-        }
-    };
-    let outcome = std::thread::scope(|scope| scope.spawn(run).join());
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn enter_namespace() -> Result<(), String> {
-    if !nix::unistd::Uid::effective().is_root() {
-        return Err("not root".into());
-    }
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
-    match aya::sys::is_program_supported(ProgramType::SkLookup) {
-        Ok(true) => {}
-        Ok(false) => return Err("this kernel has no sk_lookup".into()),
-        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
-    }
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    assert!(up.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip link set lo up");
-    Ok(())
+    kernel::in_own_namespace(kernel::test_of::<F>(), ProgramType::SkLookup, &[], work);
 }

@@ -3,19 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kernel;
+
 use std::hint::spin_loop;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::programs::ProgramType;
-use nix::sched::{CloneFlags, unshare};
 use signalbox::datapath::sys;
 use signalbox::kernel::Kernel;
 use signalbox::kernel::counters::Counters;
@@ -486,42 +486,16 @@ impl TestKernel {
     }
 }
 
-/// Runs a test with the object loaded, in a network namespace of its own. Where that cannot be, says so, or fails with
-/// `REQUIRE_PRIVILEGED_TESTS=1`.
+/// Runs a test with the object loaded, in a network namespace of its own.
 fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
-    // "kernel_relay::name_of_the_test::{{closure}}"
-    let test = std::any::type_name::<F>().split("::").nth(1).unwrap();
-    // The namespace is the thread's, and goes with it.
-    let run = || match prepare() {
-        Ok(kernel) => work(&kernel),
-        Err(why) => {
-            let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-            assert!(!required, "{test} cannot run: {why}");
-            println!("SKIP {test}: {why}");
-        }
-    };
-    let outcome = thread::scope(|scope| scope.spawn(run).join());
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn prepare() -> Result<TestKernel, String> {
-    if !nix::unistd::Uid::effective().is_root() {
-        return Err("not root".into());
-    }
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    assert!(up.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip link set lo up");
-    match aya::sys::is_program_supported(ProgramType::SkSkb) {
-        Ok(true) => {}
-        Ok(false) => return Err("this kernel has no sk_skb".into()),
-        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
-    }
-    // From here on nothing is excused: an object that the kernel refuses is what these tests are there to find.
-    let kernel = Kernel::load().unwrap();
-    assert_eq!(kernel.degraded, []);
-    Ok(TestKernel {
-        joiner: kernel.joiner.clone().unwrap(),
-        counters: Arc::clone(&kernel.counters),
-        kernel: Mutex::new(kernel),
-    })
+    kernel::in_own_namespace(kernel::test_of::<F>(), ProgramType::SkSkb, &[], || {
+        // Nothing is excused here: an object that the kernel refuses is what these tests are there to find.
+        let kernel = Kernel::load().unwrap();
+        assert_eq!(kernel.degraded, []);
+        work(&TestKernel {
+            joiner: kernel.joiner.clone().unwrap(),
+            counters: Arc::clone(&kernel.counters),
+            kernel: Mutex::new(kernel),
+        });
+    });
 }

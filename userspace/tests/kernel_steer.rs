@@ -3,16 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kernel;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::process::Command;
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, PerCpuArray, SockMap};
 use aya::programs::{ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
-use nix::sched::{CloneFlags, unshare};
 use signalbox::datapath::sys;
 use signalbox_common::Reason;
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
@@ -355,35 +355,7 @@ fn key_of(ip: IpAddr, port: u16) -> SteerKey {
     }
 }
 
-/// Runs a test in a network namespace of its own. Where that cannot be, says so, or fails with
-/// `REQUIRE_PRIVILEGED_TESTS=1`.
+/// Runs a test in a network namespace of its own.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
-    // "kernel_steer::name_of_the_test::{{closure}}"
-    let test = std::any::type_name::<F>().split("::").nth(1).unwrap();
-    // The namespace is the thread's, and goes with it.
-    let run = || match enter_namespace() {
-        Ok(()) => work(),
-        Err(why) => {
-            let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-            assert!(!required, "{test} cannot run: {why}");
-            println!("SKIP {test}: {why}");
-        }
-    };
-    let outcome = std::thread::scope(|scope| scope.spawn(run).join());
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn enter_namespace() -> Result<(), String> {
-    if !nix::unistd::Uid::effective().is_root() {
-        return Err("not root".into());
-    }
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
-    match aya::sys::is_program_supported(ProgramType::SkLookup) {
-        Ok(true) => {}
-        Ok(false) => return Err("this kernel has no sk_lookup".into()),
-        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
-    }
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    assert!(up.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip link set lo up");
-    Ok(())
+    kernel::in_own_namespace(kernel::test_of::<F>(), ProgramType::SkLookup, &[], work);
 }

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kernel;
+
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, PerCpuArray, SockMap};
 use aya::programs::{ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
-use nix::sched::{CloneFlags, unshare};
 use signalbox_common::Reason;
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
 use socket2::{Domain, Socket, Type};
@@ -215,41 +215,15 @@ fn accepted_by(socket: &TcpListener) -> Vec<String> {
     accepted(socket).iter().map(to).collect()
 }
 
-/// Runs a test in a network namespace of its own, where documentation addresses are local. Where that cannot be, says
-/// so, or fails with `REQUIRE_PRIVILEGED_TESTS=1`.
+/// Runs a test in a network namespace of its own, where documentation addresses are local.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
-    // "kernel_syn::name_of_the_test::{{closure}}"
-    let test = std::any::type_name::<F>().split("::").nth(1).unwrap();
-    // The namespace is the thread's, and goes with it.
-    let run = || match enter_namespace() {
-        Ok(()) => work(),
-        Err(why) => {
-            let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-            assert!(!required, "{test} cannot run: {why}");
-            println!("SKIP {test}: {why}");
-        }
-    };
-    let outcome = std::thread::scope(|scope| scope.spawn(run).join());
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn enter_namespace() -> Result<(), String> {
-    if !nix::unistd::Uid::effective().is_root() {
-        return Err("not root".into());
-    }
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
-    match aya::sys::is_program_supported(ProgramType::SkLookup) {
-        Ok(true) => {}
-        Ok(false) => return Err("this kernel has no sk_lookup".into()),
-        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
-    }
-    for words in [
-        "link set lo up",
-        "route add local 192.0.2.0/24 dev lo",
-        "-6 route add local 2001:db8::/64 dev lo",
-    ] {
-        let status = Command::new("ip").args(words.split(' ')).status();
-        assert!(status.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip {words}");
-    }
-    Ok(())
+    kernel::in_own_namespace(
+        kernel::test_of::<F>(),
+        ProgramType::SkLookup,
+        &[
+            "route add local 192.0.2.0/24 dev lo",
+            "-6 route add local 2001:db8::/64 dev lo",
+        ],
+        work,
+    );
 }

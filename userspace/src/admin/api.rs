@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
@@ -166,6 +166,3 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Valu
     )
         .into_response()
 }
-
-/// The `{host}` of a path.
-pub(super) type HostPath = Path<String>;

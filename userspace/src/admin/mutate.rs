@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::net::UnixListener;
 
-use super::api::{HostPath, problem};
+use super::api::problem;
 use crate::control::{Control, Refused};
 use crate::store::Applied;
 
@@ -88,7 +88,7 @@ pub(super) struct Weights {
     clusters: BTreeMap<String, u32>,
 }
 
-pub(super) async fn weights(State(control): State<Arc<Control>>, Path(host): HostPath, body: String) -> Response {
+pub(super) async fn weights(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
     match serde_json::from_str::<Weights>(&body) {
         Ok(weights) => answer(control.set_weights(&host, weights.clusters.into_iter().collect()).await),
         Err(error) => problem(

@@ -209,13 +209,11 @@ async fn place(
             let chooser = Chooser::new(shared, &snapshot, to, protocol, who.ip());
             match connect(worker, &snapshot, chooser).await {
                 Ok((mut host, lease)) => {
-                    let name = asked.name.as_ref().map(signalbox_core::name::HostName::as_str);
                     if lease.proxy_protocol {
-                        let header = proxy::v2_header(who, local, name);
+                        let name = asked.name.as_ref().map(signalbox_core::name::HostName::as_str);
                         // An empty send queue takes a few hundred bytes at once.
-                        if host.write_all(&header).await.is_err() {
-                            state.refused.inc("proxy_header_failed");
-                            return None;
+                        if host.write_all(&proxy::v2_header(who, local, name)).await.is_err() {
+                            return turn_away(shared, &state, client, protocol, Refusal::ConnectFailed).await;
                         }
                     }
                     let route = match to {
@@ -253,9 +251,20 @@ async fn place(
             }
         }
     };
+    turn_away(shared, &state, client, protocol, refusal).await
+}
+
+/// Counts a refusal and tells the client.
+async fn turn_away(
+    shared: &Shared,
+    listener: &ListenerState,
+    client: TcpStream,
+    protocol: Protocol,
+    why: Refusal,
+) -> Option<Placed> {
     shared.totals.refused.inc();
-    state.refused.inc(refusal.label());
-    refuse(client, protocol, refusal).await;
+    listener.refused.inc(why.label());
+    refuse(client, protocol, why).await;
     None
 }
 

@@ -287,18 +287,21 @@ impl Half {
         if by_hand || self.consumed < gate.passed || !self.kept.is_empty() {
             self.carry_by_hand(joiner, far, &mut did)?;
         } else if gate.limit.saturating_sub(gate.sent) < WINDOW / 2 {
-            // Half of the credit is used: extend it by what the far end has acknowledged meanwhile.
-            let acked = sys::tcp_info(far.from.as_raw_fd())?
-                .bytes_acked
-                .saturating_sub(far.queued_before);
-            joiner
-                .gates
-                .set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+            // Half of the credit is used.
+            self.extend_credit(joiner, far)?;
         }
         if self.hung_up {
             self.finish(joiner, far, &mut did)?;
         }
         Ok(did)
+    }
+
+    /// Lets a window's worth be under way beyond what the far end has acknowledged.
+    fn extend_credit(&self, joiner: &Joiner, far: &Self) -> io::Result<()> {
+        let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked;
+        let acked = acked.saturating_sub(far.queued_before).saturating_sub(self.relayed);
+        joiner.gates.set_limit(self.gate, acked + WINDOW);
+        Ok(())
     }
 
     /// Whether everything that the kernel took for the far leg stands in its send queue.
@@ -350,12 +353,7 @@ impl Half {
                     joiner.gates.set_token(self.gate, self.consumed);
                     let gate = joiner.gates.read(self.gate);
                     if self.consumed == gate.passed {
-                        let acked = sys::tcp_info(far.from.as_raw_fd())?
-                            .bytes_acked
-                            .saturating_sub(far.queued_before);
-                        joiner
-                            .gates
-                            .set_limit(self.gate, acked.saturating_sub(self.relayed) + WINDOW);
+                        self.extend_credit(joiner, far)?;
                         // Nothing is owed. The next segment opens the gate.
                         self.kept = Vec::new();
                     } else {

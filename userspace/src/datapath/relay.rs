@@ -261,9 +261,8 @@ impl Relay {
 
     /// Whether a quiet flow is one that the kernel should carry from now on.
     ///
-    /// Only where the listener asks for it: measured with 32 connections and answers of 1, 4 and 16 KiB, two joined
-    /// sockets carry 0.65 to 0.75 of what copying does, because each message wakes a kernel thread; only a
-    /// conversation that has the machine to itself is faster (docs/benchmarks.md).
+    /// Only where the listener asks for it: each message wakes a kernel thread, so that two joined sockets are slower
+    /// than copying but for a conversation that has the machine to itself (bench/results/latest.md).
     fn wants_kernel(&self) -> bool {
         self.policy.forced == Some(Tier::Sockmap) && self.policy.joinable && !self.inward.eof && !self.outward.eof
     }

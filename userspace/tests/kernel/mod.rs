@@ -1,0 +1,44 @@
+//! What every test of the programs needs: a network namespace of its own, and the right to load programs.
+
+use std::process::Command;
+
+use aya::programs::ProgramType;
+use nix::sched::{CloneFlags, unshare};
+
+/// The name of the test that a closure `F` stands in, from `crate::name_of_the_test::{{closure}}`.
+pub(crate) fn test_of<F>() -> &'static str {
+    std::any::type_name::<F>().split("::").nth(1).unwrap()
+}
+
+/// Runs a test in a network namespace of its own, with loopback up and after these `ip` commands. Where that cannot
+/// be, says so, or fails with `REQUIRE_PRIVILEGED_TESTS=1`.
+pub(crate) fn in_own_namespace(test: &str, needs: ProgramType, ip: &[&str], work: impl FnOnce() + Send) {
+    // The namespace is the thread's, and goes with it.
+    let run = || match enter(needs, ip) {
+        Ok(()) => work(),
+        Err(why) => {
+            let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
+            assert!(!required, "{test} cannot run: {why}");
+            println!("SKIP {test}: {why}");
+        }
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(run).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+fn enter(needs: ProgramType, ip: &[&str]) -> Result<(), String> {
+    if !nix::unistd::Uid::effective().is_root() {
+        return Err("not root".into());
+    }
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
+    match aya::sys::is_program_supported(needs) {
+        Ok(true) => {}
+        Ok(false) => return Err(format!("this kernel has no programs of type {needs:?}")),
+        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
+    }
+    for words in ["link set lo up"].iter().chain(ip) {
+        let status = Command::new("ip").args(words.split(' ')).status();
+        assert!(status.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip {words}");
+    }
+    Ok(())
+}
