@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Rounds; an even number, so that each order is also run backwards [default: 4, quick: 2]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Length of a measurement [default: 3, quick: 1]
+    /// Length of a measurement [default: 2, quick: 0.6]
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
     /// Only this scenario (such as `unique-100`) or family (`unique`); may be given several times
@@ -29,7 +29,8 @@ pub(crate) struct Args {
     /// Who takes part
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = contender::ALL)]
     contenders: Vec<Contender>,
-    /// Threads of the balancers; several numbers make several contenders [default: one for each CPU]
+    /// Threads of the balancers; several numbers make several contenders [default: 2 everywhere, and 1 in the main
+    /// scenarios; quick: one for each CPU]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     threads: Vec<usize>,
     /// The signalbox to run, instead of one built from this checkout
@@ -47,6 +48,8 @@ pub(crate) struct Args {
 pub(crate) struct Plan {
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) setups: Vec<Setup>,
+    /// Whether fewer than the most threads are only for the main scenarios.
+    pub(crate) spare_time: bool,
     pub(crate) rounds: usize,
     pub(crate) warm_up: Duration,
     pub(crate) length: Duration,
@@ -58,7 +61,7 @@ const OVERHEAD: Duration = Duration::from_millis(450);
 impl Args {
     /// Checks it all, and builds signalbox where it is needed.
     pub(crate) fn plan(&self) -> Result<Plan> {
-        let (rounds, seconds, warm_up) = if self.quick { (2, 1.0, 250) } else { (4, 3.0, 1000) };
+        let (rounds, seconds, warm_up) = if self.quick { (2, 0.6, 250) } else { (4, 2.0, 750) };
         let seconds = self.seconds.unwrap_or(seconds);
         ensure!((0.2..=3600.0).contains(&seconds), "--seconds: from 0.2 to 3600");
         let rounds = self.rounds.unwrap_or(rounds);
@@ -66,6 +69,7 @@ impl Args {
         Ok(Plan {
             scenarios: self.scenarios()?,
             setups: self.setups()?,
+            spare_time: self.threads.is_empty(),
             rounds,
             warm_up: Duration::from_millis(warm_up),
             length: Duration::from_secs_f64(seconds),
@@ -85,7 +89,8 @@ impl Args {
 
     fn setups(&self) -> Result<Vec<Setup>> {
         let threads = match self.threads.as_slice() {
-            [] => vec![std::thread::available_parallelism()?.get()],
+            [] if self.quick => vec![std::thread::available_parallelism()?.get()],
+            [] => vec![1, 2],
             some => some.to_vec(),
         };
         ensure!(!threads.contains(&0), "--threads: at least 1");
@@ -123,9 +128,22 @@ impl Plan {
             } else {
                 Duration::from_millis(2200)
             };
-            (length + OVERHEAD) * self.rounds_of(s) as u32 * self.setups.len() as u32
+            (length + OVERHEAD) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
         };
         self.scenarios.iter().map(one).sum()
+    }
+
+    /// Who takes part in it.
+    pub(crate) fn setups_of(&self, scenario: &Scenario) -> Vec<Setup> {
+        let most = self.most_threads();
+        let all = !self.spare_time || scenario.is_main();
+        let takes_part = |s: &&Setup| all || s.threads == most || s.contender == Contender::Direct;
+        self.setups.iter().filter(takes_part).cloned().collect()
+    }
+
+    /// The largest number of threads.
+    fn most_threads(&self) -> usize {
+        self.setups.iter().map(|s| s.threads).max().unwrap_or(0)
     }
 
     /// Memory hardly varies: two rounds do.
@@ -167,8 +185,9 @@ mod tests {
 
     #[test]
     fn the_promised_times_are_kept() {
-        assert!(plan("--threads 2").estimate() < Duration::from_secs(30 * 60));
+        assert!(plan("").estimate() < Duration::from_secs(28 * 60));
         assert!(plan("--threads 2 --quick").estimate() < Duration::from_secs(5 * 60));
+        assert!(plan("").rounds >= 4 && plan("").rounds.is_multiple_of(2));
     }
 
     #[test]
@@ -176,6 +195,17 @@ mod tests {
         let setups = plan("--contenders direct,nginx --threads 1,2").setups;
         let names: Vec<_> = setups.iter().map(|s| (s.contender.to_string(), s.threads)).collect();
         assert_eq!(names, [("direct".into(), 0), ("nginx".into(), 1), ("nginx".into(), 2)]);
+    }
+
+    #[test]
+    fn one_thread_is_for_the_main_scenarios_unless_asked_for() {
+        let count = |plan: &Plan, name: &str| {
+            let scenario = plan.scenarios.iter().find(|s| s.name == name).unwrap();
+            plan.setups_of(scenario).len()
+        };
+        let (spare, all) = (plan(""), plan("--threads 1,2"));
+        assert_eq!((count(&spare, "bulk-4"), count(&spare, "bulk-1")), (15, 8));
+        assert_eq!((count(&all, "bulk-4"), count(&all, "bulk-1")), (15, 15));
     }
 
     #[test]

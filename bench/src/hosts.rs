@@ -1,9 +1,10 @@
-//! The router hosts: nginx for HTTP, and a sink for bulk streams, in a namespace each.
+//! The router hosts: nginx for HTTP with and without TLS, and a sink for bulk streams, in a namespace each.
 
 use anyhow::{Context, Result};
 
 use crate::lab::{HOSTS, Lab};
 use crate::load::bulk::Sink;
+use crate::load::tls;
 use crate::process::Process;
 
 /// What is asked for in the Host header; the balancers know no other.
@@ -16,6 +17,8 @@ pub(crate) struct Hosts {
     servers: Vec<Process>,
     /// Where bulk streams end.
     pub(crate) sinks: Vec<Sink>,
+    /// Who speaks TLS with them.
+    pub(crate) tls: tls::Client,
 }
 
 impl Hosts {
@@ -25,6 +28,7 @@ impl Hosts {
         let mut hosts = Self {
             servers: Vec::new(),
             sinks: Vec::new(),
+            tls: certificate(lab)?,
         };
         for (number, ns) in (1..).zip(&lab.hosts) {
             let config = lab.dir().join(format!("host{number}.conf"));
@@ -45,7 +49,15 @@ impl Hosts {
     }
 }
 
-/// One process for each host: it is the work of both together that the machine's CPUs must carry.
+/// Makes one for all hosts, as common as can be: ECDSA with P-256. The client that knows it.
+fn certificate(lab: &Lab) -> Result<tls::Client> {
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
+    std::fs::write(lab.dir().join("cert.pem"), made.cert.pem())?;
+    std::fs::write(lab.dir().join("key.pem"), made.signing_key.serialize_pem())?;
+    tls::Client::new(NAME, made.cert.der().clone())
+}
+
+/// Every handshake is a full one. One process for each host: it is the work of both together that the machine's CPUs must carry.
 fn config_text(lab: &Lab, number: usize) -> Result<String> {
     let dir = lab
         .dir()
@@ -69,6 +81,12 @@ http {{
   uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
   server {{
     listen 80 backlog=16384;
+    listen 443 ssl backlog=16384;
+    ssl_certificate {dir}/cert.pem;
+    ssl_certificate_key {dir}/key.pem;
+    ssl_protocols TLSv1.3;
+    ssl_session_cache off;
+    ssl_session_tickets off;
     root {dir};
     location = / {{ default_type text/plain; return 200 "hello from host {number}\n"; }}
     location = /1m {{ }}

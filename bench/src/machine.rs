@@ -62,9 +62,15 @@ pub(crate) fn time(jiffies: u64) -> Duration {
     Duration::from_millis(jiffies * 10)
 }
 
-/// Kernel memory that holds sockets among others, in bytes.
-pub(crate) fn slab() -> u64 {
-    field(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab:") * 1024
+/// Kernel memory in bytes that holds sockets and the maps of BPF programs among others: small things are slabs, large
+/// ones `vmalloc`, and maps with a part for each CPU are neither.
+pub(crate) fn kernel_memory() -> u64 {
+    kernel_part(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
+fn kernel_part(meminfo: &str) -> u64 {
+    let names = ["Slab:", "Percpu:", "VmallocUsed:"];
+    names.iter().map(|name| field(meminfo, name)).sum::<u64>() * 1024
 }
 
 /// The number after a name at the start of a line; 0 if it is not there.
@@ -97,5 +103,11 @@ mod tests {
     fn fields() {
         assert_eq!(field("a: 1 kB\nVmRSS:\t  42 kB\n", "VmRSS:"), 42);
         assert_eq!(field("", "VmRSS:"), 0);
+    }
+
+    #[test]
+    fn kernel_memory_is_of_three_kinds() {
+        let meminfo = "MemFree: 9 kB\nSlab: 1 kB\nVmallocTotal: 9 kB\nVmallocUsed: 2 kB\nPercpu: 4 kB\n";
+        assert_eq!(kernel_part(meminfo), 7 * 1024);
     }
 }

@@ -1,6 +1,6 @@
 //! One measurement: what happened in a window, and what the machine spent on it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -20,6 +20,8 @@ pub(crate) struct Sample {
     pub(crate) rate: f64,
     /// Bytes of answers, as Gbit/s.
     pub(crate) gbit: f64,
+    /// Requests in a second that were due, where that is given and not found.
+    pub(crate) offered: Option<f64>,
     /// How long requests took.
     pub(crate) latency: Option<Latency>,
     /// CPU time in µs for each unit of work: the whole machine's.
@@ -44,6 +46,7 @@ pub(crate) struct Latency {
     pub(crate) mean: f64,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
+    pub(crate) p999: f64,
 }
 
 /// In bytes for each connection.
@@ -51,7 +54,7 @@ pub(crate) struct Latency {
 pub(crate) struct Memory {
     /// Resident memory of the balancer's processes.
     pub(crate) resident: f64,
-    /// Kernel memory of the whole machine, the sockets of client and host included.
+    /// Kernel memory of the whole machine, the sockets of client and host included, and maps of BPF programs.
     pub(crate) kernel: f64,
 }
 
@@ -67,6 +70,7 @@ impl Sample {
             work: f64::NAN,
             rate: f64::NAN,
             gbit: f64::NAN,
+            offered: None,
             latency: None,
             cpu: f64::NAN,
             own_cpu: f64::NAN,
@@ -78,18 +82,20 @@ impl Sample {
         }
     }
 
-    /// Of an amount of work in a window. `errors` are to be added.
-    pub(crate) fn of(work: f64, spent: &Spent) -> Self {
-        let each = |time: Duration| {
+    /// Of an amount of work in a time. What was spent is of about the same time: what counts is how much in a second.
+    /// `errors` are to be added.
+    pub(crate) fn of(work: f64, time: Duration, spent: &Spent) -> Self {
+        let rate = work / time.as_secs_f64();
+        let each = |cpu: Duration| {
             if work > 0.0 {
-                time.as_secs_f64() * 1e6 / work
+                cpu.as_secs_f64() / spent.elapsed.as_secs_f64() * 1e6 / rate
             } else {
                 f64::NAN
             }
         };
         Self {
             work,
-            rate: work / spent.window.as_secs_f64(),
+            rate,
             cpu: each(spent.machine),
             own_cpu: each(spent.balancer),
             busy: spent.busy,
@@ -114,6 +120,7 @@ impl Latency {
             mean: micros(histogram.mean()?),
             p50: micros(histogram.quantile(0.5)?),
             p99: micros(histogram.quantile(0.99)?),
+            p999: micros(histogram.quantile(0.999)?),
         })
     }
 }
@@ -121,7 +128,8 @@ impl Latency {
 /// What a window cost.
 #[derive(Debug)]
 pub(crate) struct Spent {
-    window: Duration,
+    /// Between the two looks at it: on a busy machine neither comes quite in time.
+    pub(crate) elapsed: Duration,
     machine: Duration,
     balancer: Duration,
     busy: f64,
@@ -149,6 +157,7 @@ impl Meter {
             .collect();
         let read = || {
             (
+                Instant::now(),
                 Cpu::now(),
                 process::jiffies(&self.balancer),
                 process::jiffies(&ours).0,
@@ -156,12 +165,12 @@ impl Meter {
             )
         };
         interrupt::sleep_until(window.start)?;
-        let (cpu, (user, system), our_user, count) = read();
+        let (began, cpu, (user, system), our_user, count) = read();
         interrupt::sleep_until(window.end)?;
-        let (cpu_after, (user_after, system_after), our_user_after, count_after) = read();
+        let (ended, cpu_after, (user_after, system_after), our_user_after, count_after) = read();
         let cpu = cpu_after.since(&cpu);
         let spent = Spent {
-            window: window.end - window.start,
+            elapsed: ended - began,
             machine: machine::time(cpu.busy),
             balancer: machine::time((user_after + system_after).saturating_sub(user + system)),
             busy: cpu.part(cpu.busy),
@@ -169,5 +178,26 @@ impl Meter {
             foreign: cpu.part(cpu.user.saturating_sub(our_user_after.saturating_sub(our_user))),
         };
         Ok((spent, count_after - count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_by_the_second_and_not_by_the_window() {
+        let spent = Spent {
+            elapsed: Duration::from_millis(1100),
+            machine: Duration::from_millis(2200),
+            balancer: Duration::from_millis(550),
+            busy: 1.0,
+            steal: 0.0,
+            foreign: 0.0,
+        };
+        let sample = Sample::of(1000.0, Duration::from_secs(1), &spent);
+        assert_eq!((sample.rate, sample.errors.total()), (1000.0, 0));
+        assert!((sample.cpu - 2000.0).abs() < 1e-6 && (sample.own_cpu - 500.0).abs() < 1e-6);
+        assert!(Sample::of(0.0, Duration::from_secs(1), &spent).cpu.is_nan());
     }
 }

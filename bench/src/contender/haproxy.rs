@@ -1,4 +1,5 @@
-//! HAProxy as one would put it before router hosts: TCP mode, so that it may splice, and the Host header only peeked at.
+//! HAProxy as one would put it before router hosts: TCP mode, so that it may splice, and the Host header
+//! and the server name only peeked at.
 
 use std::process::Command;
 
@@ -34,13 +35,22 @@ frontend http
   use_backend http if {{ req.hdr(host) -i {NAME} }}
 backend http
   balance leastconn
-{http}frontend bulk
+{http}frontend tls
+  bind {VIP}:443 backlog 16384
+  tcp-request inspect-delay 5s
+  tcp-request content accept if {{ req.ssl_hello_type 1 }}
+  tcp-request content reject
+  use_backend tls if {{ req.ssl_sni -i {NAME} }}
+backend tls
+  balance leastconn
+{tls}frontend bulk
   bind {VIP}:{PORT}
   default_backend bulk
 backend bulk
   balance leastconn
 {bulk}",
         http = servers(80),
+        tls = servers(443),
         bulk = servers(PORT),
     );
     std::fs::write(&config, text)?;

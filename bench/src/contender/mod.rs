@@ -32,7 +32,7 @@ pub(crate) enum Contender {
     Nginx,
     /// signalbox with a datapath tier.
     Signalbox {
-        /// As in `datapath: { tier: … }`.
+        /// As in `datapath: { tier: … }`; `auto` is none at all, which is how it is used.
         tier: String,
     },
 }
@@ -76,7 +76,7 @@ impl std::fmt::Display for Contender {
 }
 
 /// How one is started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Who.
     pub(crate) contender: Contender,
@@ -84,6 +84,15 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     /// The signalbox to run.
     pub(crate) signalbox: PathBuf,
+}
+
+impl std::fmt::Display for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.threads {
+            0 => f.pad(&self.contender.to_string()),
+            threads => f.pad(&format!("{} x{threads}", self.contender)),
+        }
+    }
 }
 
 /// A contender at work, until dropped.

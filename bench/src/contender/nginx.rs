@@ -1,10 +1,11 @@
-//! nginx as a stream proxy. Its stream module can look at SNI but not at a Host header, so it does less than the others:
-//! every connection goes to the same upstream group.
+//! nginx as a stream proxy. Its stream module can look at SNI but not at a Host header, so with HTTP it does less than the
+//! others: every connection goes to the same upstream group.
 
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::hosts::NAME;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::bulk::PORT;
 
@@ -36,12 +37,16 @@ stream {{
   proxy_connect_timeout 5s;
   proxy_half_close on;
   upstream http {{ zone http 64k; least_conn; {http}}}
+  upstream tls {{ zone tls 64k; least_conn; {tls}}}
   upstream bulk {{ zone bulk 64k; least_conn; {bulk}}}
   server {{ listen {VIP}:80 reuseport backlog=16384; proxy_pass http; }}
+  map $ssl_preread_server_name $group {{ {NAME} tls; }}
+  server {{ listen {VIP}:443 reuseport backlog=16384; ssl_preread on; proxy_pass $group; }}
   server {{ listen {VIP}:{PORT} reuseport; proxy_pass bulk; }}
 }}
 ",
         http = servers(80),
+        tls = servers(443),
         bulk = servers(PORT),
     );
     std::fs::write(&config, text)?;

@@ -11,18 +11,23 @@ use crate::load::bulk::PORT;
 
 pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
     let config = lab.dir().join("signalbox.yaml");
-    let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, tcp: {PORT} }}\n");
+    let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     let socket = lab.dir().join("admin.sock");
+    // What it does by itself is what is used; a tier of its own is for comparison.
+    let datapath = match tier {
+        "auto" => String::new(),
+        tier => format!("datapath: {{ tier: {tier} }}\n"),
+    };
     // `limits` only for what all traffic from one address would run into.
     let text = format!(
         "version: 1
 admin: {{ listen: none, socket: {socket} }}
-datapath: {{ tier: {tier} }}
-timeouts: {{ shutdown: 1s }}
+{datapath}timeouts: {{ shutdown: 1s }}
 limits: {{ per_source: {{ peeking: 0 }} }}
 listeners:
   - {{ name: http, protocol: http, listen: [\"{VIP}:80\"] }}
+  - {{ name: tls, protocol: tls, listen: [\"{VIP}:443\"] }}
   - {{ name: bulk, protocol: tcp, listen: [\"{VIP}:{PORT}\"], cluster: hosts }}
 clusters:
   - name: hosts

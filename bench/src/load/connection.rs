@@ -1,18 +1,21 @@
 //! One connection of the load: connect, ask, take the answer; then ask again, or wait for the end and begin anew.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
 use socket2::Socket;
 
 use super::response::Response;
-use super::source;
+use super::wire::Wire;
+use super::{source, tls};
 
 /// What it is about to do.
 #[derive(PartialEq)]
 enum State {
     Connecting,
+    /// Nothing, until it is asked to.
+    Ready,
     Asking,
     /// Answered in full; the other side is to close, so that TIME_WAIT is always its own.
     Ending,
@@ -33,7 +36,7 @@ pub(crate) enum Step {
 
 /// One that is open or being opened.
 pub(crate) struct Connection {
-    socket: Socket,
+    wire: Wire,
     state: State,
     began: Instant,
     response: Response,
@@ -41,15 +44,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Begins to connect.
-    pub(crate) fn open(to: SocketAddrV4) -> std::io::Result<Self> {
+    pub(crate) fn open(to: SocketAddrV4, tls: Option<&tls::Client>) -> std::io::Result<Self> {
         let began = Instant::now();
         let socket = source::socket()?;
         match socket.connect(&to.into()) {
             Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
             _ => {}
         }
+        let tls = tls.map(|client| client.connection().map_err(Error::other));
         Ok(Self {
-            socket,
+            wire: Wire::new(socket, tls.transpose()?),
             state: State::Connecting,
             began,
             response: Response::default(),
@@ -58,67 +62,85 @@ impl Connection {
 
     /// The socket, for epoll.
     pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+        self.wire.socket()
     }
 
-    /// When the present request began, connecting included.
+    /// When the present request began. That of the first is when connecting did, unless it is asked otherwise.
     pub(crate) fn began(&self) -> Instant {
         self.began
     }
 
-    /// Asks (again). Requests are far smaller than a send buffer, so a short write is a failure.
-    pub(crate) fn ask(&mut self, request: &[u8], now: Instant) -> Step {
-        if self.state != State::Connecting {
-            self.began = now;
-        }
-        self.state = State::Asking;
-        self.response.reset();
-        match (&self.socket).write(request) {
-            Ok(n) if n == request.len() => Step::Wait,
-            Ok(_) => Step::Failed("send: short".into()),
-            Err(e) => Step::Failed(format!("send: {}", e.kind())),
-        }
-    }
-
-    /// Whether the event is the end of connecting.
+    /// Whether it is still being opened.
     pub(crate) fn is_connecting(&self) -> bool {
         self.state == State::Connecting
+    }
+
+    /// Whether it could be asked something.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// Connecting is over: with success, or with the reason why not.
+    pub(crate) fn connected(&mut self) -> Result<(), String> {
+        if let Ok(Some(e)) = self.socket().take_error() {
+            return Err(format!("connect: {}", e.kind()));
+        }
+        self.state = State::Ready;
+        Ok(())
+    }
+
+    /// Asks (again), with the moment from which the answer's latency counts.
+    pub(crate) fn ask(&mut self, request: &[u8], began: Instant) -> Step {
+        self.began = began;
+        self.state = State::Asking;
+        self.response.reset();
+        match self.wire.send(request) {
+            Ok(()) => Step::Wait,
+            Err(e) => Step::Failed(format!("send: {}", reason(&e))),
+        }
     }
 
     /// Takes what has come. `to_the_end`: the other side has closed, so there is no need to wait for another event.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], once: bool, to_the_end: bool) -> Step {
         loop {
-            let n = match (&self.socket).read(buffer) {
+            let n = match self.wire.receive(buffer) {
                 Ok(0) if self.state == State::Ending => return Step::Ended,
                 Ok(0) => return Step::Failed("closed before the response was complete".into()),
                 Ok(n) => n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Step::Wait,
-                Err(e) => return Step::Failed(format!("receive: {}", e.kind())),
+                Err(e) => return Step::Failed(format!("receive: {}", reason(&e))),
             };
-            if self.state == State::Ending {
+            if self.state != State::Asking {
                 return Step::Failed("more than the response".into());
             }
             match self.response.take(&buffer[..n]) {
                 Ok(true) => {
-                    if once {
-                        self.state = State::Ending;
-                    }
+                    self.state = if once { State::Ending } else { State::Ready };
                     return Step::Answered(self.began);
                 }
                 // Less than there was room for is all there is; the next event brings the rest.
-                Ok(false) if n < buffer.len() && !to_the_end => return Step::Wait,
+                Ok(false) if n < buffer.len() && !to_the_end && self.wire.short_is_all() => return Step::Wait,
                 Ok(false) => {}
                 Err(what) => return Step::Failed(format!("response: {what}")),
             }
         }
     }
 
-    /// What it waits for.
-    pub(crate) fn stage(&self) -> &'static str {
+    /// What it waits for; nothing if it is ready.
+    pub(crate) fn waits_for(&self) -> Option<&'static str> {
         match self.state {
-            State::Connecting => "connect",
-            State::Asking => "response",
-            State::Ending => "end of the connection",
+            State::Connecting => Some("connect"),
+            State::Ready => None,
+            State::Asking => Some("response"),
+            State::Ending => Some("end of the connection"),
         }
+    }
+}
+
+/// In words that are the same each time, so that they can be counted; but for TLS, whose kinds are all one.
+fn reason(e: &Error) -> String {
+    match e.kind() {
+        ErrorKind::InvalidData => e.to_string(),
+        kind => kind.to_string(),
     }
 }

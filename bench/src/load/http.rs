@@ -1,29 +1,24 @@
 //! HTTP at a fixed number of connections: each sends its next request as soon as the last is answered.
 //!
 //! One or two threads, each with an epoll of its own. Closed loop: the rate is what the system can bear, and latency
-//! at that rate says how long requests queue, not how long a lone one takes.
+//! at that rate says how long requests queue, not how long a lone one takes; for that there is [`super::paced`].
 
-use std::net::SocketAddrV4;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use super::connection::{Connection, Step};
-use super::{Errors, Window};
+use super::connection::Step;
+use super::slots::{Route, Slots};
+use super::{Errors, Window, on_threads};
 use crate::histogram::Histogram;
 use crate::interrupt;
 use crate::lab::Ns;
 
-/// After this a request counts as lost.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// What is asked, and how.
 pub(crate) struct Plan {
-    /// Where to, in turns.
-    pub(crate) targets: Vec<SocketAddrV4>,
-    /// How many connections at a time.
-    pub(crate) connections: usize,
+    /// Where.
+    pub(crate) route: Route,
     /// The bytes of a request.
     pub(crate) request: Vec<u8>,
     /// Whether a connection ends with its response.
@@ -42,60 +37,41 @@ pub(crate) struct Outcome {
 
 /// Runs it to its end on threads in `ns`; `meanwhile` runs here beside them.
 pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
-    let threads = plan.connections.min(2);
+    let threads = plan.route.connections.min(2);
+    let worker = |thread| Worker::new(plan, thread, threads)?.run();
+    let (outcomes, meanwhile) = on_threads(ns, threads, worker, meanwhile)?;
     let mut all = Outcome {
         latency: Histogram::new(),
         errors: Errors::default(),
     };
-    let meanwhile = std::thread::scope(|scope| {
-        let start = |thread| scope.spawn(move || ns.enter().and_then(|()| Worker::new(plan, thread, threads)?.run()));
-        let workers: Vec<_> = (0..threads).map(start).collect();
-        let meanwhile = meanwhile();
-        for worker in workers {
-            let outcome = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            all.latency.merge(&outcome.latency);
-            all.errors.merge(&outcome.errors);
-        }
-        anyhow::Ok(meanwhile)
-    })?;
+    for outcome in outcomes {
+        all.latency.merge(&outcome.latency);
+        all.errors.merge(&outcome.errors);
+    }
     Ok((all, meanwhile))
 }
 
 struct Worker<'a> {
     plan: &'a Plan,
-    epoll: Epoll,
-    slots: Vec<Option<Connection>>,
-    next_target: usize,
-    outcome: Outcome,
-    buffer: Vec<u8>,
+    slots: Slots<'a>,
+    latency: Histogram,
 }
 
 impl<'a> Worker<'a> {
     /// The `thread`-th of so many, with its share of the connections.
     fn new(plan: &'a Plan, thread: usize, threads: usize) -> Result<Self> {
-        let share = (plan.connections + thread) / threads;
         Ok(Self {
             plan,
-            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            slots: (0..share).map(|_| None).collect(),
-            next_target: thread,
-            outcome: Outcome {
-                latency: Histogram::new(),
-                errors: Errors::default(),
-            },
-            buffer: vec![0; 256 * 1024],
+            slots: Slots::open_all(&plan.route, thread, threads)?,
+            latency: Histogram::new(),
         })
     }
 
     fn run(mut self) -> Result<Outcome> {
-        for slot in 0..self.slots.len() {
-            self.open(slot);
-        }
         let mut events = vec![EpollEvent::empty(); 512];
-        let mut look_again = Instant::now() + Duration::from_millis(100);
         loop {
             let timeout = EpollTimeout::try_from(20).context("a timeout of 20 ms")?;
-            let count = match self.epoll.wait(&mut events, timeout) {
+            let count = match self.slots.epoll.wait(&mut events, timeout) {
                 Err(nix::errno::Errno::EINTR) => 0,
                 result => result?,
             };
@@ -104,98 +80,49 @@ impl<'a> Worker<'a> {
             }
             let now = Instant::now();
             if now >= self.plan.window.end || interrupt::raised() {
-                self.blame_stalled();
-                return Ok(self.outcome);
+                self.slots.blame_stalled(self.plan.window);
+                return Ok(Outcome {
+                    latency: self.latency,
+                    errors: self.slots.errors,
+                });
             }
-            if now >= look_again {
-                self.give_up_on_late(now);
-                look_again = now + Duration::from_millis(100);
-            }
+            self.slots.tend(now);
         }
-    }
-
-    /// Puts a new connection into a slot. Edge-triggered and for everything at once: one call for its whole life.
-    fn open(&mut self, slot: usize) {
-        let target = self.plan.targets[self.next_target % self.plan.targets.len()];
-        self.next_target += 1;
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        let opened = Connection::open(target).and_then(|connection| {
-            self.epoll
-                .add(connection.socket(), EpollEvent::new(flags, slot as u64))?;
-            Ok(connection)
-        });
-        // A slot that could not be filled is tried again with the next look at what is late.
-        self.slots[slot] = opened
-            .map_err(|e| self.outcome.errors.add(format!("open: {}", e.kind())))
-            .ok();
     }
 
     fn handle(&mut self, slot: usize, flags: EpollFlags) {
-        let Some(connection) = &mut self.slots[slot] else {
-            return;
-        };
-        if connection.is_connecting() && flags.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLERR) {
-            if let Ok(Some(e)) = connection.socket().take_error() {
-                return self.fail(slot, format!("connect: {}", e.kind()));
-            }
-            if let Step::Failed(what) = connection.ask(&self.plan.request, Instant::now()) {
-                return self.fail(slot, what);
-            }
+        if self.slots.has_connected(slot, flags) {
+            // Connecting is part of what the first request takes.
+            self.ask(slot, None);
         }
-        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP)
-        {
-            return;
-        }
-        let to_the_end = flags.contains(EpollFlags::EPOLLRDHUP);
-        let mut step = connection.receive(&mut self.buffer, self.plan.once, to_the_end);
+        let mut step = self.slots.receive(slot, self.plan.once, flags);
         if let Step::Answered(began) = step {
             let now = Instant::now();
             if self.plan.window.has(now) {
-                self.outcome.latency.record(now - began);
+                self.latency.record(now - began);
             }
             step = if !self.plan.once {
-                connection.ask(&self.plan.request, now)
-            } else if to_the_end {
-                connection.receive(&mut self.buffer, true, true)
+                return self.ask(slot, Some(now));
+            } else if flags.contains(EpollFlags::EPOLLRDHUP) {
+                self.slots.receive(slot, true, flags)
             } else {
                 Step::Wait
             };
         }
         match step {
             Step::Wait | Step::Answered(_) => {}
-            Step::Ended => self.open(slot),
-            Step::Failed(what) => self.fail(slot, what),
+            Step::Ended => self.slots.open(slot),
+            Step::Failed(what) => self.slots.fail(slot, what),
         }
     }
 
-    fn fail(&mut self, slot: usize, what: String) {
-        self.outcome.errors.add(what);
-        // Not opened again at once: a balancer that refuses everything must not keep us too busy to stop.
-        self.slots[slot] = None;
-    }
-
-    fn give_up_on_late(&mut self, now: Instant) {
-        for slot in 0..self.slots.len() {
-            match &self.slots[slot] {
-                None => self.open(slot),
-                Some(connection) if now.saturating_duration_since(connection.began()) > PATIENCE => {
-                    let stage = connection.stage();
-                    self.outcome.errors.add(format!("timeout: {stage}"));
-                    self.open(slot);
-                }
-                Some(_) => {}
-            }
-        }
-    }
-
-    /// What has not moved during a whole window is lost, even if the window was shorter than our patience.
-    fn blame_stalled(&mut self) {
-        let Window { start, end } = self.plan.window;
-        if end - start < Duration::from_secs(1) {
+    fn ask(&mut self, slot: usize, now: Option<Instant>) {
+        let Some(connection) = self.slots.get(slot) else {
             return;
-        }
-        for connection in self.slots.iter().flatten().filter(|c| c.began() < start) {
-            self.outcome.errors.add(format!("stalled: {}", connection.stage()));
+        };
+        let began = now.unwrap_or_else(|| connection.began());
+        if let Step::Failed(what) = connection.ask(&self.plan.request, began) {
+            self.slots.fail(slot, what);
         }
     }
 }

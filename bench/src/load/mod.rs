@@ -5,11 +5,20 @@ pub(crate) mod bulk;
 pub(crate) mod connection;
 pub(crate) mod http;
 pub(crate) mod idle;
+pub(crate) mod paced;
 pub(crate) mod response;
+mod schedule;
+pub(crate) mod slots;
 pub(crate) mod source;
+pub(crate) mod tls;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::lab::Ns;
 
 /// When it counts. What happens before is warm-up.
 #[derive(Clone, Copy)]
@@ -34,6 +43,26 @@ impl Window {
     pub(crate) fn has(&self, moment: Instant) -> bool {
         (self.start..self.end).contains(&moment)
     }
+}
+
+/// Runs `worker` with its number on so many threads in `ns`, and `meanwhile` here beside them.
+fn on_threads<R: Send, T>(
+    ns: &Ns,
+    threads: usize,
+    worker: impl Fn(usize) -> Result<R> + Sync,
+    meanwhile: impl FnOnce() -> T,
+) -> Result<(Vec<R>, T)> {
+    let worker = &worker;
+    std::thread::scope(|scope| {
+        let start = |thread| scope.spawn(move || ns.enter().and_then(|()| worker(thread)));
+        let workers: Vec<_> = (0..threads).map(start).collect();
+        let meanwhile = meanwhile();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, Result<R>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let results: Result<Vec<_>> = workers.into_iter().map(join).collect();
+        Ok((results?, meanwhile))
+    })
 }
 
 /// What went wrong, and how often. Errors of the warm-up count too: a balancer has no excuse for them.

@@ -2,73 +2,17 @@
 
 use std::fmt::Write;
 
-use super::{Report, Row};
-use crate::scenario::Kind;
-use crate::stats::Spread;
-
-/// A column: its head, and what a row has there.
-type Column = (&'static str, fn(&Row) -> String);
-
-const REQUESTS: &[Column] = &[
-    ("total requests", |r| number(r.summary.work, 1.0, 0)),
-    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
-    ("min..max", |r| range(r.summary.rate, 0)),
-    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
-    ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
-    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
-    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
-    ("CPU µs/request", |r| number(r.summary.cpu, 1.0, 1)),
-    ("added", |r| number(r.summary.added_cpu, 1.0, 1)),
-    ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
-];
-
-const LARGE: &[Column] = &[
-    ("total requests", |r| number(r.summary.work, 1.0, 0)),
-    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
-    ("min..max", |r| range(r.summary.rate, 0)),
-    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
-    ("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)),
-    ("mean ms", |r| number(r.summary.mean, 1e-3, 2)),
-    ("p50 ms", |r| number(r.summary.p50, 1e-3, 2)),
-    ("p99 ms", |r| number(r.summary.p99, 1e-3, 2)),
-    ("CPU ms/GB", |r| number(r.summary.cpu, 1e-3, 0)),
-    ("added", |r| number(r.summary.added_cpu, 1e-3, 0)),
-    ("own", |r| number(r.summary.own_cpu, 1e-3, 0)),
-];
-
-const BULK: &[Column] = &[
-    ("Gbit/s", |r| number(r.summary.rate, 1.0, 1)),
-    ("min..max", |r| range(r.summary.rate, 1)),
-    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
-    ("CPU ms/GB", |r| number(r.summary.cpu, 1e-3, 0)),
-    ("added", |r| number(r.summary.added_cpu, 1e-3, 0)),
-    ("own", |r| number(r.summary.own_cpu, 1e-3, 0)),
-];
-
-const IDLE: &[Column] = &[
-    ("RSS KiB/connection", |r| number(r.summary.resident, 1.0 / 1024.0, 2)),
-    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
-    ("added kernel KiB/connection", |r| {
-        number(r.summary.added_kernel, 1.0 / 1024.0, 1)
-    }),
-];
+use super::Report;
+use super::columns::{self, Column};
+use super::row::Row;
 
 /// All of it.
 pub(super) fn text(report: &Report) -> String {
     let mut text = head(report);
     for rows in report.rows.chunk_by(|a, b| a.scenario == b.scenario) {
-        let columns = match rows[0].scenario.kind {
-            Kind::Unique(_) | Kind::Reused(_) => REQUESTS,
-            Kind::Large(_) => LARGE,
-            Kind::Bulk(_) => BULK,
-            Kind::Idle(_) => IDLE,
-        };
-        let _ = write!(
-            text,
-            "\n## {} (`{}`)\n\n",
-            rows[0].scenario.title, rows[0].scenario.name
-        );
-        table(&mut text, rows, columns);
+        let scenario = rows[0].scenario;
+        let _ = write!(text, "\n## {} (`{}`)\n\n", scenario.title, scenario.name);
+        table(&mut text, rows, columns::of(scenario.kind));
     }
     text
 }
@@ -138,15 +82,4 @@ fn table(text: &mut String, rows: &[Row], columns: &[Column]) {
             cells.join(" | ")
         );
     }
-}
-
-fn number(value: Option<Spread>, scale: f64, digits: usize) -> String {
-    value.map_or_else(|| "-".into(), |spread| format!("{:.digits$}", spread.median * scale))
-}
-
-fn range(value: Option<Spread>, digits: usize) -> String {
-    value.map_or_else(
-        || "-".into(),
-        |spread| format!("{:.digits$}..{:.digits$}", spread.min, spread.max),
-    )
 }

@@ -1,0 +1,115 @@
+//! A whole run: every scenario, round by round, every contender in its turn.
+
+mod offered;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::args::Plan;
+use crate::contender::Setup;
+use crate::hosts::Hosts;
+use crate::interrupt;
+use crate::lab::Lab;
+use crate::measure::Sample;
+use crate::order::turns;
+use crate::scenario::{Bench, Kind, Scenario};
+
+/// What a contender gave in a scenario, by round.
+pub(crate) struct Series {
+    pub(crate) scenario: Scenario,
+    pub(crate) setup: Setup,
+    pub(crate) samples: Vec<(usize, Sample)>,
+}
+
+/// Runs it all. Only what nobody is to blame for ends it early; a contender that fails has that as its result.
+pub(crate) fn run(plan: &Plan) -> Result<Vec<Series>> {
+    let lab = Lab::new()?;
+    let run = Run {
+        plan,
+        hosts: &Hosts::start(&lab)?,
+        lab: &lab,
+    };
+    let mut series = Vec::new();
+    for scenario in &plan.scenarios {
+        let table = run.scenario(scenario, &series)?;
+        series.extend(table);
+    }
+    Ok(series)
+}
+
+/// What everything in a run has in common.
+struct Run<'a> {
+    plan: &'a Plan,
+    hosts: &'a Hosts,
+    lab: &'a Lab,
+}
+
+impl Run<'_> {
+    fn scenario(&self, scenario: &Scenario, known: &[Series]) -> Result<Vec<Series>> {
+        let setups = self.plan.setups_of(scenario);
+        let offered = match scenario.kind {
+            Kind::Latency(_) => offered::half_rate(self, known, &setups)?,
+            _ => f64::NAN,
+        };
+        let series = |setup: &Setup| Series {
+            scenario: *scenario,
+            setup: setup.clone(),
+            samples: Vec::new(),
+        };
+        let mut table: Vec<_> = setups.iter().map(series).collect();
+        for round in 0..self.plan.rounds_of(scenario) {
+            for turn in turns(setups.len(), round) {
+                interrupt::check()?;
+                let began = Instant::now();
+                let (warm_up, length) = (self.plan.warm_up, self.plan.length);
+                let sample = self.measure(scenario, &setups[turn], warm_up, length, offered);
+                interrupt::check()?;
+                tell(scenario, round, &setups[turn], &sample, began);
+                table[turn].samples.push((round, sample));
+            }
+        }
+        Ok(table)
+    }
+
+    /// One turn of one contender.
+    fn measure(&self, scenario: &Scenario, setup: &Setup, warm_up: Duration, length: Duration, offered: f64) -> Sample {
+        let mut running = match setup.start(self.lab) {
+            Ok(running) => running,
+            Err(e) => return Sample::failed(format!("start: {e:#}")),
+        };
+        let bench = Bench {
+            lab: self.lab,
+            hosts: self.hosts,
+            running: &running,
+            warm_up,
+            length,
+            offered,
+        };
+        let mut sample = scenario
+            .run(&bench)
+            .unwrap_or_else(|e| Sample::failed(format!("{e:#}")));
+        if let Some(words) = running.death() {
+            sample.errors.add(format!("it ended: {words}"));
+        }
+        sample
+    }
+}
+
+fn tell(scenario: &Scenario, round: usize, setup: &Setup, sample: &Sample, began: Instant) {
+    let what = match sample.memory {
+        Some(memory) => format!("{:.1} KiB", memory.resident / 1024.0),
+        None => format!("{:.1}/s", sample.rate),
+    };
+    let errors = if sample.errors.total() > 0 {
+        format!("  ERRORS: {}", sample.errors)
+    } else {
+        String::new()
+    };
+    let disturbed = if sample.is_disturbed() { "  (disturbed)" } else { "" };
+    eprintln!(
+        "{:<13} round {round}  {setup:<22} {what:>12}{disturbed}{errors}  [{:.1} s]",
+        scenario.name,
+        began.elapsed().as_secs_f64()
+    );
+}

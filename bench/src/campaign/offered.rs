@@ -1,0 +1,74 @@
+//! The rate for `latency-half`: half of what the slowest bears, so that it is the same for all and too much for none.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Run, Series};
+use crate::contender::Setup;
+use crate::interrupt;
+use crate::measure::Sample;
+use crate::scenario::{ALL, CLOSED_LOOP};
+use crate::stats::Spread;
+
+/// From what is known by now; who has not been measured yet is, briefly. NaN if nobody bears anything.
+pub(super) fn half_rate(run: &Run<'_>, known: &[Series], setups: &[Setup]) -> Result<f64> {
+    let mut rates = Vec::new();
+    for setup in setups {
+        let series = |s: &&Series| s.scenario.name == CLOSED_LOOP && s.setup == *setup;
+        rates.push(match known.iter().find(series) {
+            Some(series) => clean_rate(series.samples.iter().map(|(_, sample)| sample)),
+            None => clean_rate([&calibrate(run, setup)?]),
+        });
+    }
+    Ok(half_of_slowest(rates))
+}
+
+fn calibrate(run: &Run<'_>, setup: &Setup) -> Result<Sample> {
+    let short = |scenario| {
+        run.measure(
+            scenario,
+            setup,
+            Duration::from_millis(250),
+            Duration::from_millis(500),
+            f64::NAN,
+        )
+    };
+    let scenario = ALL.iter().find(|s| s.name == CLOSED_LOOP);
+    let sample = scenario.map_or_else(|| Sample::failed(String::new()), short);
+    interrupt::check()?;
+    eprintln!(
+        "{CLOSED_LOOP:<13} briefly  {setup:<22} {:>12.1}/s  {}",
+        sample.rate, sample.errors
+    );
+    Ok(sample)
+}
+
+/// Without rounds that failed: their rate is worth nothing.
+fn clean_rate<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Option<f64> {
+    let clean = samples.into_iter().filter(|s| s.errors.total() == 0);
+    Spread::of(clean.map(|s| s.rate)).map(|spread| spread.median)
+}
+
+fn half_of_slowest(rates: impl IntoIterator<Item = Option<f64>>) -> f64 {
+    rates.into_iter().flatten().fold(f64::NAN, f64::min) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_failed_does_not_slow_down_the_others() {
+        assert_eq!(half_of_slowest([Some(100.0), None, Some(80.0)]), 40.0);
+        assert!(half_of_slowest([None]).is_nan());
+        let (good, bad) = (
+            Sample {
+                rate: 5.0,
+                ..Sample::failed("x".into())
+            },
+            Sample::failed("y".into()),
+        );
+        assert_eq!(clean_rate([&good, &bad]), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests at a fixed rate over connections that stay, whether or not the last ones are answered: an open loop.
+//!
+//! A request is due when the schedule says so and counts from then, even if it cannot be sent because all connections
+//! wait for answers: a balancer that stops for a moment delays everything that was due meanwhile, and that is what the
+//! latencies show. A closed loop would ask nothing in that time and show one slow request.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+
+use super::connection::Step;
+use super::schedule::Schedule;
+use super::slots::{Route, Slots};
+use super::{Errors, Window, on_threads};
+use crate::histogram::Histogram;
+use crate::interrupt;
+use crate::lab::Ns;
+
+/// How long after the end answers are waited for.
+const GRACE: Duration = Duration::from_secs(2);
+const THREADS: usize = 2;
+
+/// What is asked, and how.
+pub(crate) struct Plan {
+    /// Where.
+    pub(crate) route: Route,
+    /// The bytes of a request.
+    pub(crate) request: Vec<u8>,
+    /// Requests in a second.
+    pub(crate) rate: f64,
+    /// When it counts.
+    pub(crate) window: Window,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// Of each request that was due in the window.
+    pub(crate) latency: Histogram,
+    /// Answers that came in the window.
+    pub(crate) answered: u64,
+    /// What failed, whenever.
+    pub(crate) errors: Errors,
+}
+
+/// Runs it to its end on threads in `ns`; `meanwhile` runs here beside them.
+pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
+    let origin = Instant::now();
+    let worker = |thread| Worker::new(plan, origin, thread)?.run();
+    let (outcomes, meanwhile) = on_threads(ns, THREADS, worker, meanwhile)?;
+    let mut all = Outcome {
+        latency: Histogram::new(),
+        answered: 0,
+        errors: Errors::default(),
+    };
+    for outcome in outcomes {
+        all.latency.merge(&outcome.latency);
+        all.answered += outcome.answered;
+        all.errors.merge(&outcome.errors);
+    }
+    Ok((all, meanwhile))
+}
+
+struct Worker<'a> {
+    plan: &'a Plan,
+    slots: Slots<'a>,
+    /// Connections with nothing to do, the longest so first.
+    free: VecDeque<usize>,
+    schedule: Schedule,
+    /// The number of the next request.
+    next: u64,
+    latency: Histogram,
+    answered: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(plan: &'a Plan, origin: Instant, thread: usize) -> Result<Self> {
+        // Else the kernel lets us sleep up to 50 µs longer than we asked for: more than an interval.
+        nix::sys::prctl::set_timerslack(1)?;
+        Ok(Self {
+            plan,
+            slots: Slots::open_all(&plan.route, thread, THREADS)?,
+            free: VecDeque::new(),
+            schedule: Schedule {
+                origin,
+                rate: plan.rate,
+                thread,
+                threads: THREADS,
+            },
+            next: 0,
+            latency: Histogram::new(),
+            answered: 0,
+        })
+    }
+
+    fn run(mut self) -> Result<Outcome> {
+        let end = self.plan.window.end;
+        let mut events = vec![EpollEvent::empty(); 512];
+        loop {
+            let now = Instant::now();
+            self.send_due(now);
+            if now >= end || interrupt::raised() {
+                let left = self.schedule.left(self.next, end) + self.slots.asking();
+                if left == 0 || now >= end + GRACE || interrupt::raised() {
+                    return Ok(self.outcome(left));
+                }
+            }
+            let count = wait(&self.slots.epoll, &mut events, self.pause(now))?;
+            for event in &events[..count] {
+                self.handle(event.data() as usize, event.events());
+            }
+            self.slots.tend(now);
+        }
+    }
+
+    fn send_due(&mut self, now: Instant) {
+        loop {
+            let due = self.schedule.due(self.next);
+            if due > now || self.schedule.left(self.next, self.plan.window.end) == 0 {
+                return;
+            }
+            let Some(slot) = self.free.pop_front() else {
+                return;
+            };
+            // It may have been lost since.
+            let Some(connection) = self.slots.get(slot).filter(|c| c.is_ready()) else {
+                continue;
+            };
+            self.next += 1;
+            if let Step::Failed(what) = connection.ask(&self.plan.request, due) {
+                self.slots.fail(slot, what);
+            }
+        }
+    }
+
+    /// Until the next request is due, if there is a connection for it.
+    fn pause(&self, now: Instant) -> Duration {
+        let long = Duration::from_millis(20);
+        if self.free.is_empty() || self.schedule.left(self.next, self.plan.window.end) == 0 {
+            return long;
+        }
+        self.schedule.due(self.next).saturating_duration_since(now).min(long)
+    }
+
+    fn handle(&mut self, slot: usize, flags: EpollFlags) {
+        if self.slots.has_connected(slot, flags) {
+            self.free.push_back(slot);
+        }
+        match self.slots.receive(slot, false, flags) {
+            Step::Wait => {}
+            Step::Answered(due) => {
+                let now = Instant::now();
+                self.answered += u64::from(self.plan.window.has(now));
+                if self.plan.window.has(due) {
+                    self.latency.record(now - due);
+                }
+                self.free.push_back(slot);
+            }
+            Step::Ended => self.slots.fail(slot, "closed".into()),
+            Step::Failed(what) => self.slots.fail(slot, what),
+        }
+    }
+
+    fn outcome(mut self, left: u64) -> Outcome {
+        for _ in 0..left {
+            self.slots.errors.add("unanswered at the end");
+        }
+        Outcome {
+            latency: self.latency,
+            answered: self.answered,
+            errors: self.slots.errors,
+        }
+    }
+}
+
+/// `epoll_wait` counts in milliseconds, which is many requests.
+fn wait(epoll: &Epoll, events: &mut [EpollEvent], pause: Duration) -> Result<usize> {
+    let pause = nix::sys::time::TimeSpec::from_duration(pause);
+    // SAFETY: the events are as many as is said, and `EpollEvent` is the kernel's `epoll_event`; the time outlives the
+    // call; there is no signal mask.
+    let count = unsafe {
+        libc::epoll_pwait2(
+            epoll.0.as_raw_fd(),
+            events.as_mut_ptr().cast(),
+            i32::try_from(events.len())?,
+            pause.as_ref(),
+            std::ptr::null(),
+        )
+    };
+    match Errno::result(count) {
+        Err(Errno::EINTR) => Ok(0),
+        result => Ok(usize::try_from(result?)?),
+    }
+}

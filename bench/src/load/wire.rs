@@ -1,0 +1,68 @@
+//! What a connection's bytes go through: a socket, or TLS over it.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+
+use rustls::ClientConnection;
+use socket2::Socket;
+
+/// A socket that does not block, and the state of TLS.
+pub(super) struct Wire {
+    socket: Socket,
+    tls: Option<Box<ClientConnection>>,
+}
+
+impl Wire {
+    pub(super) fn new(socket: Socket, tls: Option<ClientConnection>) -> Self {
+        Self {
+            socket,
+            tls: tls.map(Box::new),
+        }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Sends all of it. TLS begins its handshake, and keeps the bytes until that is over: they then go with the last
+    /// of it. Requests are far smaller than a send buffer, so a short write is a failure.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return match (&self.socket).write(bytes)? {
+                n if n == bytes.len() => Ok(()),
+                _ => Err(ErrorKind::WriteZero.into()),
+            };
+        };
+        tls.writer().write_all(bytes)?;
+        flush(tls, &self.socket)
+    }
+
+    /// Receives some; 0 at the end of the connection itself, of which the end of TLS must be known by then.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return (&self.socket).read(buffer);
+        };
+        loop {
+            match tls.reader().read(buffer) {
+                Ok(0) => return (&self.socket).read(buffer),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            tls.read_tls(&mut &self.socket)?;
+            tls.process_new_packets()
+                .map_err(|e| Error::new(ErrorKind::InvalidData, e))?;
+            flush(tls, &self.socket)?;
+        }
+    }
+
+    /// Whether a read that did not fill its buffer has emptied the socket.
+    pub(super) fn short_is_all(&self) -> bool {
+        self.tls.is_none()
+    }
+}
+
+fn flush(tls: &mut ClientConnection, mut socket: &Socket) -> Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut socket)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Which columns a scenario's table has.
+
+use super::row::Row;
+use crate::scenario::Kind;
+use crate::stats::Spread;
+
+/// A column: its head, and what a row has there.
+pub(super) type Column = (&'static str, fn(&Row) -> String);
+
+/// Those for a kind of scenario.
+pub(super) fn of(kind: Kind) -> &'static [Column] {
+    match kind {
+        Kind::Unique(_) | Kind::Reused(_) | Kind::Tls(_) => REQUESTS,
+        Kind::Latency(_) => LATENCY,
+        Kind::Large(_) => LARGE,
+        Kind::Bulk(_) => BULK,
+        Kind::Idle(_) => IDLE,
+    }
+}
+
+const REQUESTS: &[Column] = &[
+    ("total requests", |r| number(r.summary.work, 1.0, 0)),
+    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("min..max", |r| range(r.summary.rate, 0)),
+    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
+    ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("CPU µs/request", |r| number(r.summary.cpu, 1.0, 1)),
+    ("added", |r| number(r.summary.added_cpu, 1.0, 1)),
+    ("added x HAProxy", added_ratio),
+    ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
+];
+
+const LATENCY: &[Column] = &[
+    ("offered/s", |r| number(r.summary.offered, 1.0, 0)),
+    ("achieved/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
+    ("CPU µs/request", |r| number(r.summary.cpu, 1.0, 1)),
+    ("added", |r| number(r.summary.added_cpu, 1.0, 1)),
+    ("added x HAProxy", added_ratio),
+    ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
+];
+
+const LARGE: &[Column] = &[
+    ("total requests", |r| number(r.summary.work, 1.0, 0)),
+    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("min..max", |r| range(r.summary.rate, 0)),
+    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
+    ("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)),
+    ("mean ms", |r| number(r.summary.mean, 1e-3, 2)),
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 2)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 2)),
+    ("CPU ms/GB", |r| number(r.summary.cpu, 1e-3, 0)),
+    ("added", |r| number(r.summary.added_cpu, 1e-3, 0)),
+    ("added x HAProxy", added_ratio),
+    ("own", |r| number(r.summary.own_cpu, 1e-3, 0)),
+];
+
+const BULK: &[Column] = &[
+    ("Gbit/s", |r| number(r.summary.rate, 1.0, 1)),
+    ("min..max", |r| range(r.summary.rate, 1)),
+    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
+    ("CPU ms/GB", |r| number(r.summary.cpu, 1e-3, 0)),
+    ("added", |r| number(r.summary.added_cpu, 1e-3, 0)),
+    ("added x HAProxy", added_ratio),
+    ("own", |r| number(r.summary.own_cpu, 1e-3, 0)),
+];
+
+const IDLE: &[Column] = &[
+    ("RSS KiB/connection", |r| number(r.summary.resident, 1.0 / 1024.0, 2)),
+    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
+    ("added kernel KiB/connection", |r| {
+        number(r.summary.added_kernel, 1.0 / 1024.0, 1)
+    }),
+];
+
+/// A median, or `-`.
+pub(super) fn number(value: Option<Spread>, scale: f64, digits: usize) -> String {
+    value.map_or_else(|| "-".into(), |spread| format!("{:.digits$}", spread.median * scale))
+}
+
+fn range(value: Option<Spread>, digits: usize) -> String {
+    value.map_or_else(
+        || "-".into(),
+        |spread| format!("{:.digits$}..{:.digits$}", spread.min, spread.max),
+    )
+}
+
+fn added_ratio(row: &Row) -> String {
+    row.summary
+        .added_ratio
+        .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
+}

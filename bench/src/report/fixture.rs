@@ -1,0 +1,57 @@
+//! Made-up results for the tests of reports.
+
+use super::row::Row;
+use crate::campaign::Series;
+use crate::contender::Setup;
+use crate::measure::{Latency, Memory, Sample};
+use crate::scenario::{ALL, Kind, Scenario};
+
+/// Every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
+pub(super) fn rows() -> Vec<Row> {
+    let all: Vec<_> = ALL.iter().flat_map(series).collect();
+    all.iter().map(|series| Row::new(series, &all)).collect()
+}
+
+fn series(scenario: &Scenario) -> Vec<Series> {
+    let one = |name: &str, threads, rate, cpu| Series {
+        scenario: *scenario,
+        setup: Setup {
+            contender: name.parse().unwrap(),
+            threads,
+            signalbox: "signalbox".into(),
+        },
+        samples: (0..2).map(|round| (round, sample(scenario, rate, cpu))).collect(),
+    };
+    vec![
+        one("direct", 0, 4000.0, 10.0),
+        one("haproxy", 1, 1000.0, 50.0),
+        one("haproxy", 2, 2000.0, 90.0),
+        one("nginx", 2, 1900.0, 85.0),
+        one("signalbox-auto", 1, 1500.0, 20.0),
+        one("signalbox-auto", 2, 3000.0, 20.0),
+    ]
+}
+
+fn sample(scenario: &Scenario, rate: f64, cpu: f64) -> Sample {
+    let latency = Latency {
+        mean: 1e6 / rate,
+        p50: 1e6 / rate,
+        p99: 3e6 / rate,
+        p999: 9e6 / rate,
+    };
+    let idle = matches!(scenario.kind, Kind::Idle(_));
+    Sample {
+        work: rate,
+        rate: if idle { f64::NAN } else { rate },
+        gbit: rate / 100.0,
+        offered: matches!(scenario.kind, Kind::Latency(_)).then_some(rate),
+        latency: (!matches!(scenario.kind, Kind::Bulk(_) | Kind::Idle(_))).then_some(latency),
+        cpu,
+        memory: idle.then_some(Memory {
+            resident: rate,
+            kernel: rate,
+        }),
+        errors: Default::default(),
+        ..Sample::failed(String::new())
+    }
+}

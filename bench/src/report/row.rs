@@ -1,0 +1,137 @@
+//! A row of the results: what one contender's rounds in one scenario come to, by itself and beside the others'.
+
+use serde::Serialize;
+
+use crate::campaign::Series;
+use crate::contender::{BASELINE, REFERENCE};
+use crate::load::Errors;
+use crate::measure::Sample;
+use crate::scenario::Scenario;
+use crate::stats::{Spread, paired};
+
+/// One contender in one scenario.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) scenario: Scenario,
+    pub(super) contender: String,
+    pub(super) threads: usize,
+    pub(super) summary: Summary,
+    pub(super) errors: Errors,
+    /// In how many rounds others used the machine too.
+    pub(super) disturbed: usize,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// Over the rounds. µs for times, bytes for memory.
+#[derive(Serialize)]
+pub(super) struct Summary {
+    pub(super) work: Option<Spread>,
+    pub(super) rate: Option<Spread>,
+    pub(super) gbit: Option<Spread>,
+    pub(super) offered: Option<Spread>,
+    /// Rate (or resident memory) by that of HAProxy with as many threads in the same round.
+    pub(super) ratio: Option<Spread>,
+    pub(super) mean: Option<Spread>,
+    pub(super) p50: Option<Spread>,
+    pub(super) p99: Option<Spread>,
+    pub(super) p999: Option<Spread>,
+    pub(super) cpu: Option<Spread>,
+    /// CPU less that of plain forwarding in the same round.
+    pub(super) added_cpu: Option<Spread>,
+    /// Its median by that of HAProxy with as many threads.
+    pub(super) added_ratio: Option<f64>,
+    pub(super) own_cpu: Option<Spread>,
+    pub(super) resident: Option<Spread>,
+    /// Kernel memory less that of plain forwarding.
+    pub(super) added_kernel: Option<Spread>,
+}
+
+impl Row {
+    /// Of a series; all others are there to be compared with.
+    pub(super) fn new(series: &Series, all: &[Series]) -> Self {
+        let samples = &series.samples;
+        let of = |value: &dyn Fn(&Sample) -> Option<f64>| Spread::of(samples.iter().filter_map(|(_, s)| value(s)));
+        // Forwarding has no threads: it is compared with the first there is.
+        let other = |name: &str, threads: usize| -> &[(usize, Sample)] {
+            let found = all.iter().find(|other| {
+                other.scenario == series.scenario
+                    && (other.setup.threads == threads || threads == 0)
+                    && other.setup.contender.to_string() == name
+            });
+            found.map_or(&[], |other| &other.samples)
+        };
+        let (reference, baseline) = (other(REFERENCE, series.setup.threads), other(BASELINE, 0));
+        let added = |samples: &[_]| paired(samples, baseline, |mine: &Sample, base| Some(mine.cpu - base.cpu));
+        let main = |s: &Sample| s.memory.map_or(s.rate, |memory| memory.resident);
+        let mut errors = Errors::default();
+        samples.iter().for_each(|(_, s)| errors.merge(&s.errors));
+        // A socket of the client and one of a host are there without a balancer too.
+        let kernel = |s: &Sample| s.memory.map(|memory| memory.kernel);
+        let summary = Summary {
+            work: of(&|s| Some(s.work)),
+            rate: of(&|s| Some(s.rate)),
+            gbit: of(&|s| Some(s.gbit)),
+            offered: of(&|s| s.offered),
+            ratio: paired(samples, reference, |mine, theirs| Some(main(mine) / main(theirs))),
+            mean: of(&|s| Some(s.latency?.mean)),
+            p50: of(&|s| Some(s.latency?.p50)),
+            p99: of(&|s| Some(s.latency?.p99)),
+            p999: of(&|s| Some(s.latency?.p999)),
+            cpu: of(&|s| Some(s.cpu)),
+            added_cpu: added(samples),
+            added_ratio: quotient(added(samples), added(reference)),
+            own_cpu: of(&|s| Some(s.own_cpu)),
+            resident: of(&|s| Some(s.memory?.resident)),
+            added_kernel: paired(samples, baseline, |mine, base| Some(kernel(mine)? - kernel(base)?)),
+        };
+        Self {
+            scenario: series.scenario,
+            contender: series.setup.contender.to_string(),
+            threads: series.setup.threads,
+            summary,
+            errors,
+            disturbed: samples.iter().filter(|(_, s)| s.is_disturbed()).count(),
+            samples: samples.iter().map(|(_, s)| s.clone()).collect(),
+        }
+    }
+}
+
+/// Of medians, not of rounds: a difference may come near to nothing, and a quotient by that could be anything.
+fn quotient(mine: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
+    let theirs = theirs?.median;
+    (theirs > 0.0).then_some(mine?.median / theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn added_is_less_plain_forwarding_and_by_that_of_haproxy_with_as_many_threads() {
+        let rows = fixture::rows();
+        let row = |name: &str, threads: usize| {
+            let is = |r: &&Row| (r.contender.as_str(), r.threads) == (name, threads) && r.scenario.name == "unique-100";
+            &rows.iter().find(is).unwrap().summary
+        };
+        let added = |name: &str, threads| {
+            (
+                row(name, threads).added_cpu.unwrap().median,
+                row(name, threads).added_ratio,
+            )
+        };
+        assert_eq!(added("direct", 0), (0.0, Some(0.0)));
+        assert_eq!(added("haproxy", 1), (40.0, Some(1.0)));
+        assert_eq!(added("signalbox-auto", 1), (10.0, Some(0.25)));
+        assert_eq!(added("signalbox-auto", 2), (10.0, Some(0.125)));
+        assert_eq!(row("signalbox-auto", 2).ratio.unwrap().median, 1.5);
+    }
+
+    #[test]
+    fn nothing_is_divided_by_nothing() {
+        let of = |value| Spread::of([value]);
+        assert_eq!(quotient(of(1.0), of(-1.0)), None);
+        assert_eq!(quotient(of(1.0), None), None);
+        assert_eq!(quotient(of(-1.0), of(2.0)), Some(-0.5));
+    }
+}

@@ -1,0 +1,135 @@
+//! What is measured: a list, and for each kind a function from a running contender to a [`Sample`].
+
+mod run;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::contender::Running;
+use crate::hosts::Hosts;
+use crate::lab::Lab;
+use crate::measure::Sample;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Scenario {
+    /// For the command line and the results.
+    pub(crate) name: &'static str,
+    /// For people.
+    pub(crate) title: &'static str,
+    /// What happens.
+    pub(crate) kind: Kind,
+}
+
+/// The kinds, with their number of connections at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// A connection for each request.
+    Unique(usize),
+    /// Connections that stay.
+    Reused(usize),
+    /// Connections that stay, asked at a fixed rate.
+    Latency(usize),
+    /// A connection with a TLS handshake for each request.
+    Tls(usize),
+    /// Connections that stay, with answers of 1 MiB.
+    Large(usize),
+    /// Streams to the hosts.
+    Bulk(usize),
+    /// Connections on which nothing happens.
+    Idle(usize),
+}
+
+const fn scenario(name: &'static str, title: &'static str, kind: Kind) -> Scenario {
+    Scenario { name, title, kind }
+}
+
+/// All of them, in the order in which they run.
+pub(crate) const ALL: [Scenario; 12] = [
+    scenario("unique-1", "Unique connections, 1 at a time", Kind::Unique(1)),
+    scenario("unique-100", "Unique connections, 100 at a time", Kind::Unique(100)),
+    scenario("unique-500", "Unique connections, 500 at a time", Kind::Unique(500)),
+    scenario("reused-1", "Reused connections: 1", Kind::Reused(1)),
+    scenario("reused-100", "Reused connections: 100", Kind::Reused(100)),
+    scenario("reused-500", "Reused connections: 500", Kind::Reused(500)),
+    scenario(
+        "latency-half",
+        "Reused connections: 100, at half the rate",
+        Kind::Latency(100),
+    ),
+    scenario("tls-100", "TLS handshakes, 100 at a time", Kind::Tls(100)),
+    scenario("large-4", "Answers of 1 MiB over 4 connections", Kind::Large(4)),
+    scenario("bulk-1", "Bulk, client to host: 1 stream", Kind::Bulk(1)),
+    scenario("bulk-4", "Bulk, client to host: 4 streams", Kind::Bulk(4)),
+    scenario("idle-2000", "Memory of 2000 idle connections", Kind::Idle(2000)),
+];
+
+/// What a scenario works with.
+pub(crate) struct Bench<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) hosts: &'a Hosts,
+    pub(crate) running: &'a Running,
+    pub(crate) warm_up: Duration,
+    pub(crate) length: Duration,
+    /// Requests in a second, for the scenarios that are told.
+    pub(crate) offered: f64,
+}
+
+/// Where `latency-half` has its rate from.
+pub(crate) const CLOSED_LOOP: &str = "reused-100";
+
+impl Scenario {
+    /// Whether `--only` with this word means it.
+    pub(crate) fn is_meant(&self, word: &str) -> bool {
+        self.name == word || self.name.split('-').next() == Some(word)
+    }
+
+    /// Whether it is one of those that show most, and are worth the time of every number of threads.
+    pub(crate) fn is_main(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Unique(100) | Kind::Reused(100) | Kind::Large(4) | Kind::Bulk(4)
+        )
+    }
+
+    /// Whether it takes as long as it is told to; the others take as long as they need.
+    pub(crate) fn is_timed(&self) -> bool {
+        !matches!(self.kind, Kind::Idle(_))
+    }
+
+    /// Runs it once.
+    pub(crate) fn run(&self, bench: &Bench<'_>) -> Result<Sample> {
+        match self.kind {
+            Kind::Unique(connections) => run::requests(bench, connections, "/", true),
+            Kind::Reused(connections) => run::requests(bench, connections, "/", false),
+            Kind::Latency(connections) => run::paced(bench, connections),
+            Kind::Tls(connections) => run::handshakes(bench, connections),
+            Kind::Large(connections) => run::large(bench, connections),
+            Kind::Bulk(streams) => run::bulk_streams(bench, streams),
+            Kind::Idle(connections) => run::idle(bench, connections),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_takes_a_scenario_or_a_family() {
+        let meant = |word: &str| ALL.iter().filter(|s| s.is_meant(word)).count();
+        assert_eq!(
+            (meant("unique"), meant("unique-1"), meant("latency"), meant("nothing")),
+            (3, 1, 1, 0)
+        );
+    }
+
+    #[test]
+    fn the_rate_is_known_before_half_of_it_is_asked_for() {
+        let at = |name: &str| ALL.iter().position(|s| s.name == name).unwrap();
+        assert!(at(CLOSED_LOOP) < at("latency-half"));
+    }
+}
