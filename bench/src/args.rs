@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 
+use crate::campaign::programs;
 use crate::contender::{self, Contender, Setup};
 use crate::scenario::{self, Scenario};
 
@@ -130,7 +131,9 @@ impl Plan {
             };
             (length + OVERHEAD) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
         };
-        self.scenarios.iter().map(one).sum()
+        let (time, scenarios) = programs::TIME;
+        let programs = (time + OVERHEAD) * scenarios as u32 * self.with_programs().count() as u32;
+        self.scenarios.iter().map(one).sum::<Duration>() + programs
     }
 
     /// Who takes part in it.
@@ -139,6 +142,13 @@ impl Plan {
         let all = !self.spare_time || scenario.is_main();
         let takes_part = |s: &&Setup| all || s.threads == most || s.contender == Contender::Direct;
         self.setups.iter().filter(takes_part).cloned().collect()
+    }
+
+    /// Whose BPF programs are looked at.
+    pub(crate) fn with_programs(&self) -> impl Iterator<Item = &Setup> {
+        let most = self.most_threads();
+        let ours = |s: &&Setup| matches!(s.contender, Contender::Signalbox { .. });
+        self.setups.iter().filter(ours).filter(move |s| s.threads == most)
     }
 
     /// The largest number of threads.

@@ -4,6 +4,7 @@
 //! of the balancer; signalbox is run as a process like the others, so that all are measured from the same distance.
 
 mod args;
+mod bpf;
 mod campaign;
 mod contender;
 mod facts;
@@ -59,8 +60,8 @@ fn run(args: &Args) -> Result<usize> {
     }
     interrupt::install()?;
     let began = Instant::now();
-    let series = campaign::run(&plan)?;
-    let report = Report::new(facts, began.elapsed().as_secs_f64(), &series);
+    let findings = campaign::run(&plan)?;
+    let report = Report::new(facts, began.elapsed().as_secs_f64(), findings);
     let default = args::workspace().join("bench/results");
     println!("{}", report.write(args.results.as_ref().unwrap_or(&default))?);
     Ok(report.failed())

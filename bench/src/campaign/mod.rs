@@ -1,12 +1,14 @@
 //! A whole run: every scenario, round by round, every contender in its turn.
 
 mod offered;
+pub(crate) mod programs;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::args::Plan;
+use crate::bpf::{self, Program};
 use crate::contender::Setup;
 use crate::hosts::Hosts;
 use crate::interrupt;
@@ -14,6 +16,7 @@ use crate::lab::Lab;
 use crate::measure::Sample;
 use crate::order::turns;
 use crate::scenario::{Bench, Kind, Scenario};
+use programs::Programs;
 
 /// What a contender gave in a scenario, by round.
 pub(crate) struct Series {
@@ -22,8 +25,14 @@ pub(crate) struct Series {
     pub(crate) samples: Vec<(usize, Sample)>,
 }
 
+/// Everything that was found out.
+pub(crate) struct Findings {
+    pub(crate) series: Vec<Series>,
+    pub(crate) programs: Vec<Programs>,
+}
+
 /// Runs it all. Only what nobody is to blame for ends it early; a contender that fails has that as its result.
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Series>> {
+pub(crate) fn run(plan: &Plan) -> Result<Findings> {
     let lab = Lab::new()?;
     let run = Run {
         plan,
@@ -35,7 +44,14 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Series>> {
         let table = run.scenario(scenario, &series)?;
         series.extend(table);
     }
-    Ok(series)
+    let programs = match programs::count(&run) {
+        Err(e) if !interrupt::raised() => {
+            eprintln!("{e:#}");
+            Vec::new()
+        }
+        result => result?,
+    };
+    Ok(Findings { series, programs })
 }
 
 /// What everything in a run has in common.
@@ -63,7 +79,7 @@ impl Run<'_> {
                 interrupt::check()?;
                 let began = Instant::now();
                 let (warm_up, length) = (self.plan.warm_up, self.plan.length);
-                let sample = self.measure(scenario, &setups[turn], warm_up, length, offered);
+                let (sample, _) = self.measure(scenario, &setups[turn], warm_up, length, offered);
                 interrupt::check()?;
                 tell(scenario, round, &setups[turn], &sample, began);
                 table[turn].samples.push((round, sample));
@@ -72,11 +88,18 @@ impl Run<'_> {
         Ok(table)
     }
 
-    /// One turn of one contender.
-    fn measure(&self, scenario: &Scenario, setup: &Setup, warm_up: Duration, length: Duration, offered: f64) -> Sample {
+    /// One turn of one contender, and the BPF programs it had at its end.
+    fn measure(
+        &self,
+        scenario: &Scenario,
+        setup: &Setup,
+        warm_up: Duration,
+        length: Duration,
+        offered: f64,
+    ) -> (Sample, Vec<Program>) {
         let mut running = match setup.start(self.lab) {
             Ok(running) => running,
-            Err(e) => return Sample::failed(format!("start: {e:#}")),
+            Err(e) => return (Sample::failed(format!("start: {e:#}")), Vec::new()),
         };
         let bench = Bench {
             lab: self.lab,
@@ -89,10 +112,11 @@ impl Run<'_> {
         let mut sample = scenario
             .run(&bench)
             .unwrap_or_else(|e| Sample::failed(format!("{e:#}")));
+        let programs = bpf::programs_of(&running.pids());
         if let Some(words) = running.death() {
             sample.errors.add(format!("it ended: {words}"));
         }
-        sample
+        (sample, programs)
     }
 }
 

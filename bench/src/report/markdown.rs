@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::Report;
 use super::columns::{self, Column};
 use super::row::Row;
+use crate::campaign::programs::Programs;
 
 /// All of it.
 pub(super) fn text(report: &Report) -> String {
@@ -14,7 +15,29 @@ pub(super) fn text(report: &Report) -> String {
         let _ = write!(text, "\n## {} (`{}`)\n\n", scenario.title, scenario.name);
         table(&mut text, rows, columns::of(scenario.kind));
     }
+    programs(&mut text, &report.programs);
     text
+}
+
+fn programs(text: &mut String, all: &[Programs]) {
+    if all.is_empty() {
+        return;
+    }
+    let _ = write!(
+        text,
+        "\n## BPF programs\n\nIn runs of their own, because counting costs time.\n\n\
+         | scenario | contender | threads | program | runs | ns/run |\n|---|---|---:|---|---:|---:|\n"
+    );
+    for of in all {
+        for program in &of.programs {
+            let each = program.nanos as f64 / program.runs as f64;
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | `{}` | {} | {each:.0} |",
+                of.scenario, of.contender, of.threads, program.name, program.runs
+            );
+        }
+    }
 }
 
 fn head(report: &Report) -> String {

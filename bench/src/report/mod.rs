@@ -11,7 +11,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::campaign::Series;
+use crate::campaign::Findings;
+use crate::campaign::programs::Programs;
 use crate::facts::Facts;
 use row::Row;
 
@@ -21,15 +22,18 @@ pub(crate) struct Report {
     facts: Facts,
     seconds_taken: f64,
     rows: Vec<Row>,
+    programs: Vec<Programs>,
 }
 
 impl Report {
     /// Makes it.
-    pub(crate) fn new(facts: Facts, seconds_taken: f64, all: &[Series]) -> Self {
+    pub(crate) fn new(facts: Facts, seconds_taken: f64, findings: Findings) -> Self {
+        let all = &findings.series;
         Self {
             facts,
             seconds_taken,
             rows: all.iter().map(|series| Row::new(series, all)).collect(),
+            programs: findings.programs,
         }
     }
 
