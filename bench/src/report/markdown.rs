@@ -1,15 +1,19 @@
-//! The report as Markdown: a table for each scenario.
+//! The report as Markdown: pictures, and a table for each scenario.
 
 use std::fmt::Write;
 
 use super::Report;
 use super::columns::{self, Column};
+use super::plots::Picture;
 use super::row::Row;
 use crate::campaign::programs::Programs;
 
 /// All of it.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report, pictures: &[Picture]) -> String {
     let mut text = head(report);
+    for picture in pictures {
+        let _ = write!(text, "\n![{}]({})\n", picture.title, picture.file);
+    }
     for rows in report.rows.chunk_by(|a, b| a.scenario == b.scenario) {
         let scenario = rows[0].scenario;
         let _ = write!(text, "\n## {} (`{}`)\n\n", scenario.title, scenario.name);

@@ -1,10 +1,14 @@
-//! From samples to what is read: a summary of each series, as JSON and as Markdown.
+//! From samples to what is read: a summary of each series, as JSON, as Markdown and in pictures.
 
+mod bars;
 mod columns;
+mod dots;
 #[cfg(test)]
 mod fixture;
 mod markdown;
+mod plots;
 mod row;
+mod svg;
 
 use std::path::Path;
 
@@ -37,10 +41,18 @@ impl Report {
         }
     }
 
-    /// Writes `latest.json`, and `latest.md`; the latter's text.
+    /// Writes `latest.json`, and `latest.md` with its pictures; the latter's text.
     pub(crate) fn write(&self, dir: &Path) -> Result<String> {
-        let text = markdown::text(self);
+        let pictures = plots::all(&self.rows);
+        let text = markdown::text(self, &pictures);
         std::fs::create_dir_all(dir)?;
+        for picture in plots::NAMES {
+            // One of an earlier run would be taken for one of this.
+            let _ = std::fs::remove_file(dir.join(picture));
+        }
+        for picture in &pictures {
+            std::fs::write(dir.join(picture.file), &picture.svg)?;
+        }
         std::fs::write(dir.join("latest.json"), serde_json::to_string_pretty(self)? + "\n")?;
         std::fs::write(dir.join("latest.md"), &text)?;
         Ok(text)
