@@ -7,6 +7,7 @@ mod dots;
 mod fixture;
 mod markdown;
 mod plots;
+mod readme;
 mod row;
 mod svg;
 
@@ -41,7 +42,7 @@ impl Report {
         }
     }
 
-    /// Writes `latest.json`, and `latest.md` with its pictures; the latter's text.
+    /// Writes `latest.json`, `latest.md` with its pictures, and `readme.md`; the text of the second.
     pub(crate) fn write(&self, dir: &Path) -> Result<String> {
         let pictures = plots::all(&self.rows);
         let text = markdown::text(self, &pictures);
@@ -55,6 +56,7 @@ impl Report {
         }
         std::fs::write(dir.join("latest.json"), serde_json::to_string_pretty(self)? + "\n")?;
         std::fs::write(dir.join("latest.md"), &text)?;
+        std::fs::write(dir.join("readme.md"), readme::text(self))?;
         Ok(text)
     }
 

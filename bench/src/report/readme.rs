@@ -1,0 +1,130 @@
+//! The few numbers for the README: the load tests of the thesis with its columns, and how the rest compares.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::columns::number;
+use super::row::Row;
+use crate::contender::{BASELINE, REFERENCE};
+
+const OURS: &str = "signalbox-auto";
+/// Contenders, and what they are called there.
+const WHO: [(&str, &str); 4] = [
+    (BASELINE, "kernel forwarding"),
+    (REFERENCE, "HAProxy"),
+    ("nginx", "nginx"),
+    (OURS, "**signalbox**"),
+];
+
+/// A line: what it is, and what a row has there.
+type Line = (&'static str, fn(&Row) -> String);
+
+const REQUESTS: &[Line] = &[
+    ("total requests", |r| number(r.summary.work, 1.0, 0)),
+    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
+];
+
+/// Scenarios, what they are called there, and their lines.
+const TABLES: [&[(&str, &str, &[Line])]; 2] = [
+    &[
+        ("unique-1", "unique connections, 1 at a time", REQUESTS),
+        ("unique-100", "100 at a time", REQUESTS),
+        ("unique-500", "500 at a time", REQUESTS),
+        ("reused-1", "reused connections, 1", REQUESTS),
+        ("reused-100", "100", REQUESTS),
+        ("reused-500", "500", REQUESTS),
+    ],
+    &[
+        ("large-4", "answers of 1 MiB, 4 connections", GBIT),
+        ("bulk-1", "bulk, 1 stream", GBIT),
+        ("bulk-4", "bulk, 4 streams", GBIT),
+        ("tls-100", "TLS handshakes, 100 at a time", RATE),
+        ("latency-half", "latency at half the rate", LATENCY),
+    ],
+];
+
+const GBIT: &[Line] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
+const RATE: &[Line] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), RATIO];
+const LATENCY: &[Line] = &[
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
+];
+const RATIO: Line = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
+
+/// Both tables, of rows with the most threads; scenarios that were not run are left out.
+pub(super) fn text(report: &Report) -> String {
+    let rows = &report.rows;
+    let threads = rows.iter().map(|row| row.threads).max().unwrap_or(0);
+    let mut text = format!(
+        "<!-- Made by `cargo xtask bench {}`; {} at {}. -->\n",
+        report.facts.arguments.join(" "),
+        report.facts.signalbox,
+        report.facts.revision
+    );
+    for table in TABLES {
+        let names: Vec<_> = WHO.iter().map(|(_, name)| *name).collect();
+        let _ = write!(
+            text,
+            "\n| | | {} |\n|---|---|{}\n",
+            names.join(" | "),
+            "---:|".repeat(WHO.len())
+        );
+        for &(scenario, title, lines) in table {
+            if rows.iter().any(|row| row.scenario.name == scenario) {
+                write_lines(&mut text, title, lines, &|who| find(rows, scenario, who, threads));
+            }
+        }
+    }
+    text
+}
+
+fn write_lines<'a>(text: &mut String, title: &str, lines: &[Line], row: &dyn Fn(&str) -> Option<&'a Row>) {
+    for (number, (what, cell)) in lines.iter().enumerate() {
+        let cells = WHO.iter().map(|(who, _)| match row(who) {
+            Some(row) if row.errors.total() > 0 => "failed".into(),
+            Some(row) if *who == OURS => format!("**{}**", cell(row)),
+            Some(row) => cell(row),
+            None => "-".into(),
+        });
+        let cells: Vec<String> = cells.collect();
+        let title = if number == 0 { title } else { "" };
+        let _ = writeln!(text, "| {title} | {what} | {} |", cells.join(" | "));
+    }
+}
+
+fn find<'a>(rows: &'a [Row], scenario: &str, who: &str, threads: usize) -> Option<&'a Row> {
+    let threads = if who == BASELINE { 0 } else { threads };
+    let is = |row: &&Row| row.contender == who && row.threads == threads;
+    rows.iter().filter(|row| row.scenario.name == scenario).find(is)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use crate::scenario::ALL;
+
+    #[test]
+    fn every_line_has_a_cell_for_everybody() {
+        let rows = fixture::rows();
+        for &(scenario, title, lines) in TABLES.iter().flat_map(|table| table.iter()) {
+            assert!(ALL.iter().any(|s| s.name == scenario), "{scenario}");
+            let mut text = String::new();
+            write_lines(&mut text, title, lines, &|who| find(&rows, scenario, who, 2));
+            for line in text.lines() {
+                assert_eq!(line.matches('|').count(), 7, "{line}");
+                assert!(!line.contains(" - "), "{scenario}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_those_with_the_most_threads() {
+        let rows = fixture::rows();
+        assert_eq!(find(&rows, "unique-100", REFERENCE, 2).unwrap().threads, 2);
+        assert_eq!(find(&rows, "unique-100", BASELINE, 2).unwrap().threads, 0);
+        assert!(find(&rows, "unique-100", REFERENCE, 3).is_none());
+    }
+}
