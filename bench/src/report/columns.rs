@@ -38,6 +38,7 @@ const LATENCY: &[Column] = &[
     ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
     ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
     ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("p99 x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
     ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
     ("CPU µs/request", |r| number(r.summary.cpu, 1.0, 1)),
     ("added", |r| number(r.summary.added_cpu, 1.0, 1)),

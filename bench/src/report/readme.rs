@@ -50,6 +50,7 @@ const LATENCY: &[Line] = &[
     ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
     ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
     ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
+    ("p99 x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
 ];
 const RATIO: Line = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
 
@@ -64,6 +65,10 @@ pub(super) fn text(report: &Report) -> String {
         report.facts.revision
     );
     for table in TABLES {
+        let there = |name: &str| rows.iter().any(|row| row.scenario.name == name);
+        if !table.iter().any(|(scenario, ..)| there(scenario)) {
+            continue;
+        }
         let names: Vec<_> = WHO.iter().map(|(_, name)| *name).collect();
         let _ = write!(
             text,
@@ -72,7 +77,7 @@ pub(super) fn text(report: &Report) -> String {
             "---:|".repeat(WHO.len())
         );
         for &(scenario, title, lines) in table {
-            if rows.iter().any(|row| row.scenario.name == scenario) {
+            if there(scenario) {
                 write_lines(&mut text, title, lines, &|who| find(rows, scenario, who, threads));
             }
         }

@@ -29,7 +29,8 @@ pub(super) struct Summary {
     pub(super) rate: Option<Spread>,
     pub(super) gbit: Option<Spread>,
     pub(super) offered: Option<Spread>,
-    /// Rate (or resident memory) by that of HAProxy with as many threads in the same round.
+    /// Rate (p99 where that is fixed, resident memory where there is none) by that of HAProxy with as many threads in
+    /// the same round.
     pub(super) ratio: Option<Spread>,
     pub(super) mean: Option<Spread>,
     pub(super) p50: Option<Spread>,
@@ -51,18 +52,23 @@ impl Row {
     pub(super) fn new(series: &Series, all: &[Series]) -> Self {
         let samples = &series.samples;
         let of = |value: &dyn Fn(&Sample) -> Option<f64>| Spread::of(samples.iter().filter_map(|(_, s)| value(s)));
-        // Forwarding has no threads: it is compared with the first there is.
+        // Forwarding has no threads: it is compared with the most there are.
         let other = |name: &str, threads: usize| -> &[(usize, Sample)] {
-            let found = all.iter().find(|other| {
+            let fits = all.iter().filter(|other| {
                 other.scenario == series.scenario
                     && (other.setup.threads == threads || threads == 0)
                     && other.setup.contender.to_string() == name
             });
+            let found = fits.max_by_key(|other| other.setup.threads);
             found.map_or(&[], |other| &other.samples)
         };
         let (reference, baseline) = (other(REFERENCE, series.setup.threads), other(BASELINE, 0));
         let added = |samples: &[_]| paired(samples, baseline, |mine: &Sample, base| Some(mine.cpu - base.cpu));
-        let main = |s: &Sample| s.memory.map_or(s.rate, |memory| memory.resident);
+        let main = |s: &Sample| match (s.memory, s.offered, s.latency) {
+            (Some(memory), ..) => memory.resident,
+            (None, Some(_), Some(latency)) => latency.p99,
+            _ => s.rate,
+        };
         let mut errors = Errors::default();
         samples.iter().for_each(|(_, s)| errors.merge(&s.errors));
         // A socket of the client and one of a host are there without a balancer too.
@@ -125,6 +131,7 @@ mod tests {
         assert_eq!(added("signalbox-auto", 1), (10.0, Some(0.25)));
         assert_eq!(added("signalbox-auto", 2), (10.0, Some(0.125)));
         assert_eq!(row("signalbox-auto", 2).ratio.unwrap().median, 1.5);
+        assert_eq!(row("direct", 0).ratio.unwrap().median, 2.0);
     }
 
     #[test]
