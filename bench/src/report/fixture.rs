@@ -1,10 +1,51 @@
 //! Made-up results for the tests of reports.
 
+use super::Report;
 use super::row::Row;
+use crate::bpf::Program;
 use crate::campaign::Series;
+use crate::campaign::programs::Programs;
 use crate::contender::Setup;
+use crate::facts::Facts;
 use crate::measure::{Latency, Memory, Sample};
 use crate::scenario::{ALL, Kind, Scenario};
+
+/// A report with all of it.
+pub(super) fn report() -> Report {
+    let facts = Facts {
+        cpu: "CPU".into(),
+        cpus: 2,
+        memory_mib: 1,
+        kernel: "6.1".into(),
+        haproxy: "HAProxy".into(),
+        nginx: "nginx".into(),
+        signalbox: "signalbox".into(),
+        revision: "abc".into(),
+        arguments: vec!["--rounds".into(), "2".into()],
+        rounds: 2,
+        seconds: 1.0,
+        warm_up_seconds: 1.0,
+        started: 0,
+        busy_before: 0.0,
+    };
+    let program = Program {
+        id: 7,
+        name: "steer".into(),
+        runs: 4,
+        nanos: 100,
+    };
+    Report {
+        facts,
+        seconds_taken: 1.0,
+        rows: rows(),
+        programs: vec![Programs {
+            scenario: "bulk-4",
+            contender: "signalbox-auto".into(),
+            threads: 2,
+            programs: vec![program],
+        }],
+    }
+}
 
 /// Every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
 pub(super) fn rows() -> Vec<Row> {

@@ -110,3 +110,35 @@ fn table(text: &mut String, rows: &[Row], columns: &[Column]) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{fixture, plots};
+    use super::*;
+    use crate::scenario::ALL;
+
+    #[test]
+    fn every_table_is_as_wide_as_its_head() {
+        let report = fixture::report();
+        let text = text(&report, &plots::all(&report.rows));
+        let mut width = None;
+        for line in text.lines() {
+            let cells = line.strip_prefix("| ").map(|line| line.matches('|').count());
+            assert!(cells.is_none() || width.is_none() || cells == width, "{line}");
+            width = if line.starts_with('|') { cells.or(width) } else { None };
+        }
+    }
+
+    #[test]
+    fn everything_is_in_it() {
+        let report = fixture::report();
+        let text = text(&report, &plots::all(&report.rows));
+        for scenario in ALL {
+            assert!(text.contains(&format!("(`{}`)", scenario.name)), "{}", scenario.name);
+        }
+        for picture in plots::NAMES {
+            assert!(text.contains(&format!("]({picture})")), "{picture}");
+        }
+        assert!(text.contains("| bulk-4 | signalbox-auto | 2 | `steer` | 4 | 25 |"));
+    }
+}

@@ -135,6 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_compared_is_what_a_scenario_is_about() {
+        let rows = fixture::rows();
+        let ratio = |scenario: &str| {
+            let is = |r: &&Row| r.contender == "signalbox-auto" && r.threads == 2 && r.scenario.name == scenario;
+            rows.iter().find(is).unwrap().summary.ratio.unwrap().median
+        };
+        assert_eq!((ratio("tls-100"), ratio("bulk-4"), ratio("idle-2000")), (1.5, 1.5, 1.5));
+        // The p99 of half as long a latency again is two thirds.
+        assert!((ratio("latency-half") - 2.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn nothing_is_divided_by_nothing() {
         let of = |value| Spread::of([value]);
         assert_eq!(quotient(of(1.0), of(-1.0)), None);
