@@ -12,7 +12,7 @@ pub(super) struct Line {
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 168.0;
-const RIGHT: f64 = 770.0;
+const RIGHT: f64 = 756.0;
 const TOP: f64 = 84.0;
 const HEIGHT: f64 = 24.0;
 
@@ -32,7 +32,7 @@ pub(super) fn draw(title: &str, lines: &[Line]) -> String {
         svg.text((x, TOP - 14.0), 11, Anchor::Middle, PALE, &format!("{tick} ms"));
     }
     svg.text(
-        (RIGHT + 16.0, TOP - 14.0),
+        (RIGHT + 28.0, TOP - 14.0),
         11,
         Anchor::Start,
         PALE,
@@ -51,7 +51,7 @@ pub(super) fn draw(title: &str, lines: &[Line]) -> String {
         svg.circle((place(p99), y), 5.0, "#ffffff", colour);
         svg.line((place(p999), y - 6.0), (place(p999), y + 6.0), colour, 3.0);
         let numbers = format!("{p50:.2} · {p99:.2} · {p999:.2}");
-        svg.text((RIGHT + 16.0, y + 4.0), 12, Anchor::Start, INK, &numbers);
+        svg.text((RIGHT + 28.0, y + 4.0), 12, Anchor::Start, INK, &numbers);
     }
     svg.finish(title)
 }

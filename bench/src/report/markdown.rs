@@ -24,7 +24,7 @@ pub(super) fn text(report: &Report, pictures: &[Picture]) -> String {
 }
 
 fn programs(text: &mut String, all: &[Programs]) {
-    if all.is_empty() {
+    if all.iter().all(|of| of.programs.is_empty()) {
         return;
     }
     let _ = write!(
