@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), no_std)]
 #![warn(missing_docs)]
 
+pub mod cut;
 pub mod gate;
 pub mod hash;
 pub mod reason;
@@ -16,4 +17,4 @@ pub mod steer;
 pub use reason::Reason;
 
 /// Version of the layout below. Anything pinned or handed over between processes carries it.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

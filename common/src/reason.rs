@@ -45,6 +45,59 @@ reasons! {
     RelayPassed = 9, "relay", "passed";
     /// The peer's socket is gone from the map: bytes go to userspace.
     RelayNoPeer = 10, "relay", "no_peer";
+    /// A packet of a cut flow was rewritten and sent on.
+    CutForwarded = 11, "cut_in", "forwarded";
+    /// No cut flow's packet: the kernel's business.
+    CutMiss = 12, "cut_in", "miss";
+    /// Neither TCP nor an ICMP error over IP: the kernel's business.
+    CutNotTcp = 13, "cut_in", "not_tcp";
+    /// A client's SYN to one of our bindings was remembered, and passed to the listening socket.
+    CutOpening = 14, "cut_in", "opening";
+    /// A host's SYN-ACK completed a flow: it is cut from now on.
+    CutPaired = 15, "cut_in", "paired";
+    /// A host's SYN-ACK showed that the legs differ: the flow is not cut.
+    CutUnfit = 16, "cut_in", "unfit";
+    /// A host's packet was forwarded, and its acknowledgement given to leg B's socket too, which is not drained yet.
+    CutShared = 17, "cut_in", "shared";
+    /// A host repeated its SYN-ACK: given to leg B's socket.
+    CutToSocket = 18, "cut_in", "to_socket";
+    /// A packet of a flow that userspace is closing: dropped.
+    CutClosing = 19, "cut_in", "closing";
+    /// A packet of a cut flow that could not be understood: dropped, for the kernel would answer with a reset.
+    CutMalformed = 20, "cut_in", "malformed";
+    /// The first fragment of a cut flow's packet: dropped.
+    CutFragment = 21, "cut_in", "fragment";
+    /// A cut flow's packet with IPv4 options or IPv6 extension headers: dropped.
+    CutExtended = 22, "cut_in", "extended";
+    /// A cut flow's packet had no hops left: dropped.
+    CutHops = 23, "cut_in", "hop_limit";
+    /// A SYN on the addresses and ports of a flow that has ended: the entry is freed for the new connection.
+    CutSuperseded = 24, "cut_in", "superseded";
+    /// A SYN from a host on a live flow: dropped.
+    CutStray = 25, "cut_in", "stray";
+    /// An ICMP error about a forwarded packet was rewritten and sent on.
+    CutIcmp = 26, "cut_in", "icmp";
+    /// A packet that was forwarded leaves.
+    CutLeaves = 27, "cut_out", "forwarded";
+    /// It showed the next hop's address anew.
+    CutLearnt = 28, "cut_out", "learnt";
+    /// A packet of this machine's own that has to do with no cut flow.
+    CutOutMiss = 29, "cut_out", "miss";
+    /// Our answer to a client's SYN was remembered.
+    CutAnswered = 30, "cut_out", "answered";
+    /// Leg B's SYN was made to offer what leg A has.
+    CutOffered = 31, "cut_out", "offered";
+    /// Leg B's SYN cannot lead to a cut flow.
+    CutRefused = 32, "cut_out", "refused";
+    /// Leg B's socket delivers what it owes.
+    CutDrains = 33, "cut_out", "drains";
+    /// What a socket without a duty still says: dropped.
+    CutSilenced = 34, "cut_out", "silenced";
+    /// A reset that ends a cut flow, ours or that of a process that died before the flow was drained.
+    CutReset = 35, "cut_out", "reset";
+    /// A SYN on the addresses and ports of a flow that seems to live: passed to the listening socket; the flow stays
+    /// until the client confirms.
+    CutDoubted = 36, "cut_in", "doubted";
 }
 
 /// How many there are: the size of `COUNTERS`.

@@ -120,11 +120,13 @@ pub enum Tier {
     Splice,
     /// Sockets joined in the kernel.
     Sockmap,
+    /// Packets rewritten and forwarded by TC, without sockets.
+    Cut,
 }
 
 impl Tier {
     /// All tiers, slowest first.
-    pub const ALL: [Self; 3] = [Self::Copy, Self::Splice, Self::Sockmap];
+    pub const ALL: [Self; 4] = [Self::Copy, Self::Splice, Self::Sockmap, Self::Cut];
 
     /// Its name.
     #[must_use]
@@ -133,6 +135,7 @@ impl Tier {
             Self::Copy => "copy",
             Self::Splice => "splice",
             Self::Sockmap => "sockmap",
+            Self::Cut => "cut",
         }
     }
 }
@@ -142,6 +145,8 @@ impl Tier {
 pub struct Datapath {
     /// `Some`: this tier as soon as it can be had. `None`: chosen per flow by what it does.
     pub tier: Option<Tier>,
+    /// Whether flows that are fit for it are cut through. A forced tier means that they are not.
+    pub cut: bool,
 }
 
 /// A cluster: the router hosts that serve the same applications.
@@ -314,6 +319,8 @@ pub struct Timeouts {
 pub struct Limits {
     /// Connections at once in all; `None`: what the descriptor limit allows.
     pub max_connections: Option<u32>,
+    /// Entries of the flow table of tier `cut`.
+    pub cut_flows: u32,
     /// For each source address.
     pub per_source: PerSource,
 }

@@ -216,6 +216,7 @@ pub(crate) mod tests {
                 shutdown: Duration::from_secs(30),
             },
             limits: Limits {
+                cut_flows: 1,
                 max_connections: None,
                 per_source: PerSource {
                     concurrent: 0,
@@ -223,7 +224,7 @@ pub(crate) mod tests {
                     peeking: 0,
                 },
             },
-            datapath: Datapath { tier: None },
+            datapath: Datapath { tier: None, cut: true },
         }
     }
 

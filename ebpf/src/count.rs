@@ -4,7 +4,7 @@ use aya_ebpf::{macros::map, maps::PerCpuArray};
 use signalbox_common::reason::{REASONS, Reason};
 
 #[map]
-static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASONS, 0);
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASONS, 0);
 
 /// Counts one exit.
 #[inline(always)]

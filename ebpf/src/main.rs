@@ -4,8 +4,11 @@
 //! Built by `cargo xtask build-ebpf`; loaded by `signalbox::kernel`.
 #![no_std]
 #![no_main]
+// For one compiler barrier, in `cut::skb`; aya-ebpf uses the same feature.
+#![feature(asm_experimental_arch)]
 
 mod count;
+mod cut;
 mod relay;
 mod steer;
 

@@ -4,6 +4,7 @@
 //! changes nothing but through [`Control`].
 
 pub mod api;
+pub mod cut_flows;
 pub mod histogram;
 pub mod metrics;
 mod mutate;

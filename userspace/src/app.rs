@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signalbox_core::limit::Limiter;
-use signalbox_core::model::Model;
+use signalbox_core::model::{Datapath, Model};
 use signalbox_core::view::{Standing, View};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -18,8 +18,10 @@ use crate::control::{Control, Facts};
 use crate::datapath::pipe;
 use crate::datapath::worker::{self, Order, Setup};
 use crate::front::Front;
-use crate::kernel::Kernel;
+use crate::keeper::Keeper;
 use crate::kernel::sockmap::kernel_is_sound;
+use crate::kernel::{Cut, Kernel};
+use crate::registry::Registry;
 use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::{Event, Store};
 use crate::{admin, source, takeover};
@@ -53,6 +55,7 @@ pub struct Running {
     relieved: mpsc::UnboundedReceiver<()>,
     /// Held so that programs and maps stay.
     _kernel: Option<Kernel>,
+    keeper: Option<Arc<Keeper>>,
     admin: admin::Servers,
 }
 
@@ -118,6 +121,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         (None, SteeringChoice::Auto) => None,
     };
 
+    let cut = load_cut(&model, inherited.is_some(), &mut degraded);
     let max_connections = connection_budget();
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
@@ -141,6 +145,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let setup = Setup {
         shared: Arc::clone(&shared),
         joiner,
+        cut: cut.clone(),
         events: events.clone(),
         default_max: max_connections,
     };
@@ -148,7 +153,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .map(|index| worker::spawn(index, workers, setup.clone()))
         .collect::<std::io::Result<Vec<_>>>()
         .context("starting the workers")?;
-    let front = Front::new(handles.clone(), attached, inherited).context("opening the listening sockets")?;
+    let kernel_cut = cut.as_ref().map(|(cut, _)| Arc::clone(cut));
+    let front =
+        Front::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
     let facts = Facts {
         steering: if front.steers() { "sk_lookup" } else { "bind" },
         workers,
@@ -162,7 +169,20 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         facts: Arc::new(facts),
         events: events.clone(),
         file: file.clone(),
+        cut: cut.clone(),
     };
+    if let (Some((cut, _)), None) = (&cut, &predecessor) {
+        cut.follow_interfaces();
+    }
+    let keeper = cut.map(|(cut, registry)| {
+        Keeper::new(
+            cut,
+            registry,
+            Arc::clone(&shared),
+            control.workers.clone(),
+            events.clone(),
+        )
+    });
     if let Some(kernel) = &mut kernel {
         follow_gates(kernel, &control);
         follow_log(kernel);
@@ -178,15 +198,25 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     applied.await.context("the store ended")?.map_err(anyhow::Error::msg)?;
 
     if let Some(old) = predecessor {
+        if let Some((cut, _)) = &control.cut {
+            // Only now that our programs know the addresses: they take the place of the other process's.
+            cut.follow_interfaces();
+        }
         let pid = old.pid;
         tokio::task::spawn_blocking(move || old.relieve())
             .await?
             .context("relieving the running signalbox")?;
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
     }
+    if let Some(keeper) = &keeper {
+        let keeper = Arc::clone(keeper);
+        tokio::task::spawn_blocking(move || keeper.start())
+            .await?
+            .context("starting the keeper of the flow table")?;
+    }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     let (relieved_by, relieved) = mpsc::unbounded_channel();
-    if let Err(error) = takeover::serve(&socket, events, relieved_by) {
+    if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
     if let Some(file) = file {
@@ -201,8 +231,31 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         control,
         relieved,
         _kernel: kernel,
+        keeper,
         admin,
     })
+}
+
+/// Tier `cut`, where a listener wants it and the kernel has it.
+fn load_cut(
+    model: &Model,
+    take_over: bool,
+    degraded: &mut Vec<(&'static str, String)>,
+) -> Option<(Arc<Cut>, Arc<Registry>)> {
+    let wanted = |datapath: &Datapath| datapath.cut && datapath.tier.is_none();
+    if !model.listeners.iter().any(|listener| wanted(&listener.datapath)) {
+        return None;
+    }
+    match Cut::load(model.limits.cut_flows, take_over) {
+        Ok(cut) => {
+            let cut = Arc::new(cut);
+            Some((Arc::clone(&cut), Arc::new(Registry::new(cut))))
+        }
+        Err(error) => {
+            degraded.push(("cut", crate::error_chain(&error)));
+            None
+        }
+    }
 }
 
 /// What all parts share, before there is a configuration in force.
@@ -325,6 +378,8 @@ impl Running {
                 Some(()) = self.relieved.recv() => {
                     tracing::info!("A successor serves now.");
                     self.admin.retire();
+                    // The flow table is the successor's.
+                    self.keeper = None;
                     break;
                 }
                 () = tokio::time::sleep(watchdog.unwrap_or(Duration::from_secs(3600))) => {
@@ -360,6 +415,9 @@ impl Running {
             tracing::warn!(connections = left, "Ending with connections open.");
         }
         self.admin.close();
+        if let Some(keeper) = &self.keeper {
+            keeper.stop();
+        }
         tracing::info!("Stopped.");
         Ok(())
     }

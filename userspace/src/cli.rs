@@ -83,6 +83,8 @@ enum Command {
     },
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
+    /// Remove the pinned programs and maps of tier cut from this network namespace; its flows end with them.
+    Detach,
     /// Write a completion script for a shell.
     Completions { shell: clap_complete::Shell },
 }
@@ -140,6 +142,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Removes what outlives the process, and says what that was.
+fn detach() -> anyhow::Result<ExitCode> {
+    let removed = crate::kernel::cut::detach()?;
+    for path in &removed {
+        println!("removed {}", path.display());
+    }
+    if removed.is_empty() {
+        println!("nothing is pinned for this network namespace");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(run) => {
@@ -168,6 +182,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show::print("flows", &path, &show.socket, show.output)
         }
         Command::Doctor { output } => doctor::run(output),
+        Command::Detach => detach(),
         Command::Demo(args) => {
             logging::init(if args.verbose { &cli.log } else { "warn" }).map_err(anyhow::Error::msg)?;
             runtime()?.block_on(demo::run(args))?;

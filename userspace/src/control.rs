@@ -6,10 +6,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::admin::cut_flows;
 use crate::config::{self, ConfigError};
 use crate::datapath::flow::{Filter, FlowView};
 use crate::datapath::worker::Handle;
+use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
+use crate::registry::Registry;
 use crate::state::Shared;
 use crate::store::{Applied, Event};
 
@@ -33,6 +36,8 @@ pub struct Control {
     pub events: mpsc::UnboundedSender<Event>,
     /// The file that `reload` reads; the demo has none.
     pub file: Option<PathBuf>,
+    /// Tier `cut`.
+    pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
 }
 
 /// Why a change was refused.
@@ -127,6 +132,16 @@ impl Control {
                 ..filter.clone()
             };
             let (matching, some) = worker.list(wanted).await;
+            total += matching;
+            all.extend(some);
+        }
+        if let Some((cut, registry)) = self.cut.clone() {
+            let wanted = Filter {
+                limit: filter.limit - all.len().min(filter.limit),
+                ..filter.clone()
+            };
+            let listing = tokio::task::spawn_blocking(move || cut_flows::list(&cut, &registry, &wanted));
+            let (matching, some) = listing.await.unwrap_or_default();
             total += matching;
             all.extend(some);
         }

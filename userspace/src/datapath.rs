@@ -6,6 +6,7 @@
 pub mod accept;
 pub mod choose;
 pub mod connection;
+pub mod cut;
 pub mod flow;
 pub mod half;
 pub mod joined;

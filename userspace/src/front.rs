@@ -6,14 +6,16 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
-use signalbox_core::model::{Bind, Model};
+use signalbox_core::model::{Bind, Listener, Model};
 use signalbox_core::plan;
 
 use crate::datapath::accept::Stop;
 use crate::datapath::listen::{self, ListenError};
 use crate::datapath::worker::{Handle, Order, Socket};
+use crate::kernel::Cut;
 use crate::kernel::steer::{ApplyError, Steering};
 use crate::takeover::Offer;
 
@@ -21,6 +23,8 @@ pub struct Front {
     workers: Vec<Handle>,
     /// `None`: addresses are bound.
     steering: Option<Steering>,
+    /// Tier `cut`, which must know what is listened on.
+    cut: Option<Arc<Cut>>,
     /// Duplicates of what the workers listen on, to be handed to another process.
     sockets: HashMap<Socket, Vec<TcpListener>>,
     binds: HashSet<Bind>,
@@ -36,10 +40,16 @@ pub struct Prepared {
 
 impl Front {
     /// `inherited`: what another process has handed over.
-    pub fn new(workers: Vec<Handle>, steering: Option<Steering>, inherited: Option<Offer>) -> io::Result<Self> {
+    pub fn new(
+        workers: Vec<Handle>,
+        steering: Option<Steering>,
+        cut: Option<Arc<Cut>>,
+        inherited: Option<Offer>,
+    ) -> io::Result<Self> {
         let mut front = Self {
             workers,
             steering,
+            cut,
             sockets: HashMap::new(),
             binds: HashSet::new(),
             accepting: false,
@@ -164,6 +174,11 @@ impl Front {
             for (socket, listeners) in &self.sockets {
                 self.listen(*socket, listeners).map_err(failed)?;
             }
+        }
+        if let Some(cut) = &self.cut {
+            let fit = |listener: &&Listener| listener.datapath.cut && listener.datapath.tier.is_none();
+            let fit = model.listeners.iter().filter(fit).map(|listener| (listener, 0));
+            cut.bind(&plan::bindings(fit)).map_err(failed)?;
         }
         if let Some(steering) = &mut self.steering {
             let bindings = plan::bindings(model.listeners.iter().zip(ids.iter().copied()));

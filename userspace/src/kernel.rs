@@ -4,9 +4,11 @@
 //! `splice` and `copy`, and [`Kernel::degraded`] says why.
 
 pub mod counters;
+pub mod cut;
 pub mod map;
 pub mod object;
 pub mod sockmap;
 pub mod steer;
 
+pub use cut::Cut;
 pub use object::Kernel;

@@ -105,6 +105,8 @@ pub struct HostState {
     health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<CheckResult>>,
+    /// Its number in the flow table; 0 until it has one.
+    pub number: AtomicU32,
 }
 
 /// How the last check of a host went.
@@ -133,6 +135,7 @@ impl HostState {
             health: AtomicU8::new(0),
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
+            number: AtomicU32::new(0),
         }
     }
 
@@ -176,6 +179,8 @@ pub struct RouteState {
     pub host: String,
     /// Numbers the connections, and so draws the cluster of each.
     pub total: Counter,
+    /// Its number in the flow table; 0 until it has one.
+    pub number: AtomicU32,
 }
 
 /// A listener.
@@ -190,6 +195,10 @@ pub struct ListenerState {
     pub peek: Labelled,
     pub refused: Labelled,
     pub peek_seconds: crate::admin::histogram::Histogram,
+    /// Flows that were not cut, by why.
+    pub not_cut: Labelled,
+    /// Its number in the flow table; 0 until it has one.
+    pub number: AtomicU32,
 }
 
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.

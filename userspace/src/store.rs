@@ -36,6 +36,8 @@ pub enum Event {
     HandOver(oneshot::Sender<crate::takeover::Offer>),
     /// That process accepts now.
     HandedOver(oneshot::Sender<()>),
+    /// A host that is no longer configured has flows of an earlier process.
+    Adopted(Arc<HostState>),
 }
 
 /// What a change did.
@@ -154,6 +156,10 @@ impl Store {
             Event::HandedOver(done) => {
                 self.front.handed_over().await;
                 let _ = done.send(());
+            }
+            Event::Adopted(host) => {
+                self.draining.push(host);
+                self.dirty = true;
             }
         }
     }

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::datapath::sys::{self, MAX_DESCRIPTORS};
 use crate::datapath::worker::Socket;
+use crate::keeper::Keeper;
 use crate::store::Event;
 
 /// What is handed over.
@@ -164,6 +166,7 @@ pub fn serve(
     admin_socket: &Path,
     events: mpsc::UnboundedSender<Event>,
     relieved: mpsc::UnboundedSender<()>,
+    keeper: Option<Arc<Keeper>>,
 ) -> io::Result<()> {
     let path = path(admin_socket);
     let _ = std::fs::remove_file(&path);
@@ -171,7 +174,7 @@ pub fn serve(
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     std::thread::Builder::new().name("takeover".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            match hand_over(stream, &events) {
+            match hand_over(stream, &events, keeper.as_deref()) {
                 Ok(()) => {
                     let _ = relieved.send(());
                     return;
@@ -183,7 +186,7 @@ pub fn serve(
     Ok(())
 }
 
-fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>) -> io::Result<()> {
+fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keeper: Option<&Keeper>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     if line(&mut stream)? != b"takeover" {
         return Err(io::Error::other("not a signalbox"));
@@ -227,6 +230,9 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>) -> i
     let (done, stopped) = oneshot::channel();
     events.send(Event::HandedOver(done)).map_err(|_| ended())?;
     stopped.blocking_recv().map_err(|_| ended())?;
+    if let Some(keeper) = keeper {
+        keeper.retire();
+    }
     // We no longer listen, whether the successor hears of it or not: there is no way back.
     let _ = stream.write_all(b"stopped\n");
     Ok(())

@@ -99,6 +99,18 @@ impl std::fmt::Display for Setup {
 pub(crate) struct Running {
     process: Option<Process>,
     addresses: Vec<Ipv4Addr>,
+    /// Clears away what outlives the process.
+    after: Option<Command>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.process = None;
+        if let Some(mut after) = self.after.take() {
+            // There is nothing to clear away for a signalbox without tier cut.
+            let _ = after.output();
+        }
+    }
 }
 
 impl Setup {
@@ -114,6 +126,11 @@ impl Setup {
         let mut running = Running {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
             process: command.map(start).transpose()?,
+            after: matches!(self.contender, Contender::Signalbox { .. }).then(|| {
+                let mut detach = lab.lb.command(&self.signalbox);
+                detach.arg("detach");
+                detach
+            }),
         };
         running.wait(lab)?;
         Ok(running)

@@ -11,6 +11,7 @@ use prometheus_client::encoding::text::encode as encode_text;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use signalbox_common::Reason;
 use signalbox_core::health::Health;
 use signalbox_core::model::{Protocol, Tier};
 
@@ -238,6 +239,11 @@ impl Scrape {
             .iter()
             .flat_map(|l| by_label("listener", &l.name, "reason", &l.refused));
         out.counter("refused", "Connections refused", refused.collect::<Vec<_>>())?;
+        let not_cut = snapshot
+            .listeners
+            .iter()
+            .flat_map(|l| by_label("listener", &l.name, "reason", &l.not_cut));
+        out.counter("not_cut", "Connections that were not cut", not_cut.collect::<Vec<_>>())?;
         out.seconds(
             "peek_duration",
             "Time until a connection said where it wants to go",
@@ -363,10 +369,17 @@ impl Scrape {
     }
 
     fn kernel(&self, out: &mut Out<'_>) -> fmt::Result {
-        let Some(counters) = &self.0.counters else {
-            return Ok(());
-        };
-        let exits = counters.exits();
+        let mut exits = self
+            .0
+            .counters
+            .as_ref()
+            .map_or_else(Vec::new, |counters| counters.exits());
+        if let Some((cut, _)) = &self.0.cut {
+            // The programs of tier cut count apart: they outlive the process.
+            let ours = |reason: &Reason| reason.program().starts_with("cut");
+            exits.retain(|(reason, _)| !ours(reason));
+            exits.extend(cut.exits().into_iter().filter(|(reason, _)| ours(reason)));
+        }
         let exits = exits
             .iter()
             .map(|(reason, n)| (vec![("program", reason.program()), ("reason", reason.label())], *n));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::model::{Admin, Bind, Datapath, Limits, PerSource, Tier, Timeouts};
 
 use super::address::Taken;
@@ -19,8 +20,11 @@ const ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
 /// What a socket's path may be long: `sun_path` less its closing NUL.
 const LONGEST_SOCKET: usize = 107;
 
+/// 1 GiB of flow table.
+const MOST_CUT_FLOWS: u32 = 1 << 22;
+
 /// The tier where nothing is said.
-pub(super) const DATAPATH: Datapath = Datapath { tier: None };
+pub(super) const DATAPATH: Datapath = Datapath { tier: None, cut: true };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
     ("auto", None),
@@ -28,6 +32,8 @@ const TIERS: [(&str, Option<Tier>); 4] = [
     (Tier::Splice.as_str(), Some(Tier::Splice)),
     (Tier::Copy.as_str(), Some(Tier::Copy)),
 ];
+
+const CUT: [(&str, bool); 2] = [("auto", true), ("off", false)];
 
 const TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
@@ -109,11 +115,15 @@ pub(super) fn datapath(place: Option<&Place<'_>>, inherited: Datapath, report: &
         return inherited;
     };
     let tier = map.take("tier");
+    let cut = map.take("cut");
     map.finish(report);
     let tier = optional(tier.as_ref(), inherited.tier, |place| {
         place.word("a tier", &TIERS, report)
     });
-    Datapath { tier }
+    let cut = optional(cut.as_ref(), inherited.cut, |place| {
+        place.word("a setting of cut", &CUT, report)
+    });
+    Datapath { tier, cut }
 }
 
 /// Time limits.
@@ -141,20 +151,26 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
 pub(super) fn limits(place: Option<&Place<'_>>, report: &mut Report) -> Limits {
     let defaults = Limits {
         max_connections: None,
+        cut_flows: DEFAULT_FLOWS,
         per_source: PER_SOURCE,
     };
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return defaults;
     };
     let max_connections = map.take("max_connections");
+    let cut_flows = map.take("cut_flows");
     let per_source = map.take("per_source");
     map.finish(report);
     let max_connections = optional(max_connections.as_ref(), None, |place| match place.plain() {
         Some("auto") => Some(None),
         _ => place.number(1, u32::MAX, report).map(Some),
     });
+    let cut_flows = optional(cut_flows.as_ref(), defaults.cut_flows, |place| {
+        place.number(1, MOST_CUT_FLOWS, report)
+    });
     Limits {
         max_connections,
+        cut_flows,
         per_source: self::per_source(per_source.as_ref(), report),
     }
 }

@@ -16,11 +16,21 @@ pub struct Lease {
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
+    handed: bool,
+}
+
+impl Lease {
+    /// The connection goes on counting: the keeper of the flow table gives it back.
+    pub fn hand_over(mut self) {
+        self.handed = true;
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.host.active.leave();
+        if !self.handed {
+            self.host.active.leave();
+        }
     }
 }
 
@@ -132,6 +142,7 @@ impl<'a> Chooser<'a> {
             host: state,
             backend,
             proxy_protocol: configured.proxy_protocol,
+            handed: false,
         })
     }
 }

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use signalbox_common::cut::flow::COUNTED;
 use signalbox_core::limit::{Refusal as Limited, Source};
-use signalbox_core::model::Protocol;
+use signalbox_core::model::{Datapath, Protocol, Tier};
 use signalbox_core::peek::{Asked, proxy};
 use signalbox_core::view::Destination;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
 use super::choose::{Chooser, Lease};
+use super::cut::{Attempt, Connecting, Unfit, Wanted};
 use super::flow::Parts;
 use super::half::with_scratch;
 use super::joined::Joint;
@@ -25,7 +27,7 @@ use super::refuse::{Refusal, refuse};
 use super::relay::{End, Outcome, Policy, Relay};
 use super::sys;
 use super::worker::Worker;
-use crate::state::{ListenerState, Shared, Snapshot};
+use crate::state::{ListenerState, RouteState, Shared, Snapshot};
 use crate::store::Event;
 
 /// Hosts tried for one connection.
@@ -54,6 +56,7 @@ struct Counted {
     shared: Arc<Shared>,
     listener: Arc<ListenerState>,
     source: Option<(Source, bool)>,
+    handed: bool,
 }
 
 impl Counted {
@@ -64,7 +67,17 @@ impl Counted {
             shared: Arc::clone(shared),
             listener: Arc::clone(listener),
             source: None,
+            handed: false,
         }
+    }
+
+    /// The connection goes on counting: the keeper of the flow table gives it back. `source`: against its source, too.
+    fn hand_over(mut self, source: bool) {
+        self.peeked();
+        if source {
+            self.source = None;
+        }
+        self.handed = true;
     }
 
     fn peeked(&mut self) {
@@ -82,7 +95,9 @@ impl Drop for Counted {
         if let Some((source, _)) = self.source {
             self.shared.limiter.closed(source);
         }
-        self.listener.active.leave();
+        if !self.handed {
+            self.listener.active.leave();
+        }
     }
 }
 
@@ -94,10 +109,13 @@ struct Placed {
     parts: Parts,
     policy: Policy,
     preread: u64,
+    attempt: Result<Attempt, Unfit>,
+    /// A PROXY header for the host, which has not been sent.
+    header: Vec<u8>,
 }
 
 /// Serves one accepted connection.
-pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, local: Option<SocketAddr>, _seat: Seat) {
+pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, local: Option<SocketAddr>, seat: Seat) {
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
         return;
     };
@@ -125,15 +143,55 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, loca
     };
     let Placed {
         client,
-        host,
+        mut host,
         lease,
         parts,
         policy,
         preread,
+        attempt,
+        header,
     } = placed;
+    let unfit = match attempt.and_then(|attempt| attempt.outcome().map(|()| attempt)) {
+        Ok(attempt) => return cut(attempt, client, host, &header, lease, counted, seat),
+        Err(unfit) => unfit,
+    };
+    listener.not_cut.inc(unfit.label());
+    // An empty send queue takes a few hundred bytes at once.
+    if !header.is_empty() && host.write_all(&header).await.is_err() {
+        lease.cluster.closed[End::HostReset as usize].inc();
+        return;
+    }
     let listed = worker.flows.open(worker.index, parts);
+    listed.flow.not_cut.set(unfit.label());
     let end = carry(&worker, &listed.flow, client, host, policy, preread).await;
     lease.cluster.closed[end as usize].inc();
+}
+
+/// Lets go of a flow that the programs carry.
+fn cut(
+    attempt: Attempt,
+    client: TcpStream,
+    host: TcpStream,
+    header: &[u8],
+    lease: Lease,
+    counted: Counted,
+    seat: Seat,
+) {
+    let cluster = Arc::clone(&lease.cluster);
+    let by_source = counted.source.is_some();
+    let marks = if by_source { COUNTED } else { 0 };
+    match attempt.deliver(client, host, header, marks, seat) {
+        Ok(()) => {
+            cluster.opened[Tier::Cut as usize].inc();
+            cluster.active[Tier::Cut as usize].enter();
+            lease.hand_over();
+            counted.hand_over(by_source);
+        }
+        Err(error) => {
+            tracing::debug!(%error, "A flow ended while it was being cut.");
+            cluster.closed[End::ClientReset as usize].inc();
+        }
+    }
 }
 
 /// Peeks, chooses and connects; refuses where that comes to nothing.
@@ -207,19 +265,32 @@ async fn place(
                 .and_then(|at| snapshot.model.listeners[at].cluster);
             let to = snapshot.view.destination(asked.name.as_ref(), fallback);
             let chooser = Chooser::new(shared, &snapshot, to, protocol, who.ip());
-            match connect(worker, &snapshot, chooser).await {
-                Ok((mut host, lease)) => {
-                    if lease.proxy_protocol {
-                        let name = asked.name.as_ref().map(signalbox_core::name::HostName::as_str);
-                        // An empty send queue takes a few hundred bytes at once.
-                        if host.write_all(&proxy::v2_header(who, local, name)).await.is_err() {
-                            return turn_away(shared, &state, client, protocol, Refusal::ConnectFailed).await;
-                        }
-                    }
-                    let route = match to {
-                        Destination::Route(route) => Some(snapshot.routes[route].host.as_str().into()),
-                        _ => None,
-                    };
+            let route = match to {
+                Destination::Route(route) => snapshot.routes.get(route),
+                _ => None,
+            };
+            let named = limits.concurrent != 0 && who != peer;
+            let ask = Ask {
+                client: peer,
+                vip: local,
+                who,
+                consumed: preread as u32,
+                name: asked.name.as_ref().map(signalbox_core::name::HostName::as_str),
+                route,
+                listener: &state,
+                cut: match configured.datapath {
+                    Datapath { tier: None, cut: true } if named => Err(Unfit::NamedSource),
+                    Datapath { tier: None, cut: true } => Ok(()),
+                    _ => Err(Unfit::Off),
+                },
+            };
+            match connect(worker, &snapshot, chooser, &ask).await {
+                Ok(Dialled {
+                    host,
+                    lease,
+                    attempt,
+                    header,
+                }) => {
                     let forced = configured.datapath.tier;
                     let policy = Policy {
                         forced,
@@ -231,7 +302,7 @@ async fn place(
                         local,
                         backend: lease.backend,
                         listener: state,
-                        route,
+                        route: route.map(|route| route.host.as_str().into()),
                         cluster: Arc::clone(&lease.cluster),
                         host: Arc::clone(&lease.host),
                     };
@@ -242,6 +313,8 @@ async fn place(
                         parts,
                         policy,
                         preread,
+                        attempt,
+                        header,
                     });
                 }
                 Err(None) if to == Destination::Nowhere && asked.name.is_none() => Refusal::NoName,
@@ -277,24 +350,58 @@ fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {
     }
 }
 
+/// What a connection to a host is made for.
+struct Ask<'a> {
+    client: SocketAddr,
+    vip: SocketAddr,
+    /// The client itself, where a PROXY header names it.
+    who: SocketAddr,
+    /// Bytes of a PROXY header that have been taken off the client's stream.
+    consumed: u32,
+    name: Option<&'a str>,
+    route: Option<&'a Arc<RouteState>>,
+    listener: &'a Arc<ListenerState>,
+    cut: Result<(), Unfit>,
+}
+
+/// A connection to a host.
+struct Dialled {
+    host: TcpStream,
+    lease: Lease,
+    attempt: Result<Attempt, Unfit>,
+    header: Vec<u8>,
+}
+
 /// Connects to a host, trying others when one does not answer; the last error, or none where there was no host.
 async fn connect(
     worker: &Worker,
     snapshot: &Snapshot,
     mut chooser: Chooser<'_>,
-) -> Result<(TcpStream, Lease), Option<std::io::Error>> {
+    ask: &Ask<'_>,
+) -> Result<Dialled, Option<std::io::Error>> {
     let mut last = None;
     while chooser.attempts() < ATTEMPTS {
         let Some(lease) = chooser.next_host() else { break };
         let began = Instant::now();
-        let (label, error) = match timeout(snapshot.model.timeouts.connect, dial(lease.backend)).await {
-            Ok(Ok(stream)) => {
+        let header = if lease.proxy_protocol {
+            proxy::v2_header(ask.who, ask.vip, ask.name)
+        } else {
+            Vec::new()
+        };
+        let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, header.len()));
+        let (label, error) = match connected.await {
+            Ok(Ok((host, attempt))) => {
                 lease.host.total.inc();
                 lease.cluster.connect_seconds.observe(began.elapsed());
                 if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
                     worker.tell(Event::Connected(Arc::clone(&lease.host)));
                 }
-                return Ok((stream, lease));
+                return Ok(Dialled {
+                    host,
+                    lease,
+                    attempt,
+                    header,
+                });
             }
             Ok(Err(error)) => (connect_label(&error), error),
             Err(_) => ("timeout", std::io::ErrorKind::TimedOut.into()),
@@ -321,12 +428,69 @@ fn connect_label(error: &std::io::Error) -> &'static str {
     }
 }
 
-async fn dial(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = if backend.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
+/// Connects to the host of a lease; so that the flow can be cut, where it can.
+async fn dial(
+    worker: &Worker,
+    lease: &Lease,
+    ask: &Ask<'_>,
+    injected: usize,
+) -> std::io::Result<(TcpStream, Result<Attempt, Unfit>)> {
+    match begin(worker, lease, ask, injected) {
+        Ok(Connecting { attempt, host }) => {
+            host.writable().await?;
+            match host.take_error()? {
+                Some(error) => Err(error),
+                None => Ok((host, Ok(attempt))),
+            }
+        }
+        Err(Begun::Failed(error)) => Err(error),
+        Err(Begun::Unfit(unfit)) => Ok((plainly(lease.backend).await?, Err(unfit))),
+    }
+}
+
+/// Why leg B of a cut flow has not been begun.
+enum Begun {
+    Unfit(Unfit),
+    Failed(std::io::Error),
+}
+
+fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Result<Connecting, Begun> {
+    ask.cut.map_err(Begun::Unfit)?;
+    let Some((cutter, registry)) = &worker.cut else {
+        return Err(Begun::Unfit(Unfit::NotAvailable));
+    };
+    let numbers = || {
+        let route = match ask.route {
+            Some(route) => registry.route(route)?,
+            None => 0,
+        };
+        Some((
+            registry.host(&lease.host, &lease.cluster)?,
+            route,
+            registry.listener(ask.listener)?,
+        ))
+    };
+    let (host, route, listener) = numbers().ok_or(Begun::Unfit(Unfit::NotAvailable))?;
+    let wanted = Wanted {
+        client: ask.client,
+        vip: ask.vip,
+        backend: lease.backend,
+        injected: injected as u32,
+        consumed: ask.consumed,
+        host,
+        route,
+        listener,
+    };
+    match cutter.connect(&wanted) {
+        Ok(Ok(connecting)) => Ok(connecting),
+        Ok(Err(error)) => Err(Begun::Failed(error)),
+        Err(unfit) => Err(Begun::Unfit(unfit)),
+    }
+}
+
+/// Connects by a port of the kernel's choice.
+async fn plainly(backend: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = sys::plain_socket(backend)?;
     socket.set_nodelay(true)?;
     socket.connect(backend).await
 }

@@ -43,6 +43,8 @@ pub struct Flow {
     tier: Cell<Tier>,
     /// Why it is not on a faster tier.
     pub why: Cell<&'static str>,
+    /// Why it was not cut.
+    pub not_cut: Cell<&'static str>,
 }
 
 impl Flow {
@@ -115,6 +117,7 @@ impl Flows {
             bytes_out: Cell::new(0),
             tier: Cell::new(Tier::Copy),
             why: Cell::new("new"),
+            not_cut: Cell::new(""),
         });
         self.all.borrow_mut().insert(id, Rc::clone(&flow));
         Listed {
@@ -151,11 +154,25 @@ pub struct Filter {
 
 impl Filter {
     fn matches(&self, flow: &Flow) -> bool {
+        self.is_tier(flow.tier())
+            && self.is_of(
+                &flow.parts.host.name,
+                &flow.parts.cluster.name,
+                &flow.parts.listener.name,
+            )
+    }
+
+    /// Whether flows of this tier are wanted.
+    #[must_use]
+    pub fn is_tier(&self, tier: Tier) -> bool {
+        self.tier.as_deref().is_none_or(|wanted| wanted == tier.as_str())
+    }
+
+    /// Whether flows of this host, cluster and listener are wanted.
+    #[must_use]
+    pub fn is_of(&self, host: &str, cluster: &str, listener: &str) -> bool {
         let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
-        is(&self.host, &flow.parts.host.name)
-            && is(&self.cluster, &flow.parts.cluster.name)
-            && is(&self.listener, &flow.parts.listener.name)
-            && is(&self.tier, flow.tier().as_str())
+        is(&self.host, host) && is(&self.cluster, cluster) && is(&self.listener, listener)
     }
 }
 
@@ -170,12 +187,21 @@ pub struct FlowView {
     pub route: Option<String>,
     pub cluster: String,
     pub host: String,
+    /// The balancer's own address on the leg to the host, where it is known without asking.
+    pub leg_b_local: Option<SocketAddr>,
     pub tier: &'static str,
+    /// Why it is on this tier.
     pub tier_reason: &'static str,
+    /// Why it was not cut; empty where it was.
+    pub not_cut: &'static str,
+    pub state: &'static str,
     pub age_seconds: f64,
     pub idle_seconds: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Super-packets of the kernel count as one; not known on other tiers.
+    pub packets_in: Option<u64>,
+    pub packets_out: Option<u64>,
 }
 
 impl FlowView {
@@ -189,12 +215,17 @@ impl FlowView {
             route: flow.parts.route.as_deref().map(str::to_owned),
             cluster: flow.parts.cluster.name.clone(),
             host: flow.parts.host.name.clone(),
+            leg_b_local: None,
             tier: flow.tier().as_str(),
             tier_reason: flow.why.get(),
+            not_cut: flow.not_cut.get(),
+            state: "established",
             age_seconds: flow.started.elapsed().as_secs_f64(),
             idle_seconds: flow.last.get().elapsed().as_secs_f64(),
             bytes_in: flow.bytes_in.get(),
             bytes_out: flow.bytes_out.get(),
+            packets_in: None,
+            packets_out: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use libc::{c_int, c_void};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use tokio::net::TcpSocket;
 
 fn check(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
@@ -123,6 +124,16 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
 
 /// `getsockopt(SO_COOKIE)`: the number by which BPF programs know the socket. Kernel 4.12+.
 pub fn cookie(fd: RawFd) -> io::Result<u64> {
+    get_u64(fd, libc::SO_COOKIE)
+}
+
+/// `getsockopt(SO_NETNS_COOKIE)`: the number of the socket's network namespace. Kernel 5.14+.
+pub fn netns_cookie(fd: RawFd) -> io::Result<u64> {
+    const SO_NETNS_COOKIE: c_int = 71;
+    get_u64(fd, SO_NETNS_COOKIE)
+}
+
+fn get_u64(fd: RawFd, name: c_int) -> io::Result<u64> {
     let mut value: u64 = 0;
     let mut len = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the kernel writes eight bytes.
@@ -130,7 +141,7 @@ pub fn cookie(fd: RawFd) -> io::Result<u64> {
         libc::getsockopt(
             fd,
             libc::SOL_SOCKET,
-            libc::SO_COOKIE,
+            name,
             (&raw mut value).cast::<c_void>(),
             &raw mut len,
         )
@@ -190,6 +201,55 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
         )
     };
     (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
+}
+
+/// An interface's hardware type (`ARPHRD_*`) and MTU, asked by any socket of the network namespace.
+pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: both ioctls read and write one ifreq; each field of the union is read after the call that wrote it.
+    unsafe {
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) as isize)?;
+        let kind = request.ifr_ifru.ifru_hwaddr.sa_family;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) as isize)?;
+        Ok((kind, request.ifr_ifru.ifru_mtu.cast_unsigned()))
+    }
+}
+
+/// Begins to connect from an address and port; non-blocking.
+pub fn connect_from(local: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
+    socket.bind(&local.into())?;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// A socket for a connection to `to` that is not to be cut: the kernel chooses its port, but none of those that cut
+/// flows have.
+pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
+    /// `include/uapi/linux/in.h`; kernel 6.3+.
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    let socket = if to.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    if let Some(range) = super::cut::for_the_kernel() {
+        let range = c_int::from(*range.end()) << 16 | c_int::from(*range.start());
+        // An older kernel refuses: a port of a live flow may be chosen then, and the connection is tried again.
+        let _ = set_int(socket.as_raw_fd(), libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range);
+    }
+    Ok(socket)
 }
 
 /// Whether a connect failed for want of something of our own: descriptors, memory, source ports.

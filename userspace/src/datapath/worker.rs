@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -14,9 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::accept::{self, Stop};
+use super::cut::Cutter;
 use super::flow::{Filter, FlowView, Flows};
 use super::watch::Watch;
+use crate::kernel::Cut;
 use crate::kernel::sockmap::Joiner;
+use crate::registry::Registry;
 use crate::state::Shared;
 use crate::store::Event;
 
@@ -38,6 +41,10 @@ pub enum Order {
     Stop(Stop, oneshot::Sender<()>),
     List(Filter, oneshot::Sender<(usize, Vec<FlowView>)>),
     GateClosed(u32),
+    /// Flows may be cut from now on; these hosts' source ports have flows of an earlier process.
+    Cut(Arc<[(SocketAddr, u16)]>),
+    /// Entries of the flow table, and source ports, that are free again.
+    Freed(Vec<u32>, Vec<(SocketAddr, u16)>),
 }
 
 /// What the connections of a worker share. Never leaves its thread.
@@ -47,6 +54,8 @@ pub struct Worker {
     pub flows: Rc<Flows>,
     pub watch: Rc<Watch>,
     pub joiner: Option<Arc<Joiner>>,
+    /// Tier `cut`.
+    pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
     default_max: u32,
     events: mpsc::UnboundedSender<Event>,
     /// A socket's key may stand for several sockets: those of a predecessor that had more workers.
@@ -61,6 +70,7 @@ type Acceptor = (watch::Sender<Stop>, JoinHandle<()>);
 pub struct Setup {
     pub shared: Arc<Shared>,
     pub joiner: Option<Arc<Joiner>>,
+    pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub events: mpsc::UnboundedSender<Event>,
     /// Connections that the descriptor limit allows.
     pub default_max: u32,
@@ -90,7 +100,12 @@ pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Hand
                 let local = LocalSet::new();
                 local.block_on(
                     &runtime,
-                    run(index, index as u32 * share..(index as u32 + 1) * share, setup, inbox),
+                    run(
+                        (index, workers),
+                        index as u32 * share..(index as u32 + 1) * share,
+                        setup,
+                        inbox,
+                    ),
                 )
             });
         if let Err(error) = outcome {
@@ -101,7 +116,7 @@ pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Hand
 }
 
 async fn run(
-    index: usize,
+    (index, workers): (usize, usize),
     pairs: std::ops::Range<u32>,
     setup: Setup,
     mut inbox: mpsc::UnboundedReceiver<Order>,
@@ -114,6 +129,9 @@ async fn run(
         flows: Rc::default(),
         watch,
         joiner: setup.joiner,
+        cut: setup
+            .cut
+            .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
         default_max: setup.default_max,
         events: setup.events,
         acceptors: RefCell::default(),
@@ -188,6 +206,16 @@ impl Worker {
                 let _ = reply.send(self.flows.list(&filter));
             }
             Order::GateClosed(gate) => self.watch.wake(gate, 0),
+            Order::Cut(taken) => {
+                if let Some((cutter, _)) = &self.cut {
+                    cutter.start(&taken);
+                }
+            }
+            Order::Freed(entries, ports) => {
+                if let Some((cutter, _)) = &self.cut {
+                    cutter.give_back(entries, &ports);
+                }
+            }
         }
     }
 }

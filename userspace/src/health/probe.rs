@@ -48,7 +48,9 @@ impl Prober {
             Ok(target) => target,
             Err(error) => return Some(Err(error.to_owned())),
         };
-        match TcpStream::connect(target).await {
+        let socket = crate::datapath::sys::plain_socket(target);
+        let connected = async { socket?.connect(target).await };
+        match connected.await {
             Ok(stream) => Some(self.ask_over(stream).await),
             Err(error) if sys::is_own_shortage(&error) => None,
             Err(error) => Some(Err(format!("connect to {target}: {error}"))),

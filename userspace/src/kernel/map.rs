@@ -70,20 +70,23 @@ impl MapFd {
     }
 }
 
-/// `GATES`, mapped into our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
-pub struct Gates {
-    base: *mut Gate,
-    count: usize,
+/// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
+pub struct Mapped<T> {
+    base: *mut T,
+    count: u32,
 }
 
-// SAFETY: the mapping is shared memory that lives as long as the value; every access is atomic or volatile, below.
-unsafe impl Send for Gates {}
+// SAFETY: the mapping is shared memory that lives as long as the value; every access is atomic or volatile, by those
+// who ask for its pointers.
+unsafe impl<T> Send for Mapped<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Gates {}
+unsafe impl<T> Sync for Mapped<T> {}
 
-impl Gates {
+impl<T> Mapped<T> {
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
-        let len = size_of::<Gate>() * count as usize;
+        // The kernel puts elements at multiples of 8 bytes (`kernel/bpf/arraymap.c`).
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        let len = size_of::<T>() * count as usize;
         // SAFETY: a new shared mapping of the map's own size; the kernel refuses any other.
         let base = unsafe {
             libc::mmap(
@@ -100,14 +103,39 @@ impl Gates {
         }
         Ok(Self {
             base: base.cast(),
-            count: count as usize,
+            count,
         })
     }
 
-    fn gate(&self, index: u32) -> *mut Gate {
-        assert!((index as usize) < self.count, "gate {index} of {}", self.count);
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// An element; the kernel may write it at any time.
+    pub fn at(&self, index: u32) -> *mut T {
+        assert!(index < self.count, "element {index} of {}", self.count);
         // SAFETY: within the mapping, as just asserted.
         unsafe { self.base.add(index as usize) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, with its length.
+        unsafe { libc::munmap(self.base.cast(), size_of::<T>() * self.count as usize) };
+    }
+}
+
+/// `GATES`.
+pub struct Gates(Mapped<Gate>);
+
+impl Gates {
+    pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
+        Mapped::map(fd, count).map(Self)
+    }
+
+    fn gate(&self, index: u32) -> *mut Gate {
+        self.0.at(index)
     }
 
     /// A gate's fields as they stand.
@@ -143,12 +171,5 @@ impl Gates {
         // SAFETY: aligned; written whole by the program.
         let field = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.gate(index)).blocked)) };
         field.load(Ordering::Acquire) != 0
-    }
-}
-
-impl Drop for Gates {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, with its length.
-        unsafe { libc::munmap(self.base.cast(), size_of::<Gate>() * self.count) };
     }
 }

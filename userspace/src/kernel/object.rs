@@ -16,7 +16,7 @@ use super::sockmap::Joiner;
 use super::steer::Steering;
 
 /// The object, built from `ebpf/` by `cargo xtask build-ebpf`. Which file that is, build.rs decides.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
 
 /// Why a part of the kernel's side is not there.
 #[derive(Debug, Error)]
@@ -140,7 +140,8 @@ impl Kernel {
 
 /// A duplicate of a map's descriptor.
 pub(super) fn map_fd(ebpf: &Ebpf, name: &'static str) -> Result<MapFd, KernelError> {
-    let Some(Map::SockHash(data) | Map::SockMap(data) | Map::HashMap(data) | Map::LpmTrie(data)) = ebpf.map(name)
+    let Some(Map::SockHash(data) | Map::SockMap(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::Array(data)) =
+        ebpf.map(name)
     else {
         return Err(KernelError::NoMap(name));
     };

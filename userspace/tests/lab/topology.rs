@@ -195,5 +195,12 @@ fn remove(name: &str) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
         }
     }
+    if name.ends_with("-lb") {
+        // What is pinned would outlive the namespace.
+        let net = format!("--net=/run/netns/{name}");
+        let _ = Command::new("nsenter")
+            .args([&net, "--", env!("CARGO_BIN_EXE_signalbox"), "detach"])
+            .output();
+    }
     let _ = Command::new("ip").args(["netns", "del", name]).output();
 }

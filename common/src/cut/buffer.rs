@@ -1,0 +1,57 @@
+//! The bytes of a packet, wherever they are.
+
+/// Reads and writes numbers in network byte order, checked against the packet's end.
+///
+/// `None` means that the packet ends before.
+pub trait Buffer {
+    /// The byte at `at`.
+    fn u8(&self, at: u32) -> Option<u8>;
+    /// The 16-bit number at `at`.
+    fn u16(&self, at: u32) -> Option<u16>;
+    /// The 32-bit number at `at`.
+    fn u32(&self, at: u32) -> Option<u32>;
+    /// Replaces the byte at `at`.
+    fn set_u8(&mut self, at: u32, value: u8) -> Option<()>;
+    /// Replaces the 16-bit number at `at`.
+    fn set_u16(&mut self, at: u32, value: u16) -> Option<()>;
+    /// Replaces the 32-bit number at `at`.
+    fn set_u32(&mut self, at: u32, value: u32) -> Option<()>;
+
+    /// The same number, of which the kernel's verifier knows nothing any more. The verifier follows each value that an
+    /// offset can have on each way through a loop; forgetting them lets it see that all ways are alike.
+    #[inline(always)]
+    fn forgotten(&self, value: u32) -> u32 {
+        value
+    }
+}
+
+impl Buffer for [u8] {
+    fn u8(&self, at: u32) -> Option<u8> {
+        self.get(at as usize).copied()
+    }
+
+    fn u16(&self, at: u32) -> Option<u16> {
+        let bytes = self.get(at as usize..)?.first_chunk()?;
+        Some(u16::from_be_bytes(*bytes))
+    }
+
+    fn u32(&self, at: u32) -> Option<u32> {
+        let bytes = self.get(at as usize..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*bytes))
+    }
+
+    fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
+        *self.get_mut(at as usize)? = value;
+        Some(())
+    }
+
+    fn set_u16(&mut self, at: u32, value: u16) -> Option<()> {
+        *self.get_mut(at as usize..)?.first_chunk_mut()? = value.to_be_bytes();
+        Some(())
+    }
+
+    fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
+        *self.get_mut(at as usize..)?.first_chunk_mut()? = value.to_be_bytes();
+        Some(())
+    }
+}

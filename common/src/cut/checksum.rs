@@ -1,0 +1,130 @@
+//! The Internet checksum, changed incrementally (RFC 1624).
+
+use super::Buffer;
+
+/// What a change of a packet does to a checksum over it: the sum, modulo 65535, of new less old 16-bit words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Diff(u64);
+
+impl Diff {
+    /// No change, which the verifier takes for some change (see [`Buffer::forgotten`]).
+    #[inline(always)]
+    #[must_use]
+    pub fn forgotten<B: Buffer + ?Sized>(packet: &B) -> Self {
+        Self(u64::from(packet.forgotten(0)))
+    }
+
+    /// A 16-bit word at an even offset has changed.
+    #[inline(always)]
+    pub fn u16(&mut self, old: u16, new: u16) {
+        self.0 += u64::from(!old) + u64::from(new);
+    }
+
+    /// A 32-bit number at an even offset has changed.
+    #[inline(always)]
+    pub fn u32(&mut self, old: u32, new: u32) {
+        // Modulo 65535 the upper half counts as much as the lower one.
+        self.0 += u64::from(!old) + u64::from(new);
+    }
+
+    /// The same at an offset that is odd (`offset & 1 == 1`) or even.
+    #[inline(always)]
+    pub fn u32_at(&mut self, offset: u32, old: u32, new: u32) {
+        // At an odd offset each byte has moved into the other half of its word: times 256, modulo 65535.
+        self.0 += (u64::from(!old) + u64::from(new)) << ((offset & 1) * 8);
+    }
+
+    /// One byte has changed.
+    #[inline(always)]
+    pub fn u8_at(&mut self, offset: u32, old: u8, new: u8) {
+        let shift = (!offset & 1) * 8;
+        self.0 += (u64::from(0xffff ^ (u16::from(old) << shift))) + (u64::from(new) << shift);
+    }
+
+    /// Both changes.
+    #[inline(always)]
+    pub fn and(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+
+    /// The change as a 16-bit sum.
+    #[inline(always)]
+    #[must_use]
+    pub const fn folded(self) -> u16 {
+        let mut sum = self.0;
+        sum = (sum & 0xffff_ffff) + (sum >> 32);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum as u16
+    }
+
+    /// The change in the form that `bpf_l4_csum_replace` takes with a size of 0: a sum of words in memory order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn for_kernel(self) -> u64 {
+        self.folded().to_be() as u64
+    }
+
+    /// The checksum after the change.
+    #[inline(always)]
+    #[must_use]
+    pub const fn applied(self, checksum: u16) -> u16 {
+        let mut sum = !checksum as u32 + self.folded() as u32;
+        sum = (sum & 0xffff) + (sum >> 16);
+        !(sum as u16)
+    }
+}
+
+/// The checksum of some bytes, as it stands in a header.
+#[cfg(test)]
+pub(crate) fn of(bytes: &[u8], start: u32) -> u16 {
+    let mut sum = u64::from(start);
+    for pair in bytes.chunks(2) {
+        sum += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever is changed, wherever: the incremental checksum verifies as one made anew does.
+        #[test]
+        fn changes_add_up(
+            mut bytes in prop::collection::vec(any::<u8>(), 20..60),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>(), 0u8..4), 1..6),
+        ) {
+            let before = of(&bytes, 0);
+            let mut diff = Diff::default();
+            for (at, new, kind) in changes {
+                let at = at.index(bytes.len() - 4);
+                let even = at & !1;
+                match kind {
+                    0 => {
+                        diff.u8_at(at as u32, bytes[at], new as u8);
+                        bytes[at] = new as u8;
+                    }
+                    1 => {
+                        let old = u16::from_be_bytes([bytes[even], bytes[even + 1]]);
+                        diff.u16(old, new as u16);
+                        bytes[even..even + 2].copy_from_slice(&(new as u16).to_be_bytes());
+                    }
+                    _ => {
+                        let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+                        diff.u32_at(at as u32, old, new);
+                        bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+                    }
+                }
+            }
+            // 0 and 0xffff are the same number in ones' complement.
+            prop_assert_eq!(diff.applied(before) % 0xffff, of(&bytes, 0) % 0xffff);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The two handshakes: what each side offers, and how leg B is made to offer what leg A has.
+//!
+//! Leg A is accepted first. Leg B's SYN is then edited to offer nothing that leg A has not: the legs must agree on
+//! timestamps and selective acknowledgements, for their packets to be written in each other's form.
+
+use super::Buffer;
+use super::checksum::Diff;
+use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS};
+use super::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, FIXED, Tcp};
+use super::options::{MSS, NOP, SACK_PERMITTED, SCALE, STAMPS, Visit, walk};
+
+/// Segment size of a SYN without the option, over IPv4 (RFC 9293, section 3.7.1).
+pub const DEFAULT_MSS: u16 = 536;
+
+/// The highest window scale (RFC 7323, section 2.3).
+const MAX_SCALE: u32 = 14;
+
+/// What a SYN or a SYN-ACK offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Largest segment that the sender takes.
+    pub mss: u16,
+    /// Its window scale, 0 without the option.
+    pub scale: u8,
+    /// `OFFERED_*`.
+    pub bits: u8,
+    /// Its timestamp, 0 without the option.
+    pub stamp: u32,
+}
+
+/// An offer being read; numbers of 32 bits, for the verifier's sake.
+struct Reading {
+    mss: u32,
+    scale: u32,
+    bits: u32,
+    stamp: u32,
+}
+
+impl<B: Buffer + ?Sized> Visit<B> for Reading {
+    #[inline(always)]
+    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+        match (kind, length) {
+            (MSS, 4) => self.mss = u32::from(packet.u16(at + 2)?),
+            (SCALE, 3) => {
+                self.scale = u32::from(packet.u8(at + 2)?);
+                self.bits = packet.forgotten(self.bits | u32::from(OFFERED_SCALE));
+            }
+            (SACK_PERMITTED, 2) => self.bits = packet.forgotten(self.bits | u32::from(OFFERED_SACK)),
+            (STAMPS, 10) => {
+                self.stamp = packet.u32(at + 2)?;
+                self.bits = packet.forgotten(self.bits | u32::from(OFFERED_STAMPS));
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// Reads the options of the header `tcp` at `at`.
+#[inline(always)]
+pub fn offer<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Offer> {
+    let nothing = packet.forgotten(0);
+    let mut reading = Reading {
+        mss: packet.forgotten(u32::from(DEFAULT_MSS)),
+        scale: nothing,
+        bits: nothing,
+        stamp: nothing,
+    };
+    walk(packet, at + FIXED, tcp.length - FIXED, &mut reading)?;
+    let scale = if reading.scale > MAX_SCALE {
+        MAX_SCALE
+    } else {
+        reading.scale
+    };
+    Some(Offer {
+        mss: reading.mss as u16,
+        scale: scale as u8,
+        bits: reading.bits as u8,
+        stamp: reading.stamp,
+    })
+}
+
+/// An offer being cut down.
+struct Mirror {
+    keep: u8,
+    mss: u16,
+    diff: Diff,
+}
+
+impl<B: Buffer + ?Sized> Visit<B> for Mirror {
+    #[inline(always)]
+    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+        let keeps = |bit: u8| self.keep & bit != 0;
+        match (kind, length) {
+            (MSS, 4) => {
+                let old = packet.u16(at + 2)?;
+                let new = if old > self.mss { self.mss } else { old };
+                packet.set_u16(at + 2, new)?;
+                // At an odd offset, perhaps: counted as the lower half of a number there.
+                self.diff.u32_at(at, u32::from(old), u32::from(new));
+            }
+            (SCALE, 3) if !keeps(OFFERED_SCALE) => pad::<3, B>(packet, at, &mut self.diff)?,
+            (SACK_PERMITTED, 2) if !keeps(OFFERED_SACK) => pad::<2, B>(packet, at, &mut self.diff)?,
+            (STAMPS, 10) if !keeps(OFFERED_STAMPS) => pad::<10, B>(packet, at, &mut self.diff)?,
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// Edits the SYN or SYN-ACK `tcp` at `at`: options beyond `keep` (`OFFERED_*`) become padding, and the segment size is
+/// `mss` at most. Returns what that changes the checksum by.
+#[inline(always)]
+pub fn mirror<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, mss: u16) -> Option<Diff> {
+    let mut mirror = Mirror {
+        keep,
+        mss,
+        diff: Diff::forgotten(packet),
+    };
+    walk(packet, at + FIXED, tcp.length - FIXED, &mut mirror)?;
+    Some(mirror.diff)
+}
+
+/// Replaces an option by padding.
+#[inline(always)]
+fn pad<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32, diff: &mut Diff) -> Option<()> {
+    let mut i = 0;
+    while i < LENGTH {
+        let old = packet.u8(option + i)?;
+        packet.set_u8(option + i, NOP)?;
+        diff.u8_at(option + i, old, NOP);
+        i += 1;
+    }
+    Some(())
+}
+
+/// Takes the request for ECN out of a SYN (RFC 3168, section 6.1.1): it would be agreed on one leg alone.
+#[inline(always)]
+pub fn without_ecn<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Diff> {
+    let mut diff = Diff::default();
+    if tcp.flags & (ECE | CWR) != 0 {
+        let old = packet.u16(at + AT_LENGTH)?;
+        packet.set_u8(at + AT_FLAGS, tcp.flags & !(ECE | CWR))?;
+        diff.u16(old, old & !u16::from(ECE | CWR));
+    }
+    Some(diff)
+}

@@ -1,0 +1,28 @@
+//! Cut-through: a flow's packets are rewritten from one leg into the other and forwarded.
+//!
+//! A proxied connection is two TCP connections that carry the same two byte streams, so byte `n` has sequence number `a`
+//! on leg A (client and balancer) and `a + d1` on leg B (balancer and host), with `d1` the same for every byte; the other
+//! stream has its own `d2`. Any packet of one leg can therefore be written in the numbers of the other and forwarded, at
+//! any time and in any order, and means the same there. Whoever receives a byte twice discards it, as TCP does.
+//!
+//! What stands here is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host tests
+//! on arrays.
+
+pub mod buffer;
+pub mod checksum;
+pub mod flow;
+pub mod handshake;
+pub mod header;
+pub mod icmp;
+pub mod options;
+pub mod rewrite;
+pub mod seq;
+pub mod track;
+
+#[cfg(test)]
+mod model;
+
+pub use buffer::Buffer;
+pub use checksum::Diff;
+pub use flow::{Flow, Shake, Tuple, Way};
+pub use header::Tcp;

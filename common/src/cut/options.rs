@@ -1,0 +1,106 @@
+//! TCP options, one after the other (RFC 9293, section 3.2).
+
+use super::Buffer;
+
+/// Maximum segment size; SYN only.
+pub const MSS: u8 = 2;
+/// Window scale; SYN only (RFC 7323).
+pub const SCALE: u8 = 3;
+/// Selective acknowledgement permitted; SYN only (RFC 2018).
+pub const SACK_PERMITTED: u8 = 4;
+/// Selective acknowledgement.
+pub const SACK: u8 = 5;
+/// Timestamps (RFC 7323).
+pub const STAMPS: u8 = 8;
+/// Padding in front of an option.
+pub const NOP: u8 = 1;
+/// End of the list.
+pub const END: u8 = 0;
+
+/// More options in one header than this, padding included, are taken for a malformed one. Linux, Windows, macOS and the
+/// BSDs send eight at most.
+pub const MOST: u32 = 12;
+
+/// What is done with each option. Not a closure: the compiler would make a function of that, and the stack of a BPF
+/// program is 512 bytes for all its functions.
+pub trait Visit<B: Buffer + ?Sized> {
+    /// An option of this kind and length at this offset. `None` stops the walk.
+    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()>;
+}
+
+/// Shows each of the `len` bytes' options at `start` to `visitor`. `None` where it said so, or the list is malformed.
+#[inline(always)]
+pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u32, visitor: &mut V) -> Option<()> {
+    let mut offset = 0;
+    let mut left = MOST;
+    while left > 0 {
+        left -= 1;
+        // 40 at most.
+        offset = packet.forgotten(offset) & 63;
+        let len = packet.forgotten(len);
+        if offset >= len {
+            return Some(());
+        }
+        let at = start + offset;
+        let kind = packet.u8(at)?;
+        if kind == END {
+            return Some(());
+        }
+        if kind == NOP {
+            offset += 1;
+            continue;
+        }
+        let length = u32::from(packet.u8(at + 1)?);
+        if length < 2 || offset + length > len {
+            return None;
+        }
+        visitor.option(packet, kind, at, length)?;
+        offset += length;
+    }
+    if offset >= len { Some(()) } else { None }
+}
+
+/// Where the options of an established connection's packet are: timestamps, and selective acknowledgement with its
+/// length. 0 for what is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Offset of the timestamps.
+    pub stamps: u32,
+    /// Offset of the selective acknowledgement.
+    pub sack: u32,
+    /// Its length.
+    pub sack_length: u32,
+}
+
+/// NOP, NOP, timestamps of length 10: how nearly every packet with options begins.
+const COMMON: u32 = 0x0101_080a;
+
+/// Looks for them among the `len` bytes of options at `start`.
+#[inline(always)]
+pub fn find<B: Buffer + ?Sized>(packet: &mut B, start: u32, len: u32) -> Option<Found> {
+    let nothing = packet.forgotten(0);
+    let mut found = Found {
+        stamps: nothing,
+        sack: nothing,
+        sack_length: nothing,
+    };
+    if len == 12 && packet.u32(start)? == COMMON {
+        found.stamps = start + 2;
+        return Some(found);
+    }
+    walk(packet, start, len, &mut found)?;
+    Some(found)
+}
+
+impl<B: Buffer + ?Sized> Visit<B> for Found {
+    #[inline(always)]
+    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+        if kind == STAMPS && length == 10 {
+            self.stamps = packet.forgotten(at);
+        } else if kind == SACK {
+            self.sack = packet.forgotten(at);
+            self.sack_length = packet.forgotten(length);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,153 @@
+//! A packet of one leg, written in the numbers of the other.
+
+use super::Buffer;
+use super::checksum::Diff;
+use super::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, FIXED, Tcp};
+use super::options::find;
+
+/// How a direction's TCP headers change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Source port on the other leg.
+    pub source: u16,
+    /// Destination port on the other leg.
+    pub destination: u16,
+    /// Added to sequence numbers.
+    pub seq: u32,
+    /// Added to acknowledgement numbers and SACK edges.
+    pub ack: u32,
+    /// Window scale of the packet's sender, as it announced it on its own leg.
+    pub scale_from: u8,
+    /// Window scale that the packet's receiver applies to what comes on its leg.
+    pub scale_to: u8,
+}
+
+/// The timestamps of a direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Added to TSval. Not yet known where `fixed` is false.
+    pub value: u32,
+    /// `value` is known.
+    pub fixed: bool,
+    /// What the first TSval is to become: the receiver's old clock, going on. Used where `value` is not yet known.
+    pub clock: u32,
+    /// Added to TSecr, where known. Otherwise TSecr becomes 0, which receivers ignore (RFC 7323, section 3.2).
+    pub echo: Option<u32>,
+    /// The TSval written, if there was one.
+    pub written: Option<u32>,
+}
+
+/// A window in the other leg's scale. It is never 0 unless it was: rounding down to 0 would stop a sender that may send.
+#[inline(always)]
+#[must_use]
+pub const fn window(window: u16, from: u8, to: u8) -> u16 {
+    let bytes = (window as u32) << (from & 15);
+    let scaled = bytes >> (to & 15);
+    if scaled > 0xffff {
+        0xffff
+    } else if scaled == 0 && window != 0 {
+        1
+    } else {
+        scaled as u16
+    }
+}
+
+/// Rewrites the TCP header at `at`, which `tcp` was read from, but for its checksum: returns what that changes by.
+/// `None` where the options are malformed; the packet is spoilt then.
+#[inline(always)]
+pub fn tcp<B: Buffer + ?Sized>(
+    packet: &mut B,
+    at: u32,
+    tcp: &Tcp,
+    change: &Change,
+    stamps: &mut Stamps,
+) -> Option<Diff> {
+    let mut diff = Diff::forgotten(packet);
+    let seq = tcp.seq.wrapping_add(change.seq);
+    let window = window(tcp.window, change.scale_from, change.scale_to);
+    let (old, new) = (
+        u32::from(tcp.source) << 16 | u32::from(tcp.destination),
+        u32::from(change.source) << 16 | u32::from(change.destination),
+    );
+    packet.set_u32(at, new)?;
+    packet.set_u32(at + AT_SEQ, seq)?;
+    packet.set_u16(at + AT_WINDOW, window)?;
+    diff.u32(old, new);
+    diff.u32(tcp.seq, seq);
+    diff.u16(tcp.window, window);
+    let acknowledges = tcp.has(ACK);
+    if acknowledges {
+        let ack = tcp.ack.wrapping_add(change.ack);
+        packet.set_u32(at + AT_ACK, ack)?;
+        diff.u32(tcp.ack, ack);
+    }
+    if tcp.length > FIXED {
+        let found = find(packet, at + FIXED, tcp.length - FIXED)?;
+        if found.stamps != 0 {
+            stamp(packet, found.stamps, acknowledges, stamps, &mut diff)?;
+        }
+        if found.sack != 0 {
+            edges(packet, found.sack, found.sack_length, change.ack, &mut diff)?;
+        }
+    }
+    Some(diff)
+}
+
+#[inline(always)]
+fn stamp<B: Buffer + ?Sized>(
+    packet: &mut B,
+    option: u32,
+    acknowledges: bool,
+    stamps: &mut Stamps,
+    diff: &mut Diff,
+) -> Option<()> {
+    let value = packet.u32(option + 2)?;
+    let echo = packet.u32(option + 6)?;
+    if !stamps.fixed {
+        stamps.value = stamps.clock.wrapping_sub(value);
+        stamps.fixed = true;
+    }
+    let new_value = value.wrapping_add(stamps.value);
+    let new_echo = match stamps.echo {
+        Some(by) if acknowledges && echo != 0 => echo.wrapping_add(by),
+        _ => 0,
+    };
+    packet.set_u32(option + 2, new_value)?;
+    packet.set_u32(option + 6, new_echo)?;
+    diff.u32_at(option, value, new_value);
+    diff.u32_at(option, echo, new_echo);
+    stamps.written = Some(new_value);
+    Some(())
+}
+
+/// The edges of up to four blocks (RFC 2018, section 3).
+#[inline(always)]
+fn edges<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32, diff: &mut Diff) -> Option<()> {
+    let mut edge = 0;
+    while edge < 8 {
+        let at = 2 + edge * 4;
+        if at + 4 > length {
+            break;
+        }
+        let old = packet.u32(option + at)?;
+        let new = old.wrapping_add(ack);
+        packet.set_u32(option + at, new)?;
+        diff.u32_at(option, old, new);
+        edge += 1;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_keep_their_meaning_and_never_close_by_rounding() {
+        assert_eq!(window(1000, 7, 7), 1000);
+        assert_eq!(window(1000, 7, 9), 250);
+        assert_eq!(window(60_000, 9, 7), 65_535);
+        assert_eq!(window(60_000, 0, 7), 468);
+        assert_eq!((window(100, 0, 7), window(0, 7, 9)), (1, 0));
+    }
+}

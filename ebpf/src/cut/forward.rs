@@ -1,0 +1,252 @@
+//! A packet of a cut flow, rewritten and sent on.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::bpf_fib_lookup as FibParams,
+    helpers::{bpf_fib_lookup, bpf_l4_csum_replace, bpf_redirect, bpf_redirect_neigh},
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{
+        Buffer, Diff, Flow, Tcp, Way,
+        flow::{Entry, STAMPS_FIXED},
+        header::AT_CHECKSUM,
+        rewrite::{self, Change, Stamps},
+        track::{self, Noted},
+    },
+};
+
+use super::{
+    DROP, Verdict,
+    maps::tell,
+    skb::{ETH, Family, TCP, View, field, milliseconds, tick},
+};
+
+const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
+/// Marks, in `tc_index`, the packet that shows the next hop's address when it leaves.
+pub const LEARN: u32 = 0x5b02;
+/// How long a next hop is good for, in ticks: about a second. Neighbours and routes change.
+pub const HOP_TICKS: u32 = 950;
+
+/// A next hop: interface and Ethernet addresses, or an interface whose neighbour the kernel has to find.
+pub struct Hop {
+    pub ifindex: u32,
+    pub macs: Option<[u32; 3]>,
+}
+
+#[inline(never)]
+pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &Entry, flow: &mut Flow) -> Verdict {
+    let dropped = Verdict::new(Reason::CutMalformed, DROP);
+    let now = tick();
+    let length = match F::payload(view, ctx.len()) {
+        Some(all) if all >= tcp.length => all - tcp.length,
+        _ => return dropped,
+    };
+    let from_client = entry.way == 0;
+    let (source, destination, change) = if from_client {
+        (
+            &raw const flow.local,
+            &raw const flow.backend,
+            Change {
+                source: flow.ports_b as u16,
+                destination: (flow.ports_b >> 16) as u16,
+                seq: flow.d1,
+                ack: 0u32.wrapping_sub(flow.d2),
+                scale_from: flow.scale_a & 15,
+                scale_to: flow.scale_b & 15,
+            },
+        )
+    } else {
+        (
+            &raw const flow.vip,
+            &raw const flow.client,
+            Change {
+                source: flow.ports_a as u16,
+                destination: (flow.ports_a >> 16) as u16,
+                seq: flow.d2,
+                ack: 0u32.wrapping_sub(flow.d1),
+                scale_from: flow.scale_b >> 4,
+                scale_to: flow.scale_a >> 4,
+            },
+        )
+    };
+    // SAFETY: fields of the array's element, which do not change while the flow lives.
+    let (source, destination) = unsafe { (&*source, &*destination) };
+    let (fixed, t1, t2) = (flow.ways[0].flags & STAMPS_FIXED != 0, flow.t1, flow.t2);
+    let mut stamps = if from_client {
+        Stamps {
+            value: t1,
+            fixed,
+            clock: if fixed { 0 } else { t1.wrapping_add(milliseconds()) },
+            echo: Some(0u32.wrapping_sub(t2)),
+            written: None,
+        }
+    } else {
+        Stamps {
+            value: t2,
+            fixed: true,
+            clock: 0,
+            echo: fixed.then_some(0u32.wrapping_sub(t1)),
+            written: None,
+        }
+    };
+    let Some(l4) = rewrite::tcp(view, F::TCP, tcp, &change, &mut stamps) else {
+        return dropped;
+    };
+    let l3 = match addresses::<F>(view, source, destination) {
+        Some(Some(diff)) => diff,
+        Some(None) => return Verdict::new(Reason::CutHops, DROP),
+        None => return dropped,
+    };
+    let [first, second] = &mut flow.ways;
+    let (way, peer) = if from_client {
+        (first, &*second)
+    } else {
+        (second, &*first)
+    };
+    if from_client {
+        if let Some(written) = stamps.written {
+            way.stamp = written;
+            if !fixed {
+                flow.t1 = stamps.value;
+                way.flags |= STAMPS_FIXED;
+            }
+        }
+    }
+    way.seen = now;
+    way.packets += 1;
+    let noted = track::note(
+        way,
+        peer,
+        tcp,
+        length,
+        tcp.seq.wrapping_add(change.seq),
+        tcp.ack.wrapping_add(change.ack),
+    );
+    if noted != Noted::Open {
+        tell(entry.index);
+    }
+    let hop = next_hop(way, now);
+    match send(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
+        Some(action) => Verdict::new(Reason::CutForwarded, action),
+        None => dropped,
+    }
+}
+
+/// Writes the IP header of the other leg. The checksum of an IPv4 header is kept here; returned is what the addresses
+/// change the TCP pseudo-header by, or nothing where the packet has no hops left.
+#[inline(always)]
+pub fn addresses<F: Family>(view: &mut View, source: &[u32; 4], destination: &[u32; 4]) -> Option<Option<Diff>> {
+    let mut diff = Diff::default();
+    let hops = view.u8(F::HOPS)?;
+    if hops <= 1 {
+        return Some(None);
+    }
+    let length = 4 * F::WORDS as u32;
+    let mut i = 0;
+    while i < F::WORDS {
+        let from = 4 - F::WORDS + i;
+        let (at_source, at_destination) = (F::SOURCE + 4 * i as u32, F::SOURCE + length + 4 * i as u32);
+        diff.u32(view.u32(at_source)?, source[from]);
+        diff.u32(view.u32(at_destination)?, destination[from]);
+        view.set_u32(at_source, source[from])?;
+        view.set_u32(at_destination, destination[from])?;
+        i += 1;
+    }
+    view.set_u8(F::HOPS, hops - 1)?;
+    if F::VERSION == 4 {
+        let mut header = diff;
+        header.u16(u16::from(hops) << 8, u16::from(hops - 1) << 8);
+        let checksum = view.u16(ETH + 10)?;
+        view.set_u16(ETH + 10, header.applied(checksum))?;
+    }
+    Some(Some(diff))
+}
+
+/// The next hop of a direction, if it is still good: its interface otherwise.
+#[inline(always)]
+pub fn next_hop(way: &Way, now: u32) -> Hop {
+    let known = (now.wrapping_sub(way.hop_until) as i32) < 0;
+    Hop {
+        ifindex: way.hop_ifindex,
+        macs: if known { Some(way.macs) } else { None },
+    }
+}
+
+/// Looks the next hop of a direction up again, if it has grown old. Where its neighbour is not known, or where the
+/// machine does not forward (a lookup is refused then), it stays old: the kernel's output path finds the neighbour, and
+/// `cut_out` reads its address off the packet.
+#[inline(always)]
+pub fn refresh<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32) {
+    let now = tick();
+    if (now.wrapping_sub(flow.ways[(way & 1) as usize].hop_until) as i32) >= 0 {
+        look_up::<F>(ctx, flow, way, now);
+    }
+}
+
+#[inline(never)]
+fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u32 {
+    let (source, destination) = if way == 0 {
+        (&flow.local, &flow.backend)
+    } else {
+        (&flow.vip, &flow.client)
+    };
+    let way = &mut flow.ways[(way & 1) as usize];
+    const SUCCESS: i64 = 0;
+    const NO_NEIGHBOUR: i64 = 7;
+    // SAFETY: all-zero parameters are valid; fields of unions are set by family, as the kernel reads them.
+    unsafe {
+        let mut params: FibParams = core::mem::zeroed();
+        params.family = F::FIB_FAMILY;
+        params.l4_protocol = TCP;
+        params.ifindex = field(ctx, |skb| &raw const (*skb).ifindex);
+        if F::WORDS == 1 {
+            params.__bindgen_anon_3.ipv4_src = source[3].to_be();
+            params.__bindgen_anon_4.ipv4_dst = destination[3].to_be();
+        } else {
+            params.__bindgen_anon_3.ipv6_src = source.map(u32::to_be);
+            params.__bindgen_anon_4.ipv6_dst = destination.map(u32::to_be);
+        }
+        let found = bpf_fib_lookup(ctx.as_ptr(), &raw mut params, size_of::<FibParams>() as i32, 0);
+        if found == SUCCESS || found == NO_NEIGHBOUR {
+            way.hop_ifindex = params.ifindex;
+        }
+        if found != SUCCESS {
+            return 0;
+        }
+        let [d0, d1, d2, d3, d4, d5] = params.dmac;
+        let [s0, s1, s2, s3, s4, s5] = params.smac;
+        way.macs = [
+            u32::from_be_bytes([d0, d1, d2, d3]),
+            u32::from_be_bytes([d4, d5, s0, s1]),
+            u32::from_be_bytes([s2, s3, s4, s5]),
+        ];
+        way.hop_until = now.wrapping_add(HOP_TICKS);
+        1
+    }
+}
+
+/// Sends the packet. `l3` is what changes the pseudo-header, `l4` what changes the rest that the checksum at `checksum`
+/// covers: a checksum that hardware is to complete holds only the former yet.
+#[inline(always)]
+pub fn send(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u32, l3: Diff, l4: Diff) -> Option<i32> {
+    if let Some(macs) = hop.macs {
+        view.set_u32(0, macs[0])?;
+        view.set_u32(4, macs[1])?;
+        view.set_u32(8, macs[2])?;
+    }
+    let skb = ctx.skb.skb;
+    // SAFETY: helpers on the context's own packet, which is not looked at any more; `tc_index` is a writable field.
+    let action = unsafe {
+        bpf_l4_csum_replace(skb, checksum, 0, l4.for_kernel(), 0);
+        bpf_l4_csum_replace(skb, checksum, 0, l3.for_kernel(), BPF_F_PSEUDO_HDR);
+        if hop.macs.is_some() {
+            bpf_redirect(hop.ifindex, 0)
+        } else {
+            (&raw mut (*skb).tc_index).write_volatile(LEARN);
+            bpf_redirect_neigh(hop.ifindex, core::ptr::null_mut(), 0, 0)
+        }
+    };
+    Some(action as i32)
+}

@@ -1,0 +1,107 @@
+//! ICMP errors about packets that we forwarded.
+
+use aya_ebpf::programs::TcContext;
+use signalbox_common::{
+    Reason,
+    cut::{
+        Buffer, Diff, Tuple,
+        flow::state,
+        icmp::{
+            AT_CHECKSUM, HEADER, Quoted, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE, quoted,
+        },
+    },
+};
+
+use super::{
+    DROP, PASS, Verdict,
+    forward::{addresses, next_hop, send},
+    maps::{FLOWS, TUPLES},
+    skb::{ETH, Family, TCP, View, address, tick},
+};
+
+#[inline(never)]
+pub fn error<F: Family>(ctx: &TcContext, view: &mut View) -> Verdict {
+    translated::<F>(ctx, view).unwrap_or(Verdict::NONE)
+}
+
+#[inline(always)]
+fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
+    let kind = view.u8(F::TCP)?;
+    let about_a_packet = if F::VERSION == 4 {
+        matches!(kind, V4_UNREACHABLE | V4_EXCEEDED)
+    } else {
+        matches!(kind, V6_UNREACHABLE | V6_TOO_BIG | V6_EXCEEDED)
+    };
+    // The quoted IP header, and behind it the first eight bytes of the TCP header.
+    let inner = F::TCP + HEADER;
+    let inner_tcp = inner + F::TCP - ETH;
+    if !about_a_packet || view.u8(inner + F::PROTOCOL - ETH)? != TCP {
+        return None;
+    }
+    if F::VERSION == 4 && view.u8(inner)? != 0x45 {
+        return None;
+    }
+    let at_source = inner + F::SOURCE - ETH;
+    let at_destination = at_source + 4 * F::WORDS as u32;
+    let sent = Tuple {
+        source: address::<F, _>(view, at_source)?,
+        destination: address::<F, _>(view, at_destination)?,
+        ports: view.u32(inner_tcp)?,
+    };
+    let miss = Some(Verdict::new(Reason::CutMiss, PASS));
+    // SAFETY: the value is copied at once.
+    let Some(entry) = (unsafe { TUPLES.get(&sent.reversed()) }).copied() else {
+        return miss;
+    };
+    let Some(flow) = FLOWS.get_ptr_mut(entry.index) else {
+        return miss;
+    };
+    // SAFETY: a non-null element of the array, each field of which is read or written whole.
+    let flow = unsafe { &*flow };
+    if flow.state != state::CUT {
+        return Some(Verdict::new(Reason::CutClosing, DROP));
+    }
+    // What the error is about went out on this leg and came in on the other, from its peer: who gets the error.
+    let (us, peer, ports, seq) = if entry.way == 0 {
+        (&flow.local, &flow.backend, flow.ports_b, 0u32.wrapping_sub(flow.d2))
+    } else {
+        (&flow.vip, &flow.client, flow.ports_a, 0u32.wrapping_sub(flow.d1))
+    };
+    let mut diff = Diff::default();
+    let mut header = Diff::default();
+    let mut i = 0;
+    while i < F::WORDS {
+        let from = 4 - F::WORDS + i;
+        let (source, destination) = (at_source + 4 * i as u32, at_destination + 4 * i as u32);
+        header.u32(view.u32(source)?, peer[from]);
+        header.u32(view.u32(destination)?, us[from]);
+        view.set_u32(source, peer[from])?;
+        view.set_u32(destination, us[from])?;
+        i += 1;
+    }
+    diff.and(header);
+    if F::VERSION == 4 {
+        let old = view.u16(inner + 10)?;
+        let new = header.applied(old);
+        view.set_u16(inner + 10, new)?;
+        diff.u16(old, new);
+    }
+    diff.and(quoted(view, inner_tcp, &Quoted { ports, seq })?);
+    // Its sender, a router, stays: only who it is for changes.
+    let router = address::<F, _>(view, F::SOURCE)?;
+    let outer = match addresses::<F>(view, &router, peer)? {
+        Some(diff) => diff,
+        None => return Some(Verdict::new(Reason::CutHops, DROP)),
+    };
+    if F::VERSION == 6 {
+        diff.and(outer);
+    }
+    // Always computed by its sender, never left to hardware: so it is kept here.
+    let checksum = view.u16(F::TCP + AT_CHECKSUM)?;
+    view.set_u16(F::TCP + AT_CHECKSUM, diff.applied(checksum))?;
+    let way = &flow.ways[(entry.way & 1) as usize];
+    let hop = next_hop(way, tick());
+    let nothing = Diff::default();
+    let action = send(ctx, view, &hop, F::TCP + AT_CHECKSUM, nothing, nothing)?;
+    Some(Verdict::new(Reason::CutIcmp, action))
+}

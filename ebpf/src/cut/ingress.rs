@@ -1,0 +1,228 @@
+//! Ingress: which packets are ours.
+
+use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcContext};
+use signalbox_common::{
+    Reason,
+    cut::{
+        Buffer, Shake, Tcp, Tuple,
+        flow::{ANSWERED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
+        handshake,
+        header::{ACK, AT_CHECKSUM, AT_FLAGS, FIN, RST, SYN},
+        seq,
+    },
+    steer::{STEER_FIXED_BITS, SteerKey},
+};
+
+use super::{
+    DROP, PASS, Verdict, forward, icmp,
+    maps::{CUT_BINDINGS, FLOWS, SHAKES, TUPLES, tell},
+    pair, share,
+    skb::{ETH, Family, IPV4, IPV6, TCP, V4, V6, View, field, tuple},
+};
+
+const MOST_HEADERS: u32 = 60;
+const BOTH: u8 = SYN | ACK;
+
+#[inline(always)]
+pub fn decide(ctx: &TcContext) -> Verdict {
+    // A tagged packet comes again, untagged, at the VLAN's own interface.
+    let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let verdict = if tagged != 0 {
+        Verdict::NONE
+    } else if protocol == IPV4 {
+        of_family::<V4>(ctx)
+    } else if protocol == IPV6 {
+        of_family::<V6>(ctx)
+    } else {
+        Verdict::NONE
+    };
+    verdict
+}
+
+#[inline(always)]
+fn of_family<F: Family>(ctx: &TcContext) -> Verdict {
+    understood::<F>(ctx).unwrap_or(Verdict::NONE)
+}
+
+#[inline(always)]
+fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
+    let mut view = View::new(ctx, F::TCP + MOST_HEADERS);
+    let protocol = view.u8(F::PROTOCOL)?;
+    if F::VERSION == 4 {
+        let first = view.u8(ETH)?;
+        let fragment = view.u16(ETH + 6)?;
+        if first != 0x45 || fragment & 0x3fff != 0 {
+            if protocol != TCP || fragment & 0x1fff != 0 {
+                return None;
+            }
+            let ports = ETH + u32::from(first & 15) * 4;
+            let reason = if first == 0x45 {
+                Reason::CutFragment
+            } else {
+                Reason::CutExtended
+            };
+            return Some(unless_ours::<F>(&view, ports, reason));
+        }
+    } else if matches!(protocol, 0 | 43 | 44 | 60) {
+        // Hop-by-hop, routing, fragment or destination options, then TCP: what a connection of ours could be hidden in.
+        if view.u8(F::TCP)? != TCP {
+            return None;
+        }
+        let length = u32::from(view.u8(F::TCP + 1)? & 15) * 8 + 8;
+        let ports = F::TCP + if protocol == 44 { 8 } else { length };
+        return Some(unless_ours::<F>(&view, ports, Reason::CutExtended));
+    }
+    if protocol == F::ICMP {
+        return Some(icmp::error::<F>(ctx, &mut view));
+    }
+    if protocol != TCP {
+        return None;
+    }
+    let tuple = tuple::<F, _>(&view, F::TCP)?;
+    // SAFETY: the value is copied at once.
+    let Some(entry) = (unsafe { TUPLES.get(&tuple) }).copied() else {
+        // A packet of no cut flow: the beginning of one, perhaps.
+        let flags = view.u8(F::TCP + AT_FLAGS)?;
+        if flags & FIN != 0
+            && let Some(shake) = SHAKES.get_ptr_mut(&tuple)
+        {
+            // SAFETY: a non-null element; one byte, which nobody else writes by now.
+            unsafe { (*shake).progress |= FINISHED };
+        }
+        return Some(match flags & (SYN | ACK) {
+            SYN => opening::<F>(ctx, &mut view, &tuple),
+            BOTH => pair::complete::<F>(&mut view, &tuple),
+            _ => Verdict::new(Reason::CutMiss, PASS),
+        });
+    };
+    let Some(flow) = FLOWS.get_ptr_mut(entry.index) else {
+        return Some(Verdict::new(Reason::CutMiss, PASS));
+    };
+    // SAFETY: a non-null element of the array. Other CPUs and userspace may write other fields at the same time; each
+    // is read or written whole.
+    let flow = unsafe { &mut *flow };
+    let Some(tcp) = Tcp::read(&view, F::TCP) else {
+        return Some(Verdict::new(Reason::CutMalformed, DROP));
+    };
+    Some(ours::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
+}
+
+/// A packet that cannot be rewritten: not passed up if it belongs to a cut flow, since the kernel would reset it.
+#[inline(always)]
+fn unless_ours<F: Family>(view: &View, ports: u32, reason: Reason) -> Verdict {
+    let Some(tuple) = tuple::<F, _>(view, ports) else {
+        return Verdict::new(Reason::CutMiss, PASS);
+    };
+    // SAFETY: only looked whether it is there.
+    if unsafe { TUPLES.get(&tuple) }.is_some() {
+        Verdict::new(reason, DROP)
+    } else {
+        Verdict::new(Reason::CutMiss, PASS)
+    }
+}
+
+#[inline(always)]
+fn ours<F: Family>(
+    ctx: &TcContext,
+    view: &mut View,
+    tuple: &Tuple,
+    tcp: &Tcp,
+    entry: &Entry,
+    flow: &mut Flow,
+) -> Verdict {
+    // SAFETY: aligned, whole; userspace changes it through its mapping.
+    let now = unsafe { (&raw const flow.state).read_volatile() };
+    if now != state::CUT {
+        // Kept up to date for the resets that userspace sends.
+        let way = &mut flow.ways[(entry.way & 1) as usize];
+        if tcp.flags & (ACK | RST) == ACK {
+            way.ack = seq::later(tcp.ack, way.ack);
+        }
+        return Verdict::new(Reason::CutClosing, DROP);
+    }
+    if tcp.has(SYN) {
+        if entry.way == 1 {
+            return share::syn(tcp, flow);
+        }
+        // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
+        if flow.ended() {
+            supersede(tuple, flow);
+            opening::<F>(ctx, view, tuple);
+            return Verdict::new(Reason::CutSuperseded, PASS);
+        }
+        // A stray one does no harm to a listening socket. A client in earnest confirms what we answer.
+        flow.ways[0].flags |= DOUBTED;
+        opening::<F>(ctx, view, tuple);
+        return Verdict::new(Reason::CutDoubted, PASS);
+    }
+    if entry.way == 0 && flow.ways[0].flags & DOUBTED != 0 && confirms(tuple, tcp) {
+        // The old connection's client is no more.
+        flow.ways[0].flags |= RESET;
+        tell(entry.index);
+        supersede(tuple, flow);
+        return Verdict::new(Reason::CutSuperseded, PASS);
+    }
+    if entry.way == 1 && share::wanted(ctx, tcp, flow) {
+        return share::acknowledgement::<F>(ctx, tcp, flow);
+    }
+    forward::refresh::<F>(ctx, flow, entry.way);
+    forward::packet::<F>(ctx, view, tcp, entry, flow)
+}
+
+/// The client's entry is free for another flow.
+#[inline(always)]
+fn supersede(tuple: &Tuple, flow: &mut Flow) {
+    flow.ways[0].flags |= SUPERSEDED;
+    let _ = TUPLES.remove(tuple);
+}
+
+/// Whether this is the third packet of a handshake with our listening socket.
+#[inline(always)]
+fn confirms(tuple: &Tuple, tcp: &Tcp) -> bool {
+    // SAFETY: a non-null element, of which numbers are read.
+    SHAKES.get_ptr(tuple).is_some_and(|shake| unsafe {
+        (*shake).progress & ANSWERED != 0
+            && tcp.seq == (*shake).first_client
+            && tcp.has(ACK)
+            && tcp.ack == (*shake).first_vip
+    })
+}
+
+/// A client's SYN: remembered, if it is for one of our bindings.
+#[inline(never)]
+fn opening<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Verdict {
+    remembered::<F>(ctx, view, tuple).unwrap_or(Verdict::NONE)
+}
+
+#[inline(always)]
+fn remembered<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Option<Verdict> {
+    let miss = Some(Verdict::new(Reason::CutMiss, PASS));
+    let tcp = Tcp::read(view, F::TCP)?;
+    let mut addr = [0u8; 16];
+    let mut i = 0;
+    while i < 16 {
+        addr[i] = tuple.destination[i / 4].to_be_bytes()[i % 4];
+        i += 1;
+    }
+    let key = Key::new(STEER_FIXED_BITS + 128, SteerKey::new(tcp.destination, F::VERSION, addr));
+    if CUT_BINDINGS.get(&key).is_none() {
+        return miss;
+    }
+    let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
+        return miss;
+    };
+    let shake = Shake {
+        first_client: tcp.seq.wrapping_add(1),
+        mss_client: offer.mss,
+        scale_client: offer.scale,
+        ..Shake::default()
+    };
+    let _ = SHAKES.insert(tuple, &shake, 0);
+    let diff = handshake::without_ecn(view, F::TCP, &tcp)?;
+    if diff != Default::default() {
+        // SAFETY: the helper checks the offset. The view is not used any more.
+        unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
+    }
+    Some(Verdict::new(Reason::CutOpening, PASS))
+}

@@ -1,0 +1,65 @@
+//! The maps of tier `cut`. Those of flows are pinned by userspace, which they outlive.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LpmTrie, LruHashMap, RingBuf},
+};
+use signalbox_common::{
+    cut::flow::{
+        Config, DEFAULT_FLOWS, ENDS_BYTES, Ended, Entry, Flow, MAX_NAMES, MAX_SHAKES, MAX_TUPLES, Name, PORTS, Shake,
+        Tuple,
+    },
+    steer::{MAX_BINDINGS, SteerKey},
+};
+
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// Where a packet's addresses and ports lead.
+#[map]
+pub static TUPLES: HashMap<Tuple, Entry> = HashMap::with_max_entries(MAX_TUPLES, BPF_F_NO_PREALLOC);
+
+#[map]
+pub static FLOWS: Array<Flow> = Array::with_max_entries(DEFAULT_FLOWS, BPF_F_MMAPABLE);
+
+/// By leg B's source port: the index of the flow that is being connected, plus one. 64 bits, because that is how far
+/// apart the elements of an array map are at least.
+#[map]
+pub static PENDING: Array<u64> = Array::with_max_entries(PORTS, BPF_F_MMAPABLE);
+
+/// Handshakes of clients. The oldest make room: a flood of SYNs costs the cut, not the connection.
+#[map]
+pub static SHAKES: LruHashMap<Tuple, Shake> = LruHashMap::with_max_entries(MAX_SHAKES, 0);
+
+/// Flows that have ended.
+#[map]
+static ENDS: RingBuf = RingBuf::with_byte_size(ENDS_BYTES, 0);
+
+/// Destinations whose connections may be cut: their handshakes are remembered.
+#[map]
+pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
+
+#[map]
+pub static CUT_CONFIG: Array<Config> = Array::with_max_entries(1, 0);
+
+/// For userspace alone: what the numbers in a flow stand for, so that another process can tell.
+#[map]
+pub static NAMES: HashMap<u32, Name> = HashMap::with_max_entries(MAX_NAMES, BPF_F_NO_PREALLOC);
+
+/// Tells userspace, which looks from time to time: nobody is woken for it. A full ring loses the event; a sweep finds
+/// the flow all the same.
+#[inline(always)]
+pub fn tell(index: u32) {
+    let _ = ENDS.output::<Ended>(Ended { index, _pad: 0 }, BPF_RB_NO_WAKEUP);
+}
+
+/// The flow that leg B's source port is being connected for, and its index.
+#[inline(always)]
+pub fn pending(port: u32) -> Option<(u32, *mut Flow)> {
+    let index = PENDING.get(port & 0xffff)?;
+    // SAFETY: an element of the array; userspace changes it through its mapping, so it is read once, volatile.
+    let index = unsafe { core::ptr::from_ref(index).read_volatile() };
+    let index = index.checked_sub(1)? as u32;
+    Some((index, FLOWS.get_ptr_mut(index)?))
+}

@@ -1,0 +1,94 @@
+//! A host's SYN-ACK completes a flow: from here on both legs are known.
+
+use signalbox_common::{
+    Reason,
+    cut::{
+        Tcp, Tuple,
+        flow::{EARLY_FIN, Entry, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, STAMPS, state, why},
+        handshake,
+    },
+};
+
+use super::{
+    PASS, Verdict,
+    maps::{SHAKES, TUPLES, pending},
+    skb::{Family, View, milliseconds, tick},
+};
+
+const BPF_NOEXIST: u64 = 1;
+
+#[inline(never)]
+pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
+    let miss = Verdict::new(Reason::CutMiss, PASS);
+    let Some(tcp) = Tcp::read(view, F::TCP) else {
+        return miss;
+    };
+    let Some((index, flow)) = pending(u32::from(tcp.destination)) else {
+        return miss;
+    };
+    // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
+    let flow = unsafe { &mut *flow };
+    if flow.state != state::CONNECTING || flow.tuple(1) != *tuple || tcp.ack != flow.first_b {
+        return miss;
+    }
+    let unfit = |flow: &mut signalbox_common::cut::Flow, reason: u8| {
+        flow.why = reason;
+        flow.state = state::UNFIT;
+        Verdict::new(Reason::CutUnfit, PASS)
+    };
+    let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
+        return unfit(flow, why::MALFORMED);
+    };
+    // The legs' options were made equal in our SYN: what leg A has stands in these bits.
+    let have = flow.ways[0].flags as u8;
+    if (have ^ offer.bits) & OFFERED_STAMPS != 0 {
+        return unfit(flow, why::STAMPS);
+    }
+    if (have ^ offer.bits) & OFFERED_SACK != 0 {
+        return unfit(flow, why::SACK);
+    }
+    // Userspace has left the segment size that the client was told here.
+    if u32::from(offer.mss) < flow.owed_end {
+        return unfit(flow, why::SEGMENT);
+    }
+    if offer.bits & OFFERED_SCALE == 0 {
+        // The host has none: our socket uses none on leg B either.
+        flow.scale_b = 0;
+    } else {
+        flow.scale_b = (flow.scale_b & 15) | offer.scale << 4;
+    }
+    let now = tick();
+    let first_host = tcp.seq.wrapping_add(1);
+    flow.first_host = first_host;
+    // `d2` and `t2` held leg A's part so far.
+    flow.ways[0].ack = flow.d2;
+    flow.d2 = flow.d2.wrapping_sub(first_host);
+    flow.t2 = flow.t2.wrapping_add(milliseconds()).wrapping_sub(offer.stamp);
+    flow.ways[1].ack = flow.first_b;
+    flow.ways[1].high = first_host;
+    flow.ways[0].seen = now;
+    flow.ways[1].seen = now;
+    let stamps = if have & OFFERED_STAMPS != 0 { STAMPS } else { 0 };
+    flow.ways[0].flags = stamps;
+    flow.ways[1].flags = stamps;
+    flow.sent_b = flow.first_b;
+    flow.owed_end = 0;
+    let (a, b) = (flow.tuple(0), flow.tuple(1));
+    if TUPLES.insert(&b, &Entry { index, way: 1 }, BPF_NOEXIST).is_err() {
+        return unfit(flow, why::TABLE_FULL);
+    }
+    flow.state = state::CUT;
+    if TUPLES.insert(&a, &Entry { index, way: 0 }, BPF_NOEXIST).is_err() {
+        let _ = TUPLES.remove(&b);
+        return unfit(flow, why::TABLE_FULL);
+    }
+    // Looked at last: a FIN that comes later finds the entry, and is forwarded.
+    // SAFETY: a non-null element; one byte.
+    if SHAKES
+        .get_ptr(&a)
+        .is_some_and(|shake| unsafe { (*shake).progress } & FINISHED != 0)
+    {
+        flow.ways[0].flags |= EARLY_FIN;
+    }
+    Verdict::new(Reason::CutPaired, PASS)
+}

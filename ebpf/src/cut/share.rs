@@ -1,0 +1,145 @@
+//! While leg B's socket is not drained it still needs the host's acknowledgements.
+//!
+//! The host's packet goes on to the client whole; the socket gets a copy of its header, which acknowledges no more than
+//! the socket has sent and carries nothing. So the socket never acknowledges a byte that it does not own.
+
+use aya_ebpf::{
+    helpers::{bpf_clone_redirect, bpf_skb_change_tail, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{
+        Buffer, Diff, Flow, Tcp,
+        flow::{DRAINED, OWED_KNOWN},
+        header::{ACK, FIXED, RST},
+        seq,
+    },
+};
+
+use super::{
+    DROP, PASS, Verdict,
+    skb::{ETH, Family, View, field},
+};
+
+const BPF_F_INGRESS: u64 = 1;
+const BPF_F_RECOMPUTE_CSUM: u64 = 1;
+
+/// Marks, in `tc_index`, the packet that comes again to be forwarded.
+pub const AGAIN: u32 = 0x5b01;
+
+/// Whether leg B's socket is to hear of this packet of the host's.
+#[inline(always)]
+pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
+    // SAFETY: aligned, whole; userspace writes both through its mapping, the end first.
+    let (drained, owed) = unsafe {
+        (
+            (&raw const flow.drained).read_volatile(),
+            (&raw const flow.owed_end).read_volatile(),
+        )
+    };
+    if drained == DRAINED || !tcp.has(ACK) {
+        return false;
+    }
+    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) {
+        flow.drained = DRAINED;
+        return false;
+    }
+    if tcp.has(RST) {
+        return false;
+    }
+    let again = field(ctx, |skb| unsafe { &raw const (*skb).tc_index });
+    again != AGAIN
+}
+
+/// A host that repeats its SYN-ACK has not seen the socket's answer.
+#[inline(always)]
+pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
+    if tcp.has(ACK) && flow.drained != DRAINED {
+        Verdict::new(Reason::CutToSocket, PASS)
+    } else {
+        Verdict::new(Reason::CutStray, DROP)
+    }
+}
+
+/// Sends the packet through this program again, to be forwarded, and cuts what is left here down to a bare
+/// acknowledgement for the socket.
+#[inline(never)]
+pub fn acknowledgement<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &Flow) -> Verdict {
+    let failed = Verdict::new(Reason::CutMalformed, DROP);
+    let skb = ctx.skb.skb;
+    let ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    // SAFETY: a writable field of the context; a helper that clones the packet.
+    unsafe {
+        (&raw mut (*skb).tc_index).write_volatile(AGAIN);
+        bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
+        (&raw mut (*skb).tc_index).write_volatile(0);
+        if bpf_skb_change_tail(skb, F::TCP + FIXED, 0) != 0 {
+            return failed;
+        }
+    }
+    // Not more than it has sent, or it would be refused (RFC 9293, section 3.10.7.4).
+    let ack = if seq::after(tcp.ack, flow.sent_b) {
+        flow.sent_b
+    } else {
+        tcp.ack
+    };
+    match shorten::<F>(ctx, tcp, flow.first_host, ack) {
+        Some(()) => Verdict::new(Reason::CutShared, PASS),
+        None => failed,
+    }
+}
+
+#[inline(always)]
+fn shorten<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<()> {
+    let ports = u32::from(tcp.source) << 16 | u32::from(tcp.destination);
+    let mut header = [
+        ports,
+        seq,
+        ack,
+        0x5000_0000 | u32::from(ACK) << 16 | u32::from(tcp.window),
+        0,
+    ];
+    let view = View::now(ctx);
+    let mut sum = 0u64;
+    let mut i = 0;
+    while i < 2 * F::WORDS {
+        sum += u64::from(view.u32(F::SOURCE + 4 * i as u32)?);
+        i += 1;
+    }
+    sum += u64::from(super::skb::TCP) + u64::from(FIXED);
+    for word in header {
+        sum += u64::from(word);
+    }
+    sum = (sum & 0xffff_ffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    header[4] = u32::from(!(sum as u16)) << 16;
+    let length = if F::VERSION == 4 { 20 + FIXED } else { FIXED } as u16;
+    let at = if F::VERSION == 4 { ETH + 2 } else { ETH + 4 };
+    let old = view.u16(at)?;
+    let mut diff = Diff::default();
+    diff.u16(old, length);
+    let checksum = if F::VERSION == 4 {
+        diff.applied(view.u16(ETH + 10)?)
+    } else {
+        0
+    };
+    let bytes = header.map(u32::to_be);
+    store(ctx, F::TCP, &bytes)?;
+    store(ctx, at, &length.to_be())?;
+    if F::VERSION == 4 {
+        store(ctx, ETH + 10, &checksum.to_be())?;
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn store<T>(ctx: &TcContext, at: u32, value: &T) -> Option<()> {
+    let len = size_of::<T>() as u32;
+    let from = core::ptr::from_ref(value).cast();
+    // SAFETY: the helper reads the value, and checks the offset.
+    let ret = unsafe { bpf_skb_store_bytes(ctx.skb.skb, at, from, len, BPF_F_RECOMPUTE_CSUM) };
+    (ret == 0).then_some(())
+}

@@ -1,0 +1,280 @@
+//! A packet at a TC hook: its bytes, its addresses, its time.
+
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::{bpf_ktime_get_coarse_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use signalbox_common::cut::{Buffer, Tuple};
+
+pub const ETH: u32 = 14;
+pub const TCP: u8 = 6;
+
+/// `__sk_buff::protocol`, in network byte order.
+pub const IPV4: u32 = 0x0800_u16.to_be() as u32;
+pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
+
+/// Ticks of `Flow::started`: 2^20 ns.
+#[inline(always)]
+pub fn tick() -> u32 {
+    // SAFETY: reads a clock (kernel 5.11+).
+    (unsafe { bpf_ktime_get_coarse_ns() } >> 20) as u32
+}
+
+/// Milliseconds of the same clock, which timestamps run by.
+#[inline(always)]
+pub fn milliseconds() -> u32 {
+    // SAFETY: as above.
+    (unsafe { bpf_ktime_get_coarse_ns() } / 1_000_000) as u32
+}
+
+/// The linear part of a packet, read and written in place. Void after any helper that may move the packet.
+#[derive(Clone, Copy)]
+pub struct View {
+    data: usize,
+    end: usize,
+    /// Some number.
+    unknown: u32,
+}
+
+impl View {
+    /// As much of the packet as is linear, which is at least its headers, if it has them.
+    #[inline(always)]
+    pub fn new(ctx: &TcContext, headers: u32) -> Self {
+        let view = Self::now(ctx);
+        let len = ctx.len();
+        let want = if len < headers { len } else { headers };
+        if ((view.end - view.data) as u32) < want {
+            // SAFETY: the context's own packet. A failure leaves it as it is, and reading it fails in turn.
+            unsafe { bpf_skb_pull_data(ctx.skb.skb, want) };
+            return Self::now(ctx);
+        }
+        view
+    }
+
+    #[inline(always)]
+    pub fn now(ctx: &TcContext) -> Self {
+        Self {
+            data: ctx.data(),
+            end: ctx.data_end(),
+            unknown: field(ctx, |skb| unsafe { &raw const (*skb).len }),
+        }
+    }
+
+    /// The verifier wants to see the very pointer that was compared with the packet's end. At the machine level packets
+    /// may be read at any alignment, where the kernel says that this is efficient (x86-64, arm64).
+    #[inline(always)]
+    fn at<T>(&self, at: u32) -> Option<*mut T> {
+        let start = self.data + (at & 0xff) as usize;
+        let mut stop = start + size_of::<T>();
+        // SAFETY: does nothing. Without it the compiler would compare `start` with `end - size`, and the verifier learns
+        // from nothing but a comparison of `start + size` with `end` (`find_good_pkt_pointers`, kernel/bpf/verifier.c).
+        unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
+        if stop > self.end {
+            return None;
+        }
+        Some(start as *mut T)
+    }
+}
+
+/// Hides a number from compiler and verifier, behind one that neither knows; see [`Buffer::forgotten`].
+#[inline(always)]
+fn forgotten(value: u32, unknown: u32) -> u32 {
+    let mut hidden = value ^ unknown;
+    // SAFETY: does nothing, but that the compiler must not undo this.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };
+    hidden ^ unknown
+}
+
+impl Buffer for View {
+    #[inline(always)]
+    fn forgotten(&self, value: u32) -> u32 {
+        forgotten(value, self.unknown)
+    }
+
+    #[inline(always)]
+    fn u8(&self, at: u32) -> Option<u8> {
+        // SAFETY: within the packet, as just checked; also below.
+        Some(unsafe { *self.at::<u8>(at)? })
+    }
+
+    #[inline(always)]
+    fn u16(&self, at: u32) -> Option<u16> {
+        // SAFETY: as above.
+        Some(u16::from_be(unsafe { *self.at::<u16>(at)? }))
+    }
+
+    #[inline(always)]
+    fn u32(&self, at: u32) -> Option<u32> {
+        // SAFETY: as above.
+        Some(u32::from_be(unsafe { *self.at::<u32>(at)? }))
+    }
+
+    #[inline(always)]
+    fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
+        // SAFETY: as above.
+        unsafe { *self.at::<u8>(at)? = value };
+        Some(())
+    }
+
+    #[inline(always)]
+    fn set_u16(&mut self, at: u32, value: u16) -> Option<()> {
+        // SAFETY: as above.
+        unsafe { *self.at::<u16>(at)? = value.to_be() };
+        Some(())
+    }
+
+    #[inline(always)]
+    fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
+        // SAFETY: as above.
+        unsafe { *self.at::<u32>(at)? = value.to_be() };
+        Some(())
+    }
+}
+
+/// A packet of this machine's own. Its buffer is nearly always shared with the socket that will send it again, and a
+/// program that writes in place would make the kernel copy each of them: so this writes by a helper, for the few that
+/// are edited.
+pub struct Shared<'a>(pub &'a TcContext);
+
+impl Shared<'_> {
+    #[inline(always)]
+    fn store<T>(&self, at: u32, value: T) -> Option<()> {
+        let len = size_of::<T>() as u32;
+        // SAFETY: the helper reads the value and checks the offset.
+        let ret = unsafe { bpf_skb_store_bytes(self.0.skb.skb, at, (&raw const value).cast(), len, 0) };
+        (ret == 0).then_some(())
+    }
+}
+
+impl Buffer for Shared<'_> {
+    #[inline(always)]
+    fn forgotten(&self, value: u32) -> u32 {
+        forgotten(value, field(self.0, |skb| unsafe { &raw const (*skb).len }))
+    }
+
+    #[inline(always)]
+    fn u8(&self, at: u32) -> Option<u8> {
+        View::now(self.0).u8(at)
+    }
+
+    #[inline(always)]
+    fn u16(&self, at: u32) -> Option<u16> {
+        View::now(self.0).u16(at)
+    }
+
+    #[inline(always)]
+    fn u32(&self, at: u32) -> Option<u32> {
+        View::now(self.0).u32(at)
+    }
+
+    #[inline(always)]
+    fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
+        self.store(at, value)
+    }
+
+    #[inline(always)]
+    fn set_u16(&mut self, at: u32, value: u16) -> Option<()> {
+        self.store(at, value.to_be())
+    }
+
+    #[inline(always)]
+    fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
+        self.store(at, value.to_be())
+    }
+}
+
+/// What differs between the families.
+pub trait Family {
+    /// Where the TCP header is, in a packet without options or extension headers.
+    const TCP: u32;
+    const VERSION: u8;
+    /// Where the hop limit is.
+    const HOPS: u32;
+    const FIB_FAMILY: u8;
+    /// Where the next protocol is.
+    const PROTOCOL: u32;
+    const ICMP: u8;
+    /// How many of its four words an address has in the packet, and where the source address is.
+    const WORDS: usize;
+    const SOURCE: u32;
+
+    /// Length of what follows the IP header, by the IP header.
+    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32>;
+}
+
+pub struct V4;
+pub struct V6;
+
+impl Family for V4 {
+    const TCP: u32 = ETH + 20;
+    const VERSION: u8 = 4;
+    const HOPS: u32 = ETH + 8;
+    const FIB_FAMILY: u8 = 2;
+    const PROTOCOL: u32 = ETH + 9;
+    const ICMP: u8 = 1;
+    const WORDS: usize = 1;
+    const SOURCE: u32 = ETH + 12;
+
+    #[inline(always)]
+    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
+        // 0 in a super-packet of more than 64 KiB (BIG TCP, kernel 6.3+). Elsewhere the packet may be padded.
+        let total = u32::from(packet.u16(ETH + 2)?);
+        Some(if total == 0 {
+            len - Self::TCP
+        } else {
+            total.wrapping_sub(20)
+        })
+    }
+}
+
+impl Family for V6 {
+    const TCP: u32 = ETH + 40;
+    const VERSION: u8 = 6;
+    const HOPS: u32 = ETH + 7;
+    const FIB_FAMILY: u8 = 10;
+    const PROTOCOL: u32 = ETH + 6;
+    const ICMP: u8 = 58;
+    const WORDS: usize = 4;
+    const SOURCE: u32 = ETH + 8;
+
+    #[inline(always)]
+    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
+        let payload = u32::from(packet.u16(ETH + 4)?);
+        Some(if payload == 0 { len - Self::TCP } else { payload })
+    }
+}
+
+/// The address at `at`.
+#[inline(always)]
+pub fn address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
+    if F::WORDS == 1 {
+        Some(Tuple::mapped(packet.u32(at)?))
+    } else {
+        Some([
+            packet.u32(at)?,
+            packet.u32(at + 4)?,
+            packet.u32(at + 8)?,
+            packet.u32(at + 12)?,
+        ])
+    }
+}
+
+/// The tuple of the packet whose ports are at `ports`.
+#[inline(always)]
+pub fn tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple> {
+    let length = 4 * F::WORDS as u32;
+    Some(Tuple {
+        source: address::<F, B>(packet, F::SOURCE)?,
+        destination: address::<F, B>(packet, F::SOURCE + length)?,
+        ports: packet.u32(ports)?,
+    })
+}
+
+/// A field of the context.
+#[inline(always)]
+pub fn field(ctx: &TcContext, get: impl FnOnce(*mut __sk_buff) -> *const u32) -> u32 {
+    // SAFETY: the pointer is into the context that the kernel gave for the time of the call. Volatile, so that the
+    // compiler keeps it at a constant offset.
+    unsafe { get(ctx.skb.skb).read_volatile() }
+}

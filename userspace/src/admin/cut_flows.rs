@@ -1,0 +1,97 @@
+//! The flows of tier `cut` for `signalbox flows`, read from the flow table itself.
+
+use std::net::SocketAddr;
+
+use signalbox_common::cut::flow::{DRAINED, FIN_SEEN, Flow, RESET, state};
+use signalbox_core::model::Tier;
+
+use crate::datapath::cut::from_words;
+use crate::datapath::flow::{Filter, FlowView};
+use crate::keeper::idle_for;
+use crate::kernel::Cut;
+use crate::kernel::cut::table::{tick, ticks};
+use crate::registry::Registry;
+
+/// How many match, and the first of them. Goes through the whole table, which is memory of ours: no system call each.
+#[must_use]
+pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<FlowView>) {
+    let now = tick();
+    let (mut total, mut views) = (0, Vec::new());
+    if !filter.is_tier(Tier::Cut) {
+        return (total, views);
+    }
+    for index in 0..cut.table.len() {
+        if !matches!(cut.table.state(index), state::CUT | state::CLOSING) {
+            continue;
+        }
+        let flow = cut.table.read(index);
+        let party = registry.host_of(flow.host);
+        let listener = registry.listener_of(flow.listener);
+        let (host, cluster) = party.as_ref().map_or(("", ""), |(host, _)| (&host.name, &host.cluster));
+        let listener = listener.as_ref().map_or("", |listener| &listener.name);
+        if !filter.is_of(host, cluster, listener) {
+            continue;
+        }
+        total += 1;
+        if views.len() < filter.limit {
+            views.push(view(
+                index,
+                &flow,
+                now,
+                (host, cluster, listener),
+                registry.route_of(flow.route),
+            ));
+        }
+    }
+    (total, views)
+}
+
+fn view(
+    index: u32,
+    flow: &Flow,
+    now: u32,
+    (host, cluster, listener): (&str, &str, &str),
+    route: Option<String>,
+) -> FlowView {
+    let at = |words, port| SocketAddr::new(from_words(words), port);
+    let ways = &flow.ways;
+    FlowView {
+        // Others are numbered by their worker in the lower eight bits.
+        id: 1 << 40 | u64::from(index),
+        client: at(flow.client, (flow.ports_a >> 16) as u16),
+        local: at(flow.vip, flow.ports_a as u16),
+        backend: at(flow.backend, (flow.ports_b >> 16) as u16),
+        leg_b_local: Some(at(flow.local, flow.ports_b as u16)),
+        listener: listener.to_owned(),
+        route,
+        cluster: cluster.to_owned(),
+        host: host.to_owned(),
+        tier: Tier::Cut.as_str(),
+        tier_reason: "fit for it",
+        not_cut: "",
+        state: named(flow),
+        age_seconds: ticks(now.wrapping_sub(flow.started)).as_secs_f64(),
+        idle_seconds: idle_for(flow, now).as_secs_f64(),
+        bytes_in: ways[0].bytes,
+        bytes_out: ways[1].bytes,
+        packets_in: Some(ways[0].packets),
+        packets_out: Some(ways[1].packets),
+    }
+}
+
+fn named(flow: &Flow) -> &'static str {
+    let flags = [flow.ways[0].flags, flow.ways[1].flags];
+    if flow.state == state::CLOSING {
+        "closing"
+    } else if (flags[0] | flags[1]) & RESET != 0 {
+        "reset"
+    } else if flow.ended() {
+        "finished"
+    } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
+        "half-closed"
+    } else if flow.drained != DRAINED {
+        "draining"
+    } else {
+        "established"
+    }
+}

@@ -1,0 +1,133 @@
+//! One attempt: an entry of the flow table, a source port, and leg B's connection from it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use signalbox_common::cut::flow::{Flow, state, why};
+use tokio::net::TcpStream;
+
+use super::{Cutter, Unfit, Wanted, words};
+use crate::datapath::sys;
+use crate::kernel::cut::table::tick;
+
+/// Ports tried for one connection: a socket of somebody else's may be bound to one.
+const TRIES: usize = 8;
+
+/// Holds entry and port until the flow is cut; given back when dropped.
+pub struct Attempt {
+    pub(super) cutter: Rc<Cutter>,
+    pub(super) index: u32,
+    host: SocketAddr,
+    port: u16,
+    /// The programs have the flow: nothing is given back.
+    pub(super) cut: bool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.cutter.kernel.pending.give_back(self.port);
+        if !self.cut {
+            self.cutter.kernel.table.set_state(self.index, state::FREE);
+            self.cutter.give_back(vec![self.index], &[(self.host, self.port)]);
+        }
+    }
+}
+
+/// Leg B on its way.
+pub struct Connecting {
+    pub attempt: Attempt,
+    pub host: TcpStream,
+}
+
+impl Cutter {
+    /// Begins to connect leg B of a flow that is to be cut.
+    pub fn connect(self: &Rc<Self>, wanted: &Wanted) -> Result<io::Result<Connecting>, Unfit> {
+        if !self.ready.get() {
+            return Err(Unfit::TakingOver);
+        }
+        if wanted.client.is_ipv4() != wanted.backend.is_ipv4() {
+            return Err(Unfit::Families);
+        }
+        let local = self.sources.of(wanted.backend.ip()).ok_or(Unfit::NoSource)?;
+        let index = self.claim().ok_or(Unfit::TableFull)?;
+        for _ in 0..TRIES {
+            let Some(port) = self.ports.take(wanted.backend) else {
+                break;
+            };
+            if !self.kernel.pending.take(port, index) {
+                self.ports.give_back(wanted.backend, port);
+                continue;
+            }
+            let attempt = Attempt {
+                cutter: Rc::clone(self),
+                index,
+                host: wanted.backend,
+                port,
+                cut: false,
+            };
+            let local = SocketAddr::new(local, port);
+            self.kernel.table.offer(index, &entry(wanted, local));
+            match sys::connect_from(local, wanted.backend) {
+                Ok(socket) if attempt.why() == Some(Unfit::Seen(why::PORT_BUSY)) => {
+                    drop(socket);
+                    attempt.another_port();
+                }
+                Ok(socket) => {
+                    return Ok(TcpStream::from_std(socket).map(|host| Connecting { attempt, host }));
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => attempt.another_port(),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        self.kernel.table.set_state(index, state::FREE);
+        self.returned.borrow_mut().push(index);
+        Err(Unfit::NoPort)
+    }
+}
+
+impl Attempt {
+    /// Gives the port back and keeps the entry.
+    fn another_port(mut self) {
+        self.cut = true;
+        self.cutter.ports.give_back(self.host, self.port);
+        self.cutter.kernel.table.set_state(self.index, state::CLAIMED);
+    }
+
+    /// Why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known yet.
+    #[must_use]
+    pub fn why(&self) -> Option<Unfit> {
+        let table = &self.cutter.kernel.table;
+        match table.state(self.index) {
+            state::UNFIT => Some(Unfit::Seen(table.why(self.index))),
+            _ => None,
+        }
+    }
+
+    /// Whether the flow is cut, now that leg B is connected.
+    pub fn outcome(&self) -> Result<(), Unfit> {
+        match self.cutter.kernel.table.state(self.index) {
+            state::CUT | state::CLOSING => Ok(()),
+            state::UNFIT => Err(Unfit::Seen(self.cutter.kernel.table.why(self.index))),
+            _ => Err(Unfit::NoHook),
+        }
+    }
+}
+
+fn entry(wanted: &Wanted, local: SocketAddr) -> Flow {
+    let ports = |from: u16, to: u16| u32::from(from) << 16 | u32::from(to);
+    Flow {
+        ports_a: ports(wanted.client.port(), wanted.vip.port()),
+        ports_b: ports(wanted.backend.port(), local.port()),
+        d1: wanted.injected.wrapping_sub(wanted.consumed),
+        host: wanted.host,
+        route: wanted.route,
+        listener: wanted.listener,
+        started: tick(),
+        client: words(wanted.client.ip()),
+        vip: words(wanted.vip.ip()),
+        local: words(local.ip()),
+        backend: words(wanted.backend.ip()),
+        ..Flow::default()
+    }
+}

@@ -1,0 +1,216 @@
+//! What the sockets of a cut flow still owe, and their silent end.
+//!
+//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let no
+//! later acknowledgement of it out. So one look at that queue after the cut finds all that is owed. It goes out on leg
+//! B's socket, in its place in the stream, and is retransmitted by it until the host has acknowledged it. Then both
+//! sockets are reset, which the programs keep from leaving.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::{EARLY_FIN, HANDED, RESET, state};
+use signalbox_common::cut::seq;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::{Attempt, Cutter};
+use crate::datapath::connection::Seat;
+use crate::datapath::half::{SCRATCH, with_scratch};
+use crate::datapath::sys;
+
+/// How often to look whether a flow is drained.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What a new socket's send buffer takes for certain (`net.ipv4.tcp_wmem`).
+const AT_ONCE: usize = 8192;
+
+/// A host that acknowledges nothing for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The sockets of a flow that is cut and not drained.
+pub(super) struct Draining {
+    index: u32,
+    owed_end: u32,
+    since: Instant,
+    client: TcpStream,
+    host: TcpStream,
+    /// Held for as long as there are sockets.
+    _seat: Seat,
+    /// Leg A's queue is empty: closing it needs help to be a reset.
+    emptied: bool,
+}
+
+impl Attempt {
+    /// Delivers what is owed, `header` first. The flow is cut and lives on its own from here; `marks` is what it counts
+    /// as. Fails where leg A or leg B is dead already: both ends are reset then, and the flow counts as nothing.
+    pub fn deliver(
+        mut self,
+        client: TcpStream,
+        host: TcpStream,
+        header: &[u8],
+        marks: u8,
+        seat: Seat,
+    ) -> io::Result<()> {
+        self.cut = true;
+        let cutter = Rc::clone(&self.cutter);
+        let (index, first) = (self.index, cutter.kernel.table.first_b(self.index));
+        drop(self);
+        cutter.kernel.table.set_marks(index, marks | HANDED);
+        match cutter.at_once(index, first, &client, &host, header) {
+            Ok(Some(owed_end)) => {
+                cutter.watch(Draining {
+                    index,
+                    owed_end,
+                    since: Instant::now(),
+                    client,
+                    host,
+                    _seat: seat,
+                    emptied: false,
+                });
+                Ok(())
+            }
+            Ok(None) => {
+                tokio::task::spawn_local(cutter.at_length(index, first, client, host, header.to_vec(), seat));
+                Ok(())
+            }
+            Err(error) => {
+                cutter.kernel.table.set_marks(index, 0);
+                cutter.abort(index, &client, &host);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Cutter {
+    /// The whole of it in one send, left unread on leg A. `None`, and nothing done, where it is too much for that.
+    fn at_once(
+        &self,
+        index: u32,
+        first: u32,
+        client: &TcpStream,
+        host: &TcpStream,
+        header: &[u8],
+    ) -> io::Result<Option<u32>> {
+        if self.kernel.table.flags(index, 0) & EARLY_FIN != 0 {
+            return Ok(None);
+        }
+        with_scratch(|scratch| {
+            let (front, room) = scratch.split_at_mut(header.len());
+            front.copy_from_slice(header);
+            let n = match sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                other => other?,
+            };
+            // Empty, it would be closed by a FIN; large, it may not fit the send buffer, or there may be more behind.
+            if n == 0 || n > AT_ONCE {
+                return Ok(None);
+            }
+            let all = header.len() + n;
+            let owed_end = first.wrapping_add(all as u32);
+            self.kernel.table.owe(index, owed_end);
+            match sys::send(host.as_raw_fd(), &scratch[..all]) {
+                Ok(sent) if sent == all => Ok(Some(owed_end)),
+                Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Piece by piece, as the host takes it.
+    async fn at_length(
+        self: Rc<Self>,
+        index: u32,
+        first: u32,
+        client: TcpStream,
+        mut host: TcpStream,
+        header: Vec<u8>,
+        seat: Seat,
+    ) {
+        let mut total = header.len() as u32;
+        let mut piece = header;
+        let outcome = async {
+            loop {
+                host.write_all(&piece).await?;
+                piece.resize(SCRATCH, 0);
+                match sys::recv(client.as_raw_fd(), &mut piece, 0) {
+                    Ok(0) => {
+                        // The FIN takes a number too. Told before it is sent, so that the programs know it for owed.
+                        total = total.wrapping_add(1);
+                        self.kernel.table.owe(index, first.wrapping_add(total));
+                        return sys::shutdown_write(host.as_raw_fd());
+                    }
+                    Ok(n) => piece.truncate(n),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.kernel.table.owe(index, first.wrapping_add(total));
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+                total = total.wrapping_add(piece.len() as u32);
+            }
+        };
+        match tokio::time::timeout(PATIENCE, outcome).await {
+            Ok(Ok(())) => self.watch(Draining {
+                index,
+                owed_end: first.wrapping_add(total),
+                since: Instant::now(),
+                client,
+                host,
+                _seat: seat,
+                emptied: true,
+            }),
+            _ => self.abort(index, &client, &host),
+        }
+    }
+
+    /// Ends a flow that cannot be drained: both ends are told.
+    fn abort(&self, index: u32, client: &TcpStream, host: &TcpStream) {
+        self.kernel.table.set_state(index, state::CLOSING);
+        sys::reset_on_close(client.as_raw_fd());
+        sys::reset_on_close(host.as_raw_fd());
+    }
+
+    fn watch(self: &Rc<Self>, draining: Draining) {
+        self.draining.borrow_mut().push(draining);
+        if !self.ticking.replace(true) {
+            tokio::task::spawn_local(Rc::clone(self).tick());
+        }
+    }
+
+    /// Looks after the draining flows as long as there are any.
+    async fn tick(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(TICK).await;
+            let now = Instant::now();
+            self.draining.borrow_mut().retain(|draining| !self.done(draining, now));
+            if self.draining.borrow().is_empty() {
+                self.ticking.set(false);
+                return;
+            }
+        }
+    }
+
+    fn done(&self, draining: &Draining, now: Instant) -> bool {
+        let table = &self.kernel.table;
+        let index = draining.index;
+        // The host's acknowledgement may have come before the programs knew what was owed.
+        let acknowledged = table.is_drained(index) || seq::reaches(table.acked_by_host(index), draining.owed_end);
+        let reset = (table.flags(index, 0) | table.flags(index, 1)) & RESET != 0;
+        if acknowledged || reset {
+            table.set_drained(index);
+            sys::reset_on_close(draining.host.as_raw_fd());
+            if draining.emptied {
+                sys::reset_on_close(draining.client.as_raw_fd());
+            }
+            return true;
+        }
+        if now.duration_since(draining.since) > PATIENCE || table.state(index) != state::CUT {
+            self.abort(index, &draining.client, &draining.host);
+            return true;
+        }
+        false
+    }
+}

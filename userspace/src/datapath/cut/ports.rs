@@ -1,0 +1,160 @@
+//! Source ports of leg B. The kernel forgets one when its socket closes, so this is the only record.
+//!
+//! One list for each host's address and port, oldest first: a port that has just been used comes back as late as can be,
+//! for the host may keep the old connection in TIME_WAIT. Ports of the kernel's own ephemeral range are left to it, so
+//! that it never picks one with a live flow. Where that range is nearly everything it is divided: the upper part for cut
+//! flows, the lower part for connections of ours that the kernel chooses a port for.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
+
+use foldhash::fast::FixedState;
+
+/// Fewer ports than this outside the ephemeral range are too few.
+const FEW: usize = 8192;
+
+/// The parts of a divided range.
+const LOWER: RangeInclusive<u16> = 1024..=20_479;
+const UPPER: RangeInclusive<u16> = 20_480..=u16::MAX;
+
+/// The ports that the kernel may choose from for connections of ours that are not to be cut, where it must be told.
+pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
+    static RANGE: OnceLock<Option<RangeInclusive<u16>>> = OnceLock::new();
+    RANGE
+        .get_or_init(|| (outside(&configured()).count() < FEW).then_some(LOWER))
+        .clone()
+}
+
+/// Ports outside the kernel's range.
+fn outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
+    (1024..=u16::MAX).filter(|port| !ephemeral.contains(port))
+}
+
+pub(super) struct Ports {
+    /// The worker's share of all ports, in the order in which they are first used.
+    ours: Vec<u16>,
+    pools: RefCell<HashMap<SocketAddr, Pool, FixedState>>,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// How many of `ours` have been used.
+    used: usize,
+    returned: VecDeque<u16>,
+    /// Ports in use since before this process.
+    marked: Vec<u16>,
+}
+
+impl Ports {
+    pub(super) fn new(worker: usize, workers: usize) -> Self {
+        Self::beside(&configured(), worker, workers)
+    }
+
+    fn beside(ephemeral: &RangeInclusive<u16>, worker: usize, workers: usize) -> Self {
+        let mine = |port: &u16| usize::from(*port) % workers.max(1) == worker;
+        let ours = if outside(ephemeral).count() < FEW {
+            UPPER.rev().filter(mine).collect()
+        } else {
+            outside(ephemeral).rev().filter(mine).collect()
+        };
+        Self {
+            ours,
+            pools: RefCell::default(),
+        }
+    }
+
+    /// A port for a connection to `host`.
+    pub(super) fn take(&self, host: SocketAddr) -> Option<u16> {
+        let mut pools = self.pools.borrow_mut();
+        let pool = pools.entry(host).or_default();
+        while let Some(&port) = self.ours.get(pool.used) {
+            pool.used += 1;
+            if !pool.marked.contains(&port) {
+                return Some(port);
+            }
+        }
+        pool.returned.pop_front()
+    }
+
+    pub(super) fn give_back(&self, host: SocketAddr, port: u16) {
+        let mut pools = self.pools.borrow_mut();
+        let pool = pools.entry(host).or_default();
+        pool.marked.retain(|marked| *marked != port);
+        // One that has not been handed out yet will be.
+        if self.ours[..pool.used].contains(&port) || !self.ours.contains(&port) {
+            pool.returned.push_back(port);
+        }
+    }
+
+    /// A flow of an earlier process has this port.
+    pub(super) fn mark(&self, host: SocketAddr, port: u16) {
+        self.pools.borrow_mut().entry(host).or_default().marked.push(port);
+    }
+}
+
+/// The range from which the kernel picks ports.
+fn configured() -> RangeInclusive<u16> {
+    ephemeral(&std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
+}
+
+fn ephemeral(text: &str) -> RangeInclusive<u16> {
+    let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(first), Some(last)) => first..=last,
+        _ => 32768..=60999,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(port: u16) -> SocketAddr {
+        SocketAddr::new([10, 0, 0, 1].into(), port)
+    }
+
+    #[test]
+    fn workers_share_the_ports_and_leave_the_kernels_alone() {
+        let range = ephemeral("32768\t60999\n");
+        let (a, b) = (Ports::beside(&range, 0, 2), Ports::beside(&range, 1, 2));
+        assert_eq!(a.ours.len() + b.ours.len(), 65536 - 1024 - 28232);
+        assert!(
+            a.ours
+                .iter()
+                .all(|port| !b.ours.contains(port) && !range.contains(port))
+        );
+        let all = Ports::beside(&(1024..=65000), 0, 1);
+        assert_eq!(all.ours.len(), UPPER.len(), "the kernel is told to keep to the rest");
+    }
+
+    #[test]
+    fn a_port_comes_back_last_and_hosts_do_not_share() {
+        let ports = Ports::beside(&(32768..=60999), 0, 1);
+        let ports = Ports {
+            ours: ports.ours[..3].to_vec(),
+            ..ports
+        };
+        let first = ports.take(host(80)).unwrap();
+        assert_eq!(ports.take(host(443)), Some(first));
+        ports.give_back(host(80), first);
+        let (second, third) = (ports.take(host(80)).unwrap(), ports.take(host(80)).unwrap());
+        assert!(first != second && second != third);
+        assert_eq!(ports.take(host(80)), Some(first));
+        assert_eq!(ports.take(host(80)), None);
+    }
+
+    #[test]
+    fn ports_of_an_earlier_process_are_free_when_their_flow_ends() {
+        let ports = Ports {
+            ours: vec![5000, 5001],
+            pools: RefCell::default(),
+        };
+        ports.mark(host(80), 5000);
+        assert_eq!((ports.take(host(80)), ports.take(host(80))), (Some(5001), None));
+        ports.give_back(host(80), 5000);
+        assert_eq!(ports.take(host(80)), Some(5000));
+    }
+}

@@ -1,0 +1,53 @@
+//! The address that leg B is connected from: the one that the kernel would choose.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+
+/// How long a choice is good for: routes and addresses change.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Sources(RefCell<HashMap<IpAddr, (IpAddr, Instant), FixedState>>);
+
+impl Sources {
+    /// The address for connections to `host`.
+    pub(super) fn of(&self, host: IpAddr) -> Option<IpAddr> {
+        let now = Instant::now();
+        if let Some((source, until)) = self.0.borrow().get(&host)
+            && now < *until
+        {
+            return Some(*source);
+        }
+        let source = chosen(host).ok()?;
+        self.0.borrow_mut().insert(host, (source, now + GOOD_FOR));
+        Some(source)
+    }
+}
+
+/// What the kernel's routing chooses: a connected datagram socket shows it, and sends nothing.
+fn chosen(host: IpAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr = match host {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(SocketAddr::new(host, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_reached_from_loopback() {
+        assert_eq!(
+            Sources::default().of(Ipv4Addr::LOCALHOST.into()),
+            Some(Ipv4Addr::LOCALHOST.into())
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! The keeper of the flow table: counts flows' ends, ages idle ones, frees their entries, adopts what an earlier process
+//! has left. A thread of its own; nothing of it is on the path of a connection.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::{COUNTED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
+use signalbox_core::limit::Source;
+use signalbox_core::model::Tier;
+use tokio::sync::mpsc;
+
+use crate::datapath::cut::{entries_per_worker, from_words};
+use crate::datapath::relay::End;
+use crate::datapath::worker::{Handle, Order};
+use crate::kernel::Cut;
+use crate::kernel::cut::Ends;
+use crate::kernel::cut::table::{tick, ticks};
+use crate::registry::Registry;
+use crate::state::Shared;
+use crate::store::Event;
+
+/// How often ended flows are looked at.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// How often every flow is.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// A flow that has ended is kept until nothing has come for so long: what is still under way finds it.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The same after a reset that may not have been accepted.
+const QUIET_RESET: Duration = Duration::from_secs(30);
+
+/// How long what userspace has closed is kept, to drop what comes and to answer nothing.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// An entry that never became a flow, of a process that is no more.
+const STALE: Duration = Duration::from_secs(180);
+
+pub struct Keeper {
+    cut: Arc<Cut>,
+    registry: Arc<Registry>,
+    shared: Arc<Shared>,
+    workers: Vec<Handle>,
+    events: mpsc::UnboundedSender<Event>,
+    /// Held for the time of a pass.
+    passing: Mutex<()>,
+    retired: AtomicBool,
+}
+
+/// What lasts from one pass to the next.
+struct Memory {
+    ring: Ends,
+    /// Ended flows that are not quiet yet.
+    ended: Vec<u32>,
+    swept: Instant,
+    /// Flows being closed, since when.
+    closing: HashMap<u32, Instant>,
+}
+
+impl Keeper {
+    #[must_use]
+    pub fn new(
+        cut: Arc<Cut>,
+        registry: Arc<Registry>,
+        shared: Arc<Shared>,
+        workers: Vec<Handle>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            cut,
+            registry,
+            shared,
+            workers,
+            events,
+            passing: Mutex::default(),
+            retired: AtomicBool::new(false),
+        })
+    }
+
+    /// Adopts what is there, lets the workers cut, and keeps the table from now on.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        self.adopt();
+        let Some(ring) = self.cut.take_ends() else {
+            return Ok(());
+        };
+        let keeper = Arc::clone(self);
+        std::thread::Builder::new().name("keeper".into()).spawn(move || {
+            let mut memory = Memory {
+                ring,
+                ended: Vec::new(),
+                swept: Instant::now(),
+                closing: HashMap::new(),
+            };
+            let mut followed = Instant::now();
+            while keeper.pass(&mut memory) {
+                if followed.elapsed() > SWEEP {
+                    followed = Instant::now();
+                    keeper.cut.follow_interfaces();
+                }
+                std::thread::sleep(BEAT);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Another process keeps the table from now on. Returns when no pass is under way.
+    pub fn retire(&self) {
+        self.retired.store(true, Relaxed);
+        drop(self.passing.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The process ends. Flows go on; where there are none, nothing is left behind.
+    pub fn stop(&self) {
+        self.retire();
+        let live = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) != state::FREE);
+        let live = live.count();
+        if live > 0 {
+            tracing::info!(
+                flows = live,
+                "Cut flows go on without us; `signalbox detach` would end them."
+            );
+        } else if self.cut.pins.is_ours()
+            && let Err(error) = self.cut.remove_all()
+        {
+            tracing::warn!(%error, "Pinned programs and maps could not be removed.");
+        }
+    }
+
+    /// How many flows are cut.
+    #[must_use]
+    pub fn flows(&self) -> u32 {
+        let snapshot = self.shared.snapshot.load();
+        let active = |c: &Arc<crate::state::ClusterState>| c.active[Tier::Cut as usize].get();
+        snapshot.clusters.iter().map(active).sum()
+    }
+
+    /// Takes over the flows of an earlier process, and clears away what it had not finished.
+    fn adopt(&self) {
+        let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.shared.snapshot.load_full();
+        let alone = self.cut.pins.is_ours();
+        let mut taken = Vec::new();
+        let mut adopted = 0;
+        for index in 0..self.cut.table.len() {
+            match self.cut.table.state(index) {
+                state::FREE => continue,
+                state::CUT | state::CLOSING => {}
+                _ => {
+                    if alone {
+                        self.cut.table.set_state(index, state::FREE);
+                    }
+                    continue;
+                }
+            }
+            let flow = self.cut.table.read(index);
+            let place = Place::of(&flow);
+            taken.push((place.backend, place.port));
+            if flow.state == state::CLOSING || (alone && flow.drained != DRAINED) {
+                // Nobody delivers what it is owed any more.
+                self.cut.table.set_state(index, state::CLOSING);
+                self.cut.table.set_marks(index, 0);
+                continue;
+            }
+            if let Some(orphan) = self.registry.adopt(&snapshot, flow.host, flow.listener) {
+                let _ = self.events.send(Event::Adopted(orphan));
+            }
+            if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+                host.active.enter();
+                cluster.active[Tier::Cut as usize].enter();
+                cluster.opened[Tier::Cut as usize].inc();
+            }
+            if let Some(listener) = self.registry.listener_of(flow.listener) {
+                listener.active.enter();
+            }
+            // Counted against its source by a process that is gone.
+            self.cut.table.set_marks(index, HANDED);
+            adopted += 1;
+        }
+        if alone {
+            self.cut.pending.clear();
+        }
+        if adopted > 0 {
+            tracing::info!(flows = adopted, "Flows of an earlier process are adopted.");
+        }
+        let taken: Arc<[_]> = taken.into();
+        for worker in &self.workers {
+            worker.send(Order::Cut(Arc::clone(&taken)));
+        }
+    }
+
+    fn pass(&self, memory: &mut Memory) -> bool {
+        let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Relaxed) {
+            return false;
+        }
+        self.cut.pins.lock_again();
+        memory.ring.drain(|index| memory.ended.push(index));
+        let now = tick();
+        let mut gone = Vec::new();
+        memory.ended.sort_unstable();
+        memory.ended.dedup();
+        memory
+            .ended
+            .retain(|&index| !self.settle(index, now, &mut memory.closing, &mut gone));
+        if memory.swept.elapsed() > SWEEP {
+            memory.swept = Instant::now();
+            for index in 0..self.cut.table.len() {
+                if self.cut.table.state(index) != state::FREE && self.settle(index, now, &mut memory.closing, &mut gone)
+                {
+                    memory.ended.retain(|&ended| ended != index);
+                }
+            }
+        }
+        self.give_back(gone);
+        true
+    }
+
+    /// Brings a flow's counts up to date, and ends it if it is time: true if its entry is free now, or was.
+    fn settle(&self, index: u32, now: u32, closing: &mut HashMap<u32, Instant>, gone: &mut Vec<(u32, Place)>) -> bool {
+        let flow = self.cut.table.read(index);
+        let age = ticks(now.wrapping_sub(flow.started));
+        let idle = idle_for(&flow, now);
+        let end = match flow.state {
+            state::FREE => return true,
+            state::CUT => {
+                self.account(index, &flow);
+                let flags = flow.ways[0].flags | flow.ways[1].flags;
+                let limit = self.shared.snapshot.load().model.timeouts.idle;
+                if flow.ended() && idle >= QUIET {
+                    Some(if flags & RESET == 0 {
+                        End::Finished
+                    } else if flow.ways[0].flags & RESET != 0 {
+                        End::ClientReset
+                    } else {
+                        End::HostReset
+                    })
+                } else if flags & RESET_MAYBE != 0 && idle >= QUIET_RESET {
+                    Some(if flow.ways[0].flags & RESET_MAYBE != 0 {
+                        End::ClientReset
+                    } else {
+                        End::HostReset
+                    })
+                } else if idle >= limit && flow.drained == DRAINED {
+                    self.cut.reset_both(index, &flow);
+                    closing.insert(index, Instant::now());
+                    self.uncount(index, &flow, End::Idle);
+                    None
+                } else {
+                    None
+                }
+            }
+            state::CLOSING => {
+                let since = *closing.entry(index).or_insert_with(Instant::now);
+                if since.elapsed() < CLOSING {
+                    // Again, for the first may have been lost or not have been at the right number any more.
+                    self.cut.reset_both(index, &flow);
+                    return false;
+                }
+                closing.remove(&index);
+                Some(End::Failed)
+            }
+            // Not a flow yet: its worker has it, unless that is no more.
+            _ if age < STALE => return false,
+            _ => {
+                self.cut.table.set_state(index, state::FREE);
+                return true;
+            }
+        };
+        let Some(end) = end else { return false };
+        self.uncount(index, &flow, end);
+        let place = Place::of(&flow);
+        self.cut.remove(index);
+        gone.push((index, place));
+        true
+    }
+
+    /// Adds what has been carried since the last time.
+    fn account(&self, index: u32, flow: &Flow) {
+        let carried = [0, 1].map(|way: usize| {
+            let way_now = &flow.ways[way];
+            let more = way_now.bytes.wrapping_sub(way_now.accounted);
+            if more > 0 {
+                self.cut.table.set_accounted(index, way, way_now.bytes);
+            }
+            more
+        });
+        if carried != [0, 0]
+            && let Some((host, cluster)) = self.registry.host_of(flow.host)
+        {
+            host.bytes_in.add(carried[0]);
+            host.bytes_out.add(carried[1]);
+            cluster.bytes_in.add(carried[0]);
+            cluster.bytes_out.add(carried[1]);
+        }
+    }
+
+    /// The flow is no connection of anybody's any more.
+    fn uncount(&self, index: u32, flow: &Flow, end: End) {
+        if flow.marks & HANDED == 0 {
+            return;
+        }
+        self.cut.table.set_marks(index, 0);
+        if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+            host.active.leave();
+            cluster.active[Tier::Cut as usize].leave();
+            cluster.closed[end as usize].inc();
+        }
+        if let Some(listener) = self.registry.listener_of(flow.listener) {
+            listener.active.leave();
+        }
+        if flow.marks & COUNTED != 0 {
+            let source = Source::new(self.shared.seed, from_words(flow.client));
+            self.shared.limiter.closed(source);
+        }
+    }
+
+    fn give_back(&self, gone: Vec<(u32, Place)>) {
+        let share = entries_per_worker(self.cut.table.len(), self.workers.len());
+        let ports = self.workers.len().max(1);
+        let mut by_worker: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        for (index, place) in gone {
+            if let Some(list) = by_worker.get_mut((index / share) as usize) {
+                list.push(index);
+            }
+            if let Some(list) = freed.get_mut(usize::from(place.port) % ports) {
+                list.push((place.backend, place.port));
+            }
+        }
+        for ((worker, entries), ports) in self.workers.iter().zip(by_worker).zip(freed) {
+            if !entries.is_empty() || !ports.is_empty() {
+                worker.send(Order::Freed(entries, ports));
+            }
+        }
+    }
+}
+
+/// Leg B of a flow: what its source port belongs to.
+struct Place {
+    backend: SocketAddr,
+    port: u16,
+}
+
+impl Place {
+    fn of(flow: &Flow) -> Self {
+        Self {
+            backend: SocketAddr::new(from_words(flow.backend), (flow.ports_b >> 16) as u16),
+            port: flow.ports_b as u16,
+        }
+    }
+}
+
+/// How long no packet of it has come.
+#[must_use]
+pub fn idle_for(flow: &Flow, now: u32) -> Duration {
+    let since = |seen: u32| now.wrapping_sub(seen);
+    let least = since(flow.ways[0].seen).min(since(flow.ways[1].seen));
+    // The programs' clock may be a little ahead of what was read.
+    ticks(if least > u32::MAX / 2 { 0 } else { least })
+}

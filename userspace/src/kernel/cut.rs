@@ -1,0 +1,237 @@
+//! Tier `cut`: its programs and maps, loaded, pinned, and attached to interfaces.
+//!
+//! They are loaded apart from the rest, because they outlive the process: maps and links are pinned under
+//! `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of the network namespace}/`, and the next process goes on with them. Its
+//! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
+
+pub mod hooks;
+pub mod interfaces;
+pub mod names;
+pub mod pins;
+mod reset;
+pub mod table;
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Mutex;
+
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::SchedClassifier;
+use aya::{Ebpf, EbpfLoader};
+use signalbox_common::Reason;
+use signalbox_common::cut::flow::{Config, Flow, SUPERSEDED, state};
+use signalbox_common::steer::SteerKey;
+use signalbox_core::plan::Bindings;
+
+use super::map::MapFd;
+use super::object::{KernelError, OBJECT, map_fd, program};
+use hooks::Hooks;
+use names::Names;
+use pins::Pins;
+use table::{Pending, Table};
+
+/// Maps that live as long as flows do.
+const PINNED: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAMES", "COUNTERS"];
+
+/// Maps of other tiers, which this copy of the object does not use.
+const UNUSED: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
+
+/// What of tier `cut` is in the kernel.
+pub struct Cut {
+    pub pins: Pins,
+    pub table: Table,
+    pub pending: Pending,
+    pub names: Names,
+    tuples: MapFd,
+    bindings: MapFd,
+    config: MapFd,
+    counters: PerCpuArray<MapData, u64>,
+    bound: Mutex<Vec<(u32, SteerKey)>>,
+    pub hooks: Mutex<Hooks>,
+    /// Whether flows of an earlier process were found.
+    pub adopted: bool,
+    /// Taken by who follows it.
+    ends: Mutex<Option<RingBuf<MapData>>>,
+}
+
+impl Cut {
+    /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
+    pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
+        let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
+        let pins = Pins::open(take_over).map_err(failed("opening the directory of pinned maps"))?;
+        let adopted = pins.path("FLOWS").exists();
+        let mut loader = EbpfLoader::new();
+        for name in PINNED {
+            loader.map_pin_path(name, pins.path(name));
+        }
+        for name in UNUSED {
+            loader.map_max_entries(name, 1);
+        }
+        loader
+            .map_max_entries("FLOWS", flows)
+            .map_max_entries("TUPLES", flows.saturating_mul(2));
+        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        for name in ["cut_in", "cut_out"] {
+            program::<SchedClassifier>(&mut ebpf, name)?
+                .load()
+                .map_err(|e| KernelError::Program {
+                    name,
+                    source: Box::new(e),
+                })?;
+        }
+        let (table, pending) = match (ebpf.map("FLOWS"), ebpf.map("PENDING")) {
+            (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
+                let count = flows.info().map_or(0, |info| info.max_entries());
+                (
+                    Table::map(flows.fd().as_fd(), count).map_err(failed("mapping FLOWS into memory"))?,
+                    Pending::map(pending.fd().as_fd()).map_err(failed("mapping PENDING into memory"))?,
+                )
+            }
+            _ => return Err(KernelError::NoMap("FLOWS")),
+        };
+        let names = Names::new(map_fd(&ebpf, "NAMES")?, read_names(&mut ebpf)?);
+        let (tuples, bindings, config) = (
+            map_fd(&ebpf, "TUPLES")?,
+            map_fd(&ebpf, "CUT_BINDINGS")?,
+            map_fd(&ebpf, "CUT_CONFIG")?,
+        );
+        let ends = take(&mut ebpf, "ENDS", RingBuf::try_from)?;
+        let counters = take(&mut ebpf, "COUNTERS", PerCpuArray::try_from)?;
+        Ok(Self {
+            hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
+            pins,
+            table,
+            pending,
+            names,
+            tuples,
+            bindings,
+            config,
+            counters,
+            bound: Mutex::default(),
+            adopted,
+            ends: Mutex::new(Some(ends)),
+        })
+    }
+
+    /// How often the programs ended in each way.
+    #[must_use]
+    pub fn exits(&self) -> Vec<(Reason, u64)> {
+        Reason::ALL
+            .iter()
+            .map(|&reason| {
+                let values = self.counters.get(&(reason as u32), 0);
+                (reason, values.map_or(0, |values| values.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// Makes these the destinations whose handshakes are remembered.
+    pub fn bind(&self, bindings: &Bindings) -> io::Result<()> {
+        let mut bound = self.bound.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for &(bits, key) in bindings.keys() {
+            self.bindings.update(&Key::new(bits, key), &1u32)?;
+        }
+        for &(bits, key) in bound.iter().filter(|key| !bindings.contains_key(key)) {
+            self.bindings.delete(&Key::new(bits, key))?;
+        }
+        *bound = bindings.keys().copied().collect();
+        Ok(())
+    }
+
+    /// Attaches to the interfaces that routes go by, and lets go of those that are gone. Returns how many there are.
+    pub fn follow_interfaces(&self) -> usize {
+        let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        hooks.follow(&interfaces::carrying());
+        let config = Config {
+            mss: hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40)),
+            _pad: 0,
+        };
+        if let Err(error) = self.config.update(&0u32, &config) {
+            tracing::warn!(%error, "The programs of tier cut could not be told the segment size.");
+        }
+        hooks.count()
+    }
+
+    /// The ring of ended flows, for the one who follows it.
+    pub fn take_ends(&self) -> Option<Ends> {
+        self.ends
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
+            .map(Ends)
+    }
+
+    /// Removes all that would outlive the process.
+    pub fn remove_all(&self) -> io::Result<()> {
+        hooks::remove_filters();
+        pins::remove_all().map(drop)
+    }
+
+    /// Removes a flow that has ended: its packets are the kernel's business again, which answers them with a reset.
+    pub fn remove(&self, index: u32) {
+        let flow = self.table.read(index);
+        for way in 0..2 {
+            // The entry may be another flow's by now: looked at in the last moment.
+            if self.table.flags(index, way) & SUPERSEDED != 0 {
+                continue;
+            }
+            if let Err(error) = self.tuples.delete(&flow.tuple(way as u32)) {
+                tracing::warn!(%error, "An entry of an ended flow could not be removed.");
+            }
+        }
+        self.table.set_state(index, state::FREE);
+    }
+
+    /// Ends a flow: both ends are told, and what still comes is dropped until it is removed.
+    pub fn reset_both(&self, index: u32, flow: &Flow) {
+        self.table.set_state(index, state::CLOSING);
+        if let Err(error) = reset::both(flow) {
+            tracing::debug!(%error, "A reset could not be sent.");
+        }
+    }
+}
+
+/// Removes everything of tier `cut` from this network namespace, of whatever version, and says what that was. Refuses
+/// while a process uses it.
+pub fn detach() -> io::Result<Vec<std::path::PathBuf>> {
+    drop(Pins::open(false)?);
+    hooks::remove_filters();
+    pins::remove_all()
+}
+
+/// Flows that have ended, as the programs tell.
+pub struct Ends(RingBuf<MapData>);
+
+impl Ends {
+    /// Hands out what is there.
+    pub fn drain(&mut self, mut each: impl FnMut(u32)) {
+        while let Some(item) = self.0.next() {
+            if let Some(bytes) = item.first_chunk::<4>() {
+                each(u32::from_ne_bytes(*bytes));
+            }
+        }
+    }
+}
+
+fn take<T>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    make: impl FnOnce(Map) -> Result<T, aya::maps::MapError>,
+) -> Result<T, KernelError> {
+    let map = ebpf.take_map(name).ok_or(KernelError::NoMap(name))?;
+    make(map).map_err(|e| KernelError::Map {
+        name,
+        source: Box::new(e),
+    })
+}
+
+fn read_names(ebpf: &mut Ebpf) -> Result<Vec<(u32, signalbox_common::cut::flow::Name)>, KernelError> {
+    let unusable = |e| KernelError::Map {
+        name: "NAMES",
+        source: Box::new(e),
+    };
+    let map = ebpf.map("NAMES").ok_or(KernelError::NoMap("NAMES"))?;
+    let map = aya::maps::HashMap::<_, u32, _>::try_from(map).map_err(unusable)?;
+    map.iter().collect::<Result<_, _>>().map_err(unusable)
+}

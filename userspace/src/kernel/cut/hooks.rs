@@ -1,0 +1,205 @@
+//! The programs on the interfaces: tcx links where the kernel has them (6.6+), filters of a clsact qdisc elsewhere.
+//!
+//! A link is pinned, and so outlives the process; a filter does by itself. Either is replaced by the next process in one
+//! step, so that no packet goes past without a program.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use aya::Ebpf;
+use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
+use aya::programs::{SchedClassifier, TcAttachType, tc};
+
+use super::interfaces::Interface;
+use super::pins::Pins;
+use crate::kernel::object::{KernelError, program};
+
+/// How names of pinned links begin.
+pub const LINK: &str = "link-";
+
+/// Our place among filters of an interface: before those of others, which have 49152 and up unless told otherwise.
+const PRIORITY: u16 = 50;
+
+const SIDES: [(&str, TcAttachType); 2] = [("cut_in", TcAttachType::Ingress), ("cut_out", TcAttachType::Egress)];
+
+/// The programs, and where they are attached.
+pub struct Hooks {
+    ebpf: Ebpf,
+    pins: Pins,
+    on: BTreeMap<u32, Interface>,
+    /// Refused ones, so that each is logged once.
+    refused: BTreeMap<u32, String>,
+    tcx: bool,
+}
+
+impl Hooks {
+    pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
+        let forced = std::env::var_os("SIGNALBOX_CLSACT").is_some();
+        Self {
+            ebpf,
+            pins,
+            on: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            tcx: has_tcx() && !forced,
+        }
+    }
+
+    /// Attaches to what is new in `wanted`, and forgets what is gone.
+    pub(super) fn follow(&mut self, wanted: &[Interface]) {
+        let gone = |index: &u32| !wanted.iter().any(|interface| interface.index == *index);
+        for index in self.on.keys().copied().filter(gone).collect::<Vec<_>>() {
+            self.on.remove(&index);
+            for (name, _) in SIDES {
+                // The link of an interface that is gone is an empty shell; one whose routes are gone is taken off.
+                let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
+            }
+            tracing::info!(interface = index, "Tier cut has left an interface.");
+        }
+        self.refused.retain(|index, _| !gone(index));
+        for interface in wanted {
+            if self.on.get(&interface.index) == Some(interface) {
+                continue;
+            }
+            let known = self.on.contains_key(&interface.index);
+            match if known { Ok(()) } else { self.attach(interface) } {
+                Ok(()) => {
+                    if !known {
+                        tracing::info!(
+                            interface = interface.name,
+                            tcx = self.tcx,
+                            "Tier cut is on an interface."
+                        );
+                    }
+                    self.on.insert(interface.index, interface.clone());
+                    self.refused.remove(&interface.index);
+                }
+                Err(error) => {
+                    let error = crate::error_chain(&error);
+                    if self.refused.get(&interface.index) != Some(&error) {
+                        tracing::warn!(
+                            interface = interface.name,
+                            error,
+                            "Tier cut cannot be had on an interface."
+                        );
+                        self.refused.insert(interface.index, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// On how many interfaces they are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.on.len()
+    }
+
+    /// The names of these interfaces.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<String> {
+        self.on.values().map(|interface| interface.name.clone()).collect()
+    }
+
+    /// The smallest MTU among them.
+    #[must_use]
+    pub(super) fn smallest_mtu(&self) -> Option<u32> {
+        self.on.values().map(|interface| interface.mtu).min()
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<(), KernelError> {
+        for (name, side) in SIDES {
+            let wrong = |source: aya::programs::ProgramError| KernelError::Program {
+                name,
+                source: Box::new(source),
+            };
+            let pin = self.pins.path(&link(interface.index, name));
+            let program: &mut SchedClassifier = program(&mut self.ebpf, name)?;
+            if self.tcx {
+                attach_link(program, interface, side, &pin)?;
+            } else {
+                // There is one already as a rule, and none of ours.
+                let _ = tc::qdisc_add_clsact(&interface.name);
+                let _ = tc::qdisc_detach_program(&interface.name, side, name);
+                let options = NlOptions {
+                    priority: PRIORITY,
+                    handle: TcHandle::new(0, 1),
+                    classid: None,
+                };
+                let id = program
+                    .attach_with_options(&interface.name, side, TcAttachOptions::Netlink(options))
+                    .map_err(wrong)?;
+                // Dropped, it would be detached.
+                std::mem::forget(program.take_link(id).map_err(wrong)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes our filters off all interfaces, where they are filters.
+pub(super) fn remove_filters() {
+    for interface in super::interfaces::carrying() {
+        for (name, side) in SIDES {
+            // Not there, as a rule.
+            let _ = tc::qdisc_detach_program(&interface.name, side, name);
+        }
+    }
+}
+
+fn link(index: u32, program: &str) -> String {
+    format!("{LINK}{index}-{program}")
+}
+
+/// Replaces the program in the pinned link, or makes one and pins it.
+fn attach_link(
+    program: &mut SchedClassifier,
+    interface: &Interface,
+    side: TcAttachType,
+    pin: &Path,
+) -> Result<(), KernelError> {
+    let wrong = |source: aya::programs::ProgramError| KernelError::Program {
+        name: "cut",
+        source: Box::new(source),
+    };
+    if let Ok(pinned) = PinnedLink::from_pin(pin) {
+        let replaced = SchedClassifierLink::try_from(FdLink::from(pinned))
+            .ok()
+            .and_then(|link| program.attach_to_link(link).ok())
+            .and_then(|id| program.take_link(id).ok());
+        if let Some(link) = replaced {
+            // The pin holds it: the descriptor is not needed.
+            drop(link);
+            return Ok(());
+        }
+        // The shell of a link whose interface is gone, and whose number another has now.
+        let _ = std::fs::remove_file(pin);
+    }
+    // Before all others, so that whatever else is there sees packets as it did without us.
+    let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+    let id = program
+        .attach_with_options(&interface.name, side, options)
+        .map_err(wrong)?;
+    let link: FdLink = program
+        .take_link(id)
+        .map_err(wrong)?
+        .try_into()
+        .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
+    link.pin(pin).map(drop).map_err(|e| unpinned(&e))
+}
+
+fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
+    KernelError::Io {
+        what: "pinning a link",
+        source: std::io::Error::other(crate::error_chain(error)),
+    }
+}
+
+fn has_tcx() -> bool {
+    let release = nix::sys::utsname::uname().map(|uts| uts.release().to_string_lossy().into_owned());
+    let numbers = release.unwrap_or_default();
+    let mut numbers = numbers
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 6)
+}

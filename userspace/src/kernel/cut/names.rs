@@ -1,0 +1,67 @@
+//! Numbers for names: a flow says which host, listener and route it belongs to, and a process that adopts it must know.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+
+use signalbox_common::cut::flow::{MAX_NAMES, Name};
+
+use crate::kernel::map::MapFd;
+
+/// Names by number, in a pinned map, and numbers by name.
+pub struct Names {
+    map: MapFd,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    numbers: HashMap<Vec<String>, u32>,
+    parts: HashMap<u32, Vec<String>>,
+    last: u32,
+}
+
+impl Names {
+    pub(super) fn new(map: MapFd, found: Vec<(u32, Name)>) -> Self {
+        let mut known = Known::default();
+        for (number, name) in found {
+            let text = String::from_utf8_lossy(&name.text);
+            let parts: Vec<String> = text.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+            known.numbers.insert(parts.clone(), number);
+            known.parts.insert(number, parts);
+            known.last = known.last.max(number);
+        }
+        Self {
+            map,
+            known: Mutex::new(known),
+        }
+    }
+
+    /// The number of a name, the same as long as flows live; 0 is nobody's.
+    pub fn number(&self, parts: &[&str]) -> io::Result<u32> {
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let owned: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
+        if let Some(number) = known.numbers.get(&owned) {
+            return Ok(*number);
+        }
+        let number = known.last + 1;
+        let mut name = Name { text: [0; 320] };
+        let text = parts.join("\0");
+        if text.len() >= name.text.len() || number >= MAX_NAMES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        name.text[..text.len()].copy_from_slice(text.as_bytes());
+        self.map.update(&number, &name)?;
+        known.last = number;
+        known.numbers.insert(owned.clone(), number);
+        known.parts.insert(number, owned);
+        Ok(number)
+    }
+
+    /// What a number stands for.
+    #[must_use]
+    pub fn parts(&self, number: u32) -> Option<Vec<String>> {
+        let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        known.parts.get(&number).cloned()
+    }
+}

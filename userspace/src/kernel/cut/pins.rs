@@ -1,0 +1,123 @@
+//! Where programs and maps are kept so that they outlive the process.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use signalbox_common::ABI_VERSION;
+
+use crate::datapath::sys;
+
+/// The bpf file system.
+const ROOT: &str = "/sys/fs/bpf";
+
+/// The directory of this network namespace, locked while a process uses it.
+#[derive(Clone)]
+pub struct Pins {
+    dir: PathBuf,
+    /// None while another process has it.
+    lock: Arc<Mutex<Option<Flock<File>>>>,
+}
+
+impl Pins {
+    /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
+    pub fn open(take_over: bool) -> io::Result<Self> {
+        let root = Path::new(ROOT);
+        if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
+            mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), None::<&str>)?;
+        }
+        let dir = directory()?;
+        fs::create_dir_all(&dir)?;
+        let lock = match Flock::lock(File::open(&dir)?, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Some(lock),
+            Err(_) if take_over => None,
+            Err((_, errno)) => {
+                return Err(io::Error::new(
+                    io::Error::from(errno).kind(),
+                    format!("another signalbox of this network namespace uses {}", dir.display()),
+                ));
+            }
+        };
+        Ok(Self {
+            dir,
+            lock: Arc::new(Mutex::new(lock)),
+        })
+    }
+
+    /// Whether no other process uses it.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Takes it, if the other process has let go by now.
+    pub fn lock_again(&self) {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_none()
+            && let Ok(dir) = File::open(&self.dir)
+        {
+            *lock = Flock::lock(dir, FlockArg::LockExclusiveNonblock).ok();
+        }
+    }
+
+    /// Where something is pinned.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+fn names_in(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(dir)?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect())
+}
+
+/// The directory of this network namespace and of this version of the maps.
+fn directory() -> io::Result<PathBuf> {
+    Ok(Path::new(ROOT)
+        .join(format!("signalbox/v{ABI_VERSION}"))
+        .join(namespace()?))
+}
+
+/// A name for this network namespace: its cookie, which is never used again until the next boot (an inode is).
+fn namespace() -> io::Result<String> {
+    let socket = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::SockType::Datagram,
+        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    Ok(format!("net-{}", sys::netns_cookie(socket.as_raw_fd())?))
+}
+
+/// Removes everything that any version has pinned for this network namespace: links first, so that no program runs on
+/// maps that are gone. Returns what was removed.
+pub fn remove_all() -> io::Result<Vec<PathBuf>> {
+    let namespace = namespace()?;
+    let base = Path::new(ROOT).join("signalbox");
+    let mut removed = Vec::new();
+    let Ok(versions) = names_in(&base) else {
+        return Ok(removed);
+    };
+    for version in versions {
+        let dir = base.join(version).join(&namespace);
+        let Ok(mut names) = names_in(&dir) else { continue };
+        names.sort_by_key(|name| !name.starts_with(super::hooks::LINK));
+        for name in names {
+            let path = dir.join(name);
+            fs::remove_file(&path)?;
+            removed.push(path);
+        }
+        fs::remove_dir(&dir)?;
+        removed.push(dir);
+    }
+    Ok(removed)
+}

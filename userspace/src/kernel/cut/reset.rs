@@ -1,0 +1,103 @@
+//! Resets of our own, to both ends of a flow that has no sockets.
+
+use std::net::{IpAddr, SocketAddr};
+
+use signalbox_common::cut::flow::Flow;
+use signalbox_common::cut::header::{ACK, FIXED, RST};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::datapath::cut::from_words;
+
+/// `IPPROTO_RAW`: we write the IP header.
+const RAW: i32 = 255;
+const TCP: u8 = 6;
+const HOPS: u8 = 64;
+
+/// Tells both ends that the connection is over: at the number that each expects next, which is what it has last
+/// acknowledged, so that it accepts it (RFC 5961, section 3).
+pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
+    let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
+    let (client, vip) = ports(flow.ports_a);
+    let (backend, local) = ports(flow.ports_b);
+    let at = |words, port| SocketAddr::new(from_words(words), port);
+    let to_client = packet(
+        at(flow.vip, vip),
+        at(flow.client, client),
+        flow.ways[0].ack,
+        flow.ways[0].high,
+    );
+    let to_host = packet(
+        at(flow.local, local),
+        at(flow.backend, backend),
+        flow.ways[1].ack,
+        flow.ways[1].high,
+    );
+    send(at(flow.client, 0), &to_client)?;
+    send(at(flow.backend, 0), &to_host)
+}
+
+fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
+    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::from(RAW)))?;
+    socket.send_to(packet, &to.into()).map(drop)
+}
+
+fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
+    let mut tcp = Vec::with_capacity(FIXED as usize);
+    tcp.extend(from.port().to_be_bytes());
+    tcp.extend(to.port().to_be_bytes());
+    tcp.extend(seq.to_be_bytes());
+    tcp.extend(ack.to_be_bytes());
+    tcp.extend([5 << 4, RST | ACK, 0, 0, 0, 0, 0, 0]);
+    let mut pseudo = Vec::new();
+    let mut ip = Vec::with_capacity(60);
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            // The kernel fills in the length and the checksum.
+            ip.extend([0x45, 0, 0, 0, 0, 0, 0, 0, HOPS, TCP, 0, 0]);
+            ip.extend(from.octets());
+            ip.extend(to.octets());
+            pseudo.extend([from.octets(), to.octets()].concat());
+        }
+        (from, to) => {
+            let octets = |ip: IpAddr| match ip {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            };
+            ip.extend([0x60, 0, 0, 0, 0, FIXED as u8, TCP, HOPS]);
+            ip.extend(octets(from));
+            ip.extend(octets(to));
+            pseudo.extend([octets(from), octets(to)].concat());
+        }
+    }
+    pseudo.extend([0, TCP, 0, FIXED as u8]);
+    pseudo.extend(&tcp);
+    let sum = pseudo
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)))
+        .sum::<u32>();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+    ip.extend(tcp);
+    ip
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_right() {
+        let (from, to) = ("192.0.2.1:443", "198.51.100.2:50000");
+        let packet = packet(from.parse().unwrap(), to.parse().unwrap(), 0x0102_0304, 5);
+        assert_eq!((packet.len(), packet[0]), (40, 0x45));
+        let words = |bytes: &[u8]| {
+            bytes
+                .chunks(2)
+                .map(|p| u32::from(p[0]) << 8 | u32::from(p[1]))
+                .sum::<u32>()
+        };
+        let sum = words(&packet[12..]) + u32::from(TCP) + FIXED;
+        assert_eq!(sum % 0xffff, 0, "header and pseudo-header add up to nothing");
+    }
+}

@@ -1,0 +1,183 @@
+//! `FLOWS` and `PENDING`, mapped into our memory: what the programs know of a flow is read here without a system call.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use signalbox_common::cut::flow::{DRAINED, Flow, OWED_KNOWN, PORTS, state};
+
+use crate::kernel::map::Mapped;
+
+/// The flow table.
+pub struct Table(Mapped<Flow>);
+
+/// Who an entry is for, as userspace fills it in.
+pub type Identity = Flow;
+
+impl Table {
+    pub(super) fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
+        Mapped::map(fd, count).map(Self)
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.0.count()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn state_of(&self, index: u32) -> &AtomicU32 {
+        // SAFETY: aligned, within the mapping, and accessed whole by the programs too; also below.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).state)) }
+    }
+
+    #[must_use]
+    pub fn state(&self, index: u32) -> u32 {
+        self.state_of(index).load(Ordering::Acquire)
+    }
+
+    pub fn set_state(&self, index: u32, state: u32) {
+        self.state_of(index).store(state, Ordering::Release);
+    }
+
+    /// Takes a free entry; false if it is not free. Other processes may try at the same time.
+    #[must_use]
+    pub fn claim(&self, index: u32) -> bool {
+        self.state_of(index)
+            .compare_exchange(state::FREE, state::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Fills in a claimed entry, and lets the programs have it.
+    pub fn offer(&self, index: u32, flow: &Identity) {
+        let claimed = Flow {
+            state: state::CLAIMED,
+            ..*flow
+        };
+        // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
+        unsafe { self.0.at(index).write_volatile(claimed) };
+        self.set_state(index, state::WANTED);
+    }
+
+    /// An entry as it stands.
+    #[must_use]
+    pub fn read(&self, index: u32) -> Flow {
+        // SAFETY: valid and aligned; the programs may write at the same time, each field whole.
+        unsafe { self.0.at(index).read_volatile() }
+    }
+
+    /// Why it could not be cut.
+    #[must_use]
+    pub fn why(&self, index: u32) -> u8 {
+        // SAFETY: as above.
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).why)) }.load(Ordering::Relaxed)
+    }
+
+    /// First byte of ours on leg B.
+    #[must_use]
+    pub fn first_b(&self, index: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).first_b)) }.load(Ordering::Relaxed)
+    }
+
+    fn drained_of(&self, index: u32) -> &AtomicU16 {
+        // SAFETY: as above.
+        unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).drained)) }
+    }
+
+    /// Says how much leg B's socket has to deliver.
+    pub fn owe(&self, index: u32, end: u32) {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
+        self.drained_of(index).store(OWED_KNOWN, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn is_drained(&self, index: u32) -> bool {
+        self.drained_of(index).load(Ordering::Acquire) == DRAINED
+    }
+
+    /// The sockets have no duty any more.
+    pub fn set_drained(&self, index: u32) {
+        self.drained_of(index).store(DRAINED, Ordering::Release);
+    }
+
+    /// How far the host has acknowledged, on leg B.
+    #[must_use]
+    pub fn acked_by_host(&self, index: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[1].ack)) }.load(Ordering::Relaxed)
+    }
+
+    /// Notes that so many bytes of a direction have been added to the totals.
+    pub fn set_accounted(&self, index: u32, way: usize, bytes: u64) {
+        // SAFETY: as above; only userspace writes it.
+        unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[way].accounted)) }
+            .store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets what the flow counts as.
+    pub fn set_marks(&self, index: u32, marks: u8) {
+        // SAFETY: as above.
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.store(marks, Ordering::Relaxed);
+    }
+
+    /// `FIN_SEEN` and the rest, of a direction.
+    #[must_use]
+    pub fn flags(&self, index: u32, way: usize) -> u32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[way].flags)) }.load(Ordering::Relaxed)
+    }
+}
+
+/// Which flow is being connected from each port.
+pub struct Pending(Mapped<u64>);
+
+impl Pending {
+    pub(super) fn map(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Mapped::map(fd, PORTS).map(Self)
+    }
+
+    fn of(&self, port: u16) -> &AtomicU64 {
+        // SAFETY: aligned, within the mapping, accessed whole by the programs.
+        unsafe { AtomicU64::from_ptr(self.0.at(u32::from(port))) }
+    }
+
+    /// Takes a port for a flow; false while another is being connected from it.
+    #[must_use]
+    pub fn take(&self, port: u16, index: u32) -> bool {
+        self.of(port)
+            .compare_exchange(0, u64::from(index) + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    pub fn give_back(&self, port: u16) {
+        self.of(port).store(0, Ordering::Release);
+    }
+
+    /// Frees the ports that a process that is no more has left taken.
+    pub fn clear(&self) {
+        for port in 0..=u16::MAX {
+            self.give_back(port);
+        }
+    }
+}
+
+/// The tick that programs count in, now (`CLOCK_MONOTONIC`, 2^20 ns, modulo 2^32).
+#[must_use]
+pub fn tick() -> u32 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE);
+    let nanoseconds = now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64);
+    (nanoseconds >> 20) as u32
+}
+
+/// Ticks as a duration.
+#[must_use]
+pub fn ticks(count: u32) -> std::time::Duration {
+    std::time::Duration::from_nanos(u64::from(count) << 20)
+}

@@ -1,0 +1,161 @@
+//! Which host, cluster and listener a flow of the table counts for: flows hold numbers, this knows what they stand for.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::kernel::Cut;
+use crate::state::{ClusterState, HostState, ListenerState, RouteState, Snapshot};
+
+/// A host and its cluster.
+pub type Party = (Arc<HostState>, Arc<ClusterState>);
+
+/// Names of the kinds of things that have numbers.
+const HOST: &str = "host";
+const LISTENER: &str = "listener";
+const ROUTE: &str = "route";
+
+/// What the numbers stand for.
+pub struct Registry {
+    cut: Arc<Cut>,
+    known: RwLock<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    hosts: HashMap<u32, Party>,
+    listeners: HashMap<u32, Arc<ListenerState>>,
+}
+
+impl Registry {
+    #[must_use]
+    pub fn new(cut: Arc<Cut>) -> Self {
+        Self {
+            cut,
+            known: RwLock::default(),
+        }
+    }
+
+    /// A host's number.
+    pub fn host(&self, host: &Arc<HostState>, cluster: &Arc<ClusterState>) -> Option<u32> {
+        let address = host.address.to_string();
+        let number = self.number(&host.number, &[HOST, &host.cluster, &host.name, &address]);
+        number.map(|(number, is_new)| {
+            if is_new {
+                let party = (Arc::clone(host), Arc::clone(cluster));
+                self.write().hosts.insert(number, party);
+            }
+            number
+        })
+    }
+
+    /// A listener's number.
+    pub fn listener(&self, listener: &Arc<ListenerState>) -> Option<u16> {
+        let (number, is_new) = self.number(&listener.number, &[LISTENER, &listener.name])?;
+        if is_new {
+            self.write().listeners.insert(number, Arc::clone(listener));
+        }
+        u16::try_from(number).ok()
+    }
+
+    /// A route's number.
+    pub fn route(&self, route: &RouteState) -> Option<u32> {
+        self.number(&route.number, &[ROUTE, &route.host])
+            .map(|(number, _)| number)
+    }
+
+    fn number(&self, cached: &AtomicU32, parts: &[&str]) -> Option<(u32, bool)> {
+        match cached.load(Relaxed) {
+            0 => {
+                let number = self.cut.names.number(parts).ok()?;
+                cached.store(number, Relaxed);
+                Some((number, true))
+            }
+            number => Some((number, false)),
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host of a flow.
+    #[must_use]
+    pub fn host_of(&self, number: u32) -> Option<Party> {
+        self.read().hosts.get(&number).cloned()
+    }
+
+    /// The listener of a flow.
+    #[must_use]
+    pub fn listener_of(&self, number: u16) -> Option<Arc<ListenerState>> {
+        self.read().listeners.get(&u32::from(number)).cloned()
+    }
+
+    /// The route of a flow.
+    #[must_use]
+    pub fn route_of(&self, number: u32) -> Option<String> {
+        self.cut.names.parts(number)?.into_iter().nth(1)
+    }
+
+    /// Finds what numbers of an earlier process stand for now. A host that is configured no more comes back as one that
+    /// drains: it is returned for the store to keep.
+    pub fn adopt(&self, snapshot: &Snapshot, host: u32, listener: u16) -> Option<Arc<HostState>> {
+        if self.listener_of(listener).is_none()
+            && let Some(name) = self
+                .cut
+                .names
+                .parts(u32::from(listener))
+                .and_then(|parts| parts.into_iter().nth(1))
+        {
+            let found = snapshot.listeners.iter().find(|state| state.name == name);
+            let state = found.cloned().unwrap_or_else(|| {
+                Arc::new(ListenerState {
+                    name,
+                    ..ListenerState::default()
+                })
+            });
+            state.number.store(u32::from(listener), Relaxed);
+            self.write().listeners.insert(u32::from(listener), state);
+        }
+        if self.host_of(host).is_some() {
+            return None;
+        }
+        let parts = self.cut.names.parts(host)?;
+        let [_, cluster, name, address] = parts.as_slice() else {
+            return None;
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let mut configured = snapshot
+            .hosts
+            .iter()
+            .zip(&snapshot.clusters)
+            .flat_map(|(hosts, cluster)| {
+                let cluster = Arc::clone(cluster);
+                hosts.iter().map(move |host| (Arc::clone(host), Arc::clone(&cluster)))
+            });
+        let same = |host: &HostState| host.cluster == *cluster && host.name == *name && host.address == address;
+        let (party, orphan) = match configured.find(|(host, _)| same(host)) {
+            Some(party) => (party, None),
+            None => {
+                let host = Arc::new(HostState::new(cluster, name, address));
+                host.draining.store(true, Relaxed);
+                let known = snapshot.clusters.iter().find(|state| state.name == *cluster);
+                let state = known.cloned().unwrap_or_else(|| {
+                    Arc::new(ClusterState {
+                        name: cluster.clone(),
+                        ..ClusterState::default()
+                    })
+                });
+                ((Arc::clone(&host), state), Some(host))
+            }
+        };
+        party.0.number.store(host, Relaxed);
+        self.write().hosts.insert(host, party);
+        orphan
+    }
+}
