@@ -6,6 +6,7 @@
 #![no_main]
 
 mod count;
+mod impair;
 mod relay;
 mod steer;
 

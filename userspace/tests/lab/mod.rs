@@ -11,9 +11,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub(crate) mod config;
+pub(crate) mod cut;
 pub(crate) mod exchange;
 pub(crate) mod hello;
 pub(crate) mod http;
+pub(crate) mod impair;
 pub(crate) mod namespace;
 pub(crate) mod process;
 pub(crate) mod router;
