@@ -1,8 +1,11 @@
 //! What the tests of tier `cut` share: a balancer with every kind of listener in both families, and the question
 //! whether a flow is cut.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -11,7 +14,7 @@ use serde_json::Value;
 
 use super::servers::{self, Server};
 use super::tiers::ping;
-use super::{Lab, SOON, Signalbox, config, eventually};
+use super::{Lab, SOON, Signalbox, config, eventually, hello};
 
 /// The `tcp` listeners. A client may not change its family on the way, so each has a host of its own.
 pub(crate) const TCP: [(&str, &str); 2] = [("10.1.0.1:3306", "east-1"), ("[fd00:1::1]:3306", "west-1")];
@@ -22,10 +25,23 @@ pub(crate) const TLS: [(&str, &str); 2] = [("10.1.0.1:443", "a.test"), ("[fd00:1
 /// Where hosts listen for the `tcp` listeners.
 pub(crate) const BACKEND: &str = "[::]:3306";
 
+/// Checks that a bad link does not upset.
+pub(crate) const PATIENT: [&str; 2] = [
+    "health: { http: { port: 1936, path: /healthz }, interval: 1s, timeout: 1s, rise: 1, fall: 100 }",
+    "ejection: { failures: 0 }",
+];
+
 /// A configuration with all of these. `extra` are further top-level lines.
 pub(crate) fn body(extra: &str) -> String {
-    let east = config::cluster("east", &["balance: least-connections"], &["east-1"]);
-    let west = config::cluster("west", &["balance: least-connections"], &["west-1"]);
+    body_with(extra, "balance: least-connections")
+}
+
+/// The same with a line for each cluster.
+pub(crate) fn body_with(extra: &str, key: &str) -> String {
+    let [health, ejection] = PATIENT;
+    let keys = [key, health, ejection];
+    let east = config::cluster("east", &keys, &["east-1"]);
+    let west = config::cluster("west", &keys, &["west-1"]);
     format!(
         "{extra}\n{}  - {{ name: tcp4, protocol: tcp, listen: [\"{}\"], cluster: east }}\n  \
          - {{ name: tcp6, protocol: tcp, listen: [\"{}\"], cluster: west }}\n\
@@ -80,31 +96,106 @@ pub(crate) fn expect_none(sb: &Signalbox) {
     assert!(gone, "flows that have ended are shown: {:?}", sb.flows("limit=10"));
 }
 
-/// Both ends of a new flow on a `tcp` listener, once it is cut.
-pub(crate) fn flow(
-    lab: &Lab,
-    sb: &Signalbox,
-    hosts: &Receiver<Arc<TcpStream>>,
-    at: &str,
-) -> (TcpStream, Arc<TcpStream>) {
-    let client = lab.client.connect(at);
-    let host = hosts.recv_timeout(SOON).unwrap();
-    client.set_nodelay(true).unwrap();
-    ping(&client, &host);
-    ping(&host, &client);
-    expect_cut(sb, &client);
-    (client, host)
+/// Servers on both hosts, at the port of each kind of listener, that give their connections to the test.
+pub(crate) struct Hosts {
+    _servers: Vec<Server>,
+    receivers: Vec<(&'static str, u16, Receiver<Arc<TcpStream>>)>,
 }
 
-/// Servers on both hosts that give their connections to the test.
-pub(crate) fn hand_over(lab: &Lab) -> (Vec<Server>, [Receiver<Arc<TcpStream>>; 2]) {
-    let mut servers = Vec::new();
-    let receivers = TCP.map(|(_, host)| {
-        let (server, receiver) = servers::hand_over(lab.host(host), BACKEND);
-        servers.push(server);
-        receiver
-    });
-    (servers, receivers)
+impl Hosts {
+    /// Listens.
+    pub(crate) fn start(lab: &Lab) -> Self {
+        let (mut servers, mut receivers) = (Vec::new(), Vec::new());
+        for host in ["east-1", "west-1"] {
+            for port in [80, 443, 3306] {
+                let (server, receiver) = servers::hand_over(lab.host(host), &format!("[::]:{port}"));
+                servers.push(server);
+                receivers.push((host, port, receiver));
+            }
+        }
+        Self {
+            _servers: servers,
+            receivers,
+        }
+    }
+
+    /// The host's end of the next connection.
+    pub(crate) fn accept(&self, host: &str, port: u16) -> Arc<TcpStream> {
+        let stream = self.receiver(host, port).recv_timeout(SOON);
+        stream.unwrap_or_else(|e| panic!("no connection for {host}:{port}: {e}"))
+    }
+
+    /// The same if there is one within a moment.
+    pub(crate) fn next(&self, host: &str, port: u16) -> Option<Arc<TcpStream>> {
+        self.receiver(host, port).recv_timeout(Duration::from_millis(200)).ok()
+    }
+
+    fn receiver(&self, host: &str, port: u16) -> &Receiver<Arc<TcpStream>> {
+        let mut all = self.receivers.iter();
+        &all.find(|(h, p, _)| *h == host && *p == port).unwrap().2
+    }
+}
+
+/// A way in: a listener, in one family.
+pub(crate) struct Door {
+    /// The listener's name.
+    pub(crate) listener: &'static str,
+    /// Its address.
+    pub(crate) at: &'static str,
+    /// The host behind it, and its port.
+    pub(crate) host: &'static str,
+    pub(crate) port: u16,
+    /// The cluster.
+    pub(crate) cluster: &'static str,
+    /// What a client must say before a host is chosen.
+    pub(crate) first: Vec<u8>,
+}
+
+/// One for each kind of listener and each family.
+pub(crate) fn doors() -> Vec<Door> {
+    let request = |(_, name): (&str, &str)| format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").into_bytes();
+    let hello = |(_, name): (&str, &str)| hello::records(&hello::client_hello(Some(name)), 1);
+    let mut doors = Vec::new();
+    for (i, (host, cluster)) in [("east-1", "east"), ("west-1", "west")].into_iter().enumerate() {
+        for (listener, at, port, first) in [
+            ("http", HTTP[i].0, 80, request(HTTP[i])),
+            ("https", TLS[i].0, 443, hello(TLS[i])),
+            (["tcp4", "tcp6"][i], TCP[i].0, 3306, Vec::new()),
+        ] {
+            doors.push(Door {
+                listener,
+                at,
+                host,
+                port,
+                cluster,
+                first,
+            });
+        }
+    }
+    doors
+}
+
+impl Door {
+    /// Both ends of a new flow, after the first bytes and a few more each way.
+    pub(crate) fn enter(&self, lab: &Lab, hosts: &Hosts) -> (TcpStream, Arc<TcpStream>) {
+        let mut client = lab.client.connect(self.at);
+        client.set_nodelay(true).unwrap();
+        client.write_all(&self.first).unwrap();
+        let host = hosts.accept(self.host, self.port);
+        let mut received = vec![0; self.first.len()];
+        (&*host).read_exact(&mut received).unwrap();
+        assert_eq!(received, self.first, "{} at {}", self.listener, self.at);
+        ping(&client, &host);
+        ping(&host, &client);
+        (client, host)
+    }
+
+    /// The same once the flow is cut.
+    pub(crate) fn enter_cut(&self, lab: &Lab, sb: &Signalbox, hosts: &Hosts) -> (TcpStream, Arc<TcpStream>) {
+        let (client, host) = self.enter(lab, hosts);
+        expect_cut(sb, &client);
+        (client, host)
+    }
 }
 
 /// Ends a flow in good order from both sides and sees both ends arrive.
@@ -113,6 +204,48 @@ pub(crate) fn finish(client: &TcpStream, host: &TcpStream) {
     assert_eq!((&*host).read(&mut [0; 8]).unwrap(), 0);
     host.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
+}
+
+/// Flows that have been cut so far.
+pub(crate) fn opened(sb: &Signalbox) -> u64 {
+    sb.metric("signalbox_connections_opened_total{tier=\"cut\"}") as u64
+}
+
+/// A lab whose pins go with it: what is pinned for a namespace does not end with the namespace.
+pub(crate) struct CutLab(Lab);
+
+/// Builds it.
+pub(crate) fn lab() -> CutLab {
+    CutLab(Lab::new())
+}
+
+impl Deref for CutLab {
+    type Target = Lab;
+
+    fn deref(&self) -> &Lab {
+        &self.0
+    }
+}
+
+impl Drop for CutLab {
+    fn drop(&mut self) {
+        for dir in pins(&self.0) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// Where signalbox has pinned something for the balancer's namespace.
+pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
+    let inode = std::fs::metadata(format!("/run/netns/{}", lab.lb.name()))
+        .unwrap()
+        .ino();
+    let versions = std::fs::read_dir("/sys/fs/bpf/signalbox")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let dirs = versions.map(|version| version.path().join(format!("net-{inode}")));
+    dirs.filter(|dir| dir.exists()).collect()
 }
 
 /// The open descriptors of a process.
@@ -133,4 +266,11 @@ pub(crate) fn settled(mut number: impl FnMut() -> usize) -> usize {
         since.elapsed() > Duration::from_millis(500)
     });
     last
+}
+
+/// `signalbox detach` in the balancer's namespace.
+pub(crate) fn detach(lab: &Lab) {
+    let mut command = lab.lb.command(env!("CARGO_BIN_EXE_signalbox"));
+    let output = command.arg("detach").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

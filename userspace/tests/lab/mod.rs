@@ -23,6 +23,7 @@ pub(crate) mod servers;
 pub(crate) mod signalbox;
 pub(crate) mod tiers;
 pub(crate) mod topology;
+pub(crate) mod transfers;
 
 use std::path::Path;
 use std::process::Command;
