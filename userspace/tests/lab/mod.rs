@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub(crate) mod config;
+pub(crate) mod crowd;
 pub(crate) mod cut;
 pub(crate) mod exchange;
 pub(crate) mod hello;
@@ -18,6 +19,7 @@ pub(crate) mod http;
 pub(crate) mod impair;
 pub(crate) mod namespace;
 pub(crate) mod process;
+pub(crate) mod raw;
 pub(crate) mod router;
 pub(crate) mod servers;
 pub(crate) mod signalbox;
