@@ -57,7 +57,11 @@ fn a_hundred_thousand_flows_idle_and_then_all_answer() {
 
     let start = Instant::now();
     let mut clients: Vec<_> = (0..HELPERS)
-        .map(|n| Helper::client(&lab.client, ADDRESSES[n % ADDRESSES.len()], AT, each))
+        .map(|n| {
+            let port = 12_000 + n / ADDRESSES.len() * EACH;
+            let from = format!("{}:{port}", ADDRESSES[n % ADDRESSES.len()]);
+            Helper::client(&lab.client, &from, AT, each)
+        })
         .collect();
     for client in &mut clients {
         assert_eq!(client.expect("open"), each.to_string());

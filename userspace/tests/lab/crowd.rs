@@ -30,7 +30,8 @@ impl Helper {
         Self::start(ns, &format!("server {port}"))
     }
 
-    /// A client with so many connections from one address.
+    /// A client with so many connections, each from the next port of one address. (Left to choose, the kernel would
+    /// search longer and longer.)
     pub(crate) fn client(ns: &Ns, from: &str, to: &str, count: usize) -> Self {
         Self::start(ns, &format!("client {from} {to} {count}"))
     }
@@ -130,10 +131,11 @@ fn serve(port: u16) {
 }
 
 /// Opens its connections, then uses each once for every line it is sent.
-fn ask(from: std::net::IpAddr, to: SocketAddr, count: usize) {
-    let connect = || {
+fn ask(from: SocketAddr, to: SocketAddr, count: usize) {
+    let connect = |n: usize| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-        socket.bind(&SocketAddr::new(from, 0).into())?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::new(from.ip(), from.port() + n as u16).into())?;
         socket.connect_timeout(&to.into(), Duration::from_secs(20))?;
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -150,7 +152,7 @@ fn ask(from: std::net::IpAddr, to: SocketAddr, count: usize) {
     };
     let mut streams = Vec::new();
     for n in 0..count {
-        match connect().and_then(|stream| use_it(n, &stream).map(|()| stream)) {
+        match connect(n).and_then(|stream| use_it(n, &stream).map(|()| stream)) {
             Ok(stream) => streams.push(stream),
             Err(error) => {
                 say(&format!("open: failed at {n}: {error}"));
