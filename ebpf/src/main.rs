@@ -9,6 +9,7 @@
 
 mod count;
 mod cut;
+mod impair;
 mod relay;
 mod steer;
 

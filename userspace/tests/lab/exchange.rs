@@ -92,7 +92,8 @@ pub(crate) fn server(ns: &Ns, at: &str) -> Server {
     })
 }
 
-fn serve(stream: &TcpStream) -> Result<()> {
+/// The server's side of one connection.
+pub(crate) fn serve(stream: &TcpStream) -> Result<()> {
     let mut header = [0; 24];
     (&*stream).read_exact(&mut header)?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));

@@ -11,16 +11,21 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub(crate) mod config;
+pub(crate) mod crowd;
+pub(crate) mod cut;
 pub(crate) mod exchange;
 pub(crate) mod hello;
 pub(crate) mod http;
+pub(crate) mod impair;
 pub(crate) mod namespace;
 pub(crate) mod process;
+pub(crate) mod raw;
 pub(crate) mod router;
 pub(crate) mod servers;
 pub(crate) mod signalbox;
 pub(crate) mod tiers;
 pub(crate) mod topology;
+pub(crate) mod transfers;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,0 +1,117 @@
+//! TC: a bad link for tests and labs. Drops, doubles and overtakes TCP packets; signalbox itself never attaches it.
+//!
+//! A program cannot hold a packet back. One that is to be overtaken takes a detour: out of a second veth with a slow
+//! queue (`tbf`), whose peer sends it home by [`impair_return`]. A queue lets the first packet after a pause go at once,
+//! so a copy goes ahead of it and ends at the peer.
+
+use aya_ebpf::{
+    bindings::{TC_ACT_OK, TC_ACT_SHOT},
+    helpers::{bpf_get_prandom_u32, bpf_redirect},
+    macros::{classifier, map},
+    maps::Array,
+    programs::TcContext,
+};
+
+/// What to do and what was done; one copy of the object is loaded for each place that is impaired.
+#[map]
+static IMPAIR: Array<u32> = Array::with_max_entries(8, 0);
+
+/// Slots of `IMPAIR`. The first three are probabilities in 1/65536.
+const DROP: u32 = 0;
+const DUPLICATE: u32 = 1;
+const REORDER: u32 = 2;
+/// The interface on which the detour begins.
+const DETOUR: u32 = 3;
+/// The flags of a redirect that brings a packet home: 0 to the egress, `BPF_F_INGRESS` to the ingress of `HOME`.
+const DIRECTION: u32 = 4;
+/// The interface that is impaired.
+const HOME: u32 = 5;
+/// Packets the verdict has fallen on; and those looked at in all.
+const HIT: u32 = 6;
+const SEEN: u32 = 7;
+
+/// In a packet's mark: it has had its share. Veth pairs within one namespace leave it alone.
+const DONE: u32 = 0x1bad_0000;
+/// It ends at the detour's far end.
+const LOST: u32 = 0x2bad_0000;
+
+const ETH_HEADER: usize = 14;
+const ETH_IPV4: u16 = 0x0800;
+const ETH_IPV6: u16 = 0x86dd;
+const IPPROTO_TCP: u8 = 6;
+
+#[classifier]
+pub fn impair(ctx: TcContext) -> i32 {
+    // SAFETY: the context is the kernel's, valid for the time of the call.
+    let (mark, protocol) = unsafe { ((*ctx.skb.skb).mark, (*ctx.skb.skb).protocol) };
+    if mark == DONE || !is_tcp(&ctx, protocol as u16) {
+        return TC_ACT_OK;
+    }
+    bump(SEEN);
+    let detour = setting(DETOUR);
+    if falls_on(DROP) {
+        bump(HIT);
+        // Not TC_ACT_SHOT: a sender on this host would be told, and nobody is told of a loss on a wire.
+        ctx.set_mark(LOST);
+        // SAFETY: a helper without memory arguments.
+        return unsafe { bpf_redirect(detour, 0) as i32 };
+    }
+    // The copy goes first and the original, unmarked again, may yet take the detour: then the copy overtakes it.
+    if falls_on(DUPLICATE) {
+        bump(HIT);
+        ctx.set_mark(DONE);
+        let _ = ctx.clone_redirect(setting(HOME), u64::from(setting(DIRECTION)));
+        ctx.set_mark(mark);
+    }
+    if falls_on(REORDER) {
+        bump(HIT);
+        ctx.set_mark(LOST);
+        let _ = ctx.clone_redirect(detour, 0);
+        ctx.set_mark(DONE);
+        // SAFETY: a helper without memory arguments.
+        return unsafe { bpf_redirect(detour, 0) as i32 };
+    }
+    TC_ACT_OK
+}
+
+/// At the detour's far end: home. What is lost ends here, and so does the interface's own chatter.
+#[classifier]
+pub fn impair_return(ctx: TcContext) -> i32 {
+    // SAFETY: the context is the kernel's, valid for the time of the call.
+    if unsafe { (*ctx.skb.skb).mark } != DONE {
+        return TC_ACT_SHOT;
+    }
+    // SAFETY: a helper without memory arguments.
+    unsafe { bpf_redirect(setting(HOME), u64::from(setting(DIRECTION))) as i32 }
+}
+
+#[inline(always)]
+fn is_tcp(ctx: &TcContext, protocol: u16) -> bool {
+    let at = match u16::from_be(protocol) {
+        ETH_IPV4 => 9,
+        ETH_IPV6 => 6,
+        _ => return false,
+    };
+    ctx.load::<u8>(ETH_HEADER + at) == Ok(IPPROTO_TCP)
+}
+
+#[inline(always)]
+fn falls_on(slot: u32) -> bool {
+    // SAFETY: a helper without arguments.
+    let dice = unsafe { bpf_get_prandom_u32() };
+    dice & 0xffff < setting(slot)
+}
+
+#[inline(always)]
+fn setting(slot: u32) -> u32 {
+    IMPAIR.get(slot).copied().unwrap_or(0)
+}
+
+/// Two CPUs may lose a count between them; nobody needs it exact.
+#[inline(always)]
+fn bump(slot: u32) {
+    if let Some(count) = IMPAIR.get_ptr_mut(slot) {
+        // SAFETY: a non-null element of the array.
+        unsafe { *count = (*count).wrapping_add(1) };
+    }
+}

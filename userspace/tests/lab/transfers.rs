@@ -1,0 +1,96 @@
+//! Many exchanges at once through every door of [`super::cut`].
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::cut::Door;
+use super::exchange::{self, Noise};
+use super::namespace::connect_here;
+use super::servers::Server;
+use super::{Lab, cut};
+
+/// Servers on both hosts that take what a door demands first, and then their part of an exchange.
+pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
+    let serve = |door: Door| {
+        let first = door.first;
+        Server::start(lab.host(door.host), &format!("[::]:{}", door.port), move |stream| {
+            let mut received = vec![0; first.len()];
+            // What goes wrong here goes wrong at the client too, and is judged there.
+            if (&*stream).read_exact(&mut received).is_ok() && received == first {
+                let _ = exchange::serve(&stream);
+            }
+        })
+    };
+    cut::doors().into_iter().map(serve).collect()
+}
+
+/// What a number of exchanges is to be like.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    /// At the same time.
+    pub(crate) at_once: u64,
+    /// In all.
+    pub(crate) count: u64,
+    /// Bytes each way, at most; how many it is is drawn for each, small numbers being likelier.
+    pub(crate) most: u64,
+    /// For any one of them; longer is stuck.
+    pub(crate) patience: Duration,
+}
+
+impl Load {
+    /// Runs them through a door; what went wrong.
+    pub(crate) fn run(self, lab: &Lab, door: &Door, seed: u64) -> Vec<String> {
+        let next = AtomicU64::new(0);
+        let work = || {
+            lab.client.run(|| {
+                let mut wrong = Vec::new();
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= self.count {
+                        return wrong;
+                    }
+                    wrong.extend(self.one(door, seed * 1_000_000 + n));
+                }
+            })
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.at_once).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        })
+    }
+
+    /// The same, where nothing may go wrong.
+    pub(crate) fn must(self, lab: &Lab, door: &Door, seed: u64) {
+        let wrong = self.run(lab, door, seed);
+        let (count, all) = (wrong.len(), self.count);
+        assert!(
+            wrong.is_empty(),
+            "{count} of {all} at {}, such as: {}",
+            door.at,
+            wrong[0]
+        );
+    }
+
+    fn one(self, door: &Door, seed: u64) -> Option<String> {
+        let mut noise = Noise::new(seed);
+        // A size has as many bits as chance will.
+        let mut size = || {
+            let most = self.most >> noise.up_to(u64::from(self.most.max(2).ilog2()));
+            noise.up_to(most + 1) - 1
+        };
+        let (up, down) = (size(), size());
+        let start = Instant::now();
+        let outcome = connect_here(door.at).and_then(|stream| {
+            (&stream).write_all(&door.first)?;
+            exchange::client(&stream, seed, up, down)
+        });
+        let took = start.elapsed();
+        let case = || format!("seed {seed}, {up} bytes up, {down} down, after {took:?}");
+        match outcome {
+            Err(error) => Some(format!("{error}: {}", case())),
+            Ok(()) if took > self.patience => Some(format!("too slow: {}", case())),
+            Ok(()) => None,
+        }
+    }
+}
