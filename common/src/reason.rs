@@ -57,7 +57,7 @@ reasons! {
     CutPaired = 15, "cut_in", "paired";
     /// A host's SYN-ACK showed that the legs differ: the flow is not cut.
     CutUnfit = 16, "cut_in", "unfit";
-    /// A host's packet was forwarded, and its acknowledgement given to leg B's socket too, which is not drained yet.
+    /// A packet was forwarded, and what it means for leg B's socket, which is not drained yet, given to that too.
     CutShared = 17, "cut_in", "shared";
     /// A host repeated its SYN-ACK: given to leg B's socket.
     CutToSocket = 18, "cut_in", "to_socket";

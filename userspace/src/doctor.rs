@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::cli::Output;
 use crate::kernel::Kernel;
+use crate::kernel::cut::hooks::has_tcx;
+use crate::kernel::cut::interfaces;
 use crate::kernel::sockmap::kernel_is_sound;
 
 /// How a thing stands.
@@ -74,6 +76,7 @@ fn examine() -> Vec<Finding> {
     let mut all = vec![kernel_version(), capabilities(), btf(), jit()];
     all.extend(programs());
     all.extend([
+        cut(),
         descriptors(),
         backlog(),
         ports(),
@@ -184,6 +187,24 @@ fn programs() -> Vec<Finding> {
         },
     );
     all
+}
+
+/// What tier cut would be attached to, and how.
+fn cut() -> Finding {
+    let advice = "flows go by splice and copy: slower, and they end with the process";
+    if let Err(error) = crate::kernel::cut::probe() {
+        return degraded("cut-through", crate::error_chain(&error), advice);
+    }
+    let names: Vec<String> = interfaces::carrying().into_iter().map(|i| i.name).collect();
+    if names.is_empty() {
+        return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
+    }
+    let how = if has_tcx() {
+        "tcx links"
+    } else {
+        "clsact filters (tcx needs kernel 6.6)"
+    };
+    ok("cut-through", format!("{how} on {}", names.join(", ")))
 }
 
 fn descriptors() -> Finding {
@@ -304,7 +325,12 @@ fn conntrack() -> Finding {
                     "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule",
                 )
             } else {
-                ok("conntrack", found)
+                // Packets of cut flows go past it: it keeps their entries as long as those of any connection.
+                degraded(
+                    "conntrack",
+                    found,
+                    "it keeps entries of cut flows for days (nf_conntrack_tcp_timeout_established): nft add rule inet raw prerouting tcp dport { 80, 443 } notrack, and the same for the hosts' ports at output",
+                )
             }
         }
     }

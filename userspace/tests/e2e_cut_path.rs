@@ -121,7 +121,12 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
                 }
                 // A connection kept open, for its tier.
                 let stream = client.connect(&format!("{vip}:{port}"));
-                expect_cut(&sb, &stream);
+                // A host that has been told of a narrow way to one client takes smaller segments from all: the balancer's
+                // address is the same. Its flows are not cut while it remembers.
+                let shown = cut::shown(&sb, stream.local_addr().unwrap());
+                if shown["not_cut"] != "segment_size_differs" {
+                    expect_cut(&sb, &stream);
+                }
                 exchange::client(&stream, 9, MIB, MIB).unwrap_or_else(|e| panic!("{case}: {e}"));
                 let took = start.elapsed();
                 let after = (far.refused()[n], deep.refused()[n]);

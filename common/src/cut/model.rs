@@ -1,1 +1,232 @@
+//! Rewriting against a model: two TCP connections that carry the same two streams, each in its own numbers.
+//!
+//! A packet is described by positions in the streams. Written for leg A and rewritten, it must be the packet that the
+//! same description gives on leg B, byte for byte, checksum included; and the other way round.
 
+extern crate std;
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::header::{ACK, AT_CHECKSUM, FIN, Tcp};
+use super::rewrite::{self, Change, Stamps};
+use super::{Diff, checksum};
+
+/// The numbers of one leg.
+#[derive(Clone, Copy, Debug)]
+struct Leg {
+    /// Ports of the sender and of the receiver.
+    ports: (u16, u16),
+    /// Number of the first byte of the sender's stream, and of the receiver's.
+    first: (u32, u32),
+    /// Added to the sender's clock, and to the receiver's.
+    clock: (u32, u32),
+    /// Scale of the sender's window on this leg.
+    scale: u8,
+}
+
+/// A packet, in positions.
+#[derive(Clone, Debug)]
+struct Packet {
+    at: u32,
+    acked: u32,
+    fin: bool,
+    acknowledges: bool,
+    window: u32,
+    stamps: Option<(u32, u32)>,
+    sack: Vec<(u32, u32)>,
+    /// Padding in front of each option.
+    padding: u8,
+    sack_first: bool,
+}
+
+impl Packet {
+    fn options(&self, leg: &Leg) -> Vec<u8> {
+        let mut stamps = Vec::new();
+        if let Some((value, echo)) = self.stamps {
+            stamps.extend(std::vec![1u8; usize::from(self.padding % 3)]);
+            stamps.extend([8, 10]);
+            stamps.extend(value.wrapping_add(leg.clock.0).to_be_bytes());
+            let echo = if self.acknowledges { echo.wrapping_add(leg.clock.1) } else { 0 };
+            stamps.extend(echo.to_be_bytes());
+        }
+        let mut sack = Vec::new();
+        if !self.sack.is_empty() {
+            sack.extend(std::vec![1u8; usize::from(self.padding / 3)]);
+            sack.extend([5, 2 + 8 * self.sack.len() as u8]);
+            for (from, to) in &self.sack {
+                sack.extend(leg.first.1.wrapping_add(*from).to_be_bytes());
+                sack.extend(leg.first.1.wrapping_add(*to).to_be_bytes());
+            }
+        }
+        let mut all = if self.sack_first { [sack, stamps].concat() } else { [stamps, sack].concat() };
+        while all.len() % 4 != 0 {
+            all.push(1);
+        }
+        all
+    }
+
+    /// The header as it is on a leg, its checksum over itself.
+    fn on(&self, leg: &Leg) -> Vec<u8> {
+        let options = self.options(leg);
+        let mut bytes = Vec::new();
+        bytes.extend(leg.ports.0.to_be_bytes());
+        bytes.extend(leg.ports.1.to_be_bytes());
+        bytes.extend(leg.first.0.wrapping_add(self.at).to_be_bytes());
+        let ack = if self.acknowledges { leg.first.1.wrapping_add(self.acked) } else { 0 };
+        bytes.extend(ack.to_be_bytes());
+        let flags = u8::from(self.fin) * FIN | u8::from(self.acknowledges) * ACK;
+        bytes.extend([((20 + options.len()) / 4 << 4) as u8, flags]);
+        bytes.extend(((self.window >> leg.scale) as u16).to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(options);
+        let sum = checksum::of(&bytes, 0);
+        bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+}
+
+fn leg() -> impl Strategy<Value = Leg> {
+    (any::<(u16, u16)>(), any::<(u32, u32)>(), any::<(u32, u32)>(), 0u8..8).prop_map(|(ports, first, clock, scale)| Leg {
+        ports,
+        first,
+        clock,
+        scale,
+    })
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    (
+        any::<(u32, u32, bool)>(),
+        prop::bool::weighted(0.9),
+        0u32..500,
+        prop::option::of(any::<(u32, u32)>()),
+        prop::collection::vec(any::<(u32, u32)>(), 0..4),
+        (0u8..9, any::<bool>()),
+    )
+        .prop_map(|((at, acked, fin), acknowledges, window, stamps, sack, (padding, sack_first))| {
+            // 40 bytes of options at most, and what a receiver without anything to acknowledge sends.
+            let most = if stamps.is_some() { 3 } else { 4 };
+            let sack = if acknowledges { sack.into_iter().take(most.min(2)).collect() } else { Vec::new() };
+            Packet {
+                at,
+                acked,
+                fin,
+                acknowledges,
+                // A multiple of the coarsest scale: nothing is rounded.
+                window: window << 7,
+                // An echo of 0 says that there is none.
+                stamps: stamps.filter(|_| true),
+                sack,
+                padding,
+                sack_first,
+            }
+        })
+}
+
+fn rewritten(mut bytes: Vec<u8>, change: &Change, stamps: &mut Stamps) -> Option<Vec<u8>> {
+    let tcp = Tcp::read(bytes.as_slice(), 0)?;
+    let diff: Diff = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, change, stamps)?;
+    let at = AT_CHECKSUM as usize;
+    let sum = diff.applied(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(bytes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What leaves on the other leg is what a sender there would have written.
+    #[test]
+    fn a_packet_means_the_same_on_either_leg(a in leg(), b in leg(), packet in packet()) {
+        let change = Change {
+            source: b.ports.0,
+            destination: b.ports.1,
+            seq: b.first.0.wrapping_sub(a.first.0),
+            ack: b.first.1.wrapping_sub(a.first.1),
+            scale_from: a.scale,
+            scale_to: b.scale,
+        };
+        let by = b.clock.1.wrapping_sub(a.clock.1);
+        let mut stamps = Stamps {
+            value: b.clock.0.wrapping_sub(a.clock.0),
+            fixed: true,
+            echo: Some(by),
+            ..Stamps::default()
+        };
+        // An echo of 0 means that there is none, on either leg.
+        let echo = packet.stamps.map(|(_, echo)| echo.wrapping_add(a.clock.1));
+        prop_assume!(echo != Some(0));
+        let got = rewritten(packet.on(&a), &change, &mut stamps).unwrap();
+        let want = packet.on(&b);
+        let at = AT_CHECKSUM as usize;
+        let sum = |bytes: &[u8]| u16::from_be_bytes([bytes[at], bytes[at + 1]]) % 0xffff;
+        prop_assert_eq!(sum(&got), sum(&want));
+        prop_assert_eq!(&got[..at], &want[..at]);
+        prop_assert_eq!(&got[at + 2..], &want[at + 2..]);
+    }
+
+    /// There and back again.
+    #[test]
+    fn rewriting_can_be_undone(a in leg(), b in leg(), packet in packet()) {
+        let there = |from: &Leg, to: &Leg| Change {
+            source: to.ports.0,
+            destination: to.ports.1,
+            seq: to.first.0.wrapping_sub(from.first.0),
+            ack: to.first.1.wrapping_sub(from.first.1),
+            scale_from: 7,
+            scale_to: 7,
+        };
+        let mut out = Stamps { value: 5, fixed: true, echo: Some(9), ..Stamps::default() };
+        let mut back = Stamps {
+            value: 5u32.wrapping_neg(),
+            fixed: true,
+            echo: Some(9u32.wrapping_neg()),
+            ..Stamps::default()
+        };
+        let before = packet.on(&a);
+        let echoes = |bytes: &[u8]| Tcp::read(bytes, 0).is_some() && packet.stamps.is_some();
+        let zero = echoes(&before) && packet.stamps.is_some_and(|(_, echo)| {
+            let echo = echo.wrapping_add(a.clock.1);
+            echo == 0 || echo.wrapping_add(9) == 0
+        });
+        prop_assume!(!zero);
+        let away = rewritten(before.clone(), &there(&a, &b), &mut out).unwrap();
+        let again = rewritten(away, &there(&b, &a), &mut back).unwrap();
+        let at = AT_CHECKSUM as usize;
+        prop_assert_eq!(&again[..at], &before[..at]);
+        prop_assert_eq!(&again[at + 2..], &before[at + 2..]);
+    }
+
+    /// The clock that a receiver has seen goes on from where it was, whatever the new sender's clock says, and never
+    /// runs backwards while that does not.
+    #[test]
+    fn clocks_go_on(clock: u32, values in prop::collection::vec(0u32..1000, 1..20), first: u32) {
+        let mut stamps = Stamps { clock, ..Stamps::default() };
+        let (mut value, mut last) = (first, clock);
+        for step in values {
+            value = value.wrapping_add(step);
+            let packet = [0u8, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, ACK, 0, 0, 0, 0, 0, 0, 1, 1, 8, 10];
+            let mut bytes = packet.to_vec();
+            bytes.extend(value.to_be_bytes());
+            bytes.extend([0; 4]);
+            stamps.written = None;
+            rewritten(bytes, &Change::default(), &mut stamps).unwrap();
+            let written = stamps.written.unwrap();
+            prop_assert!(super::seq::reaches(written, last));
+            last = written;
+        }
+    }
+
+    /// Whatever comes, nothing is read or written beyond it, and nothing loops.
+    #[test]
+    fn noise_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Some(tcp) = Tcp::read(bytes.as_slice(), 0) {
+            let mut stamps = Stamps::default();
+            let _ = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &Change::default(), &mut stamps);
+            let _ = super::handshake::offer(bytes.as_mut_slice(), 0, &tcp);
+            let _ = super::handshake::mirror(bytes.as_mut_slice(), 0, &tcp, 0, 1000);
+        }
+    }
+}

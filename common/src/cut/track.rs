@@ -1,6 +1,6 @@
 //! How far the two directions of a flow have come, and how it ends.
 
-use super::flow::{FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
+use super::flow::{EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
 use super::header::{ACK, FIN, RST, SYN, Tcp};
 use super::seq;
 
@@ -28,14 +28,17 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
         way.flags |= RESET_MAYBE;
         return Noted::Open;
     }
-    way.flags &= !RESET_MAYBE;
+    if way.flags & RESET_MAYBE != 0 {
+        way.flags &= !RESET_MAYBE;
+    }
     if tcp.has(SYN) {
         return Noted::Open;
     }
     let end = tcp.end(payload);
     if seq::after(end, way.high) {
-        let fin = u32::from(tcp.has(FIN));
-        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte.
+        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
+        // the flow was cut lies in front of all that comes.
+        let fin = u32::from(tcp.has(FIN) || way.flags & EARLY_FIN != 0 && way.bytes == 0);
         way.bytes = way
             .bytes
             .wrapping_add(u64::from(end.wrapping_sub(way.high).wrapping_sub(fin)));

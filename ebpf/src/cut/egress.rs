@@ -9,8 +9,8 @@ use signalbox_common::{
     cut::{
         Buffer, Diff, Flow, Tcp, Tuple,
         flow::{
-            ANSWERED, DOUBTED, DRAINED, Entry, FIN_SEEN, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED,
-            OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
+            ANSWERED, DOUBTED, DRAINED, Entry, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED, OWED_KNOWN,
+            STAMPS_FIXED, SUPERSEDED, state, why,
         },
         handshake,
         header::{ACK, AT_CHECKSUM, AT_SEQ, FIN, FIXED, RST, SYN},
@@ -160,17 +160,6 @@ fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flo
         return silenced;
     }
     flow.sent_b = seq::later(end, flow.sent_b);
-    // These are the client's bytes, too.
-    let position = end.wrapping_sub(flow.d1);
-    let way = &mut flow.ways[0];
-    if seq::after(position, way.high) {
-        let fin = u32::from(tcp.has(FIN));
-        way.bytes += u64::from(position.wrapping_sub(way.high).wrapping_sub(fin));
-        way.high = position;
-        if fin != 0 {
-            way.flags |= FIN_SEEN;
-        }
-    }
     if flow.ways[0].flags & STAMPS_FIXED != 0 {
         restamp::<F>(ctx, tcp, flow.ways[0].stamp);
     }

@@ -5,7 +5,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Tuple,
-        flow::state,
+        flow::{DRAINED, state},
         icmp::{
             AT_CHECKSUM, HEADER, Quoted, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE, quoted,
         },
@@ -16,6 +16,7 @@ use super::{
     DROP, PASS, Verdict,
     forward::{addresses, next_hop, send},
     maps::{FLOWS, TUPLES},
+    share,
     skb::{ETH, Family, TCP, View, address, tick},
 };
 
@@ -60,6 +61,13 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     let flow = unsafe { &*flow };
     if flow.state != state::CUT {
         return Some(Verdict::new(Reason::CutClosing, DROP));
+    }
+    // SAFETY: aligned, whole; userspace changes it through its mapping.
+    let drained = unsafe { (&raw const flow.drained).read_volatile() };
+    if entry.way == 1 && drained != DRAINED && !share::is_again(ctx) {
+        // It may be about what leg B's socket has sent: that must hear of it, too.
+        share::again(ctx);
+        return Some(Verdict::new(Reason::CutShared, PASS));
     }
     // What the error is about went out on this leg and came in on the other, from its peer: who gets the error.
     let (us, peer, ports, seq) = if entry.way == 0 {

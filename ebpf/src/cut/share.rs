@@ -11,7 +11,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Flow, Tcp,
-        flow::{DRAINED, OWED_KNOWN},
+        flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED},
         header::{ACK, FIXED, RST},
         seq,
     },
@@ -38,7 +38,18 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
             (&raw const flow.owed_end).read_volatile(),
         )
     };
-    if drained == DRAINED || !tcp.has(ACK) {
+    if !tcp.has(ACK) {
+        return false;
+    }
+    // The client's FIN that came before the cut is the last that is owed.
+    if flow.ways[0].flags & EARLY_FIN != 0
+        && flow.ways[1].flags & PEER_FIN_ACKED == 0
+        && drained != OWED_UNKNOWN
+        && seq::reaches(tcp.ack, owed)
+    {
+        flow.ways[1].flags |= PEER_FIN_ACKED;
+    }
+    if drained == DRAINED {
         return false;
     }
     if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) {
@@ -48,8 +59,26 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     if tcp.has(RST) {
         return false;
     }
-    let again = field(ctx, |skb| unsafe { &raw const (*skb).tc_index });
-    again != AGAIN
+    !is_again(ctx)
+}
+
+/// Sends the packet through this program again, to be forwarded; what is left here is for leg B's socket.
+#[inline(always)]
+pub fn again(ctx: &TcContext) {
+    let skb = ctx.skb.skb;
+    let ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    // SAFETY: a writable field of the context; a helper that clones the packet.
+    unsafe {
+        (&raw mut (*skb).tc_index).write_volatile(AGAIN);
+        bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
+        (&raw mut (*skb).tc_index).write_volatile(0);
+    }
+}
+
+/// Whether this packet comes again.
+#[inline(always)]
+pub fn is_again(ctx: &TcContext) -> bool {
+    field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == AGAIN
 }
 
 /// A host that repeats its SYN-ACK has not seen the socket's answer.
@@ -67,16 +96,10 @@ pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
 #[inline(never)]
 pub fn acknowledgement<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &Flow) -> Verdict {
     let failed = Verdict::new(Reason::CutMalformed, DROP);
-    let skb = ctx.skb.skb;
-    let ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
-    // SAFETY: a writable field of the context; a helper that clones the packet.
-    unsafe {
-        (&raw mut (*skb).tc_index).write_volatile(AGAIN);
-        bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
-        (&raw mut (*skb).tc_index).write_volatile(0);
-        if bpf_skb_change_tail(skb, F::TCP + FIXED, 0) != 0 {
-            return failed;
-        }
+    again(ctx);
+    // SAFETY: a helper on the context's own packet.
+    if unsafe { bpf_skb_change_tail(ctx.skb.skb, F::TCP + FIXED, 0) } != 0 {
+        return failed;
     }
     // Not more than it has sent, or it would be refused (RFC 9293, section 3.10.7.4).
     let ack = if seq::after(tcp.ack, flow.sent_b) {

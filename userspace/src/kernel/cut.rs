@@ -72,14 +72,7 @@ impl Cut {
             .map_max_entries("FLOWS", flows)
             .map_max_entries("TUPLES", flows.saturating_mul(2));
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
-        for name in ["cut_in", "cut_out"] {
-            program::<SchedClassifier>(&mut ebpf, name)?
-                .load()
-                .map_err(|e| KernelError::Program {
-                    name,
-                    source: Box::new(e),
-                })?;
-        }
+        load_programs(&mut ebpf)?;
         let (table, pending) = match (ebpf.map("FLOWS"), ebpf.map("PENDING")) {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
@@ -190,6 +183,28 @@ impl Cut {
             tracing::debug!(%error, "A reset could not be sent.");
         }
     }
+}
+
+/// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.
+pub fn probe() -> Result<(), KernelError> {
+    let mut loader = EbpfLoader::new();
+    for name in UNUSED.iter().chain(&["FLOWS", "TUPLES", "SHAKES", "NAMES"]) {
+        loader.map_max_entries(name, 1);
+    }
+    let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+    load_programs(&mut ebpf)
+}
+
+fn load_programs(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+    for name in ["cut_in", "cut_out"] {
+        program::<SchedClassifier>(ebpf, name)?
+            .load()
+            .map_err(|e| KernelError::Program {
+                name,
+                source: Box::new(e),
+            })?;
+    }
+    Ok(())
 }
 
 /// Removes everything of tier `cut` from this network namespace, of whatever version, and says what that was. Refuses

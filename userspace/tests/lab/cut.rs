@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -73,7 +72,8 @@ pub(crate) fn shown(sb: &Signalbox, client: SocketAddr) -> Value {
     flows.into_iter().find(|f| f["client"] == *client).unwrap_or_default()
 }
 
-/// Waits until the flow of this client is cut, and shows it.
+/// Waits until the flow of this client is cut, and its host has acknowledged what userspace had to deliver: from then on
+/// it needs no process. Shows it.
 pub(crate) fn expect_cut(sb: &Signalbox, client: &TcpStream) -> Value {
     expect_tier(sb, client, "cut")
 }
@@ -84,7 +84,7 @@ pub(crate) fn expect_tier(sb: &Signalbox, client: &TcpStream, tier: &str) -> Val
     let mut last = Value::Null;
     let is = eventually(SOON, || {
         last = shown(sb, local);
-        last["tier"] == tier || (lenient() && last.is_object())
+        last["tier"] == tier && last["state"] != "draining" || (lenient() && last.is_object())
     });
     assert!(is, "a flow that should be on {tier}: {last}");
     last
@@ -237,14 +237,13 @@ impl Drop for CutLab {
 
 /// Where signalbox has pinned something for the balancer's namespace.
 pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
-    let inode = std::fs::metadata(format!("/run/netns/{}", lab.lb.name()))
-        .unwrap()
-        .ino();
-    let versions = std::fs::read_dir("/sys/fs/bpf/signalbox")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let dirs = versions.map(|version| version.path().join(format!("net-{inode}")));
+    // The namespace's cookie, which no other namespace will have: its inode's number is used again.
+    let cookie = lab.lb.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+        signalbox::datapath::sys::netns_cookie(std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap()
+    });
+    let versions = std::fs::read_dir("/sys/fs/bpf/signalbox").into_iter().flatten().flatten();
+    let dirs = versions.map(|version| version.path().join(format!("net-{cookie}")));
     dirs.filter(|dir| dir.exists()).collect()
 }
 

@@ -195,7 +195,9 @@ fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
     }
 }
 
-fn has_tcx() -> bool {
+/// Whether programs attach by links of their own (kernel 6.6+).
+#[must_use]
+pub fn has_tcx() -> bool {
     let release = nix::sys::utsname::uname().map(|uts| uts.release().to_string_lossy().into_owned());
     let numbers = release.unwrap_or_default();
     let mut numbers = numbers
