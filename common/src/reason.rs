@@ -98,6 +98,9 @@ reasons! {
     /// A SYN on the addresses and ports of a flow that seems to live: passed to the listening socket; the flow stays
     /// until the client confirms.
     CutDoubted = 36, "cut_in", "doubted";
+    /// A SYN on the addresses and ports of a flow that has just ended, and whose socket is not closed yet: it comes again
+    /// after a reset that closes the socket.
+    CutUnseated = 37, "cut_in", "unseated";
 }
 
 /// How many there are: the size of `COUNTERS`.

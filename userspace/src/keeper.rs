@@ -159,7 +159,7 @@ impl Keeper {
             let flow = self.cut.table.read(index);
             let place = Place::of(&flow);
             taken.push((place.backend, place.port));
-            if flow.state == state::CLOSING || (alone && flow.drained != DRAINED) {
+            if flow.state == state::CLOSING || (alone && flow.drained < DRAINED) {
                 // Nobody delivers what it is owed any more.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
@@ -178,6 +178,9 @@ impl Keeper {
             }
             // Counted against its source by a process that is gone.
             self.cut.table.set_marks(index, HANDED);
+            if alone {
+                self.cut.table.set_closed(index);
+            }
             adopted += 1;
         }
         if alone {
@@ -244,7 +247,7 @@ impl Keeper {
                     } else {
                         End::HostReset
                     })
-                } else if idle >= limit && flow.drained == DRAINED {
+                } else if idle >= limit && flow.drained >= DRAINED {
                     self.cut.reset_both(index, &flow);
                     closing.insert(index, Instant::now());
                     self.uncount(index, &flow, End::Idle);

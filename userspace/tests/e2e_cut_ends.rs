@@ -251,6 +251,9 @@ fn a_client_port_may_be_used_again_at_once() {
                 expect_cut(&sb, &stream);
             }
             SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(stream);
+            // What the balancer's socket needs to be closed: a SYN that comes sooner is sometimes answered by a reset.
+            std::thread::sleep(Duration::from_millis(5));
         }
         // In good order, the client's side lingers; that its kernel lets the port be used again is this option's doing.
         lab.client.must(&["sysctl", "-qw", "net.ipv4.tcp_tw_reuse=1"]);

@@ -87,6 +87,8 @@ pub const OWED_UNKNOWN: u16 = 0;
 pub const OWED_KNOWN: u16 = 1;
 /// The host has acknowledged all of it: the sockets have no duty any more.
 pub const DRAINED: u16 = 2;
+/// And they are closed.
+pub const CLOSED: u16 = 3;
 
 /// A packet's addresses and ports, as it arrives. All in host order: a word of an address is the number that its four
 /// bytes are in the packet.
@@ -147,7 +149,8 @@ pub struct Way {
     pub ack: u32,
     /// Sequence number behind the sender's last byte, or behind its FIN; the same numbers.
     pub high: u32,
-    /// The last timestamp written into a packet of this direction.
+    /// Of the client: the last timestamp written into a packet. Of the host: the clock of leg B's socket, less the
+    /// milliseconds of `CLOCK_MONOTONIC`.
     pub stamp: u32,
     /// Interface by which packets of this direction leave.
     pub hop_ifindex: u32,
@@ -192,7 +195,7 @@ pub struct Flow {
     pub route: u32,
     /// Number of the listener's name.
     pub listener: u16,
-    /// `OWED_UNKNOWN`, `OWED_KNOWN` or `DRAINED`.
+    /// `OWED_UNKNOWN`, `OWED_KNOWN`, `DRAINED` or `CLOSED`.
     pub drained: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,

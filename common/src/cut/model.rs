@@ -48,7 +48,11 @@ impl Packet {
             stamps.extend(std::vec![1u8; usize::from(self.padding % 3)]);
             stamps.extend([8, 10]);
             stamps.extend(value.wrapping_add(leg.clock.0).to_be_bytes());
-            let echo = if self.acknowledges { echo.wrapping_add(leg.clock.1) } else { 0 };
+            let echo = if self.acknowledges {
+                echo.wrapping_add(leg.clock.1)
+            } else {
+                0
+            };
             stamps.extend(echo.to_be_bytes());
         }
         let mut sack = Vec::new();
@@ -60,7 +64,11 @@ impl Packet {
                 sack.extend(leg.first.1.wrapping_add(*to).to_be_bytes());
             }
         }
-        let mut all = if self.sack_first { [sack, stamps].concat() } else { [stamps, sack].concat() };
+        let mut all = if self.sack_first {
+            [sack, stamps].concat()
+        } else {
+            [stamps, sack].concat()
+        };
         while all.len() % 4 != 0 {
             all.push(1);
         }
@@ -74,7 +82,11 @@ impl Packet {
         bytes.extend(leg.ports.0.to_be_bytes());
         bytes.extend(leg.ports.1.to_be_bytes());
         bytes.extend(leg.first.0.wrapping_add(self.at).to_be_bytes());
-        let ack = if self.acknowledges { leg.first.1.wrapping_add(self.acked) } else { 0 };
+        let ack = if self.acknowledges {
+            leg.first.1.wrapping_add(self.acked)
+        } else {
+            0
+        };
         bytes.extend(ack.to_be_bytes());
         let flags = u8::from(self.fin) * FIN | u8::from(self.acknowledges) * ACK;
         bytes.extend([((20 + options.len()) / 4 << 4) as u8, flags]);
@@ -88,11 +100,13 @@ impl Packet {
 }
 
 fn leg() -> impl Strategy<Value = Leg> {
-    (any::<(u16, u16)>(), any::<(u32, u32)>(), any::<(u32, u32)>(), 0u8..8).prop_map(|(ports, first, clock, scale)| Leg {
-        ports,
-        first,
-        clock,
-        scale,
+    (any::<(u16, u16)>(), any::<(u32, u32)>(), any::<(u32, u32)>(), 0u8..8).prop_map(|(ports, first, clock, scale)| {
+        Leg {
+            ports,
+            first,
+            clock,
+            scale,
+        }
     })
 }
 
@@ -105,24 +119,30 @@ fn packet() -> impl Strategy<Value = Packet> {
         prop::collection::vec(any::<(u32, u32)>(), 0..4),
         (0u8..9, any::<bool>()),
     )
-        .prop_map(|((at, acked, fin), acknowledges, window, stamps, sack, (padding, sack_first))| {
-            // 40 bytes of options at most, and what a receiver without anything to acknowledge sends.
-            let most = if stamps.is_some() { 3 } else { 4 };
-            let sack = if acknowledges { sack.into_iter().take(most.min(2)).collect() } else { Vec::new() };
-            Packet {
-                at,
-                acked,
-                fin,
-                acknowledges,
-                // A multiple of the coarsest scale: nothing is rounded.
-                window: window << 7,
-                // An echo of 0 says that there is none.
-                stamps: stamps.filter(|_| true),
-                sack,
-                padding,
-                sack_first,
-            }
-        })
+        .prop_map(
+            |((at, acked, fin), acknowledges, window, stamps, sack, (padding, sack_first))| {
+                // 40 bytes of options at most, and what a receiver without anything to acknowledge sends.
+                let most = if stamps.is_some() { 3 } else { 4 };
+                let sack = if acknowledges {
+                    sack.into_iter().take(most.min(2)).collect()
+                } else {
+                    Vec::new()
+                };
+                Packet {
+                    at,
+                    acked,
+                    fin,
+                    acknowledges,
+                    // A multiple of the coarsest scale: nothing is rounded.
+                    window: window << 7,
+                    // An echo of 0 says that there is none.
+                    stamps: stamps.filter(|_| true),
+                    sack,
+                    padding,
+                    sack_first,
+                }
+            },
+        )
 }
 
 fn rewritten(mut bytes: Vec<u8>, change: &Change, stamps: &mut Stamps) -> Option<Vec<u8>> {

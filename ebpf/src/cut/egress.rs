@@ -133,7 +133,7 @@ fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flo
             None => silenced,
         };
     }
-    if now != state::CUT || drained == DRAINED {
+    if now != state::CUT || drained >= DRAINED {
         return silenced;
     }
     let Some(all) = F::payload(view, ctx.len()) else {
@@ -309,7 +309,7 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
         // Bytes injected less bytes consumed stood here.
         flow.d1 = flow.d1.wrapping_add(flow.first_b).wrapping_sub(shake.first_client);
         flow.d2 = shake.first_vip;
-        flow.t1 = ours.stamp.wrapping_sub(milliseconds());
+        flow.ways[1].stamp = ours.stamp.wrapping_sub(milliseconds());
         flow.t2 = shake.clock;
         flow.scale_a = shake.scale_client | shake.scale_vip << 4;
         flow.scale_b = if shake.agreed & OFFERED_SCALE != 0 {

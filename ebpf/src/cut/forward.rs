@@ -78,7 +78,12 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         Stamps {
             value: t1,
             fixed,
-            clock: if fixed { 0 } else { t1.wrapping_add(milliseconds()) },
+            // Of several packets at once each may find that nothing is fixed yet: all come to nearly the same.
+            clock: if fixed {
+                0
+            } else {
+                flow.ways[1].stamp.wrapping_add(milliseconds())
+            },
             echo: Some(0u32.wrapping_sub(t2)),
             written: None,
         }
@@ -94,7 +99,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     let Some(l4) = rewrite::tcp(view, F::TCP, tcp, &change, &mut stamps) else {
         return dropped;
     };
-    let l3 = match addresses::<F>(view, source, destination) {
+    let l3 = match addresses::<F>(view, Some(source), destination) {
         Some(Some(diff)) => diff,
         Some(None) => return Verdict::new(Reason::CutHops, DROP),
         None => return dropped,
@@ -134,10 +139,14 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     }
 }
 
-/// Writes the IP header of the other leg. The checksum of an IPv4 header is kept here; returned is what the addresses
+/// Writes the IP header of the other leg; without a `source` the sender stays. The checksum of an IPv4 header is kept here; returned is what the addresses
 /// change the TCP pseudo-header by, or nothing where the packet has no hops left.
 #[inline(always)]
-pub fn addresses<F: Family>(view: &mut View, source: &[u32; 4], destination: &[u32; 4]) -> Option<Option<Diff>> {
+pub fn addresses<F: Family>(
+    view: &mut View,
+    source: Option<&[u32; 4]>,
+    destination: &[u32; 4],
+) -> Option<Option<Diff>> {
     let mut diff = Diff::default();
     let hops = view.u8(F::HOPS)?;
     if hops <= 1 {
@@ -148,9 +157,11 @@ pub fn addresses<F: Family>(view: &mut View, source: &[u32; 4], destination: &[u
     while i < F::WORDS {
         let from = 4 - F::WORDS + i;
         let (at_source, at_destination) = (F::SOURCE + 4 * i as u32, F::SOURCE + length + 4 * i as u32);
-        diff.u32(view.u32(at_source)?, source[from]);
+        if let Some(source) = source {
+            diff.u32(view.u32(at_source)?, source[from]);
+            view.set_u32(at_source, source[from])?;
+        }
         diff.u32(view.u32(at_destination)?, destination[from]);
-        view.set_u32(at_source, source[from])?;
         view.set_u32(at_destination, destination[from])?;
         i += 1;
     }

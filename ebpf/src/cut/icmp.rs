@@ -44,14 +44,15 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     }
     let at_source = inner + F::SOURCE - ETH;
     let at_destination = at_source + 4 * F::WORDS as u32;
-    let sent = Tuple {
-        source: address::<F, _>(view, at_source)?,
-        destination: address::<F, _>(view, at_destination)?,
-        ports: view.u32(inner_tcp)?,
+    // The quoted packet went the other way.
+    let arriving = Tuple {
+        source: address::<F, _>(view, at_destination)?,
+        destination: address::<F, _>(view, at_source)?,
+        ports: view.u32(inner_tcp)?.rotate_left(16),
     };
     let miss = Some(Verdict::new(Reason::CutMiss, PASS));
     // SAFETY: the value is copied at once.
-    let Some(entry) = (unsafe { TUPLES.get(&sent.reversed()) }).copied() else {
+    let Some(entry) = (unsafe { TUPLES.get(&arriving) }).copied() else {
         return miss;
     };
     let Some(flow) = FLOWS.get_ptr_mut(entry.index) else {
@@ -64,7 +65,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     }
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let drained = unsafe { (&raw const flow.drained).read_volatile() };
-    if entry.way == 1 && drained != DRAINED && !share::is_again(ctx) {
+    if entry.way == 1 && drained < DRAINED && !share::is_again(ctx) {
         // It may be about what leg B's socket has sent: that must hear of it, too.
         share::again(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
@@ -96,8 +97,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     }
     diff.and(quoted(view, inner_tcp, &Quoted { ports, seq })?);
     // Its sender, a router, stays: only who it is for changes.
-    let router = address::<F, _>(view, F::SOURCE)?;
-    let outer = match addresses::<F>(view, &router, peer)? {
+    let outer = match addresses::<F>(view, None, peer)? {
         Some(diff) => diff,
         None => return Some(Verdict::new(Reason::CutHops, DROP)),
     };

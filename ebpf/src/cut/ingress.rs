@@ -4,10 +4,10 @@ use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcCo
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Shake, Tcp, Tuple,
-        flow::{ANSWERED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
+        Buffer, Diff, Shake, Tcp, Tuple,
+        flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
         handshake,
-        header::{ACK, AT_CHECKSUM, AT_FLAGS, FIN, RST, SYN},
+        header::{ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN},
         seq,
     },
     steer::{STEER_FIXED_BITS, SteerKey},
@@ -148,6 +148,10 @@ fn ours<F: Family>(
         // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
         if flow.ended() {
             supersede(tuple, flow);
+            // SAFETY: aligned, whole; userspace writes it through its mapping.
+            if unsafe { (&raw const flow.drained).read_volatile() } != CLOSED {
+                return unseat::<F>(ctx, tcp, flow.owed_end.wrapping_sub(flow.d1));
+            }
             opening::<F>(ctx, view, tuple);
             return Verdict::new(Reason::CutSuperseded, PASS);
         }
@@ -175,6 +179,27 @@ fn ours<F: Family>(
 fn supersede(tuple: &Tuple, flow: &mut Flow) {
     flow.ways[0].flags |= SUPERSEDED;
     let _ = TUPLES.remove(tuple);
+}
+
+/// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the SYN comes
+/// again behind a reset at `expected`, the number of the first byte that the socket has not received.
+#[inline(never)]
+fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
+    share::again(ctx);
+    let mut view = View::now(ctx);
+    let mut diff = Diff::default();
+    let flags = (tcp.flags & !SYN) | RST;
+    diff.u32(tcp.seq, expected);
+    diff.u16(u16::from(tcp.flags), u16::from(flags));
+    let written = view
+        .set_u32(F::TCP + AT_SEQ, expected)
+        .and_then(|()| view.set_u8(F::TCP + AT_FLAGS, flags));
+    if written.is_none() {
+        return Verdict::new(Reason::CutMalformed, DROP);
+    }
+    // SAFETY: the helper checks the offset. The view is not used any more.
+    unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
+    Verdict::new(Reason::CutUnseated, PASS)
 }
 
 /// Whether this is the third packet of a handshake with our listening socket.

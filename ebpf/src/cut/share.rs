@@ -49,7 +49,7 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     {
         flow.ways[1].flags |= PEER_FIN_ACKED;
     }
-    if drained == DRAINED {
+    if drained >= DRAINED {
         return false;
     }
     if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) {
@@ -84,7 +84,7 @@ pub fn is_again(ctx: &TcContext) -> bool {
 /// A host that repeats its SYN-ACK has not seen the socket's answer.
 #[inline(always)]
 pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
-    if tcp.has(ACK) && flow.drained != DRAINED {
+    if tcp.has(ACK) && flow.drained < DRAINED {
         Verdict::new(Reason::CutToSocket, PASS)
     } else {
         Verdict::new(Reason::CutStray, DROP)

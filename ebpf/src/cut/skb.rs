@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    helpers::{bpf_ktime_get_coarse_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
+    helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use signalbox_common::cut::{Buffer, Tuple};
@@ -21,11 +21,12 @@ pub fn tick() -> u32 {
     (unsafe { bpf_ktime_get_coarse_ns() } >> 20) as u32
 }
 
-/// Milliseconds of the same clock, which timestamps run by.
+/// Milliseconds of `CLOCK_MONOTONIC`, which timestamps run by: exact, for a clock that runs back by more than one of
+/// them is refused by the receiver (PAWS).
 #[inline(always)]
 pub fn milliseconds() -> u32 {
     // SAFETY: as above.
-    (unsafe { bpf_ktime_get_coarse_ns() } / 1_000_000) as u32
+    (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
 }
 
 /// The linear part of a packet, read and written in place. Void after any helper that may move the packet.

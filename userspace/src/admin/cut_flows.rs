@@ -89,7 +89,7 @@ fn named(flow: &Flow) -> &'static str {
         "finished"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"
-    } else if flow.drained != DRAINED {
+    } else if flow.drained < DRAINED {
         "draining"
     } else {
         "established"

@@ -242,7 +242,10 @@ pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
         signalbox::datapath::sys::netns_cookie(std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap()
     });
-    let versions = std::fs::read_dir("/sys/fs/bpf/signalbox").into_iter().flatten().flatten();
+    let versions = std::fs::read_dir("/sys/fs/bpf/signalbox")
+        .into_iter()
+        .flatten()
+        .flatten();
     let dirs = versions.map(|version| version.path().join(format!("net-{cookie}")));
     dirs.filter(|dir| dir.exists()).collect()
 }

@@ -63,7 +63,7 @@ pub(super) fn kernel(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn e2e(context: &mut Context) -> Result<()> {
-    let build = Run::cargo(["build", "--release", "-p", "signalbox"])?;
+    let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
     with_object(context, build).run()?;
     privileged(context, "e2e", true)
 }
@@ -76,15 +76,15 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
 }
 
 /// The integration tests whose names begin with `prefix`, one at a time: they share the kernel's maps and namespaces.
-fn privileged(context: &mut Context, prefix: &str, release: bool) -> Result<()> {
+fn privileged(context: &mut Context, prefix: &str, optimised: bool) -> Result<()> {
     let names = test_targets(&root()?.join("userspace/tests"), prefix)?;
     if names.is_empty() {
         println!("there is no test target userspace/tests/{prefix}*");
         return Ok(());
     }
     let mut run = Run::cargo(["test", "-p", "signalbox", "--no-fail-fast"])?;
-    if release {
-        run = run.args(["--release"]);
+    if optimised {
+        run = run.args(["--profile", "e2e"]);
     }
     for name in &names {
         run = run.args(["--test", name]);

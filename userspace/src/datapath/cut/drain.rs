@@ -21,7 +21,7 @@ use crate::datapath::half::{SCRATCH, with_scratch};
 use crate::datapath::sys;
 
 /// How often to look whether a flow is drained.
-const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(2);
 
 /// What a new socket's send buffer takes for certain (`net.ipv4.tcp_wmem`).
 const AT_ONCE: usize = 8192;
@@ -185,7 +185,18 @@ impl Cutter {
         loop {
             tokio::time::sleep(TICK).await;
             let now = Instant::now();
-            self.draining.borrow_mut().retain(|draining| !self.done(draining, now));
+            let mut draining = self.draining.borrow_mut();
+            let mut at = 0;
+            while at < draining.len() {
+                if self.done(&draining[at], now) {
+                    let Draining { index, .. } = draining.swap_remove(at);
+                    // Its sockets are closed: a SYN with the same ports meets the listening socket now.
+                    self.kernel.table.set_closed(index);
+                } else {
+                    at += 1;
+                }
+            }
+            drop(draining);
             if self.draining.borrow().is_empty() {
                 self.ticking.set(false);
                 return;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use signalbox_common::cut::flow::{DRAINED, Flow, OWED_KNOWN, PORTS, state};
+use signalbox_common::cut::flow::{CLOSED, DRAINED, Flow, OWED_KNOWN, PORTS, state};
 
 use crate::kernel::map::Mapped;
 
@@ -99,12 +99,17 @@ impl Table {
 
     #[must_use]
     pub fn is_drained(&self, index: u32) -> bool {
-        self.drained_of(index).load(Ordering::Acquire) == DRAINED
+        self.drained_of(index).load(Ordering::Acquire) >= DRAINED
     }
 
     /// The sockets have no duty any more.
     pub fn set_drained(&self, index: u32) {
         self.drained_of(index).store(DRAINED, Ordering::Release);
+    }
+
+    /// And they are closed.
+    pub fn set_closed(&self, index: u32) {
+        self.drained_of(index).store(CLOSED, Ordering::Release);
     }
 
     /// How far the host has acknowledged, on leg B.
