@@ -6,7 +6,7 @@
 //! complete it from the two handshakes. 256 bytes a flow, and two entries of `TUPLES`.
 
 /// Size of `FLOWS` when nothing else is configured.
-pub const DEFAULT_FLOWS: u32 = 262_144;
+pub const DEFAULT_FLOWS: u32 = 131_072;
 /// Handshakes of clients that are remembered until their flow is cut.
 pub const MAX_SHAKES: u32 = 65_536;
 /// Elements of `PENDING`: one for each port.

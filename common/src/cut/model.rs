@@ -88,8 +88,8 @@ impl Packet {
             0
         };
         bytes.extend(ack.to_be_bytes());
-        let flags = u8::from(self.fin) * FIN | u8::from(self.acknowledges) * ACK;
-        bytes.extend([((20 + options.len()) / 4 << 4) as u8, flags]);
+        let flags = (u8::from(self.fin) * FIN) | (u8::from(self.acknowledges) * ACK);
+        bytes.extend([(((20 + options.len()) / 4) << 4) as u8, flags]);
         bytes.extend(((self.window >> leg.scale) as u16).to_be_bytes());
         bytes.extend([0; 4]);
         bytes.extend(options);

@@ -16,9 +16,10 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Where a packet's addresses and ports lead.
+/// Where a packet's addresses and ports lead. Its memory is taken beforehand: a burst of new flows would find none left
+/// otherwise, since a program can only take what the kernel has set aside for it.
 #[map]
-pub static TUPLES: HashMap<Tuple, Entry> = HashMap::with_max_entries(MAX_TUPLES, BPF_F_NO_PREALLOC);
+pub static TUPLES: HashMap<Tuple, Entry> = HashMap::with_max_entries(MAX_TUPLES, 0);
 
 #[map]
 pub static FLOWS: Array<Flow> = Array::with_max_entries(DEFAULT_FLOWS, BPF_F_MMAPABLE);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use signalbox_common::cut::flow::{DRAINED, FIN_SEEN, Flow, RESET, state};
+use signalbox_common::cut::flow::{DRAINED, FIN_SEEN, Flow, state};
 use signalbox_core::model::Tier;
 
 use crate::datapath::cut::from_words;
@@ -25,6 +25,10 @@ pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<Flow
             continue;
         }
         let flow = cut.table.read(index);
+        if flow.ended() {
+            // Over; kept a little longer for what is still under way.
+            continue;
+        }
         let party = registry.host_of(flow.host);
         let listener = registry.listener_of(flow.listener);
         let (host, cluster) = party.as_ref().map_or(("", ""), |(host, _)| (&host.name, &host.cluster));
@@ -83,10 +87,6 @@ fn named(flow: &Flow) -> &'static str {
     let flags = [flow.ways[0].flags, flow.ways[1].flags];
     if flow.state == state::CLOSING {
         "closing"
-    } else if (flags[0] | flags[1]) & RESET != 0 {
-        "reset"
-    } else if flow.ended() {
-        "finished"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"
     } else if flow.drained < DRAINED {
