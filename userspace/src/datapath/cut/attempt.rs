@@ -11,8 +11,9 @@ use super::{Cutter, Unfit, Wanted, words};
 use crate::datapath::sys;
 use crate::kernel::cut::table::tick;
 
-/// Ports tried for one connection: a socket of somebody else's may be bound to one.
-const TRIES: usize = 8;
+/// Ports tried for one connection: a connection to another host may be in the making from one, or a socket of somebody
+/// else's be bound to it.
+const TRIES: usize = 256;
 
 /// Holds entry and port until the flow is cut; given back when dropped.
 pub struct Attempt {

@@ -6,7 +6,7 @@
 //! flows, the lower part for connections of ours that the kernel chooses a port for.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
@@ -45,7 +45,7 @@ struct Pool {
     used: usize,
     returned: VecDeque<u16>,
     /// Ports in use since before this process.
-    marked: Vec<u16>,
+    marked: HashSet<u16, FixedState>,
 }
 
 impl Ports {
@@ -70,7 +70,7 @@ impl Ports {
     pub(super) fn take(&self, host: SocketAddr) -> Option<u16> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
-        while let Some(&port) = self.ours.get(pool.used) {
+        while let Some(&port) = self.ours.get(self.at(host, pool.used)) {
             pool.used += 1;
             if !pool.marked.contains(&port) {
                 return Some(port);
@@ -82,16 +82,27 @@ impl Ports {
     pub(super) fn give_back(&self, host: SocketAddr, port: u16) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
-        pool.marked.retain(|marked| *marked != port);
-        // One that has not been handed out yet will be.
-        if self.ours[..pool.used].contains(&port) || !self.ours.contains(&port) {
+        // One of an earlier process's that has not been passed over yet will be handed out in its turn.
+        let was_marked = pool.marked.remove(&port);
+        let its_turn_comes = || (pool.used..self.ours.len()).any(|n| self.ours.get(self.at(host, n)) == Some(&port));
+        if !(was_marked && its_turn_comes()) {
             pool.returned.push_back(port);
         }
     }
 
+    /// Where the `n`th port for a host is: each host begins elsewhere, for a port can be used for one at a time while it
+    /// is being connected.
+    fn at(&self, host: SocketAddr, n: usize) -> usize {
+        if n >= self.ours.len() {
+            return n;
+        }
+        let offset = signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::mapped(host.ip()));
+        (offset as usize % self.ours.len() + n) % self.ours.len()
+    }
+
     /// A flow of an earlier process has this port.
     pub(super) fn mark(&self, host: SocketAddr, port: u16) {
-        self.pools.borrow_mut().entry(host).or_default().marked.push(port);
+        self.pools.borrow_mut().entry(host).or_default().marked.insert(port);
     }
 }
 
@@ -138,7 +149,8 @@ mod tests {
             ..ports
         };
         let first = ports.take(host(80)).unwrap();
-        assert_eq!(ports.take(host(443)), Some(first));
+        let other = [(); 3].map(|()| ports.take(host(443)).unwrap());
+        assert!(other.contains(&first));
         ports.give_back(host(80), first);
         let (second, third) = (ports.take(host(80)).unwrap(), ports.take(host(80)).unwrap());
         assert!(first != second && second != third);
@@ -153,7 +165,11 @@ mod tests {
             pools: RefCell::default(),
         };
         ports.mark(host(80), 5000);
-        assert_eq!((ports.take(host(80)), ports.take(host(80))), (Some(5001), None));
+        assert_eq!(
+            (ports.take(host(80)), ports.take(host(80))),
+            (Some(5001), None),
+            "5000 is taken"
+        );
         ports.give_back(host(80), 5000);
         assert_eq!(ports.take(host(80)), Some(5000));
     }
