@@ -199,7 +199,7 @@ pub struct Flow {
     pub drained: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
-    /// Sequence number on leg B behind the last byte that leg B's socket has to deliver.
+    /// Sequence number on leg B behind the last byte that leg B's socket has to deliver, as far as userspace knows.
     pub owed_end: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has sent.
     pub sent_b: u32,

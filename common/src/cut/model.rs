@@ -167,6 +167,7 @@ proptest! {
             ack: b.first.1.wrapping_sub(a.first.1),
             scale_from: a.scale,
             scale_to: b.scale,
+            answered_for: 0,
         };
         let by = b.clock.1.wrapping_sub(a.clock.1);
         let mut stamps = Stamps {
@@ -197,6 +198,7 @@ proptest! {
             ack: to.first.1.wrapping_sub(from.first.1),
             scale_from: 7,
             scale_to: 7,
+            answered_for: 0,
         };
         let mut out = Stamps { value: 5, fixed: true, echo: Some(9), ..Stamps::default() };
         let mut back = Stamps {

@@ -20,6 +20,9 @@ pub struct Change {
     pub scale_from: u8,
     /// Window scale that the packet's receiver applies to what comes on its leg.
     pub scale_to: u8,
+    /// Bytes beyond the packet's acknowledgement that the receiver may take for acknowledged, because we answer for them.
+    /// The window ends where it did.
+    pub answered_for: u32,
 }
 
 /// The timestamps of a direction.
@@ -40,12 +43,12 @@ pub struct Stamps {
 /// A window in the other leg's scale. It is never 0 unless it was: rounding down to 0 would stop a sender that may send.
 #[inline(always)]
 #[must_use]
-pub const fn window(window: u16, from: u8, to: u8) -> u16 {
-    let bytes = (window as u32) << (from & 15);
+pub const fn window(window: u16, from: u8, to: u8, less: u32) -> u16 {
+    let bytes = ((window as u32) << (from & 15)).saturating_sub(less);
     let scaled = bytes >> (to & 15);
     if scaled > 0xffff {
         0xffff
-    } else if scaled == 0 && window != 0 {
+    } else if scaled == 0 && bytes != 0 {
         1
     } else {
         scaled as u16
@@ -64,7 +67,7 @@ pub fn tcp<B: Buffer + ?Sized>(
 ) -> Option<Diff> {
     let mut diff = Diff::forgotten(packet);
     let seq = tcp.seq.wrapping_add(change.seq);
-    let window = window(tcp.window, change.scale_from, change.scale_to);
+    let window = window(tcp.window, change.scale_from, change.scale_to, change.answered_for);
     let (old, new) = (
         u32::from(tcp.source) << 16 | u32::from(tcp.destination),
         u32::from(change.source) << 16 | u32::from(change.destination),
@@ -77,7 +80,7 @@ pub fn tcp<B: Buffer + ?Sized>(
     diff.u16(tcp.window, window);
     let acknowledges = tcp.has(ACK);
     if acknowledges {
-        let ack = tcp.ack.wrapping_add(change.ack);
+        let ack = tcp.ack.wrapping_add(change.ack).wrapping_add(change.answered_for);
         packet.set_u32(at + AT_ACK, ack)?;
         diff.u32(tcp.ack, ack);
     }
@@ -144,10 +147,11 @@ mod tests {
 
     #[test]
     fn windows_keep_their_meaning_and_never_close_by_rounding() {
-        assert_eq!(window(1000, 7, 7), 1000);
-        assert_eq!(window(1000, 7, 9), 250);
-        assert_eq!(window(60_000, 9, 7), 65_535);
-        assert_eq!(window(60_000, 0, 7), 468);
-        assert_eq!((window(100, 0, 7), window(0, 7, 9)), (1, 0));
+        assert_eq!(window(1000, 7, 7, 0), 1000);
+        assert_eq!(window(1000, 7, 9, 0), 250);
+        assert_eq!(window(60_000, 9, 7, 0), 65_535);
+        assert_eq!(window(60_000, 0, 7, 0), 468);
+        assert_eq!((window(100, 0, 7, 0), window(0, 7, 9, 0)), (1, 0));
+        assert_eq!((window(100, 7, 7, 1280), window(100, 7, 7, 20_000)), (90, 0));
     }
 }

@@ -10,9 +10,10 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Flow, Tcp, Way,
-        flow::{Entry, STAMPS_FIXED},
+        flow::{DRAINED, Entry, STAMPS_FIXED},
         header::AT_CHECKSUM,
         rewrite::{self, Change, Stamps},
+        seq,
         track::{self, Noted},
     },
 };
@@ -55,6 +56,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
                 ack: 0u32.wrapping_sub(flow.d2),
                 scale_from: flow.scale_a & 15,
                 scale_to: flow.scale_b & 15,
+                answered_for: 0,
             },
         )
     } else {
@@ -68,6 +70,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
                 ack: 0u32.wrapping_sub(flow.d1),
                 scale_from: flow.scale_b >> 4,
                 scale_to: flow.scale_a >> 4,
+                answered_for: answered_for(tcp, flow),
             },
         )
     };
@@ -136,6 +139,24 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     match send(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
         Some(action) => Verdict::new(Reason::CutForwarded, action),
         None => dropped,
+    }
+}
+
+/// How far userspace has taken over more of the client's bytes than the host acknowledges. Leg A's socket has acknowledged
+/// them, and a client drops what acknowledges too much less (RFC 5961, section 5.2; `tcp_ack`, "TOO_OLD_ACK").
+#[inline(always)]
+fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
+    // SAFETY: aligned, whole; userspace writes both through its mapping.
+    let (drained, owed) = unsafe {
+        (
+            (&raw const flow.drained).read_volatile(),
+            (&raw const flow.owed_end).read_volatile(),
+        )
+    };
+    if drained < DRAINED && seq::after(owed, tcp.ack) {
+        owed.wrapping_sub(tcp.ack)
+    } else {
+        0
     }
 }
 

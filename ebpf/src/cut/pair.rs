@@ -72,7 +72,7 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     flow.ways[0].flags = stamps;
     flow.ways[1].flags = stamps;
     flow.sent_b = flow.first_b;
-    flow.owed_end = 0;
+    flow.owed_end = flow.first_b;
     let (a, b) = (flow.tuple(0), flow.tuple(1));
     if TUPLES.insert(&b, &Entry { index, way: 1 }, BPF_NOEXIST).is_err() {
         return unfit(flow, why::TABLE_FULL);

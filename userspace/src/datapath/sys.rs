@@ -114,6 +114,14 @@ pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// Bytes that have arrived in order and have not been read (`SIOCINQ`).
+pub fn unread(fd: RawFd) -> io::Result<u32> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the ioctl writes one int.
+    check(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) } as isize)?;
+    Ok(bytes.max(0).cast_unsigned())
+}
+
 /// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
 pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
     let mut bytes: c_int = 0;

@@ -90,6 +90,12 @@ impl Table {
         unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).drained)) }
     }
 
+    /// Says how much of the client's stream userspace answers for so far.
+    pub fn answer_for(&self, index: u32, end: u32) {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
+    }
+
     /// Says how much leg B's socket has to deliver.
     pub fn owe(&self, index: u32, end: u32) {
         // SAFETY: as above.
