@@ -11,7 +11,7 @@ use signalbox_common::{
     cut::{
         Buffer, Diff, Flow, Tcp, Way,
         flow::{DRAINED, Entry, STAMPS_FIXED},
-        header::AT_CHECKSUM,
+        header::{AT_CHECKSUM, FIN, RST, SYN},
         rewrite::{self, Change, Stamps},
         seq,
         track::{self, Noted},
@@ -45,7 +45,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         _ => return dropped,
     };
     let from_client = entry.way == 0;
-    let (source, destination, change) = if from_client {
+    let (source, destination, mut change) = if from_client {
         (
             &raw const flow.local,
             &raw const flow.backend,
@@ -74,6 +74,10 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
             },
         )
     };
+    let seq = tcp.seq.wrapping_add(change.seq);
+    if from_client && length == 0 && tcp.flags & (SYN | FIN | RST) == 0 {
+        change.seq = change.seq.wrapping_sub(ahead(seq, flow));
+    }
     // SAFETY: fields of the array's element, which do not change while the flow lives.
     let (source, destination) = unsafe { (&*source, &*destination) };
     let (fixed, t1, t2) = (flow.ways[0].flags & STAMPS_FIXED != 0, flow.t1, flow.t2);
@@ -124,14 +128,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     }
     way.seen = now;
     way.packets += 1;
-    let noted = track::note(
-        way,
-        peer,
-        tcp,
-        length,
-        tcp.seq.wrapping_add(change.seq),
-        tcp.ack.wrapping_add(change.ack),
-    );
+    let noted = track::note(way, peer, tcp, length, seq, tcp.ack.wrapping_add(change.ack));
     if noted != Noted::Open {
         tell(entry.index);
     }
@@ -139,6 +136,21 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     match send(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
         Some(action) => Verdict::new(Reason::CutForwarded, action),
         None => dropped,
+    }
+}
+
+/// How far a bare acknowledgement of the client's is ahead of what the host has received. While userspace still delivers
+/// it may be beyond the host's window, and a host drops such a one, acknowledgement and all (RFC 9293, section 3.4). At
+/// the number that the host expects it is always acceptable.
+#[inline(always)]
+fn ahead(seq: u32, flow: &Flow) -> u32 {
+    // SAFETY: aligned, whole; userspace writes it through its mapping.
+    let drained = unsafe { (&raw const flow.drained).read_volatile() };
+    let expected = flow.ways[1].ack;
+    if drained < DRAINED && seq::after(seq, expected) {
+        seq.wrapping_sub(expected)
+    } else {
+        0
     }
 }
 
