@@ -145,7 +145,7 @@ fn a_client_on_an_interface_that_came_later() {
             ping(&host, &client);
         }
         let shown = cut::shown(&sb, client.local_addr().unwrap());
-        let said = shown["tier"] == "cut" || shown["tier_reason"].as_str().is_some_and(|r| !r.is_empty());
+        let said = shown["tier"] == "cut" || shown["not_cut"].as_str().is_some_and(|r| !r.is_empty());
         assert!(said || cut::lenient(), "{shown}");
         println!("round {round}: {shown}");
         finish(&client, &host);

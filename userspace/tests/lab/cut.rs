@@ -206,6 +206,22 @@ pub(crate) fn finish(client: &TcpStream, host: &TcpStream) {
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
 }
 
+/// A flow that is not cut, with its reason; null if there is none.
+pub(crate) fn not_cut(sb: &Signalbox) -> Value {
+    let flows = sb.flows("limit=300000");
+    flows.into_iter().find(|flow| flow["tier"] != "cut").unwrap_or_default()
+}
+
+/// Why a flow on another tier is there.
+pub(crate) fn reason(flow: &Value) -> String {
+    let reason = flow["not_cut"].as_str().unwrap_or_default();
+    assert!(
+        flow["tier"].is_string() && flow["tier"] != "cut" && !reason.is_empty(),
+        "{flow}"
+    );
+    reason.to_owned()
+}
+
 /// Flows that have been cut so far.
 pub(crate) fn opened(sb: &Signalbox) -> u64 {
     sb.metric("signalbox_connections_opened_total{tier=\"cut\"}") as u64
