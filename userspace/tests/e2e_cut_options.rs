@@ -67,7 +67,8 @@ fn every_combination(lab: &CutLab, sb: &Signalbox, sizes: &[(u64, u64)]) {
             if can {
                 assert!(
                     cut::lenient() || cut >= count * 9 / 10,
-                    "client {client:?}, host {host:?}: {cut} of {count}"
+                    "client {client:?}, host {host:?}: {cut} of {count}\n{}",
+                    cut::reasons(sb)
                 );
             }
         }

@@ -39,10 +39,11 @@ pub(crate) fn body(extra: &str) -> String {
 pub(crate) fn body_with(extra: &str, key: &str) -> String {
     let [health, ejection] = PATIENT;
     let keys = [key, health, ejection];
+    let off = if lenient() { "datapath: { cut: off }\n" } else { "" };
     let east = config::cluster("east", &keys, &["east-1"]);
     let west = config::cluster("west", &keys, &["west-1"]);
     format!(
-        "{extra}\n{}  - {{ name: tcp4, protocol: tcp, listen: [\"{}\"], cluster: east }}\n  \
+        "{off}{extra}\n{}  - {{ name: tcp4, protocol: tcp, listen: [\"{}\"], cluster: east }}\n  \
          - {{ name: tcp6, protocol: tcp, listen: [\"{}\"], cluster: west }}\n\
          clusters:\n{east}{west}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  \
          - {{ host: b.test, clusters: {{ west: 1 }} }}\n",
@@ -60,7 +61,7 @@ pub(crate) fn start(lab: &Lab, extra: &str) -> (Vec<Server>, Signalbox) {
     (health.into(), sb)
 }
 
-/// Whether flows may be on another tier than `cut`: for working on the lab itself.
+/// Whether to have flows on other tiers than `cut`: what fails there too is not the tier's.
 pub(crate) fn lenient() -> bool {
     std::env::var_os("SIGNALBOX_E2E_NO_CUT").is_some()
 }
@@ -204,6 +205,32 @@ pub(crate) fn finish(client: &TcpStream, host: &TcpStream) {
     assert_eq!((&*host).read(&mut [0; 8]).unwrap(), 0);
     host.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
+}
+
+/// A flow that is not cut, with its reason; null if there is none.
+pub(crate) fn not_cut(sb: &Signalbox) -> Value {
+    let flows = sb.flows("limit=300000");
+    flows.into_iter().find(|flow| flow["tier"] != "cut").unwrap_or_default()
+}
+
+/// How many flows have not been cut, by reason.
+pub(crate) fn reasons(sb: &Signalbox) -> String {
+    let (_, text) = sb.get("/metrics");
+    let lines = text.lines().filter(|line| line.starts_with("signalbox_not_cut_total"));
+    lines
+        .filter(|line| !line.ends_with(" 0"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Why a flow on another tier is there.
+pub(crate) fn reason(flow: &Value) -> String {
+    let reason = flow["not_cut"].as_str().unwrap_or_default();
+    assert!(
+        flow["tier"].is_string() && flow["tier"] != "cut" && !reason.is_empty(),
+        "{flow}"
+    );
+    reason.to_owned()
 }
 
 /// Flows that have been cut so far.
