@@ -16,7 +16,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     let socket = lab.dir().join("admin.sock");
     // What it does by itself is what is used; a tier of its own is for comparison.
     let datapath = match tier {
-        "auto" => String::new(),
+        "auto" => "datapath: { cut: auto }\n".to_owned(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     // `limits` only for what all traffic from one address would run into.

@@ -13,7 +13,7 @@ use signalbox_common::{
             STAMPS_FIXED, SUPERSEDED, state, why,
         },
         handshake,
-        header::{ACK, AT_CHECKSUM, AT_SEQ, FIN, FIXED, RST, SYN},
+        header::{ACK, AT_ACK, AT_CHECKSUM, AT_SEQ, FIN, FIXED, RST, SYN},
         options::find,
         seq,
     },
@@ -160,23 +160,33 @@ fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flo
         return silenced;
     }
     flow.sent_b = seq::later(end, flow.sent_b);
-    if flow.ways[0].flags & STAMPS_FIXED != 0 {
-        restamp::<F>(ctx, tcp, flow.ways[0].stamp);
-    }
+    // The client has acknowledged what the socket has never seen; the host drops what acknowledges too much less (RFC
+    // 5961, section 5.2).
+    let ack = seq::later(flow.ways[0].ack.wrapping_sub(flow.d2), tcp.ack);
+    let stamp = if flow.ways[0].flags & STAMPS_FIXED != 0 {
+        Some(flow.ways[0].stamp)
+    } else {
+        None
+    };
+    update::<F>(ctx, tcp, ack, stamp);
     Verdict::new(Reason::CutDrains, PASS)
 }
 
-/// The client's clock goes on where the socket's stopped: the host must not see it run backwards (RFC 7323, PAWS).
+/// Writes the acknowledgement, and the clock: the client's goes on where the socket's stopped, and the host must not see
+/// it run backwards (RFC 7323, PAWS).
 #[inline(always)]
-fn restamp<F: Family>(ctx: &TcContext, tcp: &Tcp, stamp: u32) {
+fn update<F: Family>(ctx: &TcContext, tcp: &Tcp, ack: u32, stamp: Option<u32>) {
     let mut diff = Diff::default();
     let mut packet = Shared(ctx);
-    let Some(found) = find(&mut packet, F::TCP + FIXED, tcp.length - FIXED) else {
-        return;
-    };
-    if found.stamps != 0 {
-        let old = packet.u32(found.stamps + 2).unwrap_or(stamp);
-        let _ = packet.set_u32(found.stamps + 2, stamp);
+    if ack != tcp.ack && packet.set_u32(F::TCP + AT_ACK, ack).is_some() {
+        diff.u32(tcp.ack, ack);
+    }
+    if let Some(stamp) = stamp
+        && let Some(found) = find(&mut packet, F::TCP + FIXED, tcp.length - FIXED)
+        && found.stamps != 0
+        && let Some(old) = packet.u32(found.stamps + 2)
+        && packet.set_u32(found.stamps + 2, stamp).is_some()
+    {
         diff.u32_at(found.stamps, old, stamp);
     }
     checksum::<F>(ctx, diff);
