@@ -30,6 +30,8 @@ fn admin() {
 fn datapath_and_limits() {
     let tier = "`sokmap` is not a tier; did you mean `sockmap`? (allowed: auto, sockmap, splice or copy)";
     only_mistake(&plus("datapath: { tier: sokmap }"), "datapath.tier", tier);
+    let cut = "`on` is not a setting of cut (allowed: auto or off)";
+    only_mistake(&plus("datapath: { cut: on }"), "datapath.cut", cut);
     only_mistake(
         &bent("cluster: east }", "cluster: east, datapath: { tier: fast } }"),
         "listeners[2].datapath.tier",
