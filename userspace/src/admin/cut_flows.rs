@@ -25,10 +25,6 @@ pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<Flow
             continue;
         }
         let flow = cut.table.read(index);
-        if flow.ended() {
-            // Over; kept a little longer for what is still under way.
-            continue;
-        }
         let party = registry.host_of(flow.host);
         let listener = registry.listener_of(flow.listener);
         let (host, cluster) = party.as_ref().map_or(("", ""), |(host, _)| (&host.name, &host.cluster));
@@ -87,6 +83,9 @@ fn named(flow: &Flow) -> &'static str {
     let flags = [flow.ways[0].flags, flow.ways[1].flags];
     if flow.state == state::CLOSING {
         "closing"
+    } else if flow.ended() {
+        // Kept a little longer, for what is still under way.
+        "ended"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"
     } else if flow.drained < DRAINED {
