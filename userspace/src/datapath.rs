@@ -7,6 +7,7 @@ pub mod accept;
 pub mod choose;
 pub mod connection;
 pub mod cut;
+mod dial;
 pub mod flow;
 pub mod half;
 pub mod joined;

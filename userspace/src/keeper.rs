@@ -130,14 +130,6 @@ impl Keeper {
         }
     }
 
-    /// How many flows are cut.
-    #[must_use]
-    pub fn flows(&self) -> u32 {
-        let snapshot = self.shared.snapshot.load();
-        let active = |c: &Arc<crate::state::ClusterState>| c.active[Tier::Cut as usize].get();
-        snapshot.clusters.iter().map(active).sum()
-    }
-
     /// Takes over the flows of an earlier process, and clears away what it had not finished.
     fn adopt(&self) {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -195,8 +195,8 @@ pub struct ListenerState {
     pub peek: Labelled,
     pub refused: Labelled,
     pub peek_seconds: crate::admin::histogram::Histogram,
-    /// Flows that were not cut, by why.
-    pub not_cut: Labelled,
+    /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. On the path of every such connection: no lock.
+    pub not_cut: [Counter; crate::datapath::cut::Unfit::LABELS.len()],
     /// Its number in the flow table; 0 until it has one.
     pub number: AtomicU32,
 }

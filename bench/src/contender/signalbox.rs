@@ -14,7 +14,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     let socket = lab.dir().join("admin.sock");
-    // What it does by itself is what is used; a tier of its own is for comparison.
+    // Cut-through is what is compared with others; a tier of its own is for comparison with that.
     let datapath = match tier {
         "auto" => "datapath: { cut: auto }\n".to_owned(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),

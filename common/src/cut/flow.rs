@@ -66,8 +66,6 @@ pub const RESET_MAYBE: u32 = 8;
 pub const SUPERSEDED: u32 = 16;
 /// What is added to this direction's timestamps is known.
 pub const STAMPS_FIXED: u32 = 32;
-/// The connection has timestamps (on both legs).
-pub const STAMPS: u32 = 64;
 /// The leg's socket was closed by the kernel before the flow was drained: its process has died.
 pub const ORPHANED: u32 = 128;
 /// The client had sent its FIN before the flow was cut: leg B's socket has to deliver it.

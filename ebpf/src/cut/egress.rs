@@ -13,7 +13,7 @@ use signalbox_common::{
             STAMPS_FIXED, SUPERSEDED, state, why,
         },
         handshake,
-        header::{ACK, AT_ACK, AT_CHECKSUM, AT_SEQ, FIN, FIXED, RST, SYN},
+        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
         options::find,
         seq,
     },
@@ -36,7 +36,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
     let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
     let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     let learn = forwarded != 0;
-    let verdict = if tagged != 0 {
+    if tagged != 0 {
         Verdict::NONE
     } else if protocol == IPV4 {
         of_family::<V4>(ctx, learn)
@@ -44,8 +44,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
         of_family::<V6>(ctx, learn)
     } else {
         Verdict::NONE
-    };
-    verdict
+    }
 }
 
 #[inline(never)]
@@ -209,7 +208,7 @@ fn reset_at<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> 
     // SAFETY: the helper reads the value and checks the offset; also below.
     let stored = unsafe {
         bpf_skb_store_bytes(ctx.skb.skb, F::TCP + AT_SEQ, (&raw const seq).cast(), 4, 0) == 0
-            && bpf_skb_store_bytes(ctx.skb.skb, F::TCP + 13, (&raw const flags).cast(), 1, 0) == 0
+            && bpf_skb_store_bytes(ctx.skb.skb, F::TCP + AT_FLAGS, (&raw const flags).cast(), 1, 0) == 0
     };
     checksum::<F>(ctx, diff);
     stored.then_some(())

@@ -28,7 +28,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
     // A tagged packet comes again, untagged, at the VLAN's own interface.
     let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
     let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
-    let verdict = if tagged != 0 {
+    if tagged != 0 {
         Verdict::NONE
     } else if protocol == IPV4 {
         of_family::<V4>(ctx)
@@ -36,8 +36,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
         of_family::<V6>(ctx)
     } else {
         Verdict::NONE
-    };
-    verdict
+    }
 }
 
 #[inline(always)]

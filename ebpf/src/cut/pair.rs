@@ -4,7 +4,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Tcp, Tuple,
-        flow::{EARLY_FIN, Entry, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, STAMPS, state, why},
+        flow::{EARLY_FIN, Entry, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why},
         handshake,
     },
 };
@@ -68,9 +68,9 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     flow.ways[1].high = first_host;
     flow.ways[0].seen = now;
     flow.ways[1].seen = now;
-    let stamps = if have & OFFERED_STAMPS != 0 { STAMPS } else { 0 };
-    flow.ways[0].flags = stamps;
-    flow.ways[1].flags = stamps;
+    // What leg A offered stood in the client's.
+    flow.ways[0].flags = 0;
+    flow.ways[1].flags = 0;
     flow.sent_b = flow.first_b;
     flow.owed_end = flow.first_b;
     let (a, b) = (flow.tuple(0), flow.tuple(1));

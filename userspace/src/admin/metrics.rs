@@ -17,8 +17,9 @@ use signalbox_core::model::{Protocol, Tier};
 
 use super::histogram::Histogram;
 use crate::control::Control;
+use crate::datapath::cut::Unfit;
 use crate::datapath::relay::End;
-use crate::state::Labelled;
+use crate::state::{Counter, Labelled};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -239,10 +240,12 @@ impl Scrape {
             .iter()
             .flat_map(|l| by_label("listener", &l.name, "reason", &l.refused));
         out.counter("refused", "Connections refused", refused.collect::<Vec<_>>())?;
-        let not_cut = snapshot
-            .listeners
-            .iter()
-            .flat_map(|l| by_label("listener", &l.name, "reason", &l.not_cut));
+        let not_cut = snapshot.listeners.iter().flat_map(|l| {
+            let counts = Unfit::LABELS.into_iter().zip(l.not_cut.each_ref().map(Counter::get));
+            counts
+                .filter(|(_, n)| *n > 0)
+                .map(|(reason, n)| (vec![("listener", l.name.as_str()), ("reason", reason)], n))
+        });
         out.counter("not_cut", "Connections that were not cut", not_cut.collect::<Vec<_>>())?;
         out.seconds(
             "peek_duration",

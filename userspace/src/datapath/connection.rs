@@ -5,20 +5,20 @@ use std::os::fd::AsRawFd as _;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use signalbox_common::cut::flow::COUNTED;
 use signalbox_core::limit::{Refusal as Limited, Source};
 use signalbox_core::model::{Datapath, Protocol, Tier};
-use signalbox_core::peek::{Asked, proxy};
+use signalbox_core::peek::Asked;
 use signalbox_core::view::Destination;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use super::choose::{Chooser, Lease};
-use super::cut::{Attempt, Connecting, Unfit, Wanted};
+use super::cut::{Attempt, Unfit};
+use super::dial::{Ask, Dialled, connect};
 use super::flow::Parts;
 use super::half::with_scratch;
 use super::joined::Joint;
@@ -27,11 +27,7 @@ use super::refuse::{Refusal, refuse};
 use super::relay::{End, Outcome, Policy, Relay};
 use super::sys;
 use super::worker::Worker;
-use crate::state::{ListenerState, RouteState, Shared, Snapshot};
-use crate::store::Event;
-
-/// Hosts tried for one connection.
-const ATTEMPTS: usize = 3;
+use crate::state::{ListenerState, Shared, Snapshot};
 
 /// Counts a connection into the process from its acceptance to its end: a process that drains ends when none is left,
 /// so not even one that has been accepted and not yet looked at may be missed.
@@ -151,11 +147,11 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, loca
         attempt,
         header,
     } = placed;
-    let unfit = match attempt.and_then(|attempt| attempt.outcome().map(|()| attempt)) {
+    let unfit = match attempt {
         Ok(attempt) => return cut(attempt, client, host, &header, lease, counted, seat),
         Err(unfit) => unfit,
     };
-    listener.not_cut.inc(unfit.label());
+    listener.not_cut[unfit.index()].inc();
     // An empty send queue takes a few hundred bytes at once.
     if !header.is_empty() && host.write_all(&header).await.is_err() {
         lease.cluster.closed[End::HostReset as usize].inc();
@@ -348,151 +344,6 @@ fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {
         (Protocol::Tls, None) => state.peek.inc("no_sni"),
         (Protocol::Http, None) => state.peek.inc("no_host"),
     }
-}
-
-/// What a connection to a host is made for.
-struct Ask<'a> {
-    client: SocketAddr,
-    vip: SocketAddr,
-    /// The client itself, where a PROXY header names it.
-    who: SocketAddr,
-    /// Bytes of a PROXY header that have been taken off the client's stream.
-    consumed: u32,
-    name: Option<&'a str>,
-    route: Option<&'a Arc<RouteState>>,
-    listener: &'a Arc<ListenerState>,
-    cut: Result<(), Unfit>,
-}
-
-/// A connection to a host.
-struct Dialled {
-    host: TcpStream,
-    lease: Lease,
-    attempt: Result<Attempt, Unfit>,
-    header: Vec<u8>,
-}
-
-/// Connects to a host, trying others when one does not answer; the last error, or none where there was no host.
-async fn connect(
-    worker: &Worker,
-    snapshot: &Snapshot,
-    mut chooser: Chooser<'_>,
-    ask: &Ask<'_>,
-) -> Result<Dialled, Option<std::io::Error>> {
-    let mut last = None;
-    while chooser.attempts() < ATTEMPTS {
-        let Some(lease) = chooser.next_host() else { break };
-        let began = Instant::now();
-        let header = if lease.proxy_protocol {
-            proxy::v2_header(ask.who, ask.vip, ask.name)
-        } else {
-            Vec::new()
-        };
-        let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, header.len()));
-        let (label, error) = match connected.await {
-            Ok(Ok((host, attempt))) => {
-                lease.host.total.inc();
-                lease.cluster.connect_seconds.observe(began.elapsed());
-                if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
-                    worker.tell(Event::Connected(Arc::clone(&lease.host)));
-                }
-                return Ok(Dialled {
-                    host,
-                    lease,
-                    attempt,
-                    header,
-                });
-            }
-            Ok(Err(error)) => (connect_label(&error), error),
-            Err(_) => ("timeout", std::io::ErrorKind::TimedOut.into()),
-        };
-        lease.host.refused.inc();
-        lease.cluster.connect_failures.inc(label);
-        // Our own shortage is not the host's fault.
-        if label != "no_resources" {
-            lease.host.failing.store(true, Relaxed);
-            worker.tell(Event::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
-        }
-        last = Some(error);
-    }
-    Err(last)
-}
-
-fn connect_label(error: &std::io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::ECONNREFUSED) => "refused",
-        Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
-        Some(libc::ETIMEDOUT) => "timeout",
-        _ if sys::is_own_shortage(error) => "no_resources",
-        _ => "other",
-    }
-}
-
-/// Connects to the host of a lease; so that the flow can be cut, where it can.
-async fn dial(
-    worker: &Worker,
-    lease: &Lease,
-    ask: &Ask<'_>,
-    injected: usize,
-) -> std::io::Result<(TcpStream, Result<Attempt, Unfit>)> {
-    match begin(worker, lease, ask, injected) {
-        Ok(Connecting { attempt, host }) => {
-            host.writable().await?;
-            match host.take_error()? {
-                Some(error) => Err(error),
-                None => Ok((host, Ok(attempt))),
-            }
-        }
-        Err(Begun::Failed(error)) => Err(error),
-        Err(Begun::Unfit(unfit)) => Ok((plainly(lease.backend).await?, Err(unfit))),
-    }
-}
-
-/// Why leg B of a cut flow has not been begun.
-enum Begun {
-    Unfit(Unfit),
-    Failed(std::io::Error),
-}
-
-fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Result<Connecting, Begun> {
-    ask.cut.map_err(Begun::Unfit)?;
-    let Some((cutter, registry)) = &worker.cut else {
-        return Err(Begun::Unfit(Unfit::NotAvailable));
-    };
-    let numbers = || {
-        let route = match ask.route {
-            Some(route) => registry.route(route)?,
-            None => 0,
-        };
-        Some((
-            registry.host(&lease.host, &lease.cluster)?,
-            route,
-            registry.listener(ask.listener)?,
-        ))
-    };
-    let (host, route, listener) = numbers().ok_or(Begun::Unfit(Unfit::NotAvailable))?;
-    let wanted = Wanted {
-        client: ask.client,
-        vip: ask.vip,
-        backend: lease.backend,
-        injected: injected as u32,
-        consumed: ask.consumed,
-        host,
-        route,
-        listener,
-    };
-    match cutter.connect(&wanted) {
-        Ok(Ok(connecting)) => Ok(connecting),
-        Ok(Err(error)) => Err(Begun::Failed(error)),
-        Err(unfit) => Err(Begun::Unfit(unfit)),
-    }
-}
-
-/// Connects by a port of the kernel's choice.
-async fn plainly(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = sys::plain_socket(backend)?;
-    socket.set_nodelay(true)?;
-    socket.connect(backend).await
 }
 
 /// Carries an established flow on the best tier it is fit for, until it ends.

@@ -62,24 +62,47 @@ pub enum Unfit {
 
 impl Unfit {
     /// For metrics, and for `signalbox flows`.
+    pub const LABELS: [&'static str; 14] = [
+        "off",
+        "not_available",
+        "address_families_differ",
+        "taking_over",
+        "table_full",
+        "no_source_port",
+        "no_source_address",
+        "host_not_by_hooked_interface",
+        "source_named_by_proxy",
+        "client_not_by_hooked_interface",
+        "timestamps_differ",
+        "sack_differs",
+        "segment_size_differs",
+        "handshake_not_understood",
+    ];
+
+    /// Which of the labels.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::NotAvailable => 1,
+            Self::Families => 2,
+            Self::TakingOver => 3,
+            Self::TableFull | Self::Seen(why::TABLE_FULL) => 4,
+            Self::NoPort | Self::Seen(why::PORT_BUSY) => 5,
+            Self::NoSource => 6,
+            Self::NoHook => 7,
+            Self::NamedSource => 8,
+            Self::Seen(why::NO_HANDSHAKE) => 9,
+            Self::Seen(why::STAMPS) => 10,
+            Self::Seen(why::SACK) => 11,
+            Self::Seen(why::SEGMENT) => 12,
+            Self::Seen(_) => 13,
+        }
+    }
+
     #[must_use]
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::NotAvailable => "not_available",
-            Self::Families => "address_families_differ",
-            Self::TakingOver => "taking_over",
-            Self::TableFull | Self::Seen(why::TABLE_FULL) => "table_full",
-            Self::NoPort | Self::Seen(why::PORT_BUSY) => "no_source_port",
-            Self::NoSource => "no_source_address",
-            Self::NoHook => "host_not_by_hooked_interface",
-            Self::NamedSource => "source_named_by_proxy",
-            Self::Seen(why::NO_HANDSHAKE) => "client_not_by_hooked_interface",
-            Self::Seen(why::STAMPS) => "timestamps_differ",
-            Self::Seen(why::SACK) => "sack_differs",
-            Self::Seen(why::SEGMENT) => "segment_size_differs",
-            Self::Seen(_) => "handshake_not_understood",
-        }
+        Self::LABELS[self.index()]
     }
 }
 

@@ -30,10 +30,7 @@ impl Counters {
     /// How often each program ended in each way.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
-        Reason::ALL
-            .iter()
-            .map(|&reason| (reason, sum(&self.exits, reason as u32)))
-            .collect()
+        exits(&self.exits)
     }
 
     /// Connections steered to a listener, by its number.
@@ -41,6 +38,14 @@ impl Counters {
     pub fn steered(&self, listener: u32) -> u64 {
         sum(&self.steered, listener)
     }
+}
+
+/// The same of any `COUNTERS`.
+pub(super) fn exits(map: &PerCpuArray<MapData, u64>) -> Vec<(Reason, u64)> {
+    Reason::ALL
+        .iter()
+        .map(|&reason| (reason, sum(map, reason as u32)))
+        .collect()
 }
 
 fn sum(map: &PerCpuArray<MapData, u64>, index: u32) -> u64 {

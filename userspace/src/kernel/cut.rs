@@ -110,13 +110,7 @@ impl Cut {
     /// How often the programs ended in each way.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
-        Reason::ALL
-            .iter()
-            .map(|&reason| {
-                let values = self.counters.get(&(reason as u32), 0);
-                (reason, values.map_or(0, |values| values.iter().sum()))
-            })
-            .collect()
+        super::counters::exits(&self.counters)
     }
 
     /// Makes these the destinations whose handshakes are remembered.

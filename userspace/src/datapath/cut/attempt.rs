@@ -28,8 +28,15 @@ pub struct Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         self.cutter.kernel.pending.give_back(self.port);
-        if !self.cut {
-            self.cutter.kernel.table.set_state(self.index, state::FREE);
+        if self.cut {
+            return;
+        }
+        let table = &self.cutter.kernel.table;
+        if table.state(self.index) == state::CUT {
+            // Given up in the moment in which it was cut: packets find it, so the keeper must take it away.
+            table.set_state(self.index, state::CLOSING);
+        } else {
+            table.set_state(self.index, state::FREE);
             self.cutter.give_back(vec![self.index], &[(self.host, self.port)]);
         }
     }

@@ -1,7 +1,7 @@
 //! The programs on the interfaces: tcx links where the kernel has them (6.6+), filters of a clsact qdisc elsewhere.
 //!
-//! A link is pinned, and so outlives the process; a filter does by itself. Either is replaced by the next process in one
-//! step, so that no packet goes past without a program.
+//! A link is pinned, and so outlives the process; a filter does by itself. The next process replaces the program in a link
+//! in one step, so that no packet goes past without one; a filter it takes off and puts on again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -93,12 +93,6 @@ impl Hooks {
     #[must_use]
     pub fn count(&self) -> usize {
         self.on.len()
-    }
-
-    /// The names of these interfaces.
-    #[must_use]
-    pub fn interfaces(&self) -> Vec<String> {
-        self.on.values().map(|interface| interface.name.clone()).collect()
     }
 
     /// The smallest MTU among them.

@@ -12,9 +12,6 @@ use crate::kernel::map::Mapped;
 /// The flow table.
 pub struct Table(Mapped<Flow>);
 
-/// Who an entry is for, as userspace fills it in.
-pub type Identity = Flow;
-
 impl Table {
     pub(super) fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
         Mapped::map(fd, count).map(Self)
@@ -54,7 +51,7 @@ impl Table {
     }
 
     /// Fills in a claimed entry, and lets the programs have it.
-    pub fn offer(&self, index: u32, flow: &Identity) {
+    pub fn offer(&self, index: u32, flow: &Flow) {
         let claimed = Flow {
             state: state::CLAIMED,
             ..*flow
