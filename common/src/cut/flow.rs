@@ -60,7 +60,7 @@ pub const FIN_SEEN: u32 = 1;
 pub const PEER_FIN_ACKED: u32 = 2;
 /// It has sent a reset that the other end accepts.
 pub const RESET: u32 = 4;
-/// It has sent a reset that the other end may not accept.
+/// It has sent a reset that the other end accepts if it has received everything.
 pub const RESET_MAYBE: u32 = 8;
 /// Another connection has the same addresses and ports on this leg: the flow's entry of `TUPLES` is gone.
 pub const SUPERSEDED: u32 = 16;

@@ -31,7 +31,7 @@ pub const AT_CHECKSUM: u32 = 16;
 pub const FIXED: u32 = 20;
 
 /// A header's fields, in host order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
     /// Source port.
     pub source: u16,

@@ -1,6 +1,6 @@
 //! How far the two directions of a flow have come, and how it ends.
 
-use super::flow::{EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
+use super::flow::{EARLY_FIN, FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
 use super::header::{ACK, FIN, RST, SYN, Tcp};
 use super::seq;
 
@@ -15,48 +15,279 @@ pub enum Noted {
     Reset,
 }
 
+/// How far an acknowledgement may be ahead of what has been noted: two packets of one direction on two CPUs at once may
+/// leave the lower number behind.
+const AHEAD: u32 = 1 << 16;
+
+/// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's socket
+/// has received, both ends may be a window further than the other knows.
+#[inline(always)]
+fn window(flow: &Flow) -> u32 {
+    let larger = |a: u8, b: u8| if a > b { a } else { b };
+    let scale = larger(
+        larger(flow.scale_a & 15, flow.scale_a >> 4),
+        larger(flow.scale_b & 15, flow.scale_b >> 4),
+    );
+    // 14 is the most there is (RFC 7323, section 2.3), and half the numbers are behind.
+    if scale >= 14 { 1 << 30 } else { 0x1_fffe << scale }
+}
+
+/// Whether a packet of this flow can be from its sender: its numbers must both lie where the two ends are. One that is
+/// not is forwarded like any other, for its receiver knows best, but changes nothing here; who guesses both numbers has
+/// to guess about as well as for the receiver itself (RFC 5961, section 5). `seq` and `ack` are the packet's numbers as
+/// they leave.
+#[inline(always)]
+#[must_use]
+pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
+    let (expected, sent) = if from_client {
+        (flow.ways[1].ack, flow.ways[1].high)
+    } else {
+        // Leg B's socket delivers what came before the flow was cut.
+        let delivered = flow.sent_b.wrapping_sub(flow.d1);
+        (flow.ways[0].ack, seq::later(delivered, flow.ways[0].high))
+    };
+    let window = window(flow);
+    seq.wrapping_sub(expected).wrapping_add(window) <= window * 2
+        && sent.wrapping_add(AHEAD).wrapping_sub(ack) <= window + AHEAD
+}
+
 /// Notes a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
 /// packet's numbers as they leave, on the leg on which `peer` arrives: there they compare with what `peer` holds.
+/// `believed` is what [`plausible`] says of them.
 #[inline(always)]
-pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u32) -> Noted {
+pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u32, believed: bool) -> Noted {
     if tcp.has(RST) {
         if seq == peer.ack {
             way.flags |= RESET;
             return Noted::Reset;
         }
-        // Not at the receiver's next byte, as far as we know: the receiver may ignore it or ask back (RFC 5961).
-        way.flags |= RESET_MAYBE;
+        // What a sender that gives up with bytes under way writes: accepted if they have all arrived. At any other
+        // number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
+        if tcp.seq == way.high {
+            way.flags |= RESET_MAYBE;
+        }
         return Noted::Open;
     }
-    if way.flags & RESET_MAYBE != 0 {
-        way.flags &= !RESET_MAYBE;
-    }
-    if tcp.has(SYN) {
+    if !believed || tcp.flags & (SYN | ACK) != ACK {
         return Noted::Open;
     }
+    way.flags &= !RESET_MAYBE;
     let end = tcp.end(payload);
-    if seq::after(end, way.high) {
+    if tcp.has(FIN) || seq::after(end, way.high) {
         // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
         // the flow was cut lies in front of all that comes.
-        let fin = u32::from(tcp.has(FIN) || way.flags & EARLY_FIN != 0 && way.bytes == 0);
-        way.bytes = way
-            .bytes
-            .wrapping_add(u64::from(end.wrapping_sub(way.high).wrapping_sub(fin)));
+        let fin = if way.flags & EARLY_FIN == 0 {
+            tcp.has(FIN) && way.flags & FIN_SEEN == 0
+        } else {
+            way.bytes == 0 && end != way.high
+        };
+        let more = end.wrapping_sub(way.high).wrapping_sub(u32::from(fin));
+        way.bytes = way.bytes.wrapping_add(i64::from(more as i32) as u64);
         way.high = end;
+        // Nothing comes after a FIN: something that does shows that it was none of the sender's.
+        if tcp.has(FIN) {
+            way.flags |= FIN_SEEN;
+        } else {
+            way.flags &= !FIN_SEEN;
+        }
     }
-    if tcp.has(FIN) {
-        way.flags |= FIN_SEEN;
-    }
-    if tcp.has(ACK) {
-        way.ack = seq::later(tcp.ack, way.ack);
-        // Nothing comes after a FIN: `high` is where it ended.
-        let acked = peer.flags & FIN_SEEN != 0 && seq::reaches(ack, peer.high);
-        if acked && way.flags & PEER_FIN_ACKED == 0 {
-            way.flags |= PEER_FIN_ACKED;
-            if peer.flags & PEER_FIN_ACKED != 0 {
-                return Noted::Finished;
-            }
+    way.ack = seq::later(tcp.ack, way.ack);
+    let acked = peer.flags & FIN_SEEN != 0 && ack == peer.high;
+    if acked && way.flags & PEER_FIN_ACKED == 0 {
+        way.flags |= PEER_FIN_ACKED;
+        if peer.flags & PEER_FIN_ACKED != 0 {
+            return Noted::Finished;
         }
     }
     Noted::Open
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A flow just cut, and what each end knows: positions in the two streams, from the client (0) and from the host.
+    struct Model {
+        flow: Flow,
+        /// First numbers of the client's stream on legs A and B, then of the host's.
+        first: [[u32; 2]; 2],
+        sent: [u32; 2],
+        heard: [u32; 2],
+    }
+
+    const DATA: u32 = 1000;
+
+    impl Model {
+        fn new(first: [[u32; 2]; 2]) -> Self {
+            let [[client_a, client_b], [host_a, host_b]] = first;
+            let mut flow = Flow {
+                d1: client_b.wrapping_sub(client_a),
+                d2: host_a.wrapping_sub(host_b),
+                sent_b: client_b,
+                scale_a: 0x77,
+                scale_b: 0x77,
+                ..Flow::default()
+            };
+            (flow.ways[0].high, flow.ways[0].ack) = (client_a, host_a);
+            (flow.ways[1].high, flow.ways[1].ack) = (host_b, client_b);
+            Self {
+                flow,
+                first,
+                sent: [0, 0],
+                heard: [0, 0],
+            }
+        }
+
+        /// A packet with these numbers, as the program has it done.
+        fn raw(&mut self, way: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> Noted {
+            let flow = &mut self.flow;
+            let (there, back) = if way == 0 {
+                (flow.d1, flow.d2)
+            } else {
+                (flow.d2, flow.d1)
+            };
+            let (out, out_ack) = (seq.wrapping_add(there), ack.wrapping_sub(back));
+            let tcp = Tcp {
+                seq,
+                ack,
+                flags,
+                length: 20,
+                ..Tcp::default()
+            };
+            let believed = plausible(flow, way == 0, out, out_ack);
+            let [first, second] = &mut flow.ways;
+            let (way, peer) = if way == 0 { (first, &*second) } else { (second, &*first) };
+            note(way, peer, &tcp, payload, out, out_ack, believed)
+        }
+
+        /// One of a sender's at a position of its stream.
+        fn says(&mut self, way: usize, flags: u8, at: u32, payload: u32) -> Noted {
+            let seq = self.first[way][way].wrapping_add(at);
+            let ack = self.first[1 - way][way].wrapping_add(self.heard[way]);
+            self.raw(way, flags, seq, ack, payload)
+        }
+
+        fn sends(&mut self, way: usize, payload: u32, fin: u8) -> Noted {
+            let at = self.sent[way];
+            self.sent[way] += payload + u32::from(fin != 0);
+            self.says(way, ACK | fin, at, payload)
+        }
+
+        /// It has heard of everything, and says so.
+        fn hears(&mut self, way: usize) -> Noted {
+            self.heard[way] = self.sent[1 - way];
+            self.says(way, ACK, self.sent[way], 0)
+        }
+    }
+
+    fn numbers() -> impl Strategy<Value = [[u32; 2]; 2]> {
+        any::<[[u32; 2]; 2]>()
+    }
+
+    proptest! {
+        /// Whatever the order of what is sent and heard, and however far one end is behind within the window: bytes are
+        /// counted, and the end is seen when both have heard all, and not before.
+        #[test]
+        fn a_conversation_is_followed_to_its_end(
+            first in numbers(),
+            steps in prop::collection::vec((0usize..2, 0u32..4), 0..200),
+        ) {
+            let mut model = Model::new(first);
+            for (way, what) in steps {
+                let behind = model.sent[way] - model.heard[1 - way];
+                let noted = match what {
+                    0 => model.hears(way),
+                    // Sent twice.
+                    1 if behind >= DATA => model.says(way, ACK, model.sent[way] - DATA, DATA),
+                    _ => model.sends(way, DATA, 0),
+                };
+                prop_assert_eq!(noted, Noted::Open);
+            }
+            let bytes = model.sent.map(u64::from);
+            for way in [0, 1] {
+                prop_assert_eq!(model.sends(way, 0, FIN), Noted::Open);
+                prop_assert_eq!(model.says(way, ACK | FIN, model.sent[way] - 1, 0), Noted::Open);
+            }
+            prop_assert_eq!(model.hears(1), Noted::Open);
+            prop_assert!(!model.flow.ended());
+            prop_assert_eq!(model.hears(0), Noted::Finished);
+            prop_assert!(model.flow.ended());
+            prop_assert_eq!(model.flow.ways.map(|way| way.bytes), bytes);
+        }
+
+        /// Numbers that are not where the two ends are change nothing, and end nothing.
+        #[test]
+        fn who_does_not_know_the_numbers_changes_nothing(
+            first in numbers(),
+            way in 0usize..2,
+            flags in 0u8..64,
+            seq: u32,
+            ack: u32,
+            payload in 0u32..1400,
+        ) {
+            let mut model = Model::new(first);
+            model.sends(0, DATA, 0);
+            model.sends(1, DATA, 0);
+            let before = model.flow;
+            let window = window(&before);
+            let away = |from: u32, what: u32| {
+                let off = what.wrapping_sub(from);
+                off > window + AHEAD && off < 0u32.wrapping_sub(window + AHEAD)
+            };
+            // Either of them is wrong; a reset has only one.
+            let at = model.first[way][way].wrapping_add(DATA);
+            let other = model.first[1 - way][way].wrapping_add(DATA);
+            let reset = flags & RST != 0;
+            prop_assume!(if reset { seq != at && seq != at.wrapping_sub(DATA) } else { away(at, seq) || away(other, ack) });
+            prop_assert_eq!(model.raw(way, flags, seq, ack, payload), Noted::Open);
+            prop_assert_eq!(model.flow, before);
+        }
+
+        /// A reset counts at the number that the receiver expects, and is doubted at the sender's next one.
+        #[test]
+        fn a_reset_counts_where_the_receiver_takes_it(first in numbers(), way in 0usize..2) {
+            let mut model = Model::new(first);
+            model.sends(way, DATA, 0);
+            prop_assert_eq!(model.says(way, RST, DATA, 0), Noted::Open);
+            prop_assert_eq!(model.flow.ways[way].flags, RESET_MAYBE);
+            model.sends(way, DATA, 0);
+            prop_assert_eq!(model.flow.ways[way].flags, 0);
+            model.hears(1 - way);
+            prop_assert_eq!(model.says(way, RST, 2 * DATA, 0), Noted::Reset);
+            prop_assert!(model.flow.ended());
+        }
+    }
+
+    /// What follows a FIN shows that it was not the sender's: the connection goes on, and its end is still seen.
+    #[test]
+    fn a_fin_that_is_overtaken_is_forgotten() {
+        let mut model = Model::new([[7, 70], [700, u32::MAX]]);
+        model.raw(0, FIN | ACK, 7 + DATA, 700, 0);
+        assert_ne!(model.flow.ways[0].flags & FIN_SEEN, 0);
+        model.sends(0, DATA, 0);
+        model.sends(0, DATA, 0);
+        assert_eq!(model.flow.ways[0].flags & FIN_SEEN, 0);
+        model.sends(0, 0, FIN);
+        model.sends(1, 0, FIN);
+        model.hears(1);
+        assert_eq!(model.hears(0), Noted::Finished);
+    }
+
+    /// The client's FIN lies in front of what is forwarded; userspace has delivered it.
+    #[test]
+    fn an_early_fin_is_no_byte() {
+        for bytes in [0, DATA] {
+            let mut model = Model::new([[7, 70], [700, 900]]);
+            model.flow.ways[0].flags = EARLY_FIN;
+            model.flow.sent_b = 70 + bytes + 1;
+            model.sent[0] = bytes + 1;
+            model.hears(0);
+            model.hears(1);
+            model.says(0, FIN | ACK, bytes, 0);
+            model.says(0, FIN | ACK, bytes, 0);
+            assert_eq!(model.flow.ways[0].bytes, u64::from(bytes));
+        }
+    }
 }

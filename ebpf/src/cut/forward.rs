@@ -111,6 +111,8 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         Some(None) => return Verdict::new(Reason::CutHops, DROP),
         None => return dropped,
     };
+    let ack = tcp.ack.wrapping_add(change.ack);
+    let believed = track::plausible(flow, from_client, seq, ack);
     let [first, second] = &mut flow.ways;
     let (way, peer) = if from_client {
         (first, &*second)
@@ -128,7 +130,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     }
     way.seen = now;
     way.packets += 1;
-    let noted = track::note(way, peer, tcp, length, seq, tcp.ack.wrapping_add(change.ack));
+    let noted = track::note(way, peer, tcp, length, seq, ack, believed);
     if noted != Noted::Open {
         tell(entry.index);
     }

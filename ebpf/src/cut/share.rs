@@ -13,7 +13,7 @@ use signalbox_common::{
         Buffer, Diff, Flow, Tcp,
         flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED},
         header::{ACK, FIXED, RST},
-        seq,
+        seq, track,
     },
 };
 
@@ -41,10 +41,13 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     if !tcp.has(ACK) {
         return false;
     }
+    let (seq, ack) = (tcp.seq.wrapping_add(flow.d2), tcp.ack.wrapping_sub(flow.d1));
+    let believed = track::plausible(flow, false, seq, ack);
     // The client's FIN that came before the cut is the last that is owed.
     if flow.ways[0].flags & EARLY_FIN != 0
         && flow.ways[1].flags & PEER_FIN_ACKED == 0
         && drained != OWED_UNKNOWN
+        && believed
         && seq::reaches(tcp.ack, owed)
     {
         flow.ways[1].flags |= PEER_FIN_ACKED;
@@ -52,7 +55,7 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     if drained >= DRAINED {
         return false;
     }
-    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) {
+    if drained == OWED_KNOWN && believed && seq::reaches(tcp.ack, owed) {
         flow.drained = DRAINED;
         return false;
     }
