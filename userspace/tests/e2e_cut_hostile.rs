@@ -43,7 +43,6 @@ fn lives(sb: &Signalbox, client: &TcpStream, host: &TcpStream) -> Result<(), Str
 
 /// Segments of somebody who knows a flow's addresses and ports, but not its numbers.
 #[test]
-#[ignore = "known: segments are tracked without a check against the window"]
 fn a_blind_attacker_ends_no_flow() {
     if !privileged("a_blind_attacker_ends_no_flow") {
         return;
