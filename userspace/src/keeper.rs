@@ -17,7 +17,7 @@ use crate::datapath::relay::End;
 use crate::datapath::worker::{Handle, Order};
 use crate::kernel::Cut;
 use crate::kernel::cut::Ends;
-use crate::kernel::cut::table::{tick, ticks};
+use crate::kernel::cut::table::{between, tick};
 use crate::registry::Registry;
 use crate::state::Shared;
 use crate::store::Event;
@@ -217,7 +217,7 @@ impl Keeper {
     /// Brings a flow's counts up to date, and ends it if it is time: true if its entry is free now, or was.
     fn settle(&self, index: u32, now: u32, closing: &mut HashMap<u32, Instant>, gone: &mut Vec<(u32, Place)>) -> bool {
         let flow = self.cut.table.read(index);
-        let age = ticks(now.wrapping_sub(flow.started));
+        let age = between(flow.started, now);
         let idle = idle_for(&flow, now);
         let end = match flow.state {
             state::FREE => return true,
@@ -352,8 +352,6 @@ impl Place {
 /// How long no packet of it has come.
 #[must_use]
 pub fn idle_for(flow: &Flow, now: u32) -> Duration {
-    let since = |seen: u32| now.wrapping_sub(seen);
-    let least = since(flow.ways[0].seen).min(since(flow.ways[1].seen));
-    // The programs' clock may be a little ahead of what was read.
-    ticks(if least > u32::MAX / 2 { 0 } else { least })
+    let [from_client, from_host] = flow.ways.map(|way| between(way.seen, now));
+    from_client.min(from_host)
 }

@@ -9,7 +9,7 @@ use crate::datapath::cut::from_words;
 use crate::datapath::flow::{Filter, FlowView};
 use crate::keeper::idle_for;
 use crate::kernel::Cut;
-use crate::kernel::cut::table::{tick, ticks};
+use crate::kernel::cut::table::{between, tick};
 use crate::registry::Registry;
 
 /// How many match, and the first of them. Goes through the whole table, which is memory of ours: no system call each.
@@ -70,7 +70,7 @@ fn view(
         tier_reason: "fit for it",
         not_cut: "",
         state: named(flow),
-        age_seconds: ticks(now.wrapping_sub(flow.started)).as_secs_f64(),
+        age_seconds: between(flow.started, now).as_secs_f64(),
         idle_seconds: idle_for(flow, now).as_secs_f64(),
         bytes_in: ways[0].bytes,
         bytes_out: ways[1].bytes,

@@ -184,8 +184,25 @@ pub fn tick() -> u32 {
     (nanoseconds >> 20) as u32
 }
 
-/// Ticks as a duration.
+/// The time from one tick to another. What is later than `now` has been written since that was read: none, then, and not
+/// the fifty days that the numbers take to wrap.
 #[must_use]
-pub fn ticks(count: u32) -> std::time::Duration {
+pub fn between(then: u32, now: u32) -> std::time::Duration {
+    const JUST_NOW: u32 = 1 << 16;
+    let count = now.wrapping_sub(then);
+    let count = if count > u32::MAX - JUST_NOW { 0 } else { count };
     std::time::Duration::from_nanos(u64::from(count) << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_later_than_now_is_no_time_ago() {
+        assert_eq!(between(5, 3).as_nanos(), 0);
+        assert_eq!(between(2, u32::MAX).as_nanos(), 0);
+        assert_eq!(between(u32::MAX, 1).as_nanos(), 2 << 20);
+        assert_eq!(between(7, 7 + (1 << 31)).as_nanos(), 1 << 51);
+    }
 }
