@@ -393,15 +393,12 @@ impl Running {
         let shared = Arc::clone(&self.control.shared);
         shared.stopping.store(true, Relaxed);
         let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
-        tracing::info!(
-            connections = shared.totals.active.get(),
-            "Stopping: no new connections."
-        );
+        tracing::info!(connections = shared.totals.held.get(), "Stopping: no new connections.");
         let (done, stopped) = oneshot::channel();
         let _ = self.control.events.send(Event::StopListening(done));
         let drained = async {
             let _ = tokio::time::timeout_at(deadline.into(), stopped).await;
-            while shared.totals.active.get() > 0 && Instant::now() < deadline {
+            while shared.totals.held.get() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -410,7 +407,7 @@ impl Running {
             _ = terminate.recv() => tracing::warn!("Told a second time: ending at once."),
             _ = interrupt.recv() => tracing::warn!("Told a second time: ending at once."),
         }
-        let left = shared.totals.active.get();
+        let left = shared.totals.held.get();
         if left > 0 {
             tracing::warn!(connections = left, "Ending with connections open.");
         }

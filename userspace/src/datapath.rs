@@ -16,6 +16,7 @@ pub mod peek;
 pub mod pipe;
 pub mod refuse;
 pub mod relay;
+pub mod socket;
 pub mod sys;
 pub mod watch;
 pub mod worker;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{COUNTED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
+use signalbox_common::cut::seq;
 use signalbox_core::limit::Source;
 use signalbox_core::model::Tier;
 use tokio::sync::mpsc;
@@ -31,7 +32,10 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// A flow that has ended is kept until nothing has come for so long: what is still under way finds it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The same after a reset that may not have been accepted.
+/// How often it is looked at until then, in ticks: half a second.
+const AGAIN: u32 = 477;
+
+/// As [`QUIET`], after a reset that may not have been accepted.
 const QUIET_RESET: Duration = Duration::from_secs(30);
 
 /// How long what userspace has closed is kept, to drop what comes and to answer nothing.
@@ -54,8 +58,8 @@ pub struct Keeper {
 /// What lasts from one pass to the next.
 struct Memory {
     ring: Ends,
-    /// Ended flows that are not quiet yet.
-    ended: Vec<u32>,
+    /// Ended flows that are not quiet yet, and the tick at which to look at each.
+    ended: Vec<(u32, u32)>,
     swept: Instant,
     /// Flows being closed, since when.
     closing: HashMap<u32, Instant>,
@@ -168,6 +172,7 @@ impl Keeper {
             if let Some(listener) = self.registry.listener_of(flow.listener) {
                 listener.active.enter();
             }
+            self.shared.totals.current.enter();
             // Counted against its source by a process that is gone.
             self.cut.table.set_marks(index, HANDED);
             if alone {
@@ -193,28 +198,40 @@ impl Keeper {
             return false;
         }
         self.cut.pins.lock_again();
-        memory.ring.drain(|index| memory.ended.push(index));
         let now = tick();
+        memory.ring.drain(|index| memory.ended.push((index, now)));
         let mut gone = Vec::new();
         memory.ended.sort_unstable();
-        memory.ended.dedup();
-        memory
-            .ended
-            .retain(|&index| !self.settle(index, now, &mut memory.closing, &mut gone));
+        memory.ended.dedup_by_key(|(index, _)| *index);
+        memory.ended.retain_mut(|(index, when)| {
+            if seq::after(*when, now) {
+                return true;
+            }
+            *when = now.wrapping_add(AGAIN);
+            !self.settle(*index, now, &mut memory.closing, &mut gone)
+        });
+        self.remove(&mut gone);
         if memory.swept.elapsed() > SWEEP {
             memory.swept = Instant::now();
             for index in 0..self.cut.table.len() {
                 if self.cut.table.state(index) != state::FREE && self.settle(index, now, &mut memory.closing, &mut gone)
                 {
-                    memory.ended.retain(|&ended| ended != index);
+                    memory.ended.retain(|&(ended, _)| ended != index);
                 }
             }
         }
-        self.give_back(gone);
+        self.remove(&mut gone);
         true
     }
 
-    /// Brings a flow's counts up to date, and ends it if it is time: true if its entry is free now, or was.
+    /// Frees the entries of flows that are gone, and has their workers use them again.
+    fn remove(&self, gone: &mut Vec<(u32, Place)>) {
+        let indices: Vec<_> = gone.iter().map(|(index, _)| *index).collect();
+        self.cut.remove(&indices);
+        self.give_back(std::mem::take(gone));
+    }
+
+    /// Brings a flow's counts up to date, and ends it if it is time: true if its entry is free, or is to be freed.
     fn settle(&self, index: u32, now: u32, closing: &mut HashMap<u32, Instant>, gone: &mut Vec<(u32, Place)>) -> bool {
         let flow = self.cut.table.read(index);
         let age = between(flow.started, now);
@@ -267,9 +284,7 @@ impl Keeper {
         };
         let Some(end) = end else { return false };
         self.uncount(index, &flow, end);
-        let place = Place::of(&flow);
-        self.cut.remove(index);
-        gone.push((index, place));
+        gone.push((index, Place::of(&flow)));
         true
     }
 
@@ -299,6 +314,7 @@ impl Keeper {
             return;
         }
         self.cut.table.set_marks(index, 0);
+        self.shared.totals.current.leave();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.active.leave();
             cluster.active[Tier::Cut as usize].leave();

@@ -261,7 +261,10 @@ pub struct Shared {
 /// Connections of the whole process.
 #[derive(Debug, Default)]
 pub struct Totals {
-    pub active: Gauge,
+    /// All of them now, cut flows among them.
+    pub current: Gauge,
+    /// Those that have sockets of ours: what limits and ends this process.
+    pub held: Gauge,
     pub total: Counter,
     pub refused: Counter,
     /// Times that accepting paused because of a limit.

@@ -64,7 +64,6 @@ fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
 }
 
 #[test]
-#[ignore = "to be decided: status counts connections that have sockets"]
 fn cut_flows_count_among_the_connections_of_a_source_and_in_all() {
     if !privileged("cut_flows_count_among_the_connections_of_a_source_and_in_all") {
         return;

@@ -167,8 +167,8 @@ impl Scrape {
         )?;
         out.gauge(
             "connections_current",
-            "Client connections now",
-            [(vec![], f64::from(shared.totals.active.get()))],
+            "Client connections now, cut flows among them",
+            [(vec![], f64::from(shared.totals.current.get()))],
         )?;
         out.counter(
             "connections",

@@ -32,7 +32,7 @@ pub fn status(control: &Control) -> Value {
         "workers": control.facts.workers,
         "degraded": control.facts.degraded.iter().map(|(feature, why)| json!({ "feature": feature, "why": why })).collect::<Vec<_>>(),
         "connections": {
-            "active": shared.totals.active.get(),
+            "active": shared.totals.current.get(),
             "total": shared.totals.total.get(),
             "refused": shared.totals.refused.get(),
             "max": snapshot.model.limits.max_connections.unwrap_or(control.facts.max_connections),

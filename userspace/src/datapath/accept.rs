@@ -1,13 +1,15 @@
 //! Accepts connections, as long as there is room for them.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::connection::{Seat, serve};
+use super::socket::Socket;
+use super::sys;
 use super::worker::Worker;
 
 /// How an acceptor ends.
@@ -34,11 +36,11 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// known: the kernel need not be asked then.
 pub async fn run(
     worker: Rc<Worker>,
-    socket: StdListener,
+    socket: TcpListener,
     local: Option<SocketAddr>,
     mut stop: watch::Receiver<Stop>,
 ) -> std::io::Result<()> {
-    let listener = TcpListener::from_std(socket)?;
+    let listener = sys::readable(socket)?;
     let mut batch = 0;
     loop {
         // First of all: a queue that is never empty must not keep us from stopping.
@@ -50,14 +52,14 @@ pub async fn run(
                 Stop::HandOver => return Ok(()),
             }
         }
-        if worker.shared.totals.active.get() >= worker.max_connections() {
+        if worker.shared.totals.held.get() >= worker.max_connections() {
             worker.shared.totals.paused.inc("max_connections");
             tokio::time::sleep(PAUSE).await;
             continue;
         }
         let accepted = tokio::select! {
             biased;
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener) => accepted,
             changed = stop.changed() => match changed {
                 Ok(()) => {
                     stop.mark_changed();
@@ -67,8 +69,8 @@ pub async fn run(
             },
         };
         match accepted {
-            Ok((stream, peer)) => {
-                admit(&worker, stream, peer, local);
+            Ok((client, peer)) => {
+                admit(&worker, client, peer, local);
                 batch += 1;
                 if batch == BATCH {
                     batch = 0;
@@ -80,9 +82,19 @@ pub async fn run(
     }
 }
 
-fn admit(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, local: Option<SocketAddr>) {
+/// The next connection.
+async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, SocketAddr)> {
+    loop {
+        let mut ready = listener.readable().await?;
+        if let Ok(accepted) = ready.try_io(|listener| sys::accept(listener.get_ref())) {
+            return accepted.map(|(client, peer)| (Socket::Plain(client), peer));
+        }
+    }
+}
+
+fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
     let seat = Seat::take(&worker.shared);
-    tokio::task::spawn_local(serve(Rc::clone(worker), stream, peer, local, seat));
+    tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, seat));
 }
 
 async fn refused(worker: &Worker, error: &std::io::Error) {
@@ -102,11 +114,11 @@ async fn refused(worker: &Worker, error: &std::io::Error) {
 }
 
 /// Takes what waits in the queue: closing the socket would reset it.
-async fn drain(worker: &Rc<Worker>, listener: &TcpListener, local: Option<SocketAddr>) -> std::io::Result<()> {
+async fn drain(worker: &Rc<Worker>, listener: &AsyncFd<TcpListener>, local: Option<SocketAddr>) -> std::io::Result<()> {
     let until = Instant::now() + DRAIN;
     while Instant::now() < until {
-        match tokio::time::timeout(PAUSE, listener.accept()).await {
-            Ok(Ok((stream, peer))) => admit(worker, stream, peer, local),
+        match tokio::time::timeout(PAUSE, accept(listener)).await {
+            Ok(Ok((client, peer))) => admit(worker, client, peer, local),
             Ok(Err(error)) => refused(worker, &error).await,
             Err(_) => break,
         }

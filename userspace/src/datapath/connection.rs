@@ -25,25 +25,41 @@ use super::joined::Joint;
 use super::peek;
 use super::refuse::{Refusal, refuse};
 use super::relay::{End, Outcome, Policy, Relay};
+use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
 use crate::state::{ListenerState, Shared, Snapshot};
 
-/// Counts a connection into the process from its acceptance to its end: a process that drains ends when none is left,
-/// so not even one that has been accepted and not yet looked at may be missed.
-pub struct Seat(Arc<Shared>);
+/// Counts a connection into the process from its acceptance for as long as it has sockets: a process that drains ends
+/// when none is left, so not even one that has been accepted and not yet looked at may be missed.
+pub struct Seat {
+    shared: Arc<Shared>,
+    outlived: bool,
+}
 
 impl Seat {
     pub fn take(shared: &Arc<Shared>) -> Self {
-        shared.totals.active.enter();
+        shared.totals.held.enter();
+        shared.totals.current.enter();
         shared.totals.total.inc();
-        Self(Arc::clone(shared))
+        Self {
+            shared: Arc::clone(shared),
+            outlived: false,
+        }
+    }
+
+    /// The connection goes on without its sockets: the keeper of the flow table counts its end.
+    pub fn outlive(&mut self) {
+        self.outlived = true;
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.totals.active.leave();
+        self.shared.totals.held.leave();
+        if !self.outlived {
+            self.shared.totals.current.leave();
+        }
     }
 }
 
@@ -99,8 +115,8 @@ impl Drop for Counted {
 
 /// A connection that has been understood and placed.
 struct Placed {
-    client: TcpStream,
-    host: TcpStream,
+    client: Socket,
+    host: Socket,
     lease: Lease,
     parts: Parts,
     policy: Policy,
@@ -111,7 +127,7 @@ struct Placed {
 }
 
 /// Serves one accepted connection.
-pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, local: Option<SocketAddr>, seat: Seat) {
+pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>, seat: Seat) {
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
         return;
     };
@@ -139,7 +155,7 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, loca
     };
     let Placed {
         client,
-        mut host,
+        host,
         lease,
         parts,
         policy,
@@ -152,6 +168,10 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, loca
         Err(unfit) => unfit,
     };
     listener.not_cut[unfit.index()].inc();
+    let (Ok(client), Ok(mut host)) = (client.into_watched(), host.into_watched()) else {
+        lease.cluster.closed[End::Failed as usize].inc();
+        return;
+    };
     // An empty send queue takes a few hundred bytes at once.
     if !header.is_empty() && host.write_all(&header).await.is_err() {
         lease.cluster.closed[End::HostReset as usize].inc();
@@ -164,15 +184,7 @@ pub async fn serve(worker: Rc<Worker>, client: TcpStream, peer: SocketAddr, loca
 }
 
 /// Lets go of a flow that the programs carry.
-fn cut(
-    attempt: Attempt,
-    client: TcpStream,
-    host: TcpStream,
-    header: &[u8],
-    lease: Lease,
-    counted: Counted,
-    seat: Seat,
-) {
+fn cut(attempt: Attempt, client: Socket, host: Socket, header: &[u8], lease: Lease, counted: Counted, seat: Seat) {
     let cluster = Arc::clone(&lease.cluster);
     let by_source = counted.source.is_some();
     let marks = if by_source { COUNTED } else { 0 };
@@ -195,7 +207,7 @@ async fn place(
     worker: &Rc<Worker>,
     snapshot: Arc<Snapshot>,
     index: usize,
-    client: TcpStream,
+    mut client: Socket,
     peer: SocketAddr,
     local: SocketAddr,
     counted: &mut Counted,
@@ -217,7 +229,7 @@ async fn place(
     let (mut who, mut preread) = (peer, 0);
     let mut outcome = Ok(Asked::default());
     if trusted {
-        match peek::proxy_header(&client, protocol, limit).await {
+        match peek::proxy_header(&mut client, protocol, limit).await {
             Ok((len, named)) => (preread, who) = (len, named.map_or(peer, sys::canonical)),
             Err(why) => outcome = Err(why),
         }
@@ -239,7 +251,7 @@ async fn place(
         counted.source = Some((source, true));
     }
     if outcome.is_ok() {
-        outcome = peek::asked(&client, protocol, limit.saturating_sub(began.elapsed())).await;
+        outcome = peek::asked(&mut client, protocol, limit.saturating_sub(began.elapsed())).await;
     }
     counted.peeked();
     if protocol != Protocol::Tcp {
@@ -327,13 +339,15 @@ async fn place(
 async fn turn_away(
     shared: &Shared,
     listener: &ListenerState,
-    client: TcpStream,
+    client: Socket,
     protocol: Protocol,
     why: Refusal,
 ) -> Option<Placed> {
     shared.totals.refused.inc();
     listener.refused.inc(why.label());
-    refuse(client, protocol, why).await;
+    if let Ok(client) = client.into_watched() {
+        refuse(client, protocol, why).await;
+    }
     None
 }
 

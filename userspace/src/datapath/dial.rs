@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
 use super::cut::{Attempt, Connecting, Unfit, Wanted};
+use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
 use crate::state::{ListenerState, RouteState, Snapshot};
@@ -18,6 +19,9 @@ use crate::store::Event;
 
 /// Hosts tried for one connection.
 const ATTEMPTS: usize = 3;
+
+/// How often to look whether a flow is cut before epoll is asked to tell.
+const LOOKS: usize = 2;
 
 /// What a connection to a host is made for.
 pub(super) struct Ask<'a> {
@@ -35,7 +39,7 @@ pub(super) struct Ask<'a> {
 
 /// A connection to a host.
 pub(super) struct Dialled {
-    pub(super) host: TcpStream,
+    pub(super) host: Socket,
     pub(super) lease: Lease,
     pub(super) attempt: Result<Attempt, Unfit>,
     pub(super) header: Vec<u8>,
@@ -103,25 +107,30 @@ async fn dial(
     lease: &Lease,
     ask: &Ask<'_>,
     injected: usize,
-) -> std::io::Result<(TcpStream, Result<Attempt, Unfit>)> {
-    match begin(worker, lease, ask, injected) {
-        Ok(Connecting { attempt, host }) => {
-            host.writable().await?;
-            match host.take_error()? {
-                Some(error) => Err(error),
-                None => match attempt.outcome() {
-                    Ok(()) => Ok((host, Ok(attempt))),
-                    Err(unfit) => {
-                        // As any other that userspace writes to.
-                        host.set_nodelay(true)?;
-                        Ok((host, Err(unfit)))
-                    }
-                },
-            }
+) -> std::io::Result<(Socket, Result<Attempt, Unfit>)> {
+    let Connecting { attempt, mut host } = match begin(worker, lease, ask, injected) {
+        Ok(connecting) => connecting,
+        Err(Begun::Failed(error)) => return Err(error),
+        Err(Begun::Unfit(unfit)) => return Ok((Socket::Watched(plainly(lease.backend).await?), Err(unfit))),
+    };
+    // A host that is near has answered by the time others have had their turn: the flow table says so.
+    for _ in 0..LOOKS {
+        if attempt.outcome().is_ok() {
+            return Ok((host, Ok(attempt)));
         }
-        Err(Begun::Failed(error)) => Err(error),
-        Err(Begun::Unfit(unfit)) => Ok((plainly(lease.backend).await?, Err(unfit))),
+        tokio::task::yield_now().await;
     }
+    let stream = host.watched()?;
+    stream.writable().await?;
+    if let Err(unfit) = attempt.outcome() {
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        // As any other that userspace writes to.
+        stream.set_nodelay(true)?;
+        return Ok((host, Err(unfit)));
+    }
+    Ok((host, Ok(attempt)))
 }
 
 /// Why leg B of a cut flow has not been begun.

@@ -11,10 +11,10 @@ use signalbox_core::model::Protocol;
 use signalbox_core::peek::proxy::{self, Proxy};
 use signalbox_core::peek::{Asked, Fault, Peek, http, tls};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::half::with_scratch;
+use super::socket::Socket;
 use super::sys;
 
 /// Why a connection said nothing we could use.
@@ -42,7 +42,16 @@ impl Unanswered {
 }
 
 /// Peeks until `look` has an answer.
-async fn until<T>(stream: &TcpStream, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Unanswered> {
+async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Unanswered> {
+    // Mostly they are there already.
+    let at_once = with_scratch(|scratch| match sys::recv(client.as_raw_fd(), scratch, libc::MSG_PEEK) {
+        Ok(n) if n > 0 => look(&scratch[..n]),
+        _ => None,
+    });
+    if let Some(answer) = at_once {
+        return Ok(answer);
+    }
+    let stream = client.watched().map_err(|_| Unanswered::Closed)?;
     loop {
         let ready = stream.ready(Interest::READABLE).await.map_err(|_| Unanswered::Closed)?;
         let answer = stream.try_io(Interest::READABLE, || {
@@ -66,13 +75,13 @@ async fn until<T>(stream: &TcpStream, mut look: impl FnMut(&[u8]) -> Option<T>) 
 }
 
 /// What the client asks for, by the listener's protocol.
-pub async fn asked(stream: &TcpStream, protocol: Protocol, limit: Duration) -> Result<Asked, Unanswered> {
+pub async fn asked(client: &mut Socket, protocol: Protocol, limit: Duration) -> Result<Asked, Unanswered> {
     let look: fn(&[u8]) -> Peek = match protocol {
         Protocol::Tcp => return Ok(Asked::default()),
         Protocol::Http => http::peek,
         Protocol::Tls => tls::peek,
     };
-    let answer = until(stream, |bytes| match look(bytes) {
+    let answer = until(client, |bytes| match look(bytes) {
         Peek::Incomplete => None,
         Peek::Found(asked) => Some(Ok(asked)),
         Peek::Bad(fault) => Some(Err(Unanswered::Bad(fault))),
@@ -86,11 +95,11 @@ const HEADER_WAIT: Duration = Duration::from_millis(300);
 
 /// Takes a PROXY header off the stream, if there is one: its length and the client it names.
 pub async fn proxy_header(
-    stream: &TcpStream,
+    client: &mut Socket,
     protocol: Protocol,
     limit: Duration,
 ) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
-    let look = until(stream, |bytes| match proxy::peek(bytes) {
+    let look = until(client, |bytes| match proxy::peek(bytes) {
         Proxy::Incomplete => None,
         Proxy::Absent => Some(Ok((0, None))),
         Proxy::Header { len, client } => Some(Ok((len, client))),
@@ -100,16 +109,16 @@ pub async fn proxy_header(
         Protocol::Tcp => (HEADER_WAIT.min(limit), Ok(Ok((0, None)))),
         Protocol::Http | Protocol::Tls => (limit, Err(Unanswered::Timeout)),
     };
-    let (len, client) = match timeout(wait, look).await {
+    let (len, named) = match timeout(wait, look).await {
         Ok(found) => found?,
         Err(_) => silent?,
     }?;
     if len > 0 {
         // Just seen in the queue: one read takes it.
-        let read = with_scratch(|scratch| sys::recv(stream.as_raw_fd(), &mut scratch[..len], 0));
+        let read = with_scratch(|scratch| sys::recv(client.as_raw_fd(), &mut scratch[..len], 0));
         if read.ok() != Some(len) {
             return Err(Unanswered::Closed);
         }
     }
-    Ok((len as u64, client))
+    Ok((len as u64, named))
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -268,9 +268,33 @@ pub fn is_own_shortage(error: &io::Error) -> bool {
     )
 }
 
+/// Accepts a connection, non-blocking: the standard library would take another call for that, tokio one more to watch it.
+pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: storage and length are those that `try_init` offers for the kernel to write; the descriptor is new and
+    // owned by nobody else.
+    let (stream, peer) = unsafe {
+        socket2::SockAddr::try_init(|storage, len| {
+            let fd = check(libc::accept4(listener.as_raw_fd(), storage.cast(), len, flags) as isize)?;
+            Ok(TcpStream::from_raw_fd(fd as RawFd))
+        })
+    }?;
+    let peer = peer.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+    Ok((stream, peer))
+}
+
 /// Local address of a socket, IPv4 in its own form.
-pub fn local_addr(stream: &tokio::net::TcpStream) -> io::Result<SocketAddr> {
-    stream.local_addr().map(canonical)
+pub fn local_addr(socket: &impl AsRawFd) -> io::Result<SocketAddr> {
+    // SAFETY: as for `accept`.
+    let ((), local) = unsafe {
+        socket2::SockAddr::try_init(|storage, len| {
+            check(libc::getsockname(socket.as_raw_fd(), storage.cast(), len) as isize).map(drop)
+        })
+    }?;
+    local
+        .as_socket()
+        .map(canonical)
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 /// `::ffff:a.b.c.d` as `a.b.c.d`.
@@ -366,7 +390,6 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
 
     use super::*;
 

@@ -37,6 +37,9 @@ const PINNED: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAME
 /// Maps of other tiers, which this copy of the object does not use.
 const UNUSED: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
 
+/// Flows removed by one call.
+const BATCH: usize = 64;
+
 /// What of tier `cut` is in the kernel.
 pub struct Cut {
     pub pins: Pins,
@@ -155,19 +158,24 @@ impl Cut {
         pins::remove_all().map(drop)
     }
 
-    /// Removes a flow that has ended: its packets are the kernel's business again, which answers them with a reset.
-    pub fn remove(&self, index: u32) {
-        let flow = self.table.read(index);
-        for way in 0..2 {
-            // The entry may be another flow's by now: looked at in the last moment.
-            if self.table.flags(index, way) & SUPERSEDED != 0 {
-                continue;
+    /// Removes flows that have ended: their packets are the kernel's business again, which answers them with a reset.
+    pub fn remove(&self, indices: &[u32]) {
+        for some in indices.chunks(BATCH) {
+            let mut tuples = Vec::with_capacity(2 * BATCH);
+            for &index in some {
+                let flow = self.table.read(index);
+                // So that no program gives the entry to another flow from here on; one may have done so already.
+                self.table.set_state(index, state::CLOSING);
+                let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
+                tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
             }
-            if let Err(error) = self.tuples.delete(&flow.tuple(way as u32)) {
-                tracing::warn!(%error, "An entry of an ended flow could not be removed.");
+            if let Err(error) = self.tuples.delete_all(&tuples) {
+                tracing::warn!(%error, "Entries of ended flows could not be removed.");
+            }
+            for &index in some {
+                self.table.set_state(index, state::FREE);
             }
         }
-        self.table.set_state(index, state::FREE);
     }
 
     /// Ends a flow: both ends are told, and what still comes is dropped until it is removed.

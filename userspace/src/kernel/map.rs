@@ -9,6 +9,7 @@ use signalbox_common::gate::Gate;
 
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
+const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 
 /// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
 #[repr(C)]
@@ -17,6 +18,20 @@ struct ElemAttr {
     _pad: u32,
     key: u64,
     value: u64,
+    flags: u64,
+}
+
+/// The same for operations on several elements.
+#[repr(C)]
+struct BatchAttr {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    /// How many keys there are; how many were done.
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
     flags: u64,
 }
 
@@ -45,6 +60,30 @@ impl MapFd {
         }
     }
 
+    /// Removes all of these from a hash map; what is not there is fine. Kernel 5.6+.
+    pub fn delete_all<K: Copy>(&self, mut keys: &[K]) -> io::Result<()> {
+        while !keys.is_empty() {
+            let mut attr = BatchAttr {
+                in_batch: 0,
+                out_batch: 0,
+                keys: keys.as_ptr() as u64,
+                values: 0,
+                count: keys.len() as u32,
+                map_fd: self.0.as_raw_fd() as u32,
+                elem_flags: 0,
+                flags: 0,
+            };
+            match bpf(BPF_MAP_DELETE_BATCH, &mut attr) {
+                // The first that was not there ends the call (`kernel/bpf/syscall.c`, generic_map_delete_batch).
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    keys = keys.get(attr.count as usize + 1..).unwrap_or_default();
+                }
+                other => return other,
+            }
+        }
+        Ok(())
+    }
+
     fn call(&self, command: libc::c_long, key: *const u8, value: *const u8) -> io::Result<()> {
         let mut attr = ElemAttr {
             map_fd: self.0.as_raw_fd() as u32,
@@ -53,20 +92,19 @@ impl MapFd {
             value: value as u64,
             flags: 0,
         };
-        // SAFETY: the attribute lives for the call; the kernel reads key and value of the map's sizes.
-        let ret = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                command,
-                ptr::from_mut(&mut attr),
-                size_of::<ElemAttr>() as libc::c_long,
-            )
-        };
-        if ret < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        bpf(command, &mut attr)
+    }
+}
+
+/// `bpf(2)`.
+fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::c_long;
+    // SAFETY: the attribute lives for the call, and so does what it points to: keys and values of the map's sizes.
+    let ret = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size) };
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
     }
 }
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use signalbox_common::cut::flow::{Flow, state, why};
-use tokio::net::TcpStream;
 
 use super::{Cutter, Unfit, Wanted, words};
+use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 use crate::kernel::cut::table::tick;
 
@@ -45,7 +45,7 @@ impl Drop for Attempt {
 /// Leg B on its way.
 pub struct Connecting {
     pub attempt: Attempt,
-    pub host: TcpStream,
+    pub host: Socket,
 }
 
 impl Cutter {
@@ -82,7 +82,10 @@ impl Cutter {
                     attempt.another_port();
                 }
                 Ok(socket) => {
-                    return Ok(TcpStream::from_std(socket).map(|host| Connecting { attempt, host }));
+                    return Ok(Ok(Connecting {
+                        attempt,
+                        host: Socket::Plain(socket),
+                    }));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => attempt.another_port(),
                 Err(error) => return Ok(Err(error)),

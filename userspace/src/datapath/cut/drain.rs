@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use signalbox_common::cut::flow::{EARLY_FIN, HANDED, RESET, state};
 use signalbox_common::cut::seq;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
 use super::{Attempt, Cutter};
 use crate::datapath::connection::Seat;
 use crate::datapath::half::{SCRATCH, with_scratch};
+use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 
 /// How often to look whether a flow is drained.
@@ -34,8 +34,8 @@ pub(super) struct Draining {
     index: u32,
     owed_end: u32,
     since: Instant,
-    client: TcpStream,
-    host: TcpStream,
+    client: Socket,
+    host: Socket,
     /// Held for as long as there are sockets.
     _seat: Seat,
     /// Leg A's queue is empty: closing it needs help to be a reset.
@@ -45,14 +45,7 @@ pub(super) struct Draining {
 impl Attempt {
     /// Delivers what is owed, `header` first. The flow is cut and lives on its own from here; `marks` is what it counts
     /// as. Fails where leg A or leg B is dead already: both ends are reset then, and the flow counts as nothing.
-    pub fn deliver(
-        mut self,
-        client: TcpStream,
-        host: TcpStream,
-        header: &[u8],
-        marks: u8,
-        seat: Seat,
-    ) -> io::Result<()> {
+    pub fn deliver(mut self, client: Socket, host: Socket, header: &[u8], marks: u8, mut seat: Seat) -> io::Result<()> {
         self.cut = true;
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.first_b(self.index));
@@ -60,6 +53,7 @@ impl Attempt {
         cutter.kernel.table.set_marks(index, marks | HANDED);
         match cutter.at_once(index, first, &client, &host, header) {
             Ok(Some(owed_end)) => {
+                seat.outlive();
                 cutter.watch(Draining {
                     index,
                     owed_end,
@@ -72,6 +66,7 @@ impl Attempt {
                 Ok(())
             }
             Ok(None) => {
+                seat.outlive();
                 tokio::task::spawn_local(cutter.at_length(index, first, client, host, header.to_vec(), seat));
                 Ok(())
             }
@@ -85,13 +80,13 @@ impl Attempt {
 }
 
 impl Cutter {
-    /// The whole of it in one send, left unread on leg A. `None`, and nothing done, where it is too much for that.
+    /// The whole of it in one send, left unread on leg A. `None`, and nothing sent, where that cannot be.
     fn at_once(
         &self,
         index: u32,
         first: u32,
-        client: &TcpStream,
-        host: &TcpStream,
+        client: &Socket,
+        host: &Socket,
         header: &[u8],
     ) -> io::Result<Option<u32>> {
         if self.kernel.table.flags(index, 0) & EARLY_FIN != 0 {
@@ -113,6 +108,8 @@ impl Cutter {
             self.kernel.table.owe(index, owed_end);
             match sys::send(host.as_raw_fd(), &scratch[..all]) {
                 Ok(sent) if sent == all => Ok(Some(owed_end)),
+                // The program has seen the host's answer, the socket not yet.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Ok(_) => Err(io::ErrorKind::WriteZero.into()),
                 Err(error) => Err(error),
             }
@@ -124,8 +121,8 @@ impl Cutter {
         self: Rc<Self>,
         index: u32,
         first: u32,
-        client: TcpStream,
-        mut host: TcpStream,
+        client: Socket,
+        mut host: Socket,
         header: Vec<u8>,
         seat: Seat,
     ) {
@@ -137,7 +134,7 @@ impl Cutter {
                 self.kernel
                     .table
                     .answer_for(index, first.wrapping_add(total).wrapping_add(queued));
-                host.write_all(&piece).await?;
+                host.watched()?.write_all(&piece).await?;
                 piece.resize(SCRATCH, 0);
                 match sys::recv(client.as_raw_fd(), &mut piece, 0) {
                     Ok(0) => {
@@ -171,7 +168,7 @@ impl Cutter {
     }
 
     /// Ends a flow that cannot be drained: both ends are told.
-    fn abort(&self, index: u32, client: &TcpStream, host: &TcpStream) {
+    fn abort(&self, index: u32, client: &Socket, host: &Socket) {
         self.kernel.table.set_state(index, state::CLOSING);
         sys::reset_on_close(client.as_raw_fd());
         sys::reset_on_close(host.as_raw_fd());

@@ -1,0 +1,52 @@
+//! A connection's socket, which epoll hears of only when somebody has to wait for it.
+//!
+//! The first bytes of a client, and a host's answer, have often come by the time one looks. A connection that never
+//! waits costs no `epoll_ctl(2)`, of which there would be four: two sockets, added and removed.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use tokio::net::TcpStream;
+
+/// A non-blocking socket.
+pub enum Socket {
+    Plain(std::net::TcpStream),
+    /// Known to tokio.
+    Watched(TcpStream),
+    /// It could not be watched; closed.
+    Closed,
+}
+
+impl Socket {
+    /// Has tokio know of it.
+    pub fn watched(&mut self) -> io::Result<&mut TcpStream> {
+        if let Self::Plain(_) = self {
+            *self = match std::mem::replace(self, Self::Closed) {
+                Self::Plain(plain) => Self::Watched(TcpStream::from_std(plain)?),
+                other => other,
+            };
+        }
+        match self {
+            Self::Watched(stream) => Ok(stream),
+            Self::Plain(_) | Self::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    pub fn into_watched(mut self) -> io::Result<TcpStream> {
+        self.watched()?;
+        match self {
+            Self::Watched(stream) => Ok(stream),
+            Self::Plain(_) | Self::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Plain(plain) => plain.as_raw_fd(),
+            Self::Watched(stream) => stream.as_raw_fd(),
+            Self::Closed => -1,
+        }
+    }
+}
