@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<usize> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let plan = args.plan()?;
-    packages::ensure_installed(!args.no_install)?;
+    packages::ensure_installed(&packages::BENCH, !args.no_install)?;
     raise_limits()?;
     let facts = Facts::gather(&plan);
     eprintln!("about {:.0} minutes", plan.estimate().as_secs_f64() / 60.0);
