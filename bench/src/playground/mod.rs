@@ -1,7 +1,7 @@
 //! `cargo xtask lab`: a client, a balancer and two clusters of HAProxy router hosts, each in a network namespace of its
 //! own, to be tried by hand until Ctrl-C.
 //!
-//! `signalbox demo` needs no root and has all on loopback, where no packet crosses a TC hook. Here there are links
+//! `signalbox demo` needs no root and has all on loopback, where tier `cut` has no programs. Here there are links
 //! between them, so that flows are cut through.
 //!
 //! Owns: what is started and in which order, what is said about it. Never: what the operator does with it; a balancer
