@@ -5,16 +5,24 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::campaign::programs;
 use crate::contender::{self, Contender, Setup};
+use crate::playground;
 use crate::scenario::{self, Scenario};
 
 /// Compare signalbox with HAProxy, nginx and plain forwarding, in network namespaces of its own.
 #[derive(Parser)]
-#[command(name = "cargo xtask bench", max_term_width = 100)]
+#[command(
+    name = "cargo xtask bench",
+    bin_name = "cargo xtask bench",
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) instead: Option<Instead>,
     /// Two short rounds: under 5 minutes, for a first look
     #[arg(long)]
     quick: bool,
@@ -43,6 +51,13 @@ pub(crate) struct Args {
     /// Do not install missing packages
     #[arg(long)]
     pub(crate) no_install: bool,
+}
+
+/// What else this program does with namespaces.
+#[derive(Subcommand)]
+pub(crate) enum Instead {
+    #[command(override_usage = "cargo xtask lab [OPTIONS]")]
+    Lab(playground::Args),
 }
 
 /// What is to be run.
@@ -96,12 +111,11 @@ impl Args {
         };
         ensure!(!threads.contains(&0), "--threads: at least 1");
         let ours = self.contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
-        let signalbox = match &self.signalbox {
-            Some(path) => std::path::absolute(path)?,
-            None if ours => build()?,
-            None => PathBuf::new(),
+        let signalbox = if ours {
+            signalbox(self.signalbox.as_deref())?
+        } else {
+            PathBuf::new()
         };
-        ensure!(!ours || signalbox.is_file(), "there is no {}", signalbox.display());
         let mut setups = Vec::new();
         for contender in &self.contenders {
             // Forwarding has no threads of its own: once is enough.
@@ -170,6 +184,13 @@ impl Plan {
 pub(crate) fn workspace() -> &'static Path {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
     bench.parent().unwrap_or(bench)
+}
+
+/// The signalbox to run: the one that is given, or one built from this checkout.
+pub(crate) fn signalbox(given: Option<&Path>) -> Result<PathBuf> {
+    let path = given.map_or_else(build, |path| Ok(std::path::absolute(path)?))?;
+    ensure!(path.is_file(), "there is no {}", path.display());
+    Ok(path)
 }
 
 fn build() -> Result<PathBuf> {

@@ -1,6 +1,7 @@
-//! Side-by-side benchmarks: `cargo xtask bench`. See `docs/benchmarks.md` for what is measured and how to read it.
+//! Side-by-side benchmarks: `cargo xtask bench`. See `docs/benchmarks.md` for what is measured and how to read it. And
+//! `cargo xtask lab`, a network to be tried by hand, which needs the same namespaces.
 //!
-//! Owns: a small network of namespaces, the load, the contenders' configurations, statistics and reports. Never: code
+//! Owns: small networks of namespaces, the load, the contenders' configurations, statistics and reports. Never: code
 //! of the balancer; signalbox is run as a process like the others, so that all are measured from the same distance.
 
 mod args;
@@ -17,6 +18,7 @@ mod machine;
 mod measure;
 mod order;
 mod packages;
+mod playground;
 mod process;
 mod report;
 mod scenario;
@@ -29,12 +31,17 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use args::Args;
+use args::{Args, Instead};
 use facts::Facts;
 use report::Report;
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    let outcome = match &args.instead {
+        Some(Instead::Lab(args)) => playground::run(args).map(|()| 0),
+        None => run(&args),
+    };
+    match outcome {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
             eprintln!("{failed} rows failed");
@@ -51,7 +58,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<usize> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let plan = args.plan()?;
-    packages::ensure_installed(!args.no_install)?;
+    packages::ensure_installed(&packages::BENCH, !args.no_install)?;
     raise_limits()?;
     let facts = Facts::gather(&plan);
     eprintln!("about {:.0} minutes", plan.estimate().as_secs_f64() / 60.0);

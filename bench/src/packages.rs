@@ -6,22 +6,31 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail, ensure};
 
 /// A program or file, the package that brings it, and the service that Debian starts with it.
-const NEEDED: [(&str, &str, Option<&str>); 6] = [
-    ("haproxy", "haproxy", Some("haproxy.service")),
+pub(crate) type Needed = (&'static str, &'static str, Option<&'static str>);
+
+const HAPROXY: Needed = ("haproxy", "haproxy", Some("haproxy.service"));
+const IP: Needed = ("ip", "iproute2", None);
+const SETPRIV: Needed = ("setpriv", "util-linux", None);
+
+/// What a benchmark needs.
+pub(crate) const BENCH: [Needed; 6] = [
+    HAPROXY,
     ("nginx", "nginx-light", Some("nginx.service")),
     (
         "/usr/lib/nginx/modules/ngx_stream_module.so",
         "libnginx-mod-stream",
         None,
     ),
-    ("ip", "iproute2", None),
+    IP,
     ("sysctl", "procps", None),
-    ("setpriv", "util-linux", None),
+    SETPRIV,
 ];
+/// What the lab needs, and what those who try it do.
+pub(crate) const LAB: [Needed; 4] = [HAPROXY, ("curl", "curl", None), IP, SETPRIV];
 
 /// Installs what is missing, or says what is.
-pub(crate) fn ensure_installed(may_install: bool) -> Result<()> {
-    let missing: Vec<_> = NEEDED.iter().filter(|(what, ..)| !is_there(what)).collect();
+pub(crate) fn ensure_installed(needed: &[Needed], may_install: bool) -> Result<()> {
+    let missing: Vec<_> = needed.iter().filter(|(what, ..)| !is_there(what)).collect();
     if missing.is_empty() {
         return Ok(());
     }

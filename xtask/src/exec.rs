@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::{BufRead, BufReader},
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
 };
@@ -73,6 +74,12 @@ impl Run {
             bail!("`{line}` failed: {status}");
         }
         Ok(())
+    }
+
+    /// Runs it in place of this process; returns only if that fails.
+    pub(crate) fn replace(mut self) -> Result<()> {
+        let line = self.announce();
+        Err(self.command.exec()).with_context(|| cannot_start(&line))
     }
 
     /// Runs it and passes its stdout on, line by line, also to `each`.

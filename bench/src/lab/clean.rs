@@ -1,7 +1,7 @@
 //! Removing namespaces of ours with the processes in them, of this run and of runs that were killed.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -28,13 +28,17 @@ pub(super) fn remove_stale() {
 
 /// Removes what has such a prefix.
 pub(super) fn remove_all(prefix: &str) {
-    for name in names_in(Path::new("/run/netns"))
-        .iter()
-        .filter(|name| name.starts_with(prefix))
-    {
-        remove(name);
+    for name in namespaces(prefix) {
+        remove(&name);
     }
     let _ = std::fs::remove_dir_all(std::env::temp_dir().join(prefix.trim_end_matches('-')));
+}
+
+/// The namespaces whose names begin with this.
+pub(crate) fn namespaces(prefix: &str) -> Vec<String> {
+    let mut names = names_in(Path::new("/run/netns"));
+    names.retain(|name| name.starts_with(prefix));
+    names
 }
 
 /// The process that made what has this name.
@@ -53,10 +57,14 @@ fn names_in(dir: &Path) -> Vec<String> {
     entries.filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
-/// Ends whatever runs in it first: a namespace lives as long as a process in it. This process itself is never in one,
-/// only threads of it.
 fn remove(name: &str) {
-    let ip = |words: [&str; 3]| Command::new("ip").args(words).stderr(Stdio::null()).output();
+    end_processes(name);
+    delete(name);
+}
+
+/// Ends whatever runs in it: a namespace lives as long as a process in it. This process itself is never in one, only
+/// threads of it.
+pub(crate) fn end_processes(name: &str) {
     let pids = ip(["netns", "pids", name])
         .map(|output| output.stdout)
         .unwrap_or_default();
@@ -68,7 +76,15 @@ fn remove(name: &str) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
+}
+
+/// Takes its name away.
+pub(crate) fn delete(name: &str) {
     let _ = ip(["netns", "del", name]);
+}
+
+fn ip(words: [&str; 3]) -> std::io::Result<Output> {
+    Command::new("ip").args(words).stderr(Stdio::null()).output()
 }
 
 #[cfg(test)]

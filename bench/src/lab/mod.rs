@@ -7,7 +7,7 @@
 //!
 //! The balancer's namespace forwards packets too: that is the limit to which the balancers are compared.
 
-mod clean;
+pub(crate) mod clean;
 mod namespace;
 
 use std::net::Ipv4Addr;
@@ -43,9 +43,6 @@ const SYSCTLS: [&str; 7] = [
     "net.ipv4.tcp_rmem=4096 131072 6291456",
     "net.ipv4.tcp_wmem=4096 16384 4194304",
 ];
-
-/// The kernel's own default.
-const CONGESTION: &str = "cubic";
 
 /// The namespaces, and a directory for configurations and logs. All gone on drop.
 pub(crate) struct Lab {
@@ -94,10 +91,10 @@ impl Lab {
             ns.sysctl(&SYSCTLS)?;
         }
         self.lb.sysctl(&["net.ipv4.ip_forward=1"])?;
-        self.join(&self.client, "client", VIP, &CLIENTS)?;
+        self.lb.join(&self.client, "client", VIP, &CLIENTS)?;
         for (number, (ns, address)) in self.hosts.iter().zip(HOSTS).enumerate() {
             let [a, b, c, _] = address.octets();
-            self.join(
+            self.lb.join(
                 ns,
                 &format!("host{}", number + 1),
                 Ipv4Addr::new(a, b, c, 1),
@@ -105,31 +102,6 @@ impl Lab {
             )?;
         }
         Ok(())
-    }
-
-    /// A veth pair from the balancer to `ns`, which sends everything through it.
-    ///
-    /// Routes say which congestion control is used, because a namespace may not choose one by sysctl that the machine
-    /// does not allow to everybody, and would else inherit the machine's: with BBR, pacing is most of what is measured.
-    fn join(&self, ns: &Ns, link: &str, gateway: Ipv4Addr, addresses: &[Ipv4Addr]) -> Result<()> {
-        let (peer, first) = (ns.name(), addresses[0]);
-        let [a, b, c, _] = gateway.octets();
-        let net = format!("{a}.{b}.{c}.0/24");
-        self.lb.ip(&format!(
-            "link add {link} type veth peer name eth0 netns {peer}
-             addr add {gateway}/24 dev {link}
-             link set {link} up
-             route replace {net} dev {link} src {gateway} congctl {CONGESTION}"
-        ))?;
-        let addresses: String = addresses
-            .iter()
-            .map(|a| format!("addr add {a}/24 dev eth0\n"))
-            .collect();
-        ns.ip(&format!(
-            "{addresses}link set eth0 up
-             route replace {net} dev eth0 src {first} congctl {CONGESTION}
-             route add default via {gateway} congctl {CONGESTION}"
-        ))
     }
 }
 

@@ -2,11 +2,15 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns};
+
+/// The kernel's own default.
+const CONGESTION: &str = "cubic";
 
 /// A namespace by its name under `/run/netns`. Cheap to clone.
 #[derive(Clone)]
@@ -17,8 +21,13 @@ pub(crate) struct Ns {
 
 impl Ns {
     /// Makes it.
-    pub(super) fn create(name: &str) -> Result<Self> {
+    pub(crate) fn create(name: &str) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", name]), "")?;
+        Self::open(name)
+    }
+
+    /// One that is there.
+    pub(crate) fn open(name: &str) -> Result<Self> {
         let handle = File::open(format!("/run/netns/{name}"))?;
         Ok(Self {
             name: name.into(),
@@ -59,7 +68,7 @@ impl Ns {
     }
 
     /// Runs lines of `ip -batch` in it.
-    pub(super) fn ip(&self, lines: &str) -> Result<()> {
+    pub(crate) fn ip(&self, lines: &str) -> Result<()> {
         run(Command::new("ip").args(["-n", &self.name, "-batch", "-"]), lines)
     }
 
@@ -67,6 +76,31 @@ impl Ns {
     pub(super) fn sysctl(&self, settings: &[&str]) -> Result<()> {
         let net = format!("--net=/run/netns/{}", self.name);
         run(Command::new("nsenter").args([&net, "sysctl", "-qw"]).args(settings), "")
+    }
+
+    /// A veth pair from here, the balancer's, to `ns`, which sends everything through it.
+    ///
+    /// Routes say which congestion control is used, because a namespace may not choose one by sysctl that the machine
+    /// does not allow to everybody, and would else inherit the machine's: with BBR, pacing is most of what is measured.
+    pub(crate) fn join(&self, ns: &Self, link: &str, gateway: Ipv4Addr, addresses: &[Ipv4Addr]) -> Result<()> {
+        let (peer, first) = (ns.name(), addresses[0]);
+        let [a, b, c, _] = gateway.octets();
+        let net = format!("{a}.{b}.{c}.0/24");
+        self.ip(&format!(
+            "link add {link} type veth peer name eth0 netns {peer}
+             addr add {gateway}/24 dev {link}
+             link set {link} up
+             route replace {net} dev {link} src {gateway} congctl {CONGESTION}"
+        ))?;
+        let addresses: String = addresses
+            .iter()
+            .map(|a| format!("addr add {a}/24 dev eth0\n"))
+            .collect();
+        ns.ip(&format!(
+            "{addresses}link set eth0 up
+             route replace {net} dev eth0 src {first} congctl {CONGESTION}
+             route add default via {gateway} congctl {CONGESTION}"
+        ))
     }
 }
 

@@ -77,16 +77,22 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
 
 /// The integration tests whose names begin with `prefix`, one at a time: they share the kernel's maps and namespaces.
 fn privileged(context: &mut Context, prefix: &str, optimised: bool) -> Result<()> {
-    let names = test_targets(&root()?.join("userspace/tests"), prefix)?;
-    if names.is_empty() {
-        println!("there is no test target userspace/tests/{prefix}*");
-        return Ok(());
+    for (package, folder) in [("signalbox", "userspace/tests"), ("signalbox-bench", "bench/tests")] {
+        let names = test_targets(&root()?.join(folder), prefix)?;
+        if !names.is_empty() {
+            privileged_targets(context, package, &names, optimised)?;
+        }
     }
-    let mut run = Run::cargo(["test", "-p", "signalbox", "--no-fail-fast"])?;
+    Ok(())
+}
+
+/// Each package apart: cargo unites the features that those of one command need, and would build the balancer again.
+fn privileged_targets(context: &mut Context, package: &str, names: &[String], optimised: bool) -> Result<()> {
+    let mut run = Run::cargo(["test", "-p", package, "--no-fail-fast"])?;
     if optimised {
         run = run.args(["--profile", "e2e"]);
     }
-    for name in &names {
+    for name in names {
         run = run.args(["--test", name]);
     }
     run = as_root(run)?.args(["--", "--test-threads=1", "--show-output"]);

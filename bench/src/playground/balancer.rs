@@ -1,0 +1,123 @@
+//! signalbox in its namespace: started here, killed by whoever tries that, and started again here or from a shell.
+
+use std::io::Result as IoResult;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use super::network::Network;
+use super::site::Site;
+use crate::lab::Ns;
+use crate::process::Process;
+
+/// Which signalbox runs there, if one does.
+pub(super) struct Balancer {
+    ns: Ns,
+    dir: PathBuf,
+    program: PathBuf,
+    socket: PathBuf,
+    /// The one that was started here.
+    process: Option<Process>,
+    /// The one that answers on the admin socket: started here or by the operator.
+    serving: Option<u32>,
+    /// What to type to start one.
+    command: String,
+}
+
+impl Balancer {
+    /// Writes its configuration and starts it.
+    pub(super) fn new(site: &Site, network: &Network) -> Result<Self> {
+        let text = include_str!("signalbox.yaml").replace("@DIR@", &site.dir().display().to_string());
+        std::fs::write(config(site), text)?;
+        let mut balancer = Self {
+            ns: network.balancer.clone(),
+            dir: site.dir().to_owned(),
+            program: site.program(),
+            socket: site.socket(),
+            process: None,
+            serving: None,
+            command: run_command(site),
+        };
+        balancer.start()?;
+        Ok(balancer)
+    }
+
+    /// Starts it where none runs.
+    pub(super) fn start(&mut self) -> Result<()> {
+        if self.is_down() {
+            let mut command = self.ns.command(&self.program);
+            command.arg("run").arg("--config").arg(self.dir.join(CONFIG));
+            // A Ctrl-C is for us: what it ends is ours to end, in our order.
+            command.process_group(0);
+            self.process = Some(Process::start("balancer", command, &self.dir)?);
+        }
+        Ok(())
+    }
+
+    /// Whether there is none, and none is being started.
+    pub(super) fn is_down(&self) -> bool {
+        self.process.is_none() && self.serving.is_none()
+    }
+
+    /// What has changed since this was last asked.
+    pub(super) fn news(&mut self) -> Option<String> {
+        let mut news = Vec::new();
+        if let Some(process) = &mut self.process
+            && let Some(how) = process.ended()
+        {
+            news.push(format!("signalbox, process {}, has ended: {how}.", process.pid()));
+            if how.code().is_some_and(|code| code != 0) {
+                news.push(process.last_words());
+            }
+            self.process = None;
+        }
+        if !self.serving.is_some_and(is_alive) {
+            let before = self.serving;
+            self.serving = server(&self.socket).ok();
+            match (before, self.serving) {
+                (_, Some(pid)) => news.push(format!("signalbox serves, as process {pid}.")),
+                (Some(pid), None) if news.is_empty() => news.push(format!("signalbox, process {pid}, has ended.")),
+                _ => {}
+            }
+        }
+        if !news.is_empty() && self.is_down() {
+            news.push(format!(
+                "Flows that were cut go on without it. To start it again, press Enter here, or:\n\n  {}\n",
+                self.command
+            ));
+        }
+        (!news.is_empty()).then(|| news.join("\n"))
+    }
+}
+
+const CONFIG: &str = "signalbox.yaml";
+
+/// Its configuration.
+pub(super) fn config(site: &Site) -> PathBuf {
+    site.path(CONFIG)
+}
+
+/// How an operator runs signalbox in the balancer's namespace. Not by `ip netns exec`: that puts a fresh /sys over the
+/// one where programs and maps are pinned.
+pub(super) fn enter(site: &Site) -> String {
+    let namespace = site.namespace(super::site::BALANCER);
+    format!("nsenter --net=/run/netns/{namespace} {}", site.program().display())
+}
+
+fn run_command(site: &Site) -> String {
+    format!("{} run --config {} &", enter(site), config(site).display())
+}
+
+/// Who listens there.
+fn server(socket: &Path) -> IoResult<u32> {
+    let stream = UnixStream::connect(socket)?;
+    Ok(getsockopt(&stream, PeerCredentials)?.pid().cast_unsigned())
+}
+
+/// Whether it runs. One that has ended and that nobody has waited for yet has a number, but no program any more.
+fn is_alive(pid: u32) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}

@@ -1,0 +1,33 @@
+//! The client: curl, told once what is the same in every command.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::network::VIP;
+use super::site::Site;
+
+/// Writes curl's configuration: every name is at the balancer, and only the router hosts' certificate is trusted, so that
+/// an answer over TLS shows that nobody has ended it on the way.
+pub(super) fn write_config(site: &Site) -> Result<()> {
+    let ca = site.path("ca.pem");
+    let text = format!(
+        "silent\nshow-error\nnoproxy = \"*\"\nconnect-to = \"::{VIP}:\"\ncacert = \"{}\"\n",
+        ca.display()
+    );
+    Ok(std::fs::write(config(site), text)?)
+}
+
+/// Where it is.
+pub(super) fn config(site: &Site) -> PathBuf {
+    site.path("curlrc")
+}
+
+/// How an operator runs curl in the client's namespace.
+pub(super) fn curl(site: &Site) -> String {
+    format!(
+        "ip netns exec {} curl -K {}",
+        site.namespace("client"),
+        config(site).display()
+    )
+}

@@ -1,0 +1,68 @@
+//! `cargo xtask lab`: a client, a balancer and two clusters of HAProxy router hosts, each in a network namespace of its
+//! own, to be tried by hand until Ctrl-C.
+//!
+//! `signalbox demo` needs no root and has all on loopback, where tier `cut` has no programs. Here there are links
+//! between them, so that flows are cut through.
+//!
+//! Owns: what is started and in which order, what is said about it. Never: what the operator does with it; a balancer
+//! or router host that is killed stays dead until asked for, because what goes on without it is the thing to see.
+
+mod app;
+mod balancer;
+mod client;
+mod guide;
+mod network;
+mod ready;
+mod router;
+mod site;
+mod watch;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use crate::{args, interrupt, packages};
+use balancer::Balancer;
+use network::Network;
+use router::Router;
+use site::Site;
+
+/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, say what to try, and remove
+/// everything on Ctrl-C.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The signalbox to run, instead of one built from this checkout
+    #[arg(long, value_name = "PATH")]
+    signalbox: Option<PathBuf>,
+    /// Letters and digits that follow `sblab` in all names, for a lab beside another one
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+    /// Do not install missing packages
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// Runs it until told to stop.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
+    packages::ensure_installed(&packages::LAB, !args.no_install)?;
+    let signalbox = args::signalbox(args.signalbox.as_deref())?;
+    interrupt::install()?;
+    // Declared in this order: what is dropped last was there first.
+    let site = Site::take(&args.name, &signalbox)?;
+    let network = Network::new(&site)?;
+    let mut routers = Router::all(&site, &network)?;
+    let mut balancer = Balancer::new(&site, &network)?;
+    ready::wait(&site, &network, &mut balancer, &mut routers)?;
+    say(&guide::text(&site));
+    watch::until_interrupted(&mut balancer, &mut routers);
+    say("\nRemoving it all.");
+    Ok(())
+}
+
+/// To standard output. A reader that has gone, such as a closed terminal, is no reason to end without cleaning up.
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}

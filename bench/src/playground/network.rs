@@ -1,0 +1,76 @@
+//! The namespaces and the links between them:
+//!
+//! ```text
+//!                                          10.92.1.1 ──veth── 10.92.1.2 north-1
+//! client 10.91.0.2 ──veth── 10.91.0.1 balancer 10.92.2.1 ──veth── 10.92.2.2 north-2
+//!                                          10.93.1.1 ──veth── 10.93.1.2 south-1
+//!                                          10.93.2.1 ──veth── 10.93.2.2 south-2
+//! ```
+//!
+//! The balancer's namespace does not forward: what comes through came through signalbox.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+
+use super::site::{BALANCER, Site};
+use crate::lab::Ns;
+
+/// Where signalbox listens. These addresses are also in `signalbox.yaml`.
+pub(super) const VIP: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
+/// The router hosts: two clusters of two.
+pub(super) const HOSTS: [(&str, Ipv4Addr); 4] = [
+    ("north-1", Ipv4Addr::new(10, 92, 1, 2)),
+    ("north-2", Ipv4Addr::new(10, 92, 2, 2)),
+    ("south-1", Ipv4Addr::new(10, 93, 1, 2)),
+    ("south-2", Ipv4Addr::new(10, 93, 2, 2)),
+];
+
+/// The namespaces. [`Site`] removes them.
+pub(super) struct Network {
+    pub(super) client: Ns,
+    pub(super) balancer: Ns,
+    /// In the order of [`HOSTS`].
+    pub(super) hosts: [Ns; 4],
+}
+
+impl Network {
+    pub(super) fn new(site: &Site) -> Result<Self> {
+        let create = |role: &str| -> Result<Ns> {
+            let ns = Ns::create(&site.namespace(role))?;
+            ns.ip("link set lo up")?;
+            Ok(ns)
+        };
+        let network = Self {
+            client: create("client")?,
+            balancer: create(BALANCER)?,
+            hosts: [
+                create(HOSTS[0].0)?,
+                create(HOSTS[1].0)?,
+                create(HOSTS[2].0)?,
+                create(HOSTS[3].0)?,
+            ],
+        };
+        network.balancer.join(&network.client, "client", VIP, &[CLIENT])?;
+        for (ns, (name, address)) in network.hosts.iter().zip(HOSTS) {
+            let [a, b, c, _] = address.octets();
+            network.balancer.join(ns, name, Ipv4Addr::new(a, b, c, 1), &[address])?;
+        }
+        Ok(network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_knows_every_address() {
+        let text = include_str!("signalbox.yaml");
+        for (name, address) in HOSTS {
+            assert!(text.contains(&format!("name: {name}, address: {address},")), "{name}");
+        }
+        assert!(text.contains(&format!("{VIP}:80")) && text.contains(&format!("{VIP}:443")));
+    }
+}

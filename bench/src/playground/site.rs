@@ -1,0 +1,132 @@
+//! What a lab is called, and the directory that belongs to it: locked while it runs, so that there are no two of a name,
+//! and whatever is found under that name once locked is a leftover.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::lab::{Ns, clean};
+
+/// The role whose namespace signalbox runs in.
+pub(super) const BALANCER: &str = "balancer";
+
+/// Everything of this name: removed before it is made, and on drop.
+pub(super) struct Site {
+    name: String,
+    /// Under /run rather than in a temporary directory: its name is known, and only root may make it there.
+    dir: PathBuf,
+    signalbox: PathBuf,
+    _lock: File,
+}
+
+impl Site {
+    /// Takes the name, and clears away what a lab has left there that was killed.
+    pub(super) fn take(suffix: &str, signalbox: &Path) -> Result<Self> {
+        // No hyphen: it ends the name in those of the namespaces, and so no name is the beginning of another.
+        let is_plain = suffix.len() <= 20 && suffix.chars().all(|c| c.is_ascii_alphanumeric());
+        ensure!(is_plain, "--name: up to 20 letters and digits");
+        let name = format!("sblab{suffix}");
+        let dir = Path::new("/run").join(&name);
+        fs::create_dir_all(&dir)?;
+        let site = Self {
+            _lock: lock(&dir)?,
+            name,
+            dir,
+            signalbox: signalbox.to_owned(),
+        };
+        site.clear();
+        fs::create_dir_all(&site.dir)?;
+        fs::write(site.path(PID), std::process::id().to_string())?;
+        symlink(signalbox, site.program())?;
+        Ok(site)
+    }
+
+    /// The name of the namespace for a role.
+    pub(super) fn namespace(&self, role: &str) -> String {
+        format!("{}-{role}", self.name)
+    }
+
+    /// The directory for configurations, logs and sockets.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A file in it.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.dir.join(file)
+    }
+
+    /// signalbox by a name that is short enough to be typed.
+    pub(super) fn program(&self) -> PathBuf {
+        self.path("signalbox")
+    }
+
+    /// The balancer's admin socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path("admin.sock")
+    }
+
+    /// Processes, whoever started them, then pins, then namespaces, then files.
+    fn clear(&self) {
+        let names = clean::namespaces(&self.namespace(""));
+        names.iter().for_each(|name| clean::end_processes(name));
+        let balancer = self.namespace(BALANCER);
+        if names.contains(&balancer)
+            && let Err(error) = self.detach(&balancer)
+        {
+            eprintln!("programs or maps of {balancer} are left under /sys/fs/bpf/signalbox: {error:#}");
+        }
+        names.iter().for_each(|name| clean::delete(name));
+        // The directory itself stays: it is the lock.
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+
+    /// What is pinned would outlive the namespace. A process that has just been killed holds it for a moment yet.
+    fn detach(&self, namespace: &str) -> Result<()> {
+        let ns = Ns::open(namespace)?;
+        let limit = Instant::now() + Duration::from_secs(5);
+        loop {
+            let output = ns.command(&self.signalbox).arg("detach").output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            if Instant::now() > limit {
+                bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.clear();
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// Who has the lock.
+const PID: &str = "pid";
+
+fn lock(dir: &Path) -> Result<File> {
+    let lock = File::open(dir).with_context(|| dir.display().to_string())?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = fs::read_to_string(dir.join(PID)).unwrap_or_default();
+            bail!(
+                "a lab runs here already, as process {pid}: end it with `kill {pid}`, or give this one another --name"
+            );
+        }
+        Err(TryLockError::Error(error)) => return Err(error).context("lock"),
+    }
+    // Between open and lock its owner may have removed it.
+    let is_same = fs::metadata(dir).is_ok_and(|now| lock.metadata().is_ok_and(|then| now.ino() == then.ino()));
+    ensure!(is_same, "a lab is just being removed: try again");
+    Ok(lock)
+}

@@ -1,0 +1,46 @@
+//! Until it is told to stop: says what has ended, and starts it again when asked to.
+
+use std::io::BufRead as _;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::balancer::Balancer;
+use super::router::Router;
+use super::say;
+use crate::interrupt;
+
+/// Returns on Ctrl-C, SIGTERM or SIGHUP.
+pub(super) fn until_interrupted(balancer: &mut Balancer, routers: &mut [Router]) {
+    let enter = lines();
+    while !interrupt::raised() {
+        for news in routers.iter_mut().filter_map(Router::news).chain(balancer.news()) {
+            say(&news);
+        }
+        // Started by this thread and no other: children die with the thread that they are of.
+        if enter.try_recv().is_ok()
+            && let Err(error) = restart(balancer, routers)
+        {
+            say(&format!("error: {error:#}"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What runs stays as it is.
+fn restart(balancer: &mut Balancer, routers: &mut [Router]) -> Result<()> {
+    routers.iter_mut().try_for_each(Router::start)?;
+    balancer.start()
+}
+
+/// Lines of standard input, as they come. Without any (`</dev/null`) there are none.
+fn lines() -> Receiver<()> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = sender.send(());
+        }
+    });
+    receiver
+}
