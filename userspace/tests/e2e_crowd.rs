@@ -25,7 +25,7 @@ fn nine_thousand_connections_at_once_all_answer() {
     let _routers = Router::start_all(&lab, &hosts);
     let east = config::cluster("east", &["balance: least-connections"], &hosts);
     let body = format!(
-        "{}clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
+        "datapath: {{ cut: off }}\n{}clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
         config::WEB_LISTENERS
     );
     let sb = Signalbox::start(&lab, &body);

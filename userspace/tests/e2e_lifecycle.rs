@@ -13,6 +13,9 @@ use lab::exchange::Noise;
 use lab::tiers::ping;
 use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, privileged, servers, signalbox};
 
+/// Flows that end with their process: cut ones go on without it (`e2e_cut_life`).
+const HELD: &str = "datapath: { cut: off }\n";
+
 const HTTP: &str = "10.1.0.1:80";
 const TCP: &str = "10.1.0.1:3306";
 
@@ -77,7 +80,10 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
-    let mut sb = Signalbox::start(&lab, &config::tcp("timeouts: { shutdown: 60s }", &["east-1"]));
+    let mut sb = Signalbox::start(
+        &lab,
+        &config::tcp(&format!("{HELD}timeouts: {{ shutdown: 60s }}"), &["east-1"]),
+    );
     sb.wait_healthy(&["east-1"]);
     let mut client = lab.client.connect(TCP);
     client.write_all(b"give").unwrap();
@@ -131,7 +137,7 @@ fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
     for (shutdown, twice) in [("600s", true), ("2s", false)] {
         let mut sb = Signalbox::start(
             &lab,
-            &config::tcp(&format!("timeouts: {{ shutdown: {shutdown} }}"), &["east-1"]),
+            &config::tcp(&format!("{HELD}timeouts: {{ shutdown: {shutdown} }}"), &["east-1"]),
         );
         sb.wait_healthy(&["east-1"]);
         // Left over from asking whether connections are refused already.
@@ -161,7 +167,7 @@ fn a_successor_takes_over_under_continuous_connections_and_old_flows_finish() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let mut old = Signalbox::start(&lab, &web());
+    let mut old = Signalbox::start(&lab, &format!("{HELD}{}", web()));
     old.wait_healthy(&["east-1"]);
     let long = lab.client.connect(HTTP);
     let ask_long = || http::get(&long, "a.test", "/").is_ok_and(|r| r.status == 200);

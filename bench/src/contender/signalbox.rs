@@ -14,9 +14,9 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     let socket = lab.dir().join("admin.sock");
-    // Cut-through is what is compared with others; a tier of its own is for comparison with that.
+    // As it comes is what is compared with others; a tier of its own is for comparison with that.
     let datapath = match tier {
-        "auto" => "datapath: { cut: auto }\n".to_owned(),
+        "auto" => String::new(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     // `limits` only for what all traffic from one address would run into.

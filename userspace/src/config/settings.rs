@@ -24,7 +24,7 @@ const LONGEST_SOCKET: usize = 107;
 const MOST_CUT_FLOWS: u32 = 1 << 22;
 
 /// The tier where nothing is said.
-pub(super) const DATAPATH: Datapath = Datapath { tier: None, cut: false };
+pub(super) const DATAPATH: Datapath = Datapath { tier: None, cut: true };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
     ("auto", None),

@@ -113,7 +113,7 @@ pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal) {
             }
         }
     });
-    if stream.try_write(&answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
+    if sys::send(stream.as_raw_fd(), &answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
         return;
     }
     let until_closed = async {

@@ -204,16 +204,8 @@ fn write_text(path: &Path, text: &str) {
 
 /// The admin part is the first two lines: a body's line n is the document's line n + 2.
 fn document(socket: &Path, body: &str) -> String {
-    // Tier cut is asked for by its own tests; the others are about the tiers that it stands beside.
-    let about_cut = std::env::current_exe().is_ok_and(|exe| exe.to_string_lossy().contains("e2e_cut"));
-    let says = body.lines().any(|line| line.starts_with("datapath:"));
-    let cut = if about_cut && !says {
-        "datapath: { cut: auto }\n"
-    } else {
-        ""
-    };
     format!(
-        "version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {} }}\n{cut}{body}",
+        "version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {} }}\n{body}",
         socket.display()
     )
 }

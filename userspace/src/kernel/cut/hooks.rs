@@ -1,7 +1,7 @@
 //! The programs on the interfaces: tcx links where the kernel has them (6.6+), filters of a clsact qdisc elsewhere.
 //!
-//! A link is pinned, and so outlives the process; a filter does by itself. The next process replaces the program in a link
-//! in one step, so that no packet goes past without one; a filter it takes off and puts on again.
+//! A link is pinned, and so outlives the process; a filter does by itself. The next process replaces the program in
+//! either in one step, so that no packet goes past without one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,6 +20,9 @@ pub const LINK: &str = "link-";
 
 /// Our place among filters of an interface: before those of others, which have 49152 and up unless told otherwise.
 const PRIORITY: u16 = 50;
+
+/// And among those of that priority.
+const HANDLE: TcHandle = TcHandle::new(0, 1);
 
 const SIDES: [(&str, TcAttachType); 2] = [("cut_in", TcAttachType::Ingress), ("cut_out", TcAttachType::Egress)];
 
@@ -103,28 +106,12 @@ impl Hooks {
 
     fn attach(&mut self, interface: &Interface) -> Result<(), KernelError> {
         for (name, side) in SIDES {
-            let wrong = |source: aya::programs::ProgramError| KernelError::Program {
-                name,
-                source: Box::new(source),
-            };
             let pin = self.pins.path(&link(interface.index, name));
             let program: &mut SchedClassifier = program(&mut self.ebpf, name)?;
             if self.tcx {
                 attach_link(program, interface, side, &pin)?;
             } else {
-                // There is one already as a rule, and none of ours.
-                let _ = tc::qdisc_add_clsact(&interface.name);
-                let _ = tc::qdisc_detach_program(&interface.name, side, name);
-                let options = NlOptions {
-                    priority: PRIORITY,
-                    handle: TcHandle::new(0, 1),
-                    classid: None,
-                };
-                let id = program
-                    .attach_with_options(&interface.name, side, TcAttachOptions::Netlink(options))
-                    .map_err(wrong)?;
-                // Dropped, it would be detached.
-                std::mem::forget(program.take_link(id).map_err(wrong)?);
+                attach_filter(program, interface, side)?;
             }
         }
         Ok(())
@@ -152,10 +139,6 @@ fn attach_link(
     side: TcAttachType,
     pin: &Path,
 ) -> Result<(), KernelError> {
-    let wrong = |source: aya::programs::ProgramError| KernelError::Program {
-        name: "cut",
-        source: Box::new(source),
-    };
     if let Ok(pinned) = PinnedLink::from_pin(pin) {
         let replaced = SchedClassifierLink::try_from(FdLink::from(pinned))
             .ok()
@@ -180,6 +163,38 @@ fn attach_link(
         .try_into()
         .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
     link.pin(pin).map(drop).map_err(|e| unpinned(&e))
+}
+
+/// Replaces the program in the filter, or makes one.
+fn attach_filter(program: &mut SchedClassifier, interface: &Interface, side: TcAttachType) -> Result<(), KernelError> {
+    let replaced = SchedClassifierLink::attached(&interface.name, side, PRIORITY, HANDLE, None)
+        .ok()
+        .and_then(|link| program.attach_to_link(link).ok());
+    let id = match replaced {
+        Some(id) => id,
+        None => {
+            // There is one already as a rule.
+            let _ = tc::qdisc_add_clsact(&interface.name);
+            let options = NlOptions {
+                priority: PRIORITY,
+                handle: HANDLE,
+                classid: None,
+            };
+            program
+                .attach_with_options(&interface.name, side, TcAttachOptions::Netlink(options))
+                .map_err(wrong)?
+        }
+    };
+    // Dropped, it would be detached.
+    std::mem::forget(program.take_link(id).map_err(wrong)?);
+    Ok(())
+}
+
+fn wrong(source: aya::programs::ProgramError) -> KernelError {
+    KernelError::Program {
+        name: "cut",
+        source: Box::new(source),
+    }
 }
 
 fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
