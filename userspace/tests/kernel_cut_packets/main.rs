@@ -18,6 +18,7 @@ mod scene;
 mod syns;
 
 // The tests.
+mod anything;
 mod draining;
 mod dropped;
 mod ends;
