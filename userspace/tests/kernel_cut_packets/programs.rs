@@ -110,6 +110,11 @@ impl Programs {
         }
     }
 
+    /// `cut_in`, for who runs it in another way.
+    pub(crate) fn cut_in(&mut self) -> &mut SchedClassifier {
+        self.ebpf.program_mut("cut_in").unwrap().try_into().unwrap()
+    }
+
     /// Runs `cut_in` on a packet that arrives at the interface `ifindex`.
     pub(crate) fn arrives(&self, bytes: &[u8], ifindex: u32) -> Outcome {
         self.run("cut_in", bytes, 0, ifindex)

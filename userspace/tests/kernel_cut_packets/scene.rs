@@ -4,6 +4,7 @@
 //! the same positions there.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::sync::MutexGuard;
 
 use aya::programs::ProgramType;
@@ -159,4 +160,11 @@ fn packet(macs: [u8; 12], from: SocketAddr, to: SocketAddr, hops: u8, seq: u32, 
         options: Vec::new(),
         payload: Vec::new(),
     }
+}
+
+/// What `ip` says in the namespace of the test.
+pub(crate) fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
