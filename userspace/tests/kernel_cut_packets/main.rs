@@ -23,6 +23,7 @@ mod draining;
 mod dropped;
 mod ends;
 mod forward;
+mod hardware;
 mod hops;
 mod icmp;
 mod joining;
