@@ -13,10 +13,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use aya::maps::lpm_trie::Key;
-use aya::maps::{LpmTrie, Map, MapInfo, MapType, SockMap};
-use aya::programs::{ProgramType, SkLookup, SkSkb};
+use aya::maps::{LpmTrie, Map, MapType, SockMap};
+use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb};
 use aya::{Ebpf, EbpfLoader};
 use log::{Level, Log, Metadata, Record};
+use signalbox_common::cut::flow::{
+    Config, DEFAULT_FLOWS, ENDS_BYTES, Entry, Flow, MAX_NAMES, MAX_SHAKES, MAX_TUPLES, Name, PORTS, Shake, Tuple,
+};
 use signalbox_common::gate::{Gate, Leg, MAX_GATES};
 use signalbox_common::reason::REASONS;
 use signalbox_common::steer::{
@@ -27,61 +30,69 @@ use signalbox_common::steer::{
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
+/// Type, size of a key, size of a value, elements, flags.
+type Shape = (MapType, usize, usize, u32, u32);
+
 #[test]
 fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
     in_own_namespace(|| {
-        // Keys and values of 4 bytes without a type: array indices, and descriptors of sockets.
-        let wanted: BTreeMap<&str, (MapType, usize, usize, u32, u32)> = [
-            (
-                "BINDINGS",
-                (
-                    MapType::LpmTrie,
-                    size_of::<Key<SteerKey>>(),
-                    size_of::<SteerValue>(),
-                    MAX_BINDINGS,
-                    NO_PREALLOC,
-                ),
-            ),
-            ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASONS, 0)),
-            ("GATES", (MapType::Array, 4, size_of::<Gate>(), MAX_GATES, MMAPABLE)),
-            (
-                "LEGS",
-                (
-                    MapType::Hash,
-                    size_of::<u64>(),
-                    size_of::<Leg>(),
-                    MAX_GATES,
-                    NO_PREALLOC,
-                ),
-            ),
-            ("LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
-            ("PEERS", (MapType::SockHash, size_of::<u64>(), 4, MAX_GATES, 0)),
-            ("STEERED", (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0)),
-            ("VERDICTS", (MapType::SockHash, size_of::<u64>(), 4, MAX_GATES, 0)),
-        ]
-        .into();
         let ebpf = load();
-        let info = |map: &Map| {
-            let info = info(map);
-            let (key, value) = (info.key_size() as usize, info.value_size() as usize);
-            (
-                info.map_type().unwrap(),
-                key,
-                value,
-                info.max_entries(),
-                info.map_flags(),
-            )
-        };
-        // Ring buffers have neither keys nor values. The compiler's own (".rodata") are of any size.
-        let rings = |name: &str| matches!(ebpf.map(name), Some(Map::RingBuf(_)));
+        // The compiler's own (".rodata") and the log's are of whatever size they need.
         let found: BTreeMap<_, _> = ebpf
             .maps()
-            .filter(|(name, _)| !rings(name) && !name.starts_with('.'))
-            .map(|(name, map)| (name, info(map)))
+            .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
+            .map(|(name, map)| (name, shape(map)))
             .collect();
+        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut()].concat().into_iter().collect();
         assert_eq!(found, wanted);
-        assert!(rings("GATE_EVENTS") && rings("AYA_LOGS"));
+        assert!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))));
     });
+}
+
+// Keys and values of 4 bytes without a type are array indices, and descriptors of sockets.
+
+/// Maps of every tier, and of the tests' bad link.
+fn shared() -> Vec<(&'static str, Shape)> {
+    let (key, value) = (size_of::<Key<SteerKey>>(), size_of::<SteerValue>());
+    vec![
+        ("BINDINGS", (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC)),
+        ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASONS, 0)),
+        ("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0)),
+        ("LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
+        ("STEERED", (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0)),
+    ]
+}
+
+/// Maps of tier `sockmap`.
+fn relayed() -> Vec<(&'static str, Shape)> {
+    let (cookie, leg, gate) = (size_of::<u64>(), size_of::<Leg>(), size_of::<Gate>());
+    vec![
+        ("GATES", (MapType::Array, 4, gate, MAX_GATES, MMAPABLE)),
+        ("GATE_EVENTS", (MapType::RingBuf, 0, 0, 256 * 1024, 0)),
+        ("LEGS", (MapType::Hash, cookie, leg, MAX_GATES, NO_PREALLOC)),
+        ("PEERS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
+        ("VERDICTS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
+    ]
+}
+
+/// Maps of tier `cut`.
+fn cut() -> Vec<(&'static str, Shape)> {
+    let tuple = size_of::<Tuple>();
+    let (flow, shake, name) = (size_of::<Flow>(), size_of::<Shake>(), size_of::<Name>());
+    let binding = size_of::<Key<SteerKey>>();
+    vec![
+        (
+            "CUT_BINDINGS",
+            (MapType::LpmTrie, binding, 4, MAX_BINDINGS, NO_PREALLOC),
+        ),
+        ("CUT_CONFIG", (MapType::Array, 4, size_of::<Config>(), 1, 0)),
+        ("ENDS", (MapType::RingBuf, 0, 0, ENDS_BYTES, 0)),
+        ("FLOWS", (MapType::Array, 4, flow, DEFAULT_FLOWS, MMAPABLE)),
+        ("NAMES", (MapType::Hash, 4, name, MAX_NAMES, NO_PREALLOC)),
+        ("PENDING", (MapType::Array, 4, size_of::<u64>(), PORTS, MMAPABLE)),
+        ("SHAKES", (MapType::LruHash, tuple, shake, MAX_SHAKES, 0)),
+        ("TUPLES", (MapType::Hash, tuple, size_of::<Entry>(), MAX_TUPLES, 0)),
+    ]
 }
 
 #[test]
@@ -90,7 +101,13 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
         let mut ebpf = load();
         let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         names.sort();
-        assert_eq!(names, ["relay", "steer"]);
+        let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
+        assert_eq!(names, [&classifiers[..], &["relay", "steer"]].concat());
+        for name in classifiers {
+            let classifier: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
+            classifier.load().unwrap();
+            assert_eq!(classifier.info().unwrap().name_as_str(), Some(name));
+        }
         let relay: &mut SkSkb = ebpf.program_mut("relay").unwrap().try_into().unwrap();
         relay.load().unwrap();
         assert_eq!(relay.info().unwrap().name_as_str(), Some("relay"));
@@ -167,16 +184,26 @@ fn load() -> Ebpf {
     EbpfLoader::new().load(object).unwrap()
 }
 
-fn info(map: &Map) -> MapInfo {
-    match map {
+fn shape(map: &Map) -> Shape {
+    let info = match map {
         Map::Array(data)
         | Map::HashMap(data)
         | Map::LpmTrie(data)
+        | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
+        | Map::RingBuf(data)
         | Map::SockHash(data)
         | Map::SockMap(data) => data.info().unwrap(),
         other => panic!("a map of a kind that is not expected: {other:?}"),
-    }
+    };
+    let (key, value) = (info.key_size() as usize, info.value_size() as usize);
+    (
+        info.map_type().unwrap(),
+        key,
+        value,
+        info.max_entries(),
+        info.map_flags(),
+    )
 }
 
 /// Runs a test in a network namespace of its own.

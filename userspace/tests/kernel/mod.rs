@@ -5,9 +5,9 @@ use std::process::Command;
 use aya::programs::ProgramType;
 use nix::sched::{CloneFlags, unshare};
 
-/// The name of the test that a closure `F` stands in, from `crate::name_of_the_test::{{closure}}`.
+/// The name of the test that a closure `F` stands in, from `crate::modules::name_of_the_test::{{closure}}`.
 pub(crate) fn test_of<F>() -> &'static str {
-    std::any::type_name::<F>().split("::").nth(1).unwrap()
+    std::any::type_name::<F>().rsplit("::").nth(1).unwrap()
 }
 
 /// Runs a test in a network namespace of its own, with loopback up and after these `ip` commands. Where that cannot
