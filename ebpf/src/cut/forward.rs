@@ -3,7 +3,7 @@
 use aya_ebpf::{
     EbpfContext as _,
     bindings::bpf_fib_lookup as FibParams,
-    helpers::{bpf_fib_lookup, bpf_l4_csum_replace, bpf_redirect, bpf_redirect_neigh},
+    helpers::{bpf_csum_update, bpf_fib_lookup, bpf_l4_csum_replace, bpf_redirect, bpf_redirect_neigh},
     programs::TcContext,
 };
 use signalbox_common::{
@@ -135,7 +135,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         tell(entry.index);
     }
     let hop = next_hop(way, now);
-    match send(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
+    match send::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
         Some(action) => Verdict::new(Reason::CutForwarded, action),
         None => dropped,
     }
@@ -276,13 +276,22 @@ fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u
 /// Sends the packet. `l3` is what changes the pseudo-header, `l4` what changes the rest that the checksum at `checksum`
 /// covers: a checksum that hardware is to complete holds only the former yet.
 #[inline(always)]
-pub fn send(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u32, l3: Diff, l4: Diff) -> Option<i32> {
+pub fn send<F: Family>(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u32, l3: Diff, l4: Diff) -> Option<i32> {
     if let Some(macs) = hop.macs {
         view.set_u32(0, macs[0])?;
         view.set_u32(4, macs[1])?;
         view.set_u32(8, macs[2])?;
     }
     let skb = ctx.skb.skb;
+    if F::VERSION == 6 {
+        // An IPv6 header has no checksum that would make up for its changes in the sum that a network card has left with
+        // the packet (CHECKSUM_COMPLETE). For those of addresses the pseudo-header's helper corrects that sum, as is
+        // right for IPv4 alone; the hop limit is one less.
+        let mut header = l3;
+        header.u16(1, 0);
+        // SAFETY: a helper on the context's own packet; a packet without such a sum is left alone.
+        unsafe { bpf_csum_update(skb, header.for_kernel() as u32) };
+    }
     // SAFETY: helpers on the context's own packet, which is not looked at any more; `tc_index` is a writable field.
     let action = unsafe {
         bpf_l4_csum_replace(skb, checksum, 0, l4.for_kernel(), 0);

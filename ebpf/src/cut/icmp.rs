@@ -110,6 +110,6 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     let way = &flow.ways[(entry.way & 1) as usize];
     let hop = next_hop(way, tick());
     let nothing = Diff::default();
-    let action = send(ctx, view, &hop, F::TCP + AT_CHECKSUM, nothing, nothing)?;
+    let action = send::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, nothing, nothing)?;
     Some(Verdict::new(Reason::CutIcmp, action))
 }

@@ -8,7 +8,7 @@ use signalbox_common::{
         flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
         handshake,
         header::{ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN},
-        seq,
+        seq, track,
     },
     steer::{STEER_FIXED_BITS, SteerKey},
 };
@@ -65,6 +65,7 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
         }
     } else if matches!(protocol, 0 | 43 | 44 | 60) {
         // Hop-by-hop, routing, fragment or destination options, then TCP: what a connection of ours could be hidden in.
+        // A long one, or a second, is the kernel's business, as a packet of no flow: its reset is kept in by `cut_out`.
         if view.u8(F::TCP)? != TCP {
             return None;
         }
@@ -134,8 +135,14 @@ fn ours<F: Family>(
     let now = unsafe { (&raw const flow.state).read_volatile() };
     if now != state::CUT {
         // Kept up to date for the resets that userspace sends.
-        let way = &mut flow.ways[(entry.way & 1) as usize];
-        if tcp.flags & (ACK | RST) == ACK {
+        let (there, back) = if entry.way == 0 {
+            (flow.d1, flow.d2)
+        } else {
+            (flow.d2, flow.d1)
+        };
+        let (number, ack) = (tcp.seq.wrapping_add(there), tcp.ack.wrapping_sub(back));
+        if tcp.flags & (ACK | RST) == ACK && track::plausible(flow, entry.way == 0, number, ack) {
+            let way = &mut flow.ways[(entry.way & 1) as usize];
             way.ack = seq::later(tcp.ack, way.ack);
         }
         return Verdict::new(Reason::CutClosing, DROP);

@@ -200,7 +200,7 @@ pub trait Family {
     const WORDS: usize;
     const SOURCE: u32;
 
-    /// Length of what follows the IP header, by the IP header.
+    /// Length of what follows the IP header, by the IP header; it must be there.
     fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32>;
 }
 
@@ -221,11 +221,9 @@ impl Family for V4 {
     fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
         // 0 in a super-packet of more than 64 KiB (BIG TCP, kernel 6.3+). Elsewhere the packet may be padded.
         let total = u32::from(packet.u16(ETH + 2)?);
-        Some(if total == 0 {
-            len - Self::TCP
-        } else {
-            total.wrapping_sub(20)
-        })
+        let there = len.wrapping_sub(Self::TCP);
+        let said = if total == 0 { there } else { total.wrapping_sub(20) };
+        (said <= there).then_some(said)
     }
 }
 
@@ -242,7 +240,9 @@ impl Family for V6 {
     #[inline(always)]
     fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
         let payload = u32::from(packet.u16(ETH + 4)?);
-        Some(if payload == 0 { len - Self::TCP } else { payload })
+        let there = len.wrapping_sub(Self::TCP);
+        let said = if payload == 0 { there } else { payload };
+        (said <= there).then_some(said)
     }
 }
 
