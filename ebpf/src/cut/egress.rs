@@ -54,7 +54,7 @@ fn of_family<F: Family>(ctx: &TcContext, learn: bool) -> Verdict {
 
 #[inline(always)]
 fn understood<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
-    let view = View::new(ctx, F::TCP + 60);
+    let view = View::new(ctx, F::TCP + FIXED);
     let plain = F::VERSION == 6 || (view.u8(ETH)? == 0x45 && view.u16(ETH + 6)? & 0x3fff == 0);
     if !plain || view.u8(F::PROTOCOL)? != TCP {
         return None;

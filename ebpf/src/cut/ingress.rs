@@ -7,7 +7,7 @@ use signalbox_common::{
         Buffer, Diff, Shake, Tcp, Tuple,
         flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
         handshake,
-        header::{ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN},
+        header::{ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
         seq, track,
     },
     steer::{STEER_FIXED_BITS, SteerKey},
@@ -46,7 +46,8 @@ fn of_family<F: Family>(ctx: &TcContext) -> Verdict {
 
 #[inline(always)]
 fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
-    let mut view = View::new(ctx, F::TCP + MOST_HEADERS);
+    // No more than is needed of every packet: what is not linear yet has to be copied.
+    let mut view = View::new(ctx, F::TCP + FIXED);
     let protocol = view.u8(F::PROTOCOL)?;
     if F::VERSION == 4 {
         let first = view.u8(ETH)?;
@@ -55,6 +56,7 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
             if protocol != TCP || fragment & 0x1fff != 0 {
                 return None;
             }
+            view = View::new(ctx, F::TCP + MOST_HEADERS);
             let ports = ETH + u32::from(first & 15) * 4;
             let reason = if first == 0x45 {
                 Reason::CutFragment
@@ -66,6 +68,7 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     } else if matches!(protocol, 0 | 43 | 44 | 60) {
         // Hop-by-hop, routing, fragment or destination options, then TCP: what a connection of ours could be hidden in.
         // A long one, or a second, is the kernel's business, as a packet of no flow: its reset is kept in by `cut_out`.
+        view = View::new(ctx, F::TCP + MOST_HEADERS);
         if view.u8(F::TCP)? != TCP {
             return None;
         }
@@ -74,6 +77,7 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
         return Some(unless_ours::<F>(&view, ports, Reason::CutExtended));
     }
     if protocol == F::ICMP {
+        view = View::new(ctx, F::TCP + MOST_HEADERS);
         return Some(icmp::error::<F>(ctx, &mut view));
     }
     if protocol != TCP {
@@ -90,6 +94,9 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
             // SAFETY: a non-null element; one byte, which nobody else writes by now.
             unsafe { (*shake).progress |= FINISHED };
         }
+        if flags & SYN != 0 {
+            view = View::new(ctx, F::TCP + MOST_HEADERS);
+        }
         return Some(match flags & (SYN | ACK) {
             SYN => opening::<F>(ctx, &mut view, &tuple),
             BOTH => pair::complete::<F>(&mut view, &tuple),
@@ -105,6 +112,7 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     let Some(tcp) = Tcp::read(&view, F::TCP) else {
         return Some(Verdict::new(Reason::CutMalformed, DROP));
     };
+    view = View::new(ctx, F::TCP + tcp.length);
     Some(ours::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
 }
 
