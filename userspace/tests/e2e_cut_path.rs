@@ -10,7 +10,7 @@ use lab::cut::{self, expect_cut, expect_none};
 use lab::impair::netstat;
 use lab::namespace::ip;
 use lab::tiers::ping;
-use lab::{Lab, Ns, Server, Signalbox, config, exchange, privileged, servers};
+use lab::{Lab, Ns, SOON, Server, Signalbox, config, eventually, exchange, privileged, servers};
 
 const MIB: u64 = 1 << 20;
 
@@ -123,7 +123,11 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
                 let stream = client.connect(&format!("{vip}:{port}"));
                 // A host that has been told of a narrow way to one client takes smaller segments from all: the balancer's
                 // address is the same. Its flows are not cut while it remembers.
-                let shown = cut::shown(&sb, stream.local_addr().unwrap());
+                let mut shown = serde_json::Value::Null;
+                eventually(SOON, || {
+                    shown = cut::shown(&sb, stream.local_addr().unwrap());
+                    !shown.is_null()
+                });
                 if shown["not_cut"] != "segment_size_differs" {
                     expect_cut(&sb, &stream);
                 }

@@ -147,7 +147,7 @@ pub struct Way {
     pub ack: u32,
     /// Sequence number behind the sender's last byte, or behind its FIN; the same numbers.
     pub high: u32,
-    /// Of the client: the last timestamp written into a packet. Of the host: the clock of leg B's socket, less the
+    /// Of the client: the latest timestamp written into a packet. Of the host: the clock of leg B's socket, less the
     /// milliseconds of `CLOCK_MONOTONIC`.
     pub stamp: u32,
     /// Interface by which packets of this direction leave.

@@ -121,8 +121,11 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     };
     if from_client {
         if let Some(written) = stamps.written {
-            way.stamp = written;
-            if !fixed {
+            if fixed {
+                // Packets overtake each other. What leg B's socket sends must not seem older than any of them.
+                way.stamp = seq::later(written, way.stamp);
+            } else {
+                way.stamp = written;
                 flow.t1 = stamps.value;
                 way.flags |= STAMPS_FIXED;
             }

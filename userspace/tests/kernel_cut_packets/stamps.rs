@@ -23,7 +23,7 @@ fn sack_blocks_and_timestamps_are_translated() {
         let sent = with(scene.client_sends(0, 10), options((u32::MAX, 77), HOST_ON_A));
         let received = with(scene.host_receives(0, 10), options((999, 78), HOST_ON_B));
         scene.arrives(&sent).forwarded_as(&received);
-        assert_eq!(scene.flow_now().ways[0].stamp, 999, "the last one written");
+        assert_eq!(scene.flow_now().ways[0].stamp, 999, "the latest one written");
         let sent = with(scene.host_sends(0, 10), options((5000, 1077), CLIENT_ON_B));
         let received = with(scene.client_receives(0, 10), options((4999, 77), CLIENT_ON_A));
         scene.arrives(&sent).forwarded_as(&received);
@@ -67,5 +67,26 @@ fn the_clients_clock_goes_on_where_leg_bs_socket_stopped() {
         scene
             .arrives(&answer)
             .forwarded_as(&with(scene.client_receives(0, 0), 1301, 70));
+    });
+}
+
+/// What leg B's socket sends again bears the latest clock that the host can have seen: with that of a packet that was
+/// overtaken it would be refused for good.
+#[test]
+fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
+    over_both(|mut scene| {
+        let mut flow = scene.flow();
+        flow.t1 = 100;
+        flow.ways[0].flags = STAMPS_FIXED;
+        flow.ways[0].stamp = u32::MAX;
+        scene.put(&flow);
+        for (value, latest) in [(10, 110), (7, 110), (11, 111)] {
+            let packet = Packet {
+                options: usual_stamps(value, 0),
+                ..scene.client_sends(0, 0)
+            };
+            scene.arrives(&packet);
+            assert_eq!(scene.flow_now().ways[0].stamp, latest);
+        }
     });
 }
