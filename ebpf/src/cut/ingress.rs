@@ -7,7 +7,7 @@ use signalbox_common::{
         Buffer, Diff, Shake, Tcp, Tuple,
         flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
         handshake,
-        header::{ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
+        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
         seq, track,
     },
     steer::{STEER_FIXED_BITS, SteerKey},
@@ -91,8 +91,14 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
         if flags & FIN != 0
             && let Some(shake) = SHAKES.get_ptr_mut(&tuple)
         {
-            // SAFETY: a non-null element; one byte, which nobody else writes by now.
-            unsafe { (*shake).progress |= FINISHED };
+            let ack = view.u32(F::TCP + AT_ACK)?;
+            // We have said nothing yet that it could acknowledge: whoever does not know our number is not the client.
+            // SAFETY: a non-null element; one byte is written, which nobody else writes by now.
+            unsafe {
+                if (*shake).first_vip == ack {
+                    (*shake).progress |= FINISHED;
+                }
+            }
         }
         if flags & SYN != 0 {
             view = View::new(ctx, F::TCP + MOST_HEADERS);
