@@ -62,7 +62,7 @@ fn our_answer_is_remembered_with_the_way_it_goes() {
             .expect(Action::Pass, Reason::CutOpening);
         let answer = scene.our_answer();
         let stray = Packet {
-            ack: answer.ack + 1,
+            ack: answer.ack.wrapping_add(1),
             ..answer.clone()
         };
         scene.leaves(&stray).passed_as(Reason::CutOutMiss, &stray);
