@@ -214,11 +214,13 @@ impl Keeper {
         if memory.swept.elapsed() > SWEEP {
             memory.swept = Instant::now();
             for index in 0..self.cut.table.len() {
-                if self.cut.table.state(index) != state::FREE && self.settle(index, now, &mut memory.closing, &mut gone)
-                {
-                    memory.ended.retain(|&(ended, _)| ended != index);
+                if self.cut.table.state(index) != state::FREE {
+                    self.settle(index, now, &mut memory.closing, &mut gone);
                 }
             }
+            // Found in the table's order.
+            let is_gone = |index: &u32| gone.binary_search_by_key(index, |(gone, _)| *gone).is_ok();
+            memory.ended.retain(|(index, _)| !is_gone(index));
         }
         self.remove(&mut gone);
         true

@@ -177,8 +177,8 @@ fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
     }
 }
 
-/// Writes the IP header of the other leg; without a `source` the sender stays. The checksum of an IPv4 header is kept here; returned is what the addresses
-/// change the TCP pseudo-header by, or nothing where the packet has no hops left.
+/// Writes the IP header of the other leg; without a `source` the sender stays. The checksum of an IPv4 header is kept
+/// here; returned is what the addresses change the TCP pseudo-header by, or nothing where the packet has no hops left.
 #[inline(always)]
 pub fn addresses<F: Family>(
     view: &mut View,

@@ -41,21 +41,19 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     if !tcp.has(ACK) {
         return false;
     }
-    let (seq, ack) = (tcp.seq.wrapping_add(flow.d2), tcp.ack.wrapping_sub(flow.d1));
-    let believed = track::plausible(flow, false, seq, ack);
     // The client's FIN that came before the cut is the last that is owed.
     if flow.ways[0].flags & EARLY_FIN != 0
         && flow.ways[1].flags & PEER_FIN_ACKED == 0
         && drained != OWED_UNKNOWN
-        && believed
         && seq::reaches(tcp.ack, owed)
+        && believed(tcp, flow)
     {
         flow.ways[1].flags |= PEER_FIN_ACKED;
     }
     if drained >= DRAINED {
         return false;
     }
-    if drained == OWED_KNOWN && believed && seq::reaches(tcp.ack, owed) {
+    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) && believed(tcp, flow) {
         flow.drained = DRAINED;
         return false;
     }
@@ -63,6 +61,17 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
         return false;
     }
     !is_again(ctx)
+}
+
+/// Whether a packet of the host's can be from it. Asked only while something is owed.
+#[inline(always)]
+fn believed(tcp: &Tcp, flow: &Flow) -> bool {
+    track::plausible(
+        flow,
+        false,
+        tcp.seq.wrapping_add(flow.d2),
+        tcp.ack.wrapping_sub(flow.d1),
+    )
 }
 
 /// Sends the packet through this program again, to be forwarded; what is left here is for leg B's socket.

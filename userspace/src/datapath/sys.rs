@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use libc::{c_int, c_void};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockname, recvmsg};
 use tokio::net::TcpSocket;
 
 fn check(ret: isize) -> io::Result<usize> {
@@ -285,14 +285,9 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 
 /// Local address of a socket, IPv4 in its own form.
 pub fn local_addr(socket: &impl AsRawFd) -> io::Result<SocketAddr> {
-    // SAFETY: as for `accept`.
-    let ((), local) = unsafe {
-        socket2::SockAddr::try_init(|storage, len| {
-            check(libc::getsockname(socket.as_raw_fd(), storage.cast(), len) as isize).map(drop)
-        })
-    }?;
-    local
-        .as_socket()
+    let local: SockaddrStorage = getsockname(socket.as_raw_fd())?;
+    let v4 = local.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
+    v4.or_else(|| local.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))
         .map(canonical)
         .ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
