@@ -144,7 +144,7 @@ impl Keeper {
         for index in 0..self.cut.table.len() {
             match self.cut.table.state(index) {
                 state::FREE => continue,
-                state::CUT | state::CLOSING => {}
+                state::CUT | state::CLOSING | state::LEAVING => {}
                 _ => {
                     if alone {
                         self.cut.table.set_state(index, state::FREE);
@@ -155,7 +155,7 @@ impl Keeper {
             let flow = self.cut.table.read(index);
             let place = Place::of(&flow);
             taken.push((place.backend, place.port));
-            if flow.state == state::CLOSING || (alone && flow.drained < DRAINED) {
+            if flow.state != state::CUT || (alone && flow.drained < DRAINED) {
                 // Nobody delivers what it is owed any more.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);

@@ -32,6 +32,8 @@ pub mod state {
     pub const UNFIT: u32 = 5;
     /// Userspace has decided to end it: packets are dropped, resets of our own go out.
     pub const CLOSING: u32 = 6;
+    /// Its entries of `TUPLES` are being removed: nobody may use them for another flow before that is done.
+    pub const LEAVING: u32 = 7;
 }
 
 /// Why a flow was not cut. The number stands in [`Flow::why`].

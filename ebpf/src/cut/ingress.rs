@@ -147,6 +147,16 @@ fn ours<F: Family>(
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let now = unsafe { (&raw const flow.state).read_volatile() };
+    // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
+    if entry.way == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
+        supersede(tuple, flow);
+        // SAFETY: aligned, whole; userspace writes it through its mapping.
+        if unsafe { (&raw const flow.drained).read_volatile() } != CLOSED {
+            return unseat::<F>(ctx, tcp, flow.owed_end.wrapping_sub(flow.d1));
+        }
+        opening::<F>(ctx, view, tuple);
+        return Verdict::new(Reason::CutSuperseded, PASS);
+    }
     if now != state::CUT {
         // Kept up to date for the resets that userspace sends.
         let (there, back) = if entry.way == 0 {
@@ -164,16 +174,6 @@ fn ours<F: Family>(
     if tcp.has(SYN) {
         if entry.way == 1 {
             return share::syn(tcp, flow);
-        }
-        // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
-        if flow.ended() {
-            supersede(tuple, flow);
-            // SAFETY: aligned, whole; userspace writes it through its mapping.
-            if unsafe { (&raw const flow.drained).read_volatile() } != CLOSED {
-                return unseat::<F>(ctx, tcp, flow.owed_end.wrapping_sub(flow.d1));
-            }
-            opening::<F>(ctx, view, tuple);
-            return Verdict::new(Reason::CutSuperseded, PASS);
         }
         // A stray one does no harm to a listening socket. A client in earnest confirms what we answer.
         flow.ways[0].flags |= DOUBTED;

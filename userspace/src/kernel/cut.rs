@@ -165,7 +165,7 @@ impl Cut {
             for &index in some {
                 let flow = self.table.read(index);
                 // So that no program gives the entry to another flow from here on; one may have done so already.
-                self.table.set_state(index, state::CLOSING);
+                self.table.set_state(index, state::LEAVING);
                 let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
                 tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
             }

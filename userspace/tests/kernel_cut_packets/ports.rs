@@ -118,6 +118,51 @@ fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes
     });
 }
 
+/// The client is done with it, whether or not our reset has reached it; its sockets may outlive a process that was killed.
+#[test]
+fn a_syn_on_a_flow_that_closes_frees_its_ports() {
+    over_both(|mut scene| {
+        scene.bind();
+        let syn = scene.new_syn();
+        for (drained, reason, first) in [
+            (
+                OWED_KNOWN,
+                Reason::CutUnseated,
+                Packet {
+                    flags: RST,
+                    seq: CLIENT_ON_A.wrapping_add(100),
+                    ..syn.clone()
+                },
+            ),
+            (CLOSED, Reason::CutSuperseded, syn.clone()),
+        ] {
+            scene.put(&Flow {
+                state: state::CLOSING,
+                drained,
+                owed_end: CLIENT_ON_B + 100,
+                ..scene.flow()
+            });
+            scene.arrives(&syn).passed_as(reason, &first);
+            assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
+            assert_eq!(scene.flow_now().ways[0].flags, SUPERSEDED);
+        }
+    });
+}
+
+#[test]
+fn a_syn_on_a_flow_that_is_being_removed_is_dropped() {
+    over_both(|mut scene| {
+        scene.bind();
+        scene.put(&Flow {
+            state: state::LEAVING,
+            ..scene.flow()
+        });
+        let syn = scene.new_syn();
+        scene.arrives(&syn).dropped(Reason::CutClosing);
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [true, true]);
+    });
+}
+
 /// It keeps the old connection in mind, and is not to open another past every route.
 #[test]
 fn a_syn_of_the_hosts_is_never_forwarded() {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use signalbox_common::cut::flow::Flow;
+use signalbox_common::cut::flow::{Flow, SUPERSEDED};
 use signalbox_common::cut::header::{ACK, FIXED, RST};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -17,12 +17,12 @@ const HOPS: u8 = 64;
 /// acknowledged, so that it accepts it (RFC 5961, section 3).
 pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
     let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
-    let (client, vip) = ports(flow.ports_a);
+    let (client_port, vip) = ports(flow.ports_a);
     let (backend, local) = ports(flow.ports_b);
     let at = |words, port| SocketAddr::new(from_words(words), port);
     let to_client = packet(
         at(flow.vip, vip),
-        at(flow.client, client),
+        at(flow.client, client_port),
         flow.ways[0].ack,
         flow.ways[0].high,
     );
@@ -32,8 +32,15 @@ pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
         flow.ways[1].ack,
         flow.ways[1].high,
     );
-    send(at(flow.client, 0), &to_client)?;
-    send(at(flow.backend, 0), &to_host)
+    let [client, host] = flow.ways.map(|way| way.flags & SUPERSEDED == 0);
+    // Where another connection has the leg's ports by now, it would be the one to be reset.
+    if client {
+        send(at(flow.client, 0), &to_client)?;
+    }
+    if host {
+        send(at(flow.backend, 0), &to_host)?;
+    }
+    Ok(())
 }
 
 fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
