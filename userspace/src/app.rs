@@ -1,8 +1,8 @@
 //! The wiring: what `signalbox run` is made of, in the order in which it comes to life and ends.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -40,7 +40,8 @@ pub enum SteeringChoice {
 /// What a signalbox is started with.
 pub struct Options {
     pub model: Model,
-    pub file: Option<PathBuf>,
+    /// Where the configuration is from, and its text.
+    pub file: Option<(PathBuf, String)>,
     pub steering: SteeringChoice,
     pub workers: usize,
     pub takeover: bool,
@@ -162,6 +163,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         max_connections,
         degraded,
     };
+    let (file, text) = file.unzip();
     let control = Control {
         shared: Arc::clone(&shared),
         workers: handles,
@@ -169,6 +171,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         facts: Arc::new(facts),
         events: events.clone(),
         file: file.clone(),
+        read: Arc::new(Mutex::new(text)),
         cut: cut.clone(),
     };
     if let (Some((cut, _)), None) = (&cut, &predecessor) {

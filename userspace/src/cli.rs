@@ -228,7 +228,7 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
     }
     let options = Options {
         model: parsed.model,
-        file: Some(run.config),
+        file: Some((run.config, parsed.text)),
         steering: run.steering,
         workers: run.workers.map_or_else(default_workers, usize::from),
         takeover: run.takeover,

@@ -45,6 +45,8 @@ pub struct Parsed {
     pub model: Model,
     /// What is allowed but hardly meant, in the order of the file.
     pub warnings: Vec<ConfigError>,
+    /// Its text.
+    pub text: String,
 }
 
 /// Parses a configuration; on failure, with all of its mistakes.
@@ -52,12 +54,16 @@ pub fn parse(text: &str) -> Result<Parsed, Errors> {
     let mut report = Report::default();
     let parsed = yaml::read(text, &mut report).and_then(|root| decode(&root, &mut report));
     match parsed {
-        Some(parsed) if report.is_clean() => Ok(parsed),
+        Some((model, warnings)) if report.is_clean() => Ok(Parsed {
+            model,
+            warnings,
+            text: text.to_owned(),
+        }),
         _ => Err(report.into_errors(text)),
     }
 }
 
-fn decode(root: &Node, report: &mut Report) -> Option<Parsed> {
+fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)> {
     let root = Place::root(root);
     let mut map = Map::open(&root, report)?;
     let version = map.require("version");
@@ -97,7 +103,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<Parsed> {
         datapath,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots);
-    Some(Parsed { model, warnings })
+    Some((model, warnings))
 }
 
 fn check_version(version: &Place<'_>, report: &mut Report) {

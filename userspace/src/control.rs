@@ -1,7 +1,7 @@
 //! The handle by which signals, files, the admin API and the demo steer a running signalbox.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -36,6 +36,8 @@ pub struct Control {
     pub events: mpsc::UnboundedSender<Event>,
     /// The file that `reload` reads; the demo has none.
     pub file: Option<PathBuf>,
+    /// What that file said when it was last read, whether or not it was taken.
+    pub read: Arc<Mutex<Option<String>>>,
     /// Tier `cut`.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
 }
@@ -60,18 +62,40 @@ impl Refused {
 impl Control {
     /// Reads the configuration file again.
     pub async fn reload(&self, source: &str) -> Result<Applied, Refused> {
-        let Some(file) = self.file.clone() else {
+        let Some(file) = &self.file else {
             return Err(Refused::because(
                 "this signalbox was started without a configuration file",
             ));
         };
-        let text = match tokio::fs::read_to_string(&file).await {
-            Ok(text) => text,
-            Err(error) => {
-                return Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display()))));
+        match tokio::fs::read_to_string(file).await {
+            Ok(text) => {
+                self.is_news(&text);
+                self.apply_text(&text, source).await
             }
-        };
-        self.apply_text(&text, source).await
+            Err(error) => Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display())))),
+        }
+    }
+
+    /// The same, unless it says what it said when it was last read, by whomever: what has been changed by API since then
+    /// would be undone. A file that is gone for the moment is left alone.
+    pub async fn reload_news(&self, source: &str) {
+        let Some(file) = &self.file else { return };
+        if let Ok(text) = tokio::fs::read_to_string(file).await
+            && self.is_news(&text)
+        {
+            // A refusal is logged and counted where it happens.
+            let _ = self.apply_text(&text, source).await;
+        }
+    }
+
+    /// Notes that the file says this. False if it did before.
+    pub fn is_news(&self, text: &str) -> bool {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = read.as_deref() != Some(text);
+        if news {
+            *read = Some(text.to_owned());
+        }
+        news
     }
 
     /// Applies a configuration given as text, whole or not at all.

@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged, signalbox};
 
@@ -215,6 +216,41 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
     assert!(arrives("east-1"), "a replaced file is noticed");
     std::fs::write(volume.join("signalbox.yaml"), sb.document(&body("west"))).unwrap();
     assert!(arrives("west-1"), "a file written over is noticed");
+}
+
+/// The file is watched, too: what has been read on request is no news to the watch.
+#[test]
+fn weights_set_after_a_reload_are_not_undone_by_the_watch() {
+    if !privileged("weights_set_after_a_reload_are_not_undone_by_the_watch") {
+        return;
+    }
+    let (_lab, _routers, sb) = start(&route("east: 1"));
+    let weight = || sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();
+    let set = |weight: u32| {
+        let response = sb.unix(
+            "PUT",
+            "/api/v1/routes/a.test",
+            &format!(r#"{{"clusters":{{"east":{weight}}}}}"#),
+        );
+        assert_eq!(response.status, 200, "{}", response.body);
+    };
+    sb.reload(&route("east: 2"));
+    set(3);
+    let undone = || eventually(Duration::from_secs(1), || weight() != 3);
+    assert!(
+        !undone(),
+        "the watch has applied again what was read on request: {}",
+        weight()
+    );
+    // The same text again, on request: now it is meant.
+    sb.reload(&route("east: 2"));
+    assert_eq!(weight(), 2);
+    set(3);
+    // And a touch is not.
+    sb.write(&route("east: 2"));
+    assert!(!undone(), "a file that says the same has been applied: {}", weight());
+    sb.write(&route("east: 4"));
+    assert!(eventually(SOON, || weight() == 4), "a change is noticed");
 }
 
 #[test]

@@ -26,18 +26,12 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
         _ => Path::new("."),
     };
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    let mut seen = tokio::fs::read(&file).await.ok();
+    // It may have changed since it was read at the start.
+    control.reload_news("file").await;
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE).await;
         while changes.try_recv().is_ok() {}
-        let now = tokio::fs::read(&file).await.ok();
-        // Gone for the moment, or the same as before: nothing to do.
-        if now.is_none() || now == seen {
-            continue;
-        }
-        seen = now;
-        // A refusal is logged and counted where it happens.
-        let _ = control.reload("file").await;
+        control.reload_news("file").await;
     }
     Ok(())
 }
