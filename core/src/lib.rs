@@ -9,6 +9,7 @@
 pub mod balance;
 pub mod ejection;
 pub mod health;
+pub mod learned;
 pub mod limit;
 pub mod maglev;
 pub mod model;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::name::HostPattern;
 
@@ -167,17 +167,20 @@ pub struct Cluster {
 }
 
 /// A router host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// Its name.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
     /// Port for `http` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<u16>,
     /// Port for `tls` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub https: Option<u16>,
     /// Port for `tcp` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u16>,
     /// 1 to 100.
     pub weight: u32,

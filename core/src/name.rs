@@ -106,6 +106,19 @@ impl fmt::Display for HostPattern {
     }
 }
 
+impl serde::Serialize for HostPattern {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HostPattern {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(|error| serde::de::Error::custom(format!("{text:?}: {error}")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

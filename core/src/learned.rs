@@ -1,0 +1,57 @@
+//! What sources other than the file know: which router hosts a cluster has, and which names it serves.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Host;
+use crate::name::HostPattern;
+
+/// Weights of a route: 1 to 100.
+pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=100;
+
+/// All that one source knows of one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learned {
+    /// Its router hosts; names are unique.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
+    /// The names that it serves; each once.
+    #[serde(default)]
+    pub routes: Vec<Claim>,
+    /// What is defined there but not served, for a person to see.
+    #[serde(default)]
+    pub rejected: Vec<Rejected>,
+}
+
+/// A name that a cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The name.
+    pub host: HostPattern,
+    /// The cluster's share of the name's connections, in proportion to other clusters' that serve it: one of
+    /// [`WEIGHTS`].
+    pub weight: u32,
+    /// What it comes from, as a person knows it: `Route shop/web`.
+    pub origin: String,
+    /// What is asked for there and not done, such as annotations that only a router can obey.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Something that does not become a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The name that it asked for.
+    pub host: String,
+    /// What it is.
+    pub origin: String,
+    /// Why not.
+    pub reason: String,
+    /// Who has the name instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rival: Option<String>,
+}
+
+/// What all sources know: by source, then by cluster.
+pub type Lore = BTreeMap<String, BTreeMap<String, std::sync::Arc<Learned>>>;
