@@ -30,6 +30,8 @@ pub struct Model {
     pub limits: Limits,
     /// How bytes are carried, where a listener says nothing else.
     pub datapath: Datapath,
+    /// Where what arrives by API, event and rotation is kept.
+    pub store: PathBuf,
 }
 
 /// The admin API.
@@ -162,6 +164,8 @@ pub struct Cluster {
     pub ejection: Ejection,
     /// Whether hosts are sent a PROXY protocol v2 header.
     pub proxy_protocol: bool,
+    /// How long what is taken out of rotation may keep its flows; `None`: [`Timeouts::drain`].
+    pub drain: Option<Duration>,
     /// The hosts.
     pub hosts: Vec<Host>,
 }
@@ -237,6 +241,17 @@ pub struct HealthCheck {
     pub fall: u32,
 }
 
+impl HealthCheck {
+    /// Where nothing else is said.
+    pub const DEFAULT: Self = Self {
+        probe: Probe::Tcp { port: None },
+        interval: Duration::from_secs(5),
+        timeout: Duration::from_secs(2),
+        rise: 2,
+        fall: 1,
+    };
+}
+
 /// What a check asks of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -282,6 +297,15 @@ pub struct Ejection {
     pub max_percent: u8,
 }
 
+impl Ejection {
+    /// Where nothing else is said.
+    pub const DEFAULT: Self = Self {
+        failures: 3,
+        time: Duration::from_secs(10),
+        max_percent: 50,
+    };
+}
+
 /// A name and the clusters that serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -289,6 +313,8 @@ pub struct Route {
     pub host: HostPattern,
     /// Clusters with their weights, 1 to 100.
     pub clusters: Vec<(usize, u32)>,
+    /// How long it may keep its flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
+    pub drain: Option<Duration>,
 }
 
 /// What happens to a name without a route.
@@ -315,6 +341,8 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For flows to end by themselves when signalbox is told to stop.
     pub shutdown: Duration,
+    /// For flows to end by themselves when what they go to is taken out of rotation.
+    pub drain: Duration,
 }
 
 /// Limits against greedy clients.

@@ -1,7 +1,11 @@
 //! The model as the health of the hosts leaves it: what a worker needs to choose, and nothing else. Immutable.
 
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+
 use crate::balance::{Choices, Draw};
-use crate::model::{Model, Protocol, Unmatched, mapped};
+use crate::model::{Model, Protocol, Route, Unmatched, mapped};
 use crate::name::HostName;
 use crate::schedule::Schedule;
 use crate::table::{RouteId, Table};
@@ -13,6 +17,8 @@ pub struct View {
     pub table: Table,
     /// For each route, turns among its clusters that have a usable host.
     pub routes: Vec<Schedule>,
+    /// Routes that are out of rotation.
+    closed: HashSet<RouteId, FixedState>,
     /// For each cluster and protocol, its usable hosts.
     clusters: Vec<[Choices; 3]>,
     unmatched: Unmatched,
@@ -29,6 +35,8 @@ pub enum Destination {
     Cluster(usize),
     /// Any healthy host.
     Any,
+    /// A route that is out of rotation.
+    Closed,
     /// Nowhere.
     Nowhere,
 }
@@ -40,15 +48,18 @@ pub struct Standing {
     pub usable: bool,
     /// Set aside for real failures.
     pub ejected: bool,
+    /// Out of rotation.
+    pub out: bool,
 }
 
 impl View {
     /// Builds the snapshot; `standing(cluster, host)` says how each host stands.
-    pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing) -> Self {
+    pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing, is_closed: impl Fn(&Route) -> bool) -> Self {
         let mut all = Vec::new();
         let mut clusters = Vec::with_capacity(model.clusters.len());
         for (c, cluster) in model.clusters.iter().enumerate() {
-            let up: Vec<_> = (0..cluster.hosts.len()).filter(|&h| standing(c, h).usable).collect();
+            let up = |&h: &usize| standing(c, h).usable && !standing(c, h).out;
+            let up: Vec<_> = (0..cluster.hosts.len()).filter(up).collect();
             let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
             let usable = if kept.is_empty() { up } else { kept };
@@ -86,8 +97,10 @@ impl View {
             })
             .collect();
         let table = Table::new(model.routes.iter().map(|route| &route.host));
+        let closed = (0..).zip(&model.routes).filter(|(_, route)| is_closed(route));
         Self {
             table,
+            closed: closed.map(|(id, _)| id).collect(),
             routes,
             clusters,
             unmatched: model.unmatched,
@@ -99,7 +112,11 @@ impl View {
     #[must_use]
     pub fn destination(&self, name: Option<&HostName>, fallback: Option<usize>) -> Destination {
         if let Some(route) = name.and_then(|name| self.table.find(name)) {
-            return Destination::Route(route);
+            return if self.closed.contains(&route) {
+                Destination::Closed
+            } else {
+                Destination::Route(route)
+            };
         }
         match (fallback, self.unmatched) {
             (Some(cluster), _) | (None, Unmatched::Cluster(cluster)) => Destination::Cluster(cluster),
@@ -114,7 +131,7 @@ impl View {
         match to {
             Destination::Route(route) => self.routes.get(route)?.draw(ticket).map(usize::from),
             Destination::Cluster(cluster) => Some(cluster),
-            Destination::Any | Destination::Nowhere => None,
+            Destination::Any | Destination::Closed | Destination::Nowhere => None,
         }
     }
 
@@ -194,6 +211,7 @@ pub(crate) mod tests {
                 max_percent: 50,
             },
             proxy_protocol: false,
+            drain: None,
             hosts,
         };
         Model {
@@ -206,6 +224,7 @@ pub(crate) mod tests {
             routes: vec![Route {
                 host: HostPattern::parse("app.test").unwrap(),
                 clusters: vec![(0, 10), (1, 80)],
+                drain: None,
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {
@@ -214,6 +233,7 @@ pub(crate) mod tests {
                 peek_tls: Duration::from_secs(5),
                 idle: Duration::from_secs(3600),
                 shutdown: Duration::from_secs(30),
+                drain: Duration::from_secs(120),
             },
             limits: Limits {
                 cut_flows: 1,
@@ -225,21 +245,23 @@ pub(crate) mod tests {
                 },
             },
             datapath: Datapath { tier: None, cut: true },
+            store: "/nowhere/state.redb".into(),
         }
     }
 
     const GOOD: Standing = Standing {
         usable: true,
         ejected: false,
+        out: false,
     };
 
     #[test]
     fn a_cluster_without_a_healthy_host_gets_no_turn() {
-        let view = View::new(&model(), |c, _| Standing { usable: c == 0, ..GOOD });
+        let view = View::new(&model(), |c, _| Standing { usable: c == 0, ..GOOD }, |_| false);
         for ticket in 0..20 {
             assert_eq!(view.cluster(Destination::Route(0), ticket), Some(0));
         }
-        let view = View::new(&model(), |_, _| Standing { usable: false, ..GOOD });
+        let view = View::new(&model(), |_, _| Standing { usable: false, ..GOOD }, |_| false);
         assert_eq!(view.cluster(Destination::Route(0), 0), None);
         assert_eq!(view.any_host(0, &[], |_, _| true, |_, _| 0), None);
     }
@@ -251,21 +273,52 @@ pub(crate) mod tests {
             random: 0,
             source: 0,
         };
-        let view = View::new(&model(), |_, h| Standing {
-            usable: true,
-            ejected: h == 0,
-        });
+        let view = View::new(
+            &model(),
+            |_, h| Standing {
+                usable: true,
+                ejected: h == 0,
+                out: false,
+            },
+            |_| false,
+        );
         assert_eq!(view.host(0, Protocol::Http, draw, &[], |_| 0), Some(1));
         assert_eq!(
             view.host(1, Protocol::Http, draw, &[], |_| 0),
             Some(0),
             "its only host stays in"
         );
-        let view = View::new(&model(), |c, h| Standing {
-            usable: c == 1 || h == 0,
-            ejected: h == 0,
-        });
+        let view = View::new(
+            &model(),
+            |c, h| Standing {
+                usable: c == 1 || h == 0,
+                ejected: h == 0,
+                out: false,
+            },
+            |_| false,
+        );
         assert_eq!(view.host(0, Protocol::Http, draw, &[], |_| 0), Some(0));
+    }
+
+    #[test]
+    fn what_is_out_of_rotation_gets_nothing_even_if_nothing_else_is_left() {
+        let out = |cluster: usize, host: usize| {
+            let standing = move |c, h| Standing {
+                out: (c, h) == (cluster, host),
+                ..GOOD
+            };
+            View::new(&model(), standing, |_| false)
+        };
+        let view = out(1, 0);
+        for ticket in 0..20 {
+            assert_eq!(view.cluster(Destination::Route(0), ticket), Some(0));
+        }
+        assert_eq!(view.any_host(0, &[], |c, _| c == 1, |_, _| 0), None);
+        assert_eq!(out(0, 0).usable(0, Protocol::Http), [(1, 1)]);
+        let app = HostName::parse(b"app.test").unwrap();
+        let closed = View::new(&model(), |_, _| GOOD, |route| route.host.to_string() == "app.test");
+        assert_eq!(closed.destination(Some(&app), Some(1)), Destination::Closed);
+        assert_eq!(closed.cluster(Destination::Closed, 0), None);
     }
 
     #[test]
@@ -275,13 +328,13 @@ pub(crate) mod tests {
             random: 0,
             source: 0,
         };
-        let view = View::new(&model(), |_, _| GOOD);
+        let view = View::new(&model(), |_, _| GOOD, |_| false);
         assert_eq!(view.host(0, Protocol::Tcp, draw, &[], |_| 0), None);
     }
 
     #[test]
     fn unmatched_goes_where_the_listener_or_the_configuration_says() {
-        let view = View::new(&model(), |_, _| GOOD);
+        let view = View::new(&model(), |_, _| GOOD, |_| false);
         let name = HostName::parse(b"other.test").unwrap();
         assert_eq!(view.destination(Some(&name), None), Destination::Any);
         assert_eq!(view.destination(Some(&name), Some(1)), Destination::Cluster(1));

@@ -8,6 +8,7 @@ pub mod cut_flows;
 pub mod histogram;
 pub mod metrics;
 mod mutate;
+mod rotations;
 pub mod views;
 
 use std::fs;

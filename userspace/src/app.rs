@@ -17,13 +17,16 @@ use tokio::sync::{mpsc, oneshot};
 use crate::control::{Control, Facts};
 use crate::datapath::pipe;
 use crate::datapath::worker::{self, Order, Setup};
+use crate::durable::Durable;
 use crate::front::Front;
 use crate::keeper::Keeper;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::{Cut, Kernel};
 use crate::registry::Registry;
+use crate::rotate::Jobs;
 use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
-use crate::store::{Event, Store};
+use crate::store::memory::Memory;
+use crate::store::{Configuration, Event, Store, fingerprint};
 use crate::{admin, source, takeover};
 
 /// How addresses are listened on.
@@ -157,47 +160,61 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let kernel_cut = cut.as_ref().map(|(cut, _)| Arc::clone(cut));
     let front =
         Front::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
+    let durable = Arc::new(Durable::new(&model.store));
+    let jobs = Arc::<Jobs>::default();
+    let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs));
+    if let Err(error) = memory.restore() {
+        // Traffic comes first. What is changed by API is refused until this is mended.
+        let error = crate::error_chain(&error);
+        tracing::error!(
+            error,
+            "What an earlier process remembered cannot be read: nothing is out of rotation."
+        );
+        degraded.push(("store", error));
+    }
     let facts = Facts {
         steering: if front.steers() { "sk_lookup" } else { "bind" },
         workers,
         max_connections,
         degraded,
     };
-    let (file, text) = file.unzip();
+    if let (Some((cut, _)), None) = (&cut, &predecessor) {
+        cut.follow_interfaces();
+    }
+    let keeper = cut
+        .clone()
+        .map(|(cut, registry)| Keeper::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
+    let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
     let control = Control {
         shared: Arc::clone(&shared),
         workers: handles,
         counters: kernel.as_ref().map(|kernel| Arc::clone(&kernel.counters)),
         facts: Arc::new(facts),
         events: events.clone(),
-        file: file.clone(),
-        read: Arc::new(Mutex::new(text)),
-        cut: cut.clone(),
+        file: file.as_ref().map(|(path, _)| path.clone()),
+        read: Arc::new(Mutex::new(file.map(|(_, text)| text))),
+        cut,
+        keeper: keeper.clone(),
+        jobs,
     };
-    if let (Some((cut, _)), None) = (&cut, &predecessor) {
-        cut.follow_interfaces();
-    }
-    let keeper = cut.map(|(cut, registry)| {
-        Keeper::new(
-            cut,
-            registry,
-            Arc::clone(&shared),
-            control.workers.clone(),
-            events.clone(),
-        )
-    });
     if let Some(kernel) = &mut kernel {
         follow_gates(kernel, &control);
         follow_log(kernel);
     }
-    tokio::spawn(Store::new(Arc::clone(&shared), front, events.clone()).run(inbox));
+    tokio::spawn(Store::new(Arc::clone(&shared), front, memory, events.clone()).run(inbox));
 
     let admin_addr = model.admin.listen;
     let (reply, applied) = oneshot::channel();
-    let origin = file
+    let origin = control
+        .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    let _ = events.send(Event::Apply(Box::new(model), origin, reply));
+    let configuration = Configuration {
+        model,
+        origin,
+        fingerprint: fingerprint(&text),
+    };
+    let _ = events.send(Event::Apply(Box::new(configuration), reply));
     applied.await.context("the store ended")?.map_err(anyhow::Error::msg)?;
 
     if let Some(old) = predecessor {
@@ -222,7 +239,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
-    if let Some(file) = file {
+    control.resume_jobs();
+    if let Some(file) = control.file.clone() {
         let watching = control.clone();
         tokio::spawn(async move {
             if let Err(error) = source::file::watch(watching, file).await {
@@ -270,12 +288,21 @@ fn shared(model: &Model) -> Shared {
         ..model.clone()
     };
     let snapshot = Snapshot {
-        view: View::new(&empty, |_, _| Standing {
-            usable: false,
-            ejected: false,
-        }),
+        view: View::new(
+            &empty,
+            |_, _| Standing {
+                usable: false,
+                ejected: false,
+                out: false,
+            },
+            |_| false,
+        ),
         binds: Binds::new(&empty),
+        file: Arc::new(empty.clone()),
         model: Arc::new(empty),
+        lore: Arc::default(),
+        weights: Arc::default(),
+        rotation: Arc::default(),
         listeners: Vec::new(),
         clusters: Vec::new(),
         hosts: Vec::new(),

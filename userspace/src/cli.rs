@@ -1,6 +1,7 @@
 //! The command line. Data goes to standard output, everything else to standard error.
 
 mod client;
+mod rotate;
 mod show;
 
 use std::io::IsTerminal as _;
@@ -73,7 +74,16 @@ enum Command {
         /// Only those of this tier.
         #[arg(long)]
         tier: Option<String>,
+        /// Only those of this route.
+        #[arg(long)]
+        route: Option<String>,
     },
+    /// Take hosts, clusters, applications or gears out of rotation, or in.
+    ///
+    /// What is out gets no new flow, until it is taken in again: also by a signalbox that is started later. Established
+    /// flows go on, until a time-out ends them.
+    #[command(subcommand)]
+    Rotate(rotate::Rotate),
     /// Say what this machine can do for signalbox, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
@@ -172,15 +182,17 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             host,
             cluster,
             tier,
+            route,
         } => {
             let mut path = format!("/api/v1/flows?limit={limit}");
-            for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier)] {
+            for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier), ("route", route)] {
                 if let Some(value) = value {
                     path += &format!("&{key}={value}");
                 }
             }
             show::print("flows", &path, &show.socket, show.output)
         }
+        Command::Rotate(what) => rotate::run(what),
         Command::Doctor { output } => doctor::run(output),
         Command::Detach => detach(),
         Command::Demo(args) => {

@@ -75,6 +75,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let timeouts = map.take("timeouts");
     let limits = map.take("limits");
     let datapath = map.take("datapath");
+    let store = map.take("store");
     map.finish(report);
 
     if let Some(version) = version {
@@ -85,6 +86,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let timeouts = settings::timeouts(timeouts.as_ref(), report);
     let limits = settings::limits(limits.as_ref(), report);
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
+    let store = settings::store(store.as_ref(), report);
     let (names, clusters) = clusters::all(clusters.as_ref(), report);
     let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
     let routes = routes::all(routes.as_ref(), &names, report);
@@ -101,6 +103,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         timeouts,
         limits,
         datapath,
+        store,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots);
     Some((model, warnings))

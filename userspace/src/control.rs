@@ -10,11 +10,13 @@ use crate::admin::cut_flows;
 use crate::config::{self, ConfigError};
 use crate::datapath::flow::{Filter, FlowView};
 use crate::datapath::worker::Handle;
+use crate::keeper::Keeper;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
 use crate::registry::Registry;
+use crate::rotate::Jobs;
 use crate::state::Shared;
-use crate::store::{Applied, Event};
+use crate::store::{Applied, Configuration, Event, fingerprint};
 
 /// What was found out about the machine at the start.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +42,8 @@ pub struct Control {
     pub read: Arc<Mutex<Option<String>>>,
     /// Tier `cut`.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
+    pub keeper: Option<Arc<Keeper>>,
+    pub jobs: Arc<Jobs>,
 }
 
 /// Why a change was refused.
@@ -113,7 +117,12 @@ impl Control {
             tracing::warn!(line = warning.line, path = warning.path, "{}", warning.message);
         }
         let (reply, outcome) = oneshot::channel();
-        self.tell(Event::Apply(Box::new(parsed.model), source.into(), reply))?;
+        let configuration = Configuration {
+            model: parsed.model,
+            origin: source.into(),
+            fingerprint: fingerprint(text),
+        };
+        self.tell(Event::Apply(Box::new(configuration), reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))

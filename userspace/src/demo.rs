@@ -42,9 +42,11 @@ fn configuration(args: &Args, socket: &std::path::Path, hosts: &[(String, Socket
         )
     };
     let health = "health: { http: { path: /healthz }, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }";
+    let store = socket.with_file_name("state.redb");
     format!(
         "version: 1
 admin: {{ listen: \"127.0.0.1:{admin}\", socket: {socket:?} }}
+store: {{ path: {store:?} }}
 listeners:
   - {{ name: http, protocol: http, listen: [\"127.0.0.1:{http}\"] }}
   - {{ name: https, protocol: tls, listen: [\"127.0.0.1:{https}\"] }}

@@ -11,6 +11,7 @@ use signalbox_common::cut::flow::{COUNTED, DRAINED, Flow, HANDED, RESET, RESET_M
 use signalbox_common::cut::seq;
 use signalbox_core::limit::Source;
 use signalbox_core::model::Tier;
+use signalbox_core::rotation::Subject;
 use tokio::sync::mpsc;
 
 use crate::datapath::cut::{entries_per_worker, from_words};
@@ -20,6 +21,7 @@ use crate::kernel::Cut;
 use crate::kernel::cut::Ends;
 use crate::kernel::cut::table::{between, tick};
 use crate::registry::Registry;
+use crate::rotate::covers;
 use crate::state::Shared;
 use crate::store::Event;
 
@@ -134,6 +136,35 @@ impl Keeper {
         }
     }
 
+    /// Closes the cut flows that these cover.
+    pub fn close(&self, subjects: &[Subject]) {
+        let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Relaxed) {
+            return;
+        }
+        for index in 0..self.cut.table.len() {
+            if self.cut.table.state(index) != state::CUT {
+                continue;
+            }
+            let flow = self.cut.table.read(index);
+            let Some((host, _)) = self.registry.host_of(flow.host) else {
+                continue;
+            };
+            // Names of routes are looked up only where one is meant.
+            let by_route = subjects.iter().any(|s| matches!(s, Subject::Application(_)));
+            let route = if by_route {
+                self.registry.route_of(flow.route)
+            } else {
+                None
+            };
+            if covers(subjects, &host.cluster, &host.name, route.as_deref()) {
+                self.account(index, &flow);
+                self.cut.reset_both(index, &flow);
+                self.uncount(index, &flow, End::Drained);
+            }
+        }
+    }
+
     /// Takes over the flows of an earlier process, and clears away what it had not finished.
     fn adopt(&self) {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,14 +275,17 @@ impl Keeper {
                 self.account(index, &flow);
                 let flags = flow.ways[0].flags | flow.ways[1].flags;
                 let limit = self.shared.snapshot.load().model.timeouts.idle;
-                if flow.ended() && idle >= QUIET {
-                    Some(if flags & RESET == 0 {
+                if flow.ended() {
+                    let end = if flags & RESET == 0 {
                         End::Finished
                     } else if flow.ways[0].flags & RESET != 0 {
                         End::ClientReset
                     } else {
                         End::HostReset
-                    })
+                    };
+                    // No load of its host's any more, though its entry is kept for a while.
+                    self.uncount(index, &flow, end);
+                    (idle >= QUIET).then_some(end)
                 } else if flags & RESET_MAYBE != 0 && idle >= QUIET_RESET {
                     Some(if flow.ways[0].flags & RESET_MAYBE != 0 {
                         End::ClientReset

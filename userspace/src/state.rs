@@ -12,8 +12,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::health::Health;
+use signalbox_core::learned::Lore;
 use signalbox_core::limit::Limiter;
+use signalbox_core::merge::Weights;
 use signalbox_core::model::{Bind, Model, Tier};
+use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
 
 /// A counter that only goes up.
@@ -204,6 +207,14 @@ pub struct ListenerState {
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.
 pub struct Snapshot {
     pub model: Arc<Model>,
+    /// What the configuration says by itself.
+    pub file: Arc<Model>,
+    /// What sources have learnt.
+    pub lore: Arc<Lore>,
+    /// What operators have set.
+    pub weights: Arc<Weights>,
+    /// What is out of rotation.
+    pub rotation: Arc<Rotation>,
     pub view: View,
     pub listeners: Vec<Arc<ListenerState>>,
     pub clusters: Vec<Arc<ClusterState>>,

@@ -3,6 +3,10 @@
 //! Everything that changes comes in as an [`Event`], in order; what goes out is a new snapshot for the workers and
 //! the listening addresses for the [`Front`]. A change that cannot be carried out is refused whole.
 
+mod learning;
+pub mod memory;
+mod rotating;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +15,7 @@ use std::time::{Duration, Instant};
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Host, Model};
+use signalbox_core::rotation::Rotation;
 use signalbox_core::view::{Standing, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -18,7 +23,14 @@ use tokio::task::JoinHandle;
 use crate::front::{Front, Prepared};
 use crate::health;
 use crate::kernel::steer::ApplyError;
+use crate::rotate::{Job, Request, RotateError};
+use crate::source::Learnt;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+
+use memory::Memory;
+
+/// At most so often a new model is made of what sources tell.
+const PACE: Duration = Duration::from_millis(20);
 
 /// Something that the store must know.
 pub enum Event {
@@ -27,9 +39,17 @@ pub enum Event {
     ConnectFailed(Arc<HostState>, String),
     Checked(Arc<HostState>, CheckResult),
     /// A new configuration, and where it came from.
-    Apply(Box<Model>, String, oneshot::Sender<Result<Applied, String>>),
+    Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of a route: (cluster, weight).
     SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
+    /// What a source knows of a cluster.
+    Learnt(Learnt),
+    /// Something is taken out of rotation, or in.
+    Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
+    /// A rotation is called off.
+    Cancel(u64, oneshot::Sender<Result<Job, RotateError>>),
+    /// A job is further than it was.
+    JobChanged(u64),
     /// Stops listening: everything queued is accepted first.
     StopListening(oneshot::Sender<()>),
     /// Hands the listening sockets to another process.
@@ -38,6 +58,20 @@ pub enum Event {
     HandedOver(oneshot::Sender<()>),
     /// A host that is no longer configured has flows of an earlier process.
     Adopted(Arc<HostState>),
+}
+
+/// A configuration, and where it came from.
+pub struct Configuration {
+    pub model: Model,
+    pub origin: String,
+    /// Tells it from others: see [`fingerprint`].
+    pub fingerprint: u64,
+}
+
+/// A number that changes with the text of a configuration.
+#[must_use]
+pub fn fingerprint(text: &str) -> u64 {
+    signalbox_common::hash::bytes(0, text.as_bytes())
 }
 
 /// What a change did.
@@ -72,29 +106,47 @@ pub struct Store {
     shared: Arc<Shared>,
     front: Front,
     events: mpsc::UnboundedSender<Event>,
+    /// What the configuration says, before anything is added.
+    file: Arc<Model>,
+    memory: Memory,
+    /// What sources have told since the model was made.
+    told: Vec<oneshot::Sender<Result<(), String>>>,
+    stale: bool,
+    remodelled: Instant,
+    /// What is in force.
     model: Arc<Model>,
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
     routes: HashMap<String, Arc<RouteState>>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
+    /// Addresses that are listened on, once a configuration is in force.
+    addresses: usize,
+    served: bool,
     dirty: bool,
     began: Instant,
 }
 
 impl Store {
-    pub fn new(shared: Arc<Shared>, front: Front, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub fn new(shared: Arc<Shared>, front: Front, memory: Memory, events: mpsc::UnboundedSender<Event>) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
         Self {
             shared,
             front,
             events,
+            file: Arc::clone(&model),
+            memory,
+            told: Vec::new(),
+            stale: false,
+            remodelled: Instant::now(),
             model,
             hosts: HashMap::new(),
             clusters: HashMap::new(),
             routes: HashMap::new(),
             listeners: HashMap::new(),
             draining: Vec::new(),
+            addresses: 0,
+            served: false,
             dirty: false,
             began: Instant::now(),
         }
@@ -104,16 +156,21 @@ impl Store {
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
+            let due = self.remodelled + PACE;
             tokio::select! {
                 event = inbox.recv() => match event {
                     Some(event) => self.take(event).await,
                     None => return,
                 },
                 _ = tick.tick() => self.sweep(),
+                () = tokio::time::sleep_until(due.into()), if self.stale => {}
             }
             // Many verdicts at once make one snapshot.
             while let Ok(event) = inbox.try_recv() {
                 self.take(event).await;
+            }
+            if self.stale && Instant::now() >= self.remodelled + PACE {
+                self.remodel();
             }
             if std::mem::take(&mut self.dirty) {
                 self.publish();
@@ -130,8 +187,13 @@ impl Store {
             }
             Event::ConnectFailed(host, error) => self.connect_failed(&host, &error),
             Event::Checked(host, result) => self.checked(&host, result),
-            Event::Apply(model, source, reply) => {
-                let outcome = self.apply(*model);
+            Event::Apply(configuration, reply) => {
+                let Configuration {
+                    model,
+                    origin: source,
+                    fingerprint,
+                } = *configuration;
+                let outcome = self.configure(model, fingerprint);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
                     Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
@@ -140,17 +202,27 @@ impl Store {
                 let _ = reply.send(outcome);
             }
             Event::SetWeights(host, weights, reply) => {
-                let outcome = self.with_weights(&host, &weights).and_then(|model| self.apply(model));
+                let outcome = self.set_weights(&host, &weights);
                 if outcome.is_ok() {
                     tracing::info!(route = host, ?weights, "Weights changed.");
                 }
                 let _ = reply.send(outcome);
             }
+            Event::Learnt(learnt) => self.learn(learnt),
+            Event::Rotate(request, reply) => {
+                let _ = reply.send(self.rotate(request));
+            }
+            Event::Cancel(id, reply) => {
+                let _ = reply.send(self.cancel(id));
+            }
+            Event::JobChanged(id) => self.memory.job_changed(id),
             Event::StopListening(done) => {
                 self.front.stop().await;
                 let _ = done.send(());
             }
             Event::HandOver(reply) => {
+                // The successor reads it before it serves.
+                self.memory.durable.release();
                 let _ = reply.send(self.front.offer());
             }
             Event::HandedOver(done) => {
@@ -240,37 +312,20 @@ impl Store {
         self.dirty |= self.draining.len() != before;
     }
 
-    fn with_weights(&self, host: &str, weights: &[(String, u32)]) -> Result<Model, String> {
-        let mut model = (*self.model).clone();
-        let route = model.routes.iter_mut().find(|route| route.host.to_string() == host);
-        let route = route.ok_or_else(|| format!("there is no route {host}"))?;
-        let mut clusters = Vec::new();
-        for (name, weight) in weights {
-            let at = self.model.clusters.iter().position(|cluster| cluster.name == *name);
-            let at = at.ok_or_else(|| format!("there is no cluster {name}"))?;
-            if !(1..=100).contains(weight) {
-                return Err(format!(
-                    "the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"
-                ));
-            }
-            clusters.push((at, *weight));
-        }
-        if clusters.is_empty() {
-            return Err("a route needs at least one cluster".into());
-        }
-        route.clusters = clusters;
-        Ok(model)
-    }
-
     /// Carries out a configuration, or changes nothing.
-    fn apply(&mut self, model: Model) -> Result<Applied, String> {
-        let prepared = self.front.prepare(&model).map_err(|errors| {
-            errors
-                .iter()
-                .map(|error| crate::error_chain(error))
-                .collect::<Vec<_>>()
-                .join("\n")
-        })?;
+    pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
+        // What sources learn concerns no address that is listened on.
+        let prepared = if model.listeners == self.model.listeners && self.served {
+            None
+        } else {
+            Some(self.front.prepare(&model).map_err(|errors| {
+                errors
+                    .iter()
+                    .map(|error| crate::error_chain(error))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            })?)
+        };
         if model.admin != self.model.admin {
             tracing::warn!(
                 "The admin address and socket are read at the start only: restart, or take over, to move them."
@@ -279,7 +334,7 @@ impl Store {
         let before = Arc::clone(&self.model);
         self.install(Arc::new(model), prepared).map_err(|error| {
             // The kernel did not take all of it: back to what was in force, whose addresses are open still.
-            if let Err(again) = self.install(before, Prepared::default()) {
+            if let Err(again) = self.install(before, Some(Prepared::default())) {
                 tracing::error!(
                     error = crate::error_chain(&again),
                     "What was in force could not be restored whole."
@@ -289,7 +344,7 @@ impl Store {
         })
     }
 
-    fn install(&mut self, model: Arc<Model>, prepared: Prepared) -> Result<Applied, ApplyError> {
+    fn install(&mut self, model: Arc<Model>, prepared: Option<Prepared>) -> Result<Applied, ApplyError> {
         self.model = model;
         let mut applied = Applied {
             routes: self.model.routes.len(),
@@ -330,7 +385,11 @@ impl Store {
             .iter()
             .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
-        applied.addresses = self.front.commit(&self.model, &ids, prepared)?;
+        if let Some(prepared) = prepared {
+            self.addresses = self.front.commit(&self.model, &ids, prepared)?;
+            self.served = true;
+        }
+        applied.addresses = self.addresses;
         Ok(applied)
     }
 
@@ -428,13 +487,12 @@ impl Store {
                     .collect()
             })
             .collect();
-        let view = View::new(&self.model, |cluster, host| {
-            let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
-            Standing {
-                usable: state.is_some_and(|state| state.health().0.usable()),
-                ejected: state.is_some_and(|state| state.ejected.load(Relaxed)),
-            }
-        });
+        let rotation = Arc::clone(&self.memory.rotation);
+        let view = View::new(
+            &self.model,
+            |cluster, host| standing(&hosts, &rotation, cluster, host),
+            |route| rotation.is_closed(route),
+        );
         let snapshot = Snapshot {
             view,
             listeners: self
@@ -458,10 +516,31 @@ impl Store {
             draining: self.draining.clone(),
             binds: Binds::new(&self.model),
             model: Arc::clone(&self.model),
+            file: Arc::clone(&self.file),
+            lore: Arc::clone(&self.memory.lore),
+            weights: Arc::clone(&self.memory.weights),
+            rotation,
             hosts,
         };
         self.shared.snapshot.store(Arc::new(snapshot));
     }
+}
+
+/// How a host stands.
+fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Standing {
+    let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
+    state.map_or(
+        Standing {
+            usable: false,
+            ejected: false,
+            out: false,
+        },
+        |state| Standing {
+            usable: state.health().0.usable(),
+            ejected: state.ejected.load(Relaxed),
+            out: rotation.is_out(&state.cluster, &state.name),
+        },
+    )
 }
 
 /// Keeps the states of names that stay, makes those of new names, forgets the rest.

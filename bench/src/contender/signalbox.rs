@@ -23,6 +23,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     let text = format!(
         "version: 1
 admin: {{ listen: none, socket: {socket} }}
+store: {{ path: {socket}.redb }}
 {datapath}timeouts: {{ shutdown: 1s }}
 limits: {{ per_source: {{ peeking: 0 }} }}
 listeners:

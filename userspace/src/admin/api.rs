@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
-use super::{metrics, mutate, views};
+use super::{metrics, mutate, rotations, views};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -43,6 +43,8 @@ pub fn router(control: Control) -> Router {
             get(async |State(c): State<Arc<Control>>| Json(views::hosts(&c))),
         )
         .route("/api/v1/flows", get(flows))
+        .route("/api/v1/rotations", get(rotations::list).post(rotations::start))
+        .route("/api/v1/jobs/{id}", get(rotations::job).delete(rotations::cancel))
         .route("/api/v1/reload", post(mutate::reload))
         .route("/api/v1/config", put(mutate::config))
         .route("/api/v1/routes/{host}", put(mutate::weights))
@@ -139,6 +141,7 @@ struct FlowQuery {
     cluster: Option<String>,
     listener: Option<String>,
     tier: Option<String>,
+    route: Option<String>,
 }
 
 async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Json<Value> {
@@ -148,6 +151,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
         cluster: query.cluster,
         listener: query.listener,
         tier: query.tier,
+        route: query.route,
     };
     let (total, flows) = control.flows(&filter).await;
     Json(json!({ "apiVersion": "v1", "total": total, "flows": flows }))

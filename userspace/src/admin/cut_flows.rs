@@ -32,6 +32,10 @@ pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<Flow
         if !filter.is_of(host, cluster, listener) {
             continue;
         }
+        // Names are looked up only where they are asked for: there may be many flows.
+        if filter.route.is_some() && !filter.is_route(registry.route_of(flow.route).as_deref()) {
+            continue;
+        }
         total += 1;
         if views.len() < filter.limit {
             views.push(view(

@@ -140,13 +140,13 @@ pub fn hosts(control: &Control) -> Value {
                 .hosts
                 .iter()
                 .zip(states)
-                .map(|(host, state)| host_view(state, Some(host.weight)))
+                .map(|(host, state)| host_view(&snapshot, state, Some(host.weight)))
         });
-    let draining = snapshot.draining.iter().map(|state| host_view(state, None));
+    let draining = snapshot.draining.iter().map(|state| host_view(&snapshot, state, None));
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
 }
 
-fn host_view(state: &HostState, weight: Option<u32>) -> Value {
+fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Value {
     let (health, since_ms) = state.health();
     let last_check = state
         .last_check
@@ -162,6 +162,7 @@ fn host_view(state: &HostState, weight: Option<u32>) -> Value {
         "last_check": last_check,
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
+        "out_of_rotation": snapshot.rotation.by(&state.cluster, &state.name).map(ToString::to_string),
         "weight": weight,
         "active_connections": state.active.get(),
         "total_connections": state.total.get(),

@@ -3,15 +3,35 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::Request;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
 
 /// GETs a path and returns the JSON it answers.
 pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
+    let (status, body) = ask(socket, &Method::GET, path, None)?;
+    if !status.is_success() {
+        bail!("{path}: {status}: {body}");
+    }
+    Ok(body)
+}
+
+/// Has something done; the answer, or what the refusal says.
+pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    let (status, answer) = ask(socket, method, path, body)?;
+    if !status.is_success() {
+        match answer.get("detail").and_then(Value::as_str) {
+            Some(detail) => bail!("{detail}"),
+            None => bail!("{path}: {status}: {answer}"),
+        }
+    }
+    Ok(answer)
+}
+
+fn ask(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<(StatusCode, Value)> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
@@ -24,15 +44,16 @@ pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
             })?;
             let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection);
-            let request = Request::get(path)
+            let body = body.map(ToString::to_string).unwrap_or_default();
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
                 .header("host", "signalbox")
-                .body(Empty::<Bytes>::new())?;
+                .body(Full::new(Bytes::from(body)))?;
             let response = sender.send_request(request).await?;
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
-            if !status.is_success() {
-                bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
-            }
-            Ok(serde_json::from_slice(&body)?)
+            let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+            Ok((status, serde_json::from_slice(&body).unwrap_or_else(|_| text())))
         })
 }

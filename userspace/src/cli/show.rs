@@ -60,6 +60,16 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("OUT", "bytes_out"),
         ],
+        "rotations" => &[("OUT OF ROTATION", "subject"), ("SINCE", "since"), ("JOB", "job")],
+        "jobs" => &[
+            ("JOB", "id"),
+            ("ACTION", "action"),
+            ("WHAT", "subjects"),
+            ("PROGRESS", "progress"),
+            ("LEFT", "remaining_connections"),
+            ("WAITS FOR", "waits_for"),
+            ("CLOSED", "closed_connections"),
+        ],
         "hosts" => &[
             ("CLUSTER", "cluster"),
             ("HOST", "name"),
@@ -137,6 +147,8 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             let flag = |name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
             if flag("draining") {
                 "draining".into()
+            } else if row.get("out_of_rotation").is_some_and(Value::is_string) {
+                format!("{health}, out of rotation")
             } else if flag("ejected") {
                 format!("{health}, set aside")
             } else {

@@ -1,7 +1,6 @@
 //! Clusters, and the names by which the rest of the file knows them.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use signalbox_core::model::{Balance, Cluster, Ejection};
 
@@ -17,11 +16,7 @@ const MOST_CLUSTERS: usize = 65_535;
 /// How many clusters a message lists at most.
 const MOST_LISTED: usize = 8;
 
-const EJECTION: Ejection = Ejection {
-    failures: 3,
-    time: Duration::from_secs(10),
-    max_percent: 50,
-};
+const EJECTION: Ejection = Ejection::DEFAULT;
 
 /// The clusters' names with their indices. Holds those of clusters with mistakes too: a route to one of them is no
 /// further mistake.
@@ -115,6 +110,7 @@ fn cluster(
     let health = map.take("health");
     let ejection = map.take("ejection");
     let proxy_protocol = map.take("proxy_protocol");
+    let drain = map.take("drain");
     let hosts = map.require("hosts");
     map.finish(report);
 
@@ -137,6 +133,7 @@ fn cluster(
         health,
         ejection,
         proxy_protocol,
+        drain: drain.and_then(|place| place.duration(report)),
         hosts: hosts?,
     })
 }

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use signalbox_core::model::{HealthCheck, HttpProbe, Probe, TlsProbe};
 use signalbox_core::name::HostName;
@@ -12,13 +11,7 @@ use super::node::Place;
 use super::report::{Report, quote};
 use super::scalar::{optional, show};
 
-const DEFAULT: HealthCheck = HealthCheck {
-    probe: Probe::Tcp { port: None },
-    interval: Duration::from_secs(5),
-    timeout: Duration::from_secs(2),
-    rise: 2,
-    fall: 1,
-};
+const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
 /// The check of a cluster; with the default standing in for mistakes.
 pub(super) fn check(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {

@@ -33,12 +33,14 @@ fn route(
     let mut map = Map::open(place, report)?;
     let host = map.require("host");
     let clusters = map.require("clusters");
+    let drain = map.take("drain");
     map.finish(report);
     let host = host.and_then(|place| host_pattern(&place, seen, report));
     let clusters = clusters.and_then(|place| weights(&place, names, report));
     Some(Route {
         host: host?,
         clusters: clusters?,
+        drain: drain.and_then(|place| place.duration(report)),
     })
 }
 

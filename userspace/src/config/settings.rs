@@ -41,7 +41,10 @@ const TIMEOUTS: Timeouts = Timeouts {
     peek_tls: Duration::from_secs(5),
     idle: Duration::from_secs(3600),
     shutdown: Duration::from_secs(30),
+    drain: Duration::from_secs(120),
 };
+
+const STORE: &str = "/var/lib/signalbox/state.redb";
 
 const PER_SOURCE: PerSource = PerSource {
     concurrent: 0,
@@ -136,6 +139,7 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
     let peek_tls = map.take("peek_tls");
     let idle = map.take("idle");
     let shutdown = map.take("shutdown");
+    let drain = map.take("drain");
     map.finish(report);
     let mut time = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
     Timeouts {
@@ -144,7 +148,20 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
         peek_tls: time(peek_tls, TIMEOUTS.peek_tls),
         idle: time(idle, TIMEOUTS.idle),
         shutdown: time(shutdown, TIMEOUTS.shutdown),
+        drain: time(drain, TIMEOUTS.drain),
     }
+}
+
+/// Where what arrives by API, event and rotation is kept.
+pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> PathBuf {
+    let default = || PathBuf::from(STORE);
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return default();
+    };
+    let path = map.require("path");
+    map.finish(report);
+    let path = path.and_then(|place| place.text(report).map(PathBuf::from));
+    path.unwrap_or_else(default)
 }
 
 /// Limits against greedy clients.

@@ -51,7 +51,7 @@ impl<'a> Chooser<'a> {
         let ticket = match to {
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
             Destination::Any => shared.any_ticket.ticket(),
-            Destination::Cluster(_) | Destination::Nowhere => 0,
+            Destination::Cluster(_) | Destination::Closed | Destination::Nowhere => 0,
         };
         Self {
             snapshot,
@@ -72,7 +72,7 @@ impl<'a> Chooser<'a> {
     /// A host that has not been tried yet; counted against it at once, so that others see it.
     pub fn next_host(&mut self) -> Option<Lease> {
         let at = match self.to {
-            Destination::Nowhere => None,
+            Destination::Closed | Destination::Nowhere => None,
             Destination::Any => self.any(),
             Destination::Cluster(cluster) => self.in_cluster(cluster),
             Destination::Route(_) => {

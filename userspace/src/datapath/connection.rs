@@ -179,7 +179,18 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
     }
     let listed = worker.flows.open(worker.index, parts);
     listed.flow.not_cut.set(unfit.label());
-    let end = carry(&worker, &listed.flow, client, host, policy, preread).await;
+    let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
+    let mut carried = pin!(carry(&worker, &listed.flow, client, host, policy, preread));
+    let end = tokio::select! {
+        end = &mut carried => end,
+        () = listed.flow.close.notified() => {
+            // What has not arrived is lost: an end in good order would hide that. The flow still owns its sockets.
+            for fd in descriptors {
+                sys::reset_on_close(fd);
+            }
+            End::Drained
+        }
+    };
     lease.cluster.closed[end as usize].inc();
 }
 

@@ -9,7 +9,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use signalbox_core::model::Tier;
+use signalbox_core::rotation::Subject;
+use tokio::sync::Notify;
 
+use crate::rotate::covers;
 use crate::state::{ClusterState, HostState, ListenerState};
 
 /// Which way bytes go.
@@ -45,6 +48,8 @@ pub struct Flow {
     pub why: Cell<&'static str>,
     /// Why it was not cut.
     pub not_cut: Cell<&'static str>,
+    /// Told when it is to be closed.
+    pub close: Notify,
 }
 
 impl Flow {
@@ -118,11 +123,22 @@ impl Flows {
             tier: Cell::new(Tier::Copy),
             why: Cell::new("new"),
             not_cut: Cell::new(""),
+            close: Notify::new(),
         });
         self.all.borrow_mut().insert(id, Rc::clone(&flow));
         Listed {
             flows: Rc::clone(self),
             flow,
+        }
+    }
+
+    /// Has the flows closed that these cover.
+    pub fn close(&self, subjects: &[Subject]) {
+        for flow in self.all.borrow().values() {
+            let parts = &flow.parts;
+            if covers(subjects, &parts.cluster.name, &parts.host.name, parts.route.as_deref()) {
+                flow.close.notify_one();
+            }
         }
     }
 
@@ -143,18 +159,20 @@ impl Drop for Listed {
 }
 
 /// Which flows to list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub limit: usize,
     pub host: Option<String>,
     pub cluster: Option<String>,
     pub listener: Option<String>,
     pub tier: Option<String>,
+    pub route: Option<String>,
 }
 
 impl Filter {
     fn matches(&self, flow: &Flow) -> bool {
         self.is_tier(flow.tier())
+            && self.is_route(flow.parts.route.as_deref())
             && self.is_of(
                 &flow.parts.host.name,
                 &flow.parts.cluster.name,
@@ -166,6 +184,12 @@ impl Filter {
     #[must_use]
     pub fn is_tier(&self, tier: Tier) -> bool {
         self.tier.as_deref().is_none_or(|wanted| wanted == tier.as_str())
+    }
+
+    /// Whether flows of this route are wanted.
+    #[must_use]
+    pub fn is_route(&self, route: Option<&str>) -> bool {
+        self.route.is_none() || self.route.as_deref() == route
     }
 
     /// Whether flows of this host, cluster and listener are wanted.

@@ -148,7 +148,7 @@ impl Joint {
         };
         match end {
             End::Finished | End::Idle => {}
-            End::ClientReset | End::HostReset | End::Failed => {
+            End::ClientReset | End::HostReset | End::Failed | End::Drained => {
                 for half in &self.halves {
                     sys::reset_on_close(half.from.as_raw_fd());
                 }

@@ -39,15 +39,18 @@ pub enum End {
     Idle,
     /// An error of ours or of the kernel.
     Failed,
+    /// What it went to was taken out of rotation, and its time was over.
+    Drained,
 }
 
 impl End {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Finished,
         Self::ClientReset,
         Self::HostReset,
         Self::Idle,
         Self::Failed,
+        Self::Drained,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -57,6 +60,7 @@ impl End {
             Self::HostReset => "host_reset",
             Self::Idle => "idle_timeout",
             Self::Failed => "failed",
+            Self::Drained => "drained",
         }
     }
 }
@@ -203,7 +207,7 @@ impl Relay {
         let (direction, target) = match end {
             End::ClientReset => (Direction::In, self.host.as_raw_fd()),
             End::HostReset => (Direction::Out, self.client.as_raw_fd()),
-            End::Finished | End::Idle | End::Failed => return Poll::Ready(Outcome::Ended(end)),
+            End::Finished | End::Idle | End::Failed | End::Drained => return Poll::Ready(Outcome::Ended(end)),
         };
         loop {
             let half = match direction {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use signalbox_common::gate::MAX_GATES;
 use signalbox_core::model::Bind;
+use signalbox_core::rotation::Subject;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
@@ -41,6 +42,8 @@ pub enum Order {
     Stop(Stop, oneshot::Sender<()>),
     List(Filter, oneshot::Sender<(usize, Vec<FlowView>)>),
     GateClosed(u32),
+    /// Closes the flows that these cover.
+    Close(Arc<[Subject]>),
     /// Flows may be cut from now on; these hosts' source ports have flows of an earlier process.
     Cut(Arc<[(SocketAddr, u16)]>),
     /// Entries of the flow table, and source ports, that are free again.
@@ -206,6 +209,7 @@ impl Worker {
                 let _ = reply.send(self.flows.list(&filter));
             }
             Order::GateClosed(gate) => self.watch.wake(gate, 0),
+            Order::Close(subjects) => self.flows.close(&subjects),
             Order::Cut(taken) => {
                 if let Some((cutter, _)) = &self.cut {
                     cutter.start(&taken);

@@ -209,12 +209,16 @@ fn write_text(path: &Path, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// The admin part is the first two lines: a body's line n is the document's line n + 2.
+/// The admin part is the first two lines: a body's line n is the document's line n + 2. What is remembered goes with the
+/// lab.
 fn document(socket: &Path, body: &str) -> String {
-    format!(
-        "version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {} }}\n{body}",
-        socket.display()
-    )
+    let (store, socket) = (socket.with_file_name("state.redb"), socket.display());
+    let store = if body.contains("store:") {
+        String::new()
+    } else {
+        format!("\nstore: {{ path: {} }}\n", store.display())
+    };
+    format!("version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {socket} }}\n{body}{store}")
 }
 
 fn socket(lab: &Lab) -> PathBuf {

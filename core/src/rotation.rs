@@ -1,0 +1,218 @@
+//! What operators have taken out of rotation: it gets no new flow until it is taken in again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Model, Route};
+
+/// Something that can be taken out of rotation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// A host of a cluster.
+    Host {
+        /// The cluster's name.
+        cluster: String,
+        /// The host's.
+        host: String,
+    },
+    /// All hosts of a cluster, those to come included.
+    Cluster(String),
+    /// A route, by its name or wildcard.
+    Application(String),
+    /// Every endpoint of a gear, in whatever cluster.
+    Gear(String),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host { cluster, host } => write!(f, "host:{cluster}/{host}"),
+            Self::Cluster(name) => write!(f, "cluster:{name}"),
+            Self::Application(name) => write!(f, "application:{name}"),
+            Self::Gear(id) => write!(f, "gear:{id}"),
+        }
+    }
+}
+
+/// Why a name is nothing that can be rotated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing has the name.
+    #[error("there is no host, cluster, application or gear {0:?}")]
+    Unknown(String),
+    /// Several have it.
+    #[error("{name:?} can be {}; write one of these", .all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// What it can be.
+        all: Vec<Subject>,
+    },
+}
+
+/// Whether a host is an endpoint of a gear: endpoints are named by their gear's id, then `/` and the port's name.
+#[must_use]
+pub fn is_of_gear(host: &str, gear: &str) -> bool {
+    host.strip_prefix(gear)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Subject {
+    /// What a person means by a name: `east-1`, `east/east-1`, `east`, `app.example.com`, a gear's id; or, where that is
+    /// ambiguous, with its kind in front, as it is displayed.
+    pub fn parse(text: &str, model: &Model) -> Result<Self, NameError> {
+        let (kind, name) = match text.split_once(':') {
+            Some((kind @ ("host" | "cluster" | "application" | "gear"), name)) => (Some(kind), name),
+            _ => (None, text),
+        };
+        let wanted = |this: &str| kind.is_none_or(|kind| kind == this);
+        let mut all = Vec::new();
+        let mut gear = false;
+        for cluster in &model.clusters {
+            if wanted("cluster") && cluster.name == name {
+                all.push(Self::Cluster(name.to_owned()));
+            }
+            for host in &cluster.hosts {
+                let full = || {
+                    name.strip_prefix(&*cluster.name)
+                        .and_then(|rest| rest.strip_prefix('/'))
+                };
+                if wanted("host") && (host.name == name || full() == Some(&*host.name)) {
+                    all.push(Self::Host {
+                        cluster: cluster.name.clone(),
+                        host: host.name.clone(),
+                    });
+                }
+                gear |= host.name != name && is_of_gear(&host.name, name);
+            }
+        }
+        let is_gear = |host: &crate::model::Host| is_of_gear(&host.name, name);
+        if kind == Some("gear") && model.clusters.iter().flat_map(|c| &c.hosts).any(is_gear) || kind.is_none() && gear {
+            all.push(Self::Gear(name.to_owned()));
+        }
+        let folded = name.to_ascii_lowercase();
+        if wanted("application") && model.routes.iter().any(|route| route.host.to_string() == folded) {
+            all.push(Self::Application(folded));
+        }
+        match <[Self; 1]>::try_from(all) {
+            Ok([one]) => Ok(one),
+            Err(none) if none.is_empty() => Err(NameError::Unknown(text.to_owned())),
+            Err(all) => Err(NameError::Ambiguous {
+                name: text.to_owned(),
+                all,
+            }),
+        }
+    }
+
+    /// Whether it takes this host out.
+    #[must_use]
+    pub fn covers(&self, cluster: &str, host: &str) -> bool {
+        match self {
+            Self::Host { cluster: c, host: h } => c == cluster && h == host,
+            Self::Cluster(name) => name == cluster,
+            Self::Gear(id) => is_of_gear(host, id),
+            Self::Application(_) => false,
+        }
+    }
+}
+
+/// Since when, and by which job, something is out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Out {
+    /// Seconds since 1970.
+    pub since: u64,
+    /// The job that took it out.
+    pub job: u64,
+}
+
+/// All that is out of rotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotation(pub BTreeMap<Subject, Out>);
+
+impl Rotation {
+    /// Whether a host gets no new flow.
+    #[must_use]
+    pub fn is_out(&self, cluster: &str, host: &str) -> bool {
+        self.by(cluster, host).is_some()
+    }
+
+    /// What takes a host out.
+    #[must_use]
+    pub fn by(&self, cluster: &str, host: &str) -> Option<&Subject> {
+        self.0.keys().find(|subject| subject.covers(cluster, host))
+    }
+
+    /// Whether a route gets no new flow.
+    #[must_use]
+    pub fn is_closed(&self, route: &Route) -> bool {
+        // Nearly always empty: then nothing is built.
+        !self.0.is_empty() && self.0.contains_key(&Subject::Application(route.host.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::model;
+
+    fn host(cluster: &str, host: &str) -> Subject {
+        Subject::Host {
+            cluster: cluster.into(),
+            host: host.into(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_what_it_can_only_be() {
+        let mut model = model();
+        assert_eq!(Subject::parse("h1", &model), Ok(host("east", "h1")));
+        assert_eq!(Subject::parse("east/h1", &model), Ok(host("east", "h1")));
+        assert_eq!(Subject::parse("host:east/h1", &model), Ok(host("east", "h1")));
+        assert_eq!(Subject::parse("west", &model), Ok(Subject::Cluster("west".into())));
+        let app = Subject::Application("app.test".into());
+        assert_eq!(Subject::parse("App.test", &model), Ok(app));
+        let unknown = Err(NameError::Unknown("west/h1".into()));
+        assert_eq!(Subject::parse("west/h1", &model), unknown);
+        assert_eq!(
+            Subject::parse("gear:none", &model),
+            Err(NameError::Unknown("gear:none".into()))
+        );
+        model.clusters[1].hosts[0].name = "h1".into();
+        model.clusters[0].hosts[1].name = "5f3c/haproxy".into();
+        let both = vec![host("east", "h1"), host("west", "h1")];
+        let ambiguous = Subject::parse("h1", &model).unwrap_err();
+        assert_eq!(
+            ambiguous.to_string(),
+            "\"h1\" can be host:east/h1 or host:west/h1; write one of these"
+        );
+        assert_eq!(
+            ambiguous,
+            NameError::Ambiguous {
+                name: "h1".into(),
+                all: both
+            }
+        );
+        assert_eq!(Subject::parse("5f3c", &model), Ok(Subject::Gear("5f3c".into())));
+        for subject in [
+            host("east", "h1"),
+            Subject::Cluster("west".into()),
+            Subject::Gear("5f3c".into()),
+        ] {
+            assert_eq!(
+                Subject::parse(&subject.to_string(), &model),
+                Ok(subject),
+                "as it is displayed"
+            );
+        }
+    }
+
+    #[test]
+    fn a_gear_is_all_of_its_endpoints_and_no_other() {
+        let gear = Subject::Gear("5f3c".into());
+        assert!(gear.covers("a", "5f3c/haproxy") && gear.covers("b", "5f3c"));
+        assert!(!gear.covers("a", "5f3cc/haproxy"));
+    }
+}

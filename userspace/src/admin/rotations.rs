@@ -1,0 +1,117 @@
+//! Rotation by API: what is out, jobs, and how to start one or call it off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::problem;
+use crate::control::Control;
+use crate::rotate::{Action, Request, RotateError};
+
+/// The longest time that may be given: a day.
+const LONGEST: f64 = 86_400.0;
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    action: Action,
+    names: Vec<String>,
+    /// Seconds.
+    timeout: Option<f64>,
+    #[serde(default)]
+    force: bool,
+}
+
+/// What is out, since when, and all jobs.
+pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+    let rotation = Arc::clone(&control.shared.snapshot.load().rotation);
+    let out: Vec<_> = rotation
+        .0
+        .iter()
+        .map(|(subject, out)| json!({ "subject": subject.to_string(), "since": out.since, "job": out.job }))
+        .collect();
+    let mut jobs = Vec::new();
+    for job in control.jobs.all() {
+        jobs.push(control.job_view(&job).await);
+    }
+    Json(json!({ "apiVersion": "v1", "rotations": out, "jobs": jobs }))
+}
+
+pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> Response {
+    let expected =
+        r#"expected for example {"action": "out", "names": ["east-1"], "timeout": 120}; timeout is in seconds"#;
+    let body: Body = match serde_json::from_str(&body) {
+        Ok(body) => body,
+        Err(error) => return not_understood(&format!("{error}; {expected}")),
+    };
+    if body.timeout.is_some_and(|seconds| !(0.0..=LONGEST).contains(&seconds)) {
+        return not_understood("timeout is 0 to 86400 seconds");
+    }
+    let request = Request {
+        action: body.action,
+        names: body.names,
+        timeout: body.timeout.map(Duration::from_secs_f64),
+        force: body.force,
+    };
+    match control.rotate(request).await {
+        Ok(job) => {
+            let view = control.job_view(&job).await;
+            let status = if job.ended.is_some() {
+                StatusCode::OK
+            } else {
+                StatusCode::ACCEPTED
+            };
+            (status, Json(json!({ "apiVersion": "v1", "job": view }))).into_response()
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+pub(super) async fn job(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+    match control.jobs.get(id) {
+        Some(job) => Json(json!({ "apiVersion": "v1", "job": control.job_view(&job).await })).into_response(),
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "There is no such job",
+            &format!("there is no job {id}"),
+            &json!({}),
+        ),
+    }
+}
+
+pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+    match control.cancel(id).await {
+        Ok(job) => Json(json!({ "apiVersion": "v1", "job": control.job_view(&job).await })).into_response(),
+        Err(error) => refused(&error),
+    }
+}
+
+fn not_understood(detail: &str) -> Response {
+    problem(
+        StatusCode::BAD_REQUEST,
+        "The body is not understood",
+        detail,
+        &json!({}),
+    )
+}
+
+fn refused(error: &RotateError) -> Response {
+    let status = match error {
+        RotateError::Name(_) | RotateError::NoJob(_) => StatusCode::NOT_FOUND,
+        RotateError::Nothing => StatusCode::BAD_REQUEST,
+        RotateError::NotOut(_) | RotateError::Covered { .. } | RotateError::Last(_) => StatusCode::CONFLICT,
+        RotateError::Durable(_) | RotateError::Ending => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    problem(
+        status,
+        "The rotation was refused; nothing has changed",
+        &error.to_string(),
+        &json!({}),
+    )
+}

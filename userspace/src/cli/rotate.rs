@@ -1,0 +1,158 @@
+//! `signalbox rotate`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::{Show, client, show};
+
+/// How often to ask how far a job is.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Subcommand)]
+pub(super) enum Rotate {
+    /// No new flows for these; what has not ended by itself in time is closed.
+    Out {
+        /// Hosts (east-1, or east/east-1), clusters, applications (app.example.com) or gears. Where a name could mean
+        /// several things, its kind goes in front: host:east/east-1, cluster:east, application:app.example.com, gear:ID.
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Close what is left after so many seconds [default: the configuration's `drain`, 120 where it says nothing].
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<f64>,
+        /// Even if an application is left without a host.
+        #[arg(long)]
+        force: bool,
+        /// Return at once with the job's number, instead of when nothing is left.
+        #[arg(long)]
+        no_wait: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// New flows for these again.
+    In {
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Show what is out.
+    List(Show),
+    /// Show the jobs: how far each is, and what it waits for.
+    Jobs(Show),
+    /// Call a job off: what it has taken out is in again, what it waited for goes on.
+    Cancel {
+        job: u64,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+/// Which signalbox.
+#[derive(clap::Args)]
+pub(super) struct At {
+    /// The admin socket of the running signalbox.
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
+    socket: PathBuf,
+}
+
+pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
+    match what {
+        Rotate::Out {
+            names,
+            timeout,
+            force,
+            no_wait,
+            at,
+        } => {
+            let mut body = json!({ "action": "out", "names": names, "force": force });
+            if let Some(timeout) = timeout {
+                body["timeout"] = json!(timeout);
+            }
+            let job = start(&at.socket, &body)?;
+            if no_wait {
+                println!("job {}", job["id"]);
+                return Ok(ExitCode::SUCCESS);
+            }
+            wait(&at.socket, job)
+        }
+        Rotate::In { names, at } => {
+            let job = start(&at.socket, &json!({ "action": "in", "names": names }))?;
+            println!("in rotation: {}", subjects(&job));
+            Ok(ExitCode::SUCCESS)
+        }
+        Rotate::List(show) => show::print("rotations", "/api/v1/rotations", &show.socket, show.output),
+        Rotate::Jobs(show) => show::print("jobs", "/api/v1/rotations", &show.socket, show.output),
+        Rotate::Cancel { job, at } => {
+            let answer = client::change(&at.socket, &Method::DELETE, &format!("/api/v1/jobs/{job}"), None)?;
+            println!("called off: {}", subjects(&answer["job"]));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn start(socket: &Path, body: &Value) -> anyhow::Result<Value> {
+    let mut answer = client::change(socket, &Method::POST, "/api/v1/rotations", Some(body))?;
+    Ok(answer["job"].take())
+}
+
+/// Until nothing is left. Fails if somebody else calls the job off.
+fn wait(socket: &Path, mut job: Value) -> anyhow::Result<ExitCode> {
+    let mut said = String::new();
+    while job["ended"].is_null() {
+        let waits: Vec<_> = job["waits_for"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(what, n)| format!("{what} {n}"))
+            .collect();
+        let text = format!(
+            "job {}: {} {}",
+            job["id"],
+            job["progress"].as_str().unwrap_or_default(),
+            waits.join(", ")
+        );
+        if text != said {
+            eprintln!("{text}");
+            said = text;
+        }
+        std::thread::sleep(LOOK);
+        job = client::get(socket, &format!("/api/v1/jobs/{}", job["id"]))?["job"].take();
+    }
+    let closed = job["closed_connections"].as_u64().unwrap_or_default();
+    match job["progress"].as_str() {
+        Some("cancelled") => {
+            println!("called off: {}", subjects(&job));
+            Ok(ExitCode::FAILURE)
+        }
+        _ if closed > 0 => {
+            println!(
+                "out of rotation: {}; {closed} connections were closed at the deadline",
+                subjects(&job)
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => {
+            println!("out of rotation: {}", subjects(&job));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn subjects(job: &Value) -> String {
+    let all = job["subjects"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    all.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,248 @@
+//! What must survive a crash: all that arrived by API, event and rotation, in one embedded database (redb).
+//!
+//! A change is on disk when [`Durable::put`] returns, or nothing of it is. One process has the file at a time; at a
+//! takeover the old one lets go of it first ([`Durable::release`]), and takes it up again should the new one fail.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase as _, StorageError, TableDefinition, TableError};
+use serde::de::DeserializeOwned;
+
+/// (kind, key) to JSON.
+const RECORDS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("records");
+
+/// Memory for pages of the file. What is kept is small and read once.
+const CACHE: usize = 4 << 20;
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DurableError {
+    #[error("creating {}; make it writable, or set store.path to another place", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{} is in use by another process: is a second signalbox running with it?", path.display())]
+    InUse { path: PathBuf },
+    #[error(
+        "{} cannot be opened; if it is damaged, move it away (what it held is lost then) and restart", path.display()
+    )]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: Box<redb::Error>,
+    },
+    #[error("{} could not be written: is the disk full?", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: Box<redb::Error>,
+    },
+}
+
+/// A change of one record: its kind, its key, and its new value; `None` removes it.
+pub type Change = (&'static str, String, Option<Vec<u8>>);
+
+/// The file.
+pub struct Durable {
+    path: PathBuf,
+    open: Mutex<Option<Database>>,
+}
+
+impl Durable {
+    /// Nothing is opened yet.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Writes changes: all, or none. Returns when they are on the disk.
+    pub fn put(&self, changes: &[Change]) -> Result<(), DurableError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.with(|db| {
+            let transaction = db.begin_write()?;
+            {
+                let mut table = transaction.open_table(RECORDS)?;
+                for (kind, key, value) in changes {
+                    match value {
+                        Some(value) => table.insert((*kind, key.as_str()), value.as_slice())?,
+                        None => table.remove((*kind, key.as_str()))?,
+                    };
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// All records of a kind. One that cannot be understood is left where it is, and logged.
+    pub fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<(String, T)>, DurableError> {
+        let records = self.with(|db| {
+            let table = match db.begin_read()?.open_table(RECORDS) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                outcome => outcome?,
+            };
+            let mut records = Vec::new();
+            for record in table.range((kind, "")..)? {
+                let (key, value) = record?;
+                let (of, key) = key.value();
+                if of != kind {
+                    break;
+                }
+                records.push((key.to_owned(), value.value().to_vec()));
+            }
+            Ok(records)
+        })?;
+        let understood = records.into_iter().filter_map(|(key, value)| {
+            match serde_json::from_slice(&value) {
+                Ok(value) => Some((key, value)),
+                Err(error) => {
+                    tracing::error!(path = %self.path.display(), kind, key, %error, "A record is not understood; it is left alone.");
+                    None
+                }
+            }
+        });
+        Ok(understood.collect())
+    }
+
+    /// Lets another process have the file. The next [`Durable::put`] takes it up again, if it can.
+    pub fn release(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Database>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DurableError> {
+        let mut open = self.lock();
+        if open.is_none() {
+            *open = Some(self.open()?);
+        }
+        let Some(db) = open.as_ref() else {
+            return Err(DurableError::InUse {
+                path: self.path.clone(),
+            });
+        };
+        work(db).map_err(|source| {
+            // After an I/O error the database refuses all further work: the next attempt opens it anew.
+            *open = None;
+            DurableError::Write {
+                path: self.path.clone(),
+                source: Box::new(source),
+            }
+        })
+    }
+
+    fn open(&self) -> Result<Database, DurableError> {
+        let (path, directory) = (self.path.clone(), self.path.parent());
+        if let Some(parent) = directory.filter(|parent| !parent.as_os_str().is_empty()) {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)
+                .map_err(|source| DurableError::Directory {
+                    path: parent.to_owned(),
+                    source,
+                })?;
+        }
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|source| DurableError::Directory {
+                path: path.clone(),
+                source,
+            })?;
+        FileBackend::new(file)
+            .and_then(|backend| Builder::new().set_cache_size(CACHE).create_with_backend(backend))
+            .map_err(|source| match source {
+                redb::DatabaseError::DatabaseAlreadyOpen => DurableError::InUse { path },
+                // Of the wrong kind is `InvalidData`.
+                redb::DatabaseError::Storage(StorageError::Io(source))
+                    if source.kind() != std::io::ErrorKind::InvalidData =>
+                {
+                    DurableError::Directory { path, source }
+                }
+                source => DurableError::Open {
+                    path,
+                    source: Box::new(source.into()),
+                },
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("signalbox-durable-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir.join("deep/state.redb")
+    }
+
+    fn gone(path: &Path) {
+        let _ = fs::remove_dir_all(path.parent().unwrap().parent().unwrap());
+    }
+
+    #[test]
+    fn what_is_put_is_there_when_the_file_is_opened_again() {
+        let path = place("again");
+        let durable = Durable::new(&path);
+        assert_eq!(durable.all::<u32>("a").unwrap(), []);
+        let put = |kind, key: &str, value: Option<&str>| (kind, key.to_owned(), value.map(|v| v.as_bytes().to_vec()));
+        durable
+            .put(&[
+                put("a", "x", Some("1")),
+                put("a", "y", Some("2")),
+                put("b", "x", Some("3")),
+            ])
+            .unwrap();
+        durable
+            .put(&[
+                put("a", "x", None),
+                put("a", "z", Some("4")),
+                put("a", "bad", Some("{")),
+            ])
+            .unwrap();
+        let expected = [("y".to_owned(), 2), ("z".to_owned(), 4)];
+        assert_eq!(durable.all::<u32>("a").unwrap(), expected);
+        let second = Durable::new(&path);
+        let refused = second.put(&[put("a", "q", Some("5"))]).unwrap_err();
+        assert!(matches!(refused, DurableError::InUse { .. }), "{refused}");
+        durable.release();
+        assert_eq!(second.all::<u32>("a").unwrap(), expected);
+        assert_eq!(second.all::<u32>("b").unwrap(), [("x".to_owned(), 3)]);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        gone(&path);
+    }
+
+    #[test]
+    fn a_file_that_is_something_else_is_refused_and_left_as_it_is() {
+        let path = place("other");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "not a database, but dear to somebody").unwrap();
+        let refused = Durable::new(&path).all::<u32>("a").unwrap_err();
+        assert!(matches!(refused, DurableError::Open { .. }), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), b"not a database, but dear to somebody");
+        let refused = Durable::new(Path::new("/proc/none/state.redb"))
+            .all::<u32>("a")
+            .unwrap_err();
+        assert!(matches!(refused, DurableError::Directory { .. }), "{refused}");
+        gone(&path);
+    }
+}

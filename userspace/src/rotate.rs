@@ -1,0 +1,296 @@
+//! Jobs that take something out of rotation, or in: how far each is, and what ends it.
+//!
+//! The store decides what is out; that is in force, and on disk, when a job exists. From then on a job only waits for
+//! flows to end by themselves, until its deadline, and closes what is left. It outlives the process: the next one goes
+//! on where it was, with the same deadline.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use signalbox_core::rotation::Subject;
+use tokio::sync::oneshot;
+
+use crate::control::Control;
+use crate::datapath::worker::Order;
+use crate::state::{Snapshot, unix_ms};
+
+/// How often a job looks whether its flows have ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Jobs that have ended and are still shown.
+const REMEMBERED: usize = 200;
+
+/// Hosts that a job's progress names.
+const NAMED: usize = 20;
+
+/// Out of rotation, or in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    Out,
+    In,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Progress {
+    /// Established flows go on, until the deadline.
+    Draining,
+    /// What was left at the deadline is being closed.
+    Closing,
+    /// Nothing is left.
+    Done,
+    /// It was called off: what it had taken out is in again.
+    Cancelled,
+}
+
+/// A job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub id: u64,
+    pub action: Action,
+    pub subjects: Vec<Subject>,
+    /// Milliseconds since 1970.
+    pub started: u64,
+    /// When what is left is closed; for `in`, when it began.
+    pub deadline: u64,
+    pub progress: Progress,
+    /// Flows that were closed at the deadline.
+    pub closed: u64,
+    pub ended: Option<u64>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub action: Action,
+    pub names: Vec<String>,
+    /// `None`: what the configuration says.
+    pub timeout: Option<Duration>,
+    /// Even if an application is left without a host.
+    pub force: bool,
+}
+
+/// Why a rotation was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RotateError {
+    #[error(transparent)]
+    Name(#[from] signalbox_core::rotation::NameError),
+    #[error("{0} is not out of rotation")]
+    NotOut(String),
+    #[error("{name} is out because {by} is: take that in")]
+    Covered { name: String, by: Subject },
+    #[error("{} would be left without a host that takes connections; --force does it all the same", .0.join(", "))]
+    Last(Vec<String>),
+    #[error("there is no job {0} that could be cancelled")]
+    NoJob(u64),
+    #[error("nothing was named")]
+    Nothing,
+    #[error("{0}")]
+    Durable(String),
+    #[error("signalbox is ending")]
+    Ending,
+}
+
+/// All jobs.
+#[derive(Default)]
+pub struct Jobs(Mutex<BTreeMap<u64, Job>>);
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ids grow, also over a restart.
+    pub fn next_id(&self) -> u64 {
+        let last = self.lock().last_key_value().map_or(0, |(id, _)| *id);
+        unix_ms().max(last + 1)
+    }
+
+    pub fn insert(&self, job: Job) {
+        let mut jobs = self.lock();
+        jobs.insert(job.id, job);
+        let ended: Vec<_> = jobs
+            .values()
+            .filter(|job| job.ended.is_some())
+            .map(|job| job.id)
+            .collect();
+        for id in ended.iter().take(ended.len().saturating_sub(REMEMBERED)) {
+            jobs.remove(id);
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<Job> {
+        self.lock().get(&id).cloned()
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Vec<Job> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Changes a job that has not ended; what it is then.
+    pub fn change(&self, id: u64, change: impl FnOnce(&mut Job)) -> Option<Job> {
+        let mut jobs = self.lock();
+        let job = jobs.get_mut(&id).filter(|job| job.ended.is_none())?;
+        change(job);
+        if matches!(job.progress, Progress::Done | Progress::Cancelled) {
+            job.ended = Some(unix_ms());
+        }
+        Some(job.clone())
+    }
+}
+
+/// Whether one of these covers a flow.
+#[must_use]
+pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&str>) -> bool {
+    subjects.iter().any(|subject| match subject {
+        Subject::Application(name) => route == Some(name),
+        other => other.covers(cluster, host),
+    })
+}
+
+/// Connections of the hosts that these cover, by host.
+fn on_hosts(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<(String, u32)> {
+    let configured = snapshot.hosts.iter().flatten();
+    let all = configured.chain(&snapshot.draining);
+    let busy = all.filter(|host| covers(subjects, &host.cluster, &host.name, None) && host.active.get() > 0);
+    busy.map(|host| (format!("{}/{}", host.cluster, host.name), host.active.get()))
+        .collect()
+}
+
+impl Control {
+    /// Takes something out of rotation or in; the job that sees to the rest.
+    pub async fn rotate(&self, request: Request) -> Result<Job, RotateError> {
+        let (reply, outcome) = oneshot::channel();
+        let event = crate::store::Event::Rotate(request, reply);
+        self.events.send(event).map_err(|_| RotateError::Ending)?;
+        let job = outcome.await.map_err(|_| RotateError::Ending)??;
+        if job.ended.is_none() {
+            tokio::spawn(self.clone().see_through(job.id));
+        }
+        Ok(job)
+    }
+
+    /// Calls a job off: what it took out is in again.
+    pub async fn cancel(&self, id: u64) -> Result<Job, RotateError> {
+        let (reply, outcome) = oneshot::channel();
+        let event = crate::store::Event::Cancel(id, reply);
+        self.events.send(event).map_err(|_| RotateError::Ending)?;
+        outcome.await.map_err(|_| RotateError::Ending)?
+    }
+
+    /// Goes on with the jobs of an earlier process.
+    pub fn resume_jobs(&self) {
+        for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
+            tracing::info!(job = job.id, "A rotation of an earlier process goes on.");
+            tokio::spawn(self.clone().see_through(job.id));
+        }
+    }
+
+    async fn see_through(self, id: u64) {
+        loop {
+            let Some(job) = self.jobs.get(id).filter(|job| job.ended.is_none()) else {
+                return;
+            };
+            let remaining = self.remaining(&job.subjects).await;
+            let left: u64 = remaining.iter().map(|(_, n)| u64::from(*n)).sum();
+            let progress = if left == 0 {
+                Progress::Done
+            } else if unix_ms() >= job.deadline {
+                Progress::Closing
+            } else {
+                Progress::Draining
+            };
+            let is_first = progress == Progress::Closing && job.progress == Progress::Draining;
+            if is_first || progress == Progress::Closing {
+                // Again and again: a connection that was being made is there a moment later.
+                self.close(&job.subjects);
+            }
+            if progress != job.progress || is_first {
+                self.jobs.change(id, |job| {
+                    if is_first {
+                        job.closed = left;
+                    }
+                    job.progress = progress;
+                });
+                match progress {
+                    Progress::Closing => tracing::warn!(
+                        job = id,
+                        flows = left,
+                        "The time for draining is over: what is left is closed."
+                    ),
+                    Progress::Done => tracing::info!(
+                        job = id,
+                        closed = job.closed,
+                        "Nothing is left of what was taken out of rotation."
+                    ),
+                    _ => {}
+                }
+                // Not worth more than a log line: at worst the next process finds at once that nothing is left.
+                let _ = self.events.send(crate::store::Event::JobChanged(id));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a job waits for: connections by host, or by route.
+    pub async fn remaining(&self, subjects: &[Subject]) -> Vec<(String, u32)> {
+        let mut all = on_hosts(&self.shared.snapshot.load(), subjects);
+        for subject in subjects {
+            if let Subject::Application(name) = subject {
+                let filter = crate::datapath::flow::Filter {
+                    limit: 0,
+                    route: Some(name.clone()),
+                    ..Default::default()
+                };
+                let (total, _) = self.flows(&filter).await;
+                if total > 0 {
+                    all.push((name.clone(), total as u32));
+                }
+            }
+        }
+        all
+    }
+
+    fn close(&self, subjects: &[Subject]) {
+        let subjects: Arc<[Subject]> = subjects.into();
+        for worker in &self.workers {
+            worker.send(Order::Close(Arc::clone(&subjects)));
+        }
+        if let Some(keeper) = self.keeper.clone() {
+            tokio::task::spawn_blocking(move || keeper.close(&subjects));
+        }
+    }
+
+    /// A job as the API shows it.
+    pub async fn job_view(&self, job: &Job) -> Value {
+        let mut remaining = if job.ended.is_none() {
+            self.remaining(&job.subjects).await
+        } else {
+            Vec::new()
+        };
+        remaining.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let left: u64 = remaining.iter().map(|(_, n)| u64::from(*n)).sum();
+        remaining.truncate(NAMED);
+        let waits: BTreeMap<_, _> = remaining.into_iter().collect();
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        json!({
+            "id": job.id,
+            "action": job.action,
+            "subjects": job.subjects.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "progress": job.progress,
+            "started": seconds(job.started),
+            "deadline": seconds(job.deadline),
+            "ended": job.ended.map(seconds),
+            "remaining_connections": left,
+            "waits_for": waits,
+            "closed_connections": job.closed,
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! How what sources and operators say becomes the model that is in force.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use signalbox_core::merge::merge;
+use signalbox_core::model::Model;
+
+use super::{Applied, Store};
+use crate::source::Learnt;
+
+impl Store {
+    /// A new configuration, whole or not at all.
+    pub(super) fn configure(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
+        let is_first = !self.served;
+        let weights = std::sync::Arc::clone(&self.memory.weights);
+        let ended = self.memory.configured(fingerprint, is_first);
+        let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
+        match self.apply(self.merged()) {
+            Ok(applied) => {
+                if let Some(ended) = ended
+                    && let Err(error) = self.memory.put(&[ended])
+                {
+                    tracing::warn!(
+                        error = crate::error_chain(&error),
+                        "Weights of an earlier configuration could not be removed."
+                    );
+                }
+                self.made();
+                Ok(applied)
+            }
+            Err(error) => {
+                (self.file, self.memory.weights) = (before, weights);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn merged(&self) -> Model {
+        merge(&self.file, &self.memory.lore, &self.memory.weights)
+    }
+
+    /// A source has told something. It is in force with the next model.
+    pub(super) fn learn(&mut self, learnt: Learnt) {
+        let Learnt {
+            source,
+            cluster,
+            what,
+            done,
+        } = learnt;
+        match self.memory.learn(&source, &cluster, what, done.is_some()) {
+            Ok(false) => {
+                if let Some(done) = done {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Ok(true) => {
+                self.told.extend(done);
+                self.stale = true;
+            }
+            Err(error) => {
+                let error = crate::error_chain(&error);
+                tracing::error!(
+                    source,
+                    cluster,
+                    error,
+                    "What a source has told is not taken: it could not be written."
+                );
+                if let Some(done) = done {
+                    let _ = done.send(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Makes the model anew of what sources have told.
+    pub(super) fn remodel(&mut self) {
+        let outcome = self.apply(self.merged()).map(drop);
+        if let Err(error) = &outcome {
+            tracing::error!(error, "What sources have told could not be put in force.");
+        }
+        for done in std::mem::take(&mut self.told) {
+            let _ = done.send(outcome.clone());
+        }
+        self.made();
+    }
+
+    fn made(&mut self) {
+        self.stale = false;
+        self.remodelled = Instant::now();
+    }
+
+    /// Weights of a route, until the next configuration is applied.
+    pub(super) fn set_weights(&mut self, host: &str, set: &[(String, u32)]) -> Result<Applied, String> {
+        if !self.model.routes.iter().any(|route| route.host.to_string() == host) {
+            return Err(format!("there is no route {host}"));
+        }
+        for (name, weight) in set {
+            if !self.model.clusters.iter().any(|cluster| cluster.name == *name) {
+                return Err(format!("there is no cluster {name}"));
+            }
+            if !(1..=100).contains(weight) {
+                return Err(format!(
+                    "the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"
+                ));
+            }
+        }
+        if set.is_empty() {
+            return Err("a route needs at least one cluster".into());
+        }
+        let mut weights: BTreeMap<_, _> = (*self.memory.weights).clone();
+        weights.insert(host.to_owned(), set.to_vec());
+        self.memory.set_weights(weights).map_err(|e| crate::error_chain(&e))?;
+        let applied = self.apply(self.merged())?;
+        self.made();
+        Ok(applied)
+    }
+}

@@ -1,0 +1,195 @@
+//! Takes things out of rotation, and in.
+
+use std::time::Duration;
+
+use signalbox_core::rotation::{Out, Rotation, Subject};
+use signalbox_core::view::{Destination, View};
+
+use super::{Store, standing};
+use crate::rotate::{Action, Job, Progress, Request, RotateError};
+use crate::state::unix_ms;
+
+/// Applications that a refusal names.
+const NAMED: usize = 5;
+
+impl Store {
+    /// Carries it out, or changes nothing. On disk when this returns, and in force with the next snapshot.
+    pub(super) fn rotate(&mut self, request: Request) -> Result<Job, RotateError> {
+        if request.names.is_empty() {
+            return Err(RotateError::Nothing);
+        }
+        let now = unix_ms();
+        let mut rotation = (*self.memory.rotation).clone();
+        let id = self.memory.jobs.next_id();
+        let mut subjects = Vec::new();
+        for name in &request.names {
+            let subject = match request.action {
+                Action::Out => Subject::parse(name, &self.model)?,
+                Action::In => self.that_is_out(name)?,
+            };
+            match request.action {
+                Action::Out => {
+                    let out = Out {
+                        since: now / 1000,
+                        job: id,
+                    };
+                    rotation.0.entry(subject.clone()).or_insert(out);
+                }
+                Action::In => drop(rotation.0.remove(&subject)),
+            }
+            if !subjects.contains(&subject) {
+                subjects.push(subject);
+            }
+        }
+        if request.action == Action::Out && !request.force {
+            let lost = self.left_without(&rotation);
+            if !lost.is_empty() {
+                return Err(RotateError::Last(lost));
+            }
+        }
+        let timeout = request.timeout.unwrap_or_else(|| self.patience(&subjects));
+        let is_out = request.action == Action::Out;
+        let job = Job {
+            id,
+            action: request.action,
+            subjects,
+            started: now,
+            deadline: if is_out { now + timeout.as_millis() as u64 } else { now },
+            progress: if is_out { Progress::Draining } else { Progress::Done },
+            closed: 0,
+            ended: (!is_out).then_some(now),
+        };
+        self.put_in_force(rotation, &job)?;
+        if !is_out {
+            self.stop_draining(&job.subjects, id);
+        }
+        let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
+        tracing::info!(job = id, action = ?job.action, ?subjects, timeout_s = timeout.as_secs(), "Rotation changed.");
+        Ok(job)
+    }
+
+    /// Calls a job off: what it took out is in again.
+    pub(super) fn cancel(&mut self, id: u64) -> Result<Job, RotateError> {
+        let found = self.memory.jobs.get(id).filter(|job| job.ended.is_none());
+        let mut job = found.ok_or(RotateError::NoJob(id))?;
+        let mut rotation = (*self.memory.rotation).clone();
+        rotation.0.retain(|_, out| out.job != id);
+        (job.progress, job.ended) = (Progress::Cancelled, Some(unix_ms()));
+        self.put_in_force(rotation, &job)?;
+        tracing::info!(job = id, "A rotation was called off.");
+        Ok(job)
+    }
+
+    fn put_in_force(&mut self, rotation: Rotation, job: &Job) -> Result<(), RotateError> {
+        self.memory
+            .rotate(rotation, job)
+            .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
+        self.memory.jobs.insert(job.clone());
+        // Before the answer: what is asked after it obeys.
+        self.publish();
+        Ok(())
+    }
+
+    /// Jobs that wait for these to drain wait no more.
+    fn stop_draining(&self, subjects: &[Subject], by: u64) {
+        for job in self.memory.jobs.all() {
+            if job.id == by || job.ended.is_some() {
+                continue;
+            }
+            let changed = self.memory.jobs.change(job.id, |job| {
+                job.subjects.retain(|subject| !subjects.contains(subject));
+                if job.subjects.is_empty() {
+                    job.progress = Progress::Cancelled;
+                }
+            });
+            if changed.is_some() {
+                self.memory.job_changed(job.id);
+            }
+        }
+    }
+
+    /// What a name means that is to be taken in.
+    fn that_is_out(&self, name: &str) -> Result<Subject, RotateError> {
+        let out = &self.memory.rotation.0;
+        // It need not be there any more.
+        let by_text = |subject: &&Subject| {
+            let text = subject.to_string();
+            text == name || text.split_once(':').is_some_and(|(_, rest)| rest == name)
+        };
+        if let Some(subject) = out.keys().find(by_text) {
+            return Ok(subject.clone());
+        }
+        let subject = Subject::parse(name, &self.model)?;
+        if out.contains_key(&subject) {
+            return Ok(subject);
+        }
+        if let Subject::Host { cluster, host } = &subject
+            && let Some(by) = self.memory.rotation.by(cluster, host)
+        {
+            return Err(RotateError::Covered {
+                name: name.to_owned(),
+                by: by.clone(),
+            });
+        }
+        Err(RotateError::NotOut(name.to_owned()))
+    }
+
+    /// Applications, and listeners' own clusters, that have a usable host now and would have none.
+    fn left_without(&self, rotation: &Rotation) -> Vec<String> {
+        let snapshot = self.shared.snapshot.load();
+        let (model, before) = (&snapshot.model, &snapshot.view);
+        let after = View::new(
+            model,
+            |cluster, host| standing(&snapshot.hosts, rotation, cluster, host),
+            // Closing an application is meant to leave it without.
+            |_| false,
+        );
+        let has = |view: &View, route| view.cluster(Destination::Route(route), 0).is_some();
+        let mut lost: Vec<_> = model
+            .routes
+            .iter()
+            .enumerate()
+            .filter(|&(route, _)| has(before, route) && !has(&after, route))
+            .map(|(_, route)| route.host.to_string())
+            .collect();
+        for listener in &model.listeners {
+            let Some(cluster) = listener.cluster else { continue };
+            let has = |view: &View| !view.usable(cluster, listener.protocol).is_empty();
+            if has(before) && !has(&after) {
+                lost.push(format!("listener {}", listener.name));
+            }
+        }
+        if lost.len() > NAMED {
+            let more = lost.len() - NAMED;
+            lost.truncate(NAMED);
+            lost.push(format!("{more} more"));
+        }
+        lost
+    }
+
+    /// How long flows may go on: the longest that the configuration allows any of these.
+    fn patience(&self, subjects: &[Subject]) -> Duration {
+        let of = |subject: &Subject| match subject {
+            Subject::Application(name) => {
+                let route = self.model.routes.iter().find(|route| route.host.to_string() == *name);
+                route.and_then(|route| route.drain)
+            }
+            subject => {
+                let covered = |cluster: &&signalbox_core::model::Cluster| {
+                    matches!(subject, Subject::Cluster(name) if *name == cluster.name)
+                        || cluster
+                            .hosts
+                            .iter()
+                            .any(|host| subject.covers(&cluster.name, &host.name))
+                };
+                self.model.clusters.iter().filter(covered).filter_map(|c| c.drain).max()
+            }
+        };
+        let default = self.model.timeouts.drain;
+        subjects
+            .iter()
+            .map(|s| of(s).unwrap_or(default))
+            .max()
+            .unwrap_or(default)
+    }
+}
