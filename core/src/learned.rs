@@ -1,6 +1,6 @@
 //! What sources other than the file know: which router hosts a cluster has, and which names it serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,3 +55,35 @@ pub struct Rejected {
 
 /// What all sources know: by source, then by cluster.
 pub type Lore = BTreeMap<String, BTreeMap<String, std::sync::Arc<Learned>>>;
+
+impl Learned {
+    /// The same, if it keeps its promises; what does not is named.
+    pub fn checked(self) -> Result<Self, String> {
+        let mut names = HashSet::new();
+        for host in &self.hosts {
+            if !names.insert(&host.name) {
+                return Err(format!("there are two hosts {:?}", host.name));
+            }
+            if host.name.is_empty() || !WEIGHTS.contains(&host.weight) {
+                return Err(format!(
+                    "host {:?}: it needs a name, and a weight from 1 to 100",
+                    host.name
+                ));
+            }
+            let ports = [host.http, host.https, host.tcp];
+            if ports == [None; 3] || ports.contains(&Some(0)) {
+                return Err(format!("host {:?}: it needs a port, and none is 0", host.name));
+            }
+        }
+        let mut patterns = HashSet::new();
+        for claim in &self.routes {
+            if !patterns.insert(&claim.host) {
+                return Err(format!("there are two routes {}", claim.host));
+            }
+            if !WEIGHTS.contains(&claim.weight) {
+                return Err(format!("route {}: weight {} is not 1 to 100", claim.host, claim.weight));
+            }
+        }
+        Ok(self)
+    }
+}

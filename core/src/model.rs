@@ -41,6 +41,8 @@ pub struct Admin {
     pub listen: Option<std::net::SocketAddr>,
     /// The unix socket (mode 0600) that takes changes.
     pub socket: PathBuf,
+    /// File with the token that allows changes over `listen`; `None`: there are none.
+    pub token_file: Option<PathBuf>,
 }
 
 /// What a listener expects a client to say first.

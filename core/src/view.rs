@@ -218,6 +218,7 @@ pub(crate) mod tests {
             admin: Admin {
                 listen: None,
                 socket: "/run/x.sock".into(),
+                token_file: None,
             },
             listeners: vec![],
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],

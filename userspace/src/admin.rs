@@ -4,8 +4,11 @@
 //! changes nothing but through [`Control`].
 
 pub mod api;
+mod auth;
 pub mod cut_flows;
+mod explain;
 pub mod histogram;
+mod learn;
 pub mod metrics;
 mod mutate;
 mod rotations;
@@ -14,6 +17,7 @@ pub mod views;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -59,11 +63,15 @@ pub async fn start(
 
 async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
     let mut tasks = Vec::new();
+    let token_file = control.shared.snapshot.load().model.admin.token_file.clone();
     if let Some(addr) = addr {
         let listener = listen(addr, takeover).await.with_context(|| {
             format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
         })?;
-        let app = api::router(control.clone()).layer(axum::middleware::from_fn(mutate::refuse_changes));
+        let gate = auth::Gate::new(token_file, Arc::clone(&control.shared));
+        let app = api::router(control.clone())
+            .layer(axum::middleware::from_fn_with_state(gate, auth::gate))
+            .into_make_service_with_connect_info::<SocketAddr>();
         tasks.push(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
                 tracing::error!(%error, "The admin API ended.");

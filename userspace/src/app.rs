@@ -319,6 +319,8 @@ fn shared(model: &Model) -> Shared {
         started: Instant::now(),
         stopping: false.into(),
         reloads: Reloads::default(),
+        sources: Mutex::default(),
+        denied: Counter::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line. Data goes to standard output, everything else to standard error.
 
 mod client;
+mod explain;
 mod rotate;
 mod show;
 
@@ -78,6 +79,29 @@ enum Command {
         #[arg(long)]
         route: Option<String>,
     },
+    /// Say why a name goes where it goes: which route, which weights, which host is next, on which tier.
+    Explain {
+        /// The name that a client asks for, such as app.example.com.
+        host: String,
+        /// For this client: its address, or address and port.
+        #[arg(long, value_name = "IP[:PORT]")]
+        client: Option<String>,
+        /// At this listener only.
+        #[arg(long)]
+        listener: Option<String>,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show what a configuration file would change in a running signalbox.
+    ///
+    /// Exits with 0 if nothing, 1 if something, or if the file is wrong.
+    Diff {
+        file: PathBuf,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show where routes are learnt, and how that is going.
+    Sources(Show),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
     ///
     /// What is out gets no new flow, until it is taken in again: also by a signalbox that is started later. Established
@@ -192,6 +216,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             }
             show::print("flows", &path, &show.socket, show.output)
         }
+        Command::Explain {
+            host,
+            client,
+            listener,
+            show,
+        } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
+        Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
+        Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
         Command::Doctor { output } => doctor::run(output),
         Command::Detach => detach(),

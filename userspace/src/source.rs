@@ -4,6 +4,7 @@
 //! date, which the API and the metrics show. When it loses its way to the cluster, what it told last stays.
 
 pub mod file;
+pub mod prototype;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +70,11 @@ impl Standing {
         self.connected.store(false, Relaxed);
         self.failures.inc();
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+    }
+
+    /// It was told something that it cannot take; it goes on.
+    pub fn complain(&self, error: &str) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
     /// Whether it is in touch.

@@ -19,6 +19,8 @@ use signalbox_core::model::{Bind, Model, Tier};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
 
+use crate::source::Standing;
+
 /// A counter that only goes up.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -267,6 +269,30 @@ pub struct Shared {
     pub started: std::time::Instant,
     pub stopping: AtomicBool,
     pub reloads: Reloads,
+    /// How sources other than the file are doing.
+    pub sources: Mutex<Vec<Arc<Standing>>>,
+    /// Changes over TCP that were refused.
+    pub denied: Counter,
+}
+
+impl Shared {
+    /// The standing of a source, which is new if nobody has asked for it yet.
+    pub fn source(&self, name: &str, kind: &'static str) -> Arc<Standing> {
+        let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(known) = sources.iter().find(|source| source.name == name) {
+            return Arc::clone(known);
+        }
+        let new = Standing::new(name, kind);
+        sources.push(Arc::clone(&new));
+        new
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Arc<Standing>> {
+        let sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sources.clone()
+    }
 }
 
 /// Connections of the whole process.

@@ -344,7 +344,7 @@ fn twenty_hosts_in_parallel_each_with_flows_of_its_own() {
     let hang_up = || {
         servers
             .iter()
-            .for_each(|(_, receiver)| while receiver.try_recv().is_ok() {})
+            .for_each(|(_, receiver)| while receiver.try_recv().is_ok() {});
     };
     let clients: Vec<_> = (0..42).map(|_| lab.client.connect(TCP)).collect();
     assert!(eventually(SOON, || sb.flow_count() == 42));

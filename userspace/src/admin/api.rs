@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
-use super::{metrics, mutate, rotations, views};
+use super::{explain, learn, metrics, mutate, rotations, views};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
+
+/// The largest body: all routes of a large cluster.
+const MOST_BODY: usize = 64 << 20;
 
 /// All routes.
 pub fn router(control: Control) -> Router {
@@ -43,11 +46,18 @@ pub fn router(control: Control) -> Router {
             get(async |State(c): State<Arc<Control>>| Json(views::hosts(&c))),
         )
         .route("/api/v1/flows", get(flows))
+        .route("/api/v1/explain", get(explain::explain))
+        .route("/api/v1/diff", post(explain::difference))
+        .route("/api/v1/sources", get(learn::sources))
+        .route("/api/v1/sources/{source}/clusters/{cluster}", delete(learn::forget))
+        .route("/api/v1/clusters/{cluster}/learned", put(learn::by_agent))
+        .route("/api/cluster/{cluster}", post(learn::by_plugin))
         .route("/api/v1/rotations", get(rotations::list).post(rotations::start))
         .route("/api/v1/jobs/{id}", get(rotations::job).delete(rotations::cancel))
         .route("/api/v1/reload", post(mutate::reload))
         .route("/api/v1/config", put(mutate::config))
         .route("/api/v1/routes/{host}", put(mutate::weights))
+        .layer(DefaultBodyLimit::max(MOST_BODY))
         .with_state(Arc::new(control))
 }
 

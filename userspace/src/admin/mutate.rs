@@ -36,19 +36,6 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
     }
 }
 
-/// On TCP nothing can be changed.
-pub(super) async fn refuse_changes(request: Request, next: Next) -> Response {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
-    problem(
-        StatusCode::FORBIDDEN,
-        "Changes are made over the unix socket",
-        "this address is read-only: use the admin socket, for example `curl --unix-socket /run/signalbox/admin.sock ...`",
-        &json!({}),
-    )
-}
-
 /// Logs each change with its caller and its outcome.
 pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {

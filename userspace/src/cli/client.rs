@@ -21,7 +21,15 @@ pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
 
 /// Has something done; the answer, or what the refusal says.
 pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-    let (status, answer) = ask(socket, method, path, body)?;
+    answered(path, ask(socket, method, path, body.map(ToString::to_string))?)
+}
+
+/// The same with any text for a body.
+pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<Value> {
+    answered(path, ask(socket, &Method::POST, path, Some(body))?)
+}
+
+fn answered(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
     if !status.is_success() {
         match answer.get("detail").and_then(Value::as_str) {
             Some(detail) => bail!("{detail}"),
@@ -31,7 +39,7 @@ pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&V
     Ok(answer)
 }
 
-fn ask(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<(StatusCode, Value)> {
+fn ask(socket: &Path, method: &Method, path: &str, body: Option<String>) -> anyhow::Result<(StatusCode, Value)> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
@@ -44,7 +52,7 @@ fn ask(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyh
             })?;
             let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection);
-            let body = body.map(ToString::to_string).unwrap_or_default();
+            let body = body.unwrap_or_default();
             let request = Request::builder()
                 .method(method)
                 .uri(path)

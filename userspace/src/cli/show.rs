@@ -60,6 +60,15 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("OUT", "bytes_out"),
         ],
+        "sources" => &[
+            ("SOURCE", "name"),
+            ("KIND", "kind"),
+            ("IN TOUCH", "connected"),
+            ("LAST HEARD", "seconds_since_heard"),
+            ("FAILURES", "failures"),
+            ("CLUSTERS", "clusters"),
+            ("LAST ERROR", "last_error"),
+        ],
         "rotations" => &[("OUT OF ROTATION", "subject"), ("SINCE", "since"), ("JOB", "job")],
         "jobs" => &[
             ("JOB", "id"),
@@ -156,7 +165,21 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             }
         }
         ("bytes_in" | "bytes_out", Value::Number(n)) => bytes(n.as_u64().unwrap_or(0)),
-        ("age_seconds" | "idle_seconds", Value::Number(n)) => format!("{:.1}s", n.as_f64().unwrap_or(0.0)),
+        ("age_seconds" | "idle_seconds" | "seconds_since_heard", Value::Number(n)) => {
+            format!("{:.1}s", n.as_f64().unwrap_or(0.0))
+        }
+        ("clusters", Value::Array(clusters)) if what_told(clusters) => clusters
+            .iter()
+            .map(|c| {
+                let rejected = c.get("rejected").and_then(Value::as_array).map_or(0, Vec::len);
+                let (hosts, routes) = (text(c.get("hosts")), text(c.get("routes")));
+                format!(
+                    "{}: {hosts} hosts, {routes} routes, {rejected} rejected",
+                    text(c.get("cluster"))
+                )
+            })
+            .collect::<Vec<_>>()
+            .join("; "),
         ("clusters", Value::Array(clusters)) => clusters
             .iter()
             .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
@@ -171,6 +194,11 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .join(" "),
         (_, other) => text(Some(other)),
     }
+}
+
+/// Whether these are what a source has told, and not the shares of a route.
+fn what_told(clusters: &[Value]) -> bool {
+    clusters.iter().any(|cluster| cluster.get("rejected").is_some())
 }
 
 fn text(value: Option<&Value>) -> String {

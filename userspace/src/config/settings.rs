@@ -57,12 +57,15 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
     let mut admin = Admin {
         listen: Some(ADMIN_LISTEN),
         socket: PathBuf::from(ADMIN_SOCKET),
+        token_file: None,
     };
     let mut spot = None;
     if let Some(mut map) = place.and_then(|place| Map::open(place, report)) {
         let listen = map.take("listen");
         let socket = map.take("socket");
+        let token_file = map.take("token_file");
         map.finish(report);
+        admin.token_file = token_file.and_then(|place| place.text(report).map(PathBuf::from));
         spot = listen.map(|place| place.spot());
         admin.listen = optional(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
         admin.socket = optional(socket.as_ref(), admin.socket, |place| admin_socket(place, report));

@@ -1,0 +1,197 @@
+//! What a new model changes, for a person to read before it is in force.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use serde::Serialize;
+
+use crate::model::{Cluster, Host, Listener, Model, Route};
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// `listener`, `cluster`, `host`, `route` or `setting`.
+    pub kind: &'static str,
+    /// Which.
+    pub name: String,
+    /// What it is now; `None`: it is not there.
+    pub before: Option<String>,
+    /// What it would be.
+    pub after: Option<String>,
+}
+
+/// All differences: settings first, then by kind and name.
+#[must_use]
+pub fn diff(before: &Model, after: &Model) -> Vec<Change> {
+    let mut all = settings(before, after);
+    all.extend(compare("listener", before, after, listeners));
+    all.extend(compare("cluster", before, after, clusters));
+    all.extend(compare("host", before, after, hosts));
+    all.extend(compare("route", before, after, routes));
+    all
+}
+
+fn compare(
+    kind: &'static str,
+    before: &Model,
+    after: &Model,
+    list: impl Fn(&Model) -> BTreeMap<String, String>,
+) -> Vec<Change> {
+    let (mut old, new) = (list(before), list(after));
+    let mut all = Vec::new();
+    for (name, after) in new {
+        let before = old.remove(&name);
+        if before.as_ref() != Some(&after) {
+            all.push(Change {
+                kind,
+                name,
+                before,
+                after: Some(after),
+            });
+        }
+    }
+    all.extend(old.into_iter().map(|(name, before)| Change {
+        kind,
+        name,
+        before: Some(before),
+        after: None,
+    }));
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn settings(before: &Model, after: &Model) -> Vec<Change> {
+    let shown = |model: &Model| {
+        // Each a part of the file of its own.
+        [
+            ("admin", debug(&model.admin)),
+            ("timeouts", debug(&model.timeouts)),
+            ("limits", debug(&model.limits)),
+            ("datapath", debug(&model.datapath)),
+            ("store", debug(&model.store)),
+            ("unmatched", unmatched(model)),
+        ]
+    };
+    let pairs = shown(before).into_iter().zip(shown(after));
+    pairs
+        .filter(|((_, before), (_, after))| before != after)
+        .map(|((name, before), (_, after))| Change {
+            kind: "setting",
+            name: name.into(),
+            before: Some(before),
+            after: Some(after),
+        })
+        .collect()
+}
+
+fn debug(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
+
+/// A cluster's index says nothing to a person, and changes without a change.
+fn cluster_name(model: &Model, at: usize) -> &str {
+    model.clusters.get(at).map_or("?", |cluster| &cluster.name)
+}
+
+fn unmatched(model: &Model) -> String {
+    match model.unmatched {
+        crate::model::Unmatched::Cluster(at) => format!("cluster {}", cluster_name(model, at)),
+        other => debug(&other).to_lowercase(),
+    }
+}
+
+fn listeners(model: &Model) -> BTreeMap<String, String> {
+    let shown = |listener: &Listener| {
+        let binds: Vec<_> = listener.listen.iter().map(ToString::to_string).collect();
+        let cluster = listener.cluster.map(|at| cluster_name(model, at));
+        let rest = (&listener.datapath, &listener.trusted_proxies);
+        format!(
+            "{} on {}{}, {rest:?}",
+            listener.protocol.as_str(),
+            binds.join(" "),
+            cluster.map_or(String::new(), |name| format!(" to {name}"))
+        )
+    };
+    model.listeners.iter().map(|l| (l.name.clone(), shown(l))).collect()
+}
+
+fn clusters(model: &Model) -> BTreeMap<String, String> {
+    let shown = |cluster: &Cluster| {
+        let bare = Cluster {
+            name: String::new(),
+            hosts: Vec::new(),
+            ..cluster.clone()
+        };
+        debug(&bare)
+    };
+    model.clusters.iter().map(|c| (c.name.clone(), shown(c))).collect()
+}
+
+fn hosts(model: &Model) -> BTreeMap<String, String> {
+    let shown = |host: &Host| {
+        let ports = [("http", host.http), ("https", host.https), ("tcp", host.tcp)];
+        let ports = ports
+            .into_iter()
+            .filter_map(|(name, port)| Some(format!(" {name}:{}", port?)));
+        format!("{}{} weight {}", host.address, ports.collect::<String>(), host.weight)
+    };
+    let all = model.clusters.iter().flat_map(|cluster| {
+        let name = move |host: &Host| format!("{}/{}", cluster.name, host.name);
+        cluster.hosts.iter().map(move |host| (name(host), shown(host)))
+    });
+    all.collect()
+}
+
+fn routes(model: &Model) -> BTreeMap<String, String> {
+    let shown = |route: &Route| {
+        let shares = route
+            .clusters
+            .iter()
+            .map(|&(at, weight)| format!("{}:{weight}", cluster_name(model, at)));
+        shares.collect::<Vec<_>>().join(" ")
+    };
+    model.routes.iter().map(|r| (r.host.to_string(), shown(r))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::model;
+
+    #[test]
+    fn nothing_is_nothing_and_the_order_of_clusters_is_nothing_either() {
+        assert_eq!(diff(&model(), &model()), []);
+        let mut turned = model();
+        turned.clusters.reverse();
+        turned.routes[0].clusters = vec![(1, 10), (0, 80)];
+        assert_eq!(diff(&model(), &turned), []);
+    }
+
+    #[test]
+    fn each_difference_is_named_with_what_it_was_and_would_be() {
+        let mut new = model();
+        new.clusters[0].hosts[0].weight = 5;
+        new.clusters[1].hosts.clear();
+        new.routes[0].clusters = vec![(1, 1)];
+        new.unmatched = crate::model::Unmatched::Cluster(1);
+        let some = |text: &str| Some(text.to_owned());
+        let change = |kind, name: &str, before, after| Change {
+            kind,
+            name: name.into(),
+            before,
+            after,
+        };
+        let expected = [
+            change("setting", "unmatched", some("any"), some("cluster west")),
+            change(
+                "host",
+                "east/h1",
+                some("10.0.0.1 http:80 https:443 weight 1"),
+                some("10.0.0.1 http:80 https:443 weight 5"),
+            ),
+            change("host", "west/h3", some("10.0.0.3 http:80 https:443 weight 1"), None),
+            change("route", "app.test", some("east:10 west:80"), some("west:1")),
+        ];
+        assert_eq!(diff(&model(), &new), expected);
+    }
+}

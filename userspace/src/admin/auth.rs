@@ -1,0 +1,225 @@
+//! Who may change something over TCP: whoever knows the token of `admin.token_file`.
+//!
+//! As `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which a plugin of the
+//! prototype sends when its URL is `http://plugin:TOKEN@balancer:8089`. Guesses are slowed down.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::json;
+
+use super::api::problem;
+use crate::state::Shared;
+
+/// Changes that a source may ask for at once, and in each second from then on.
+const BURST: f64 = 40.0;
+const PER_SECOND: f64 = 20.0;
+/// How much of that a wrong token costs.
+const WRONG: f64 = 8.0;
+/// Sources that are remembered.
+const MOST_SOURCES: usize = 1024;
+/// The longest token, and its shortest: what is shorter can be guessed.
+const LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
+
+/// Decides on requests over TCP.
+pub(super) struct Gate {
+    token_file: Option<PathBuf>,
+    throttle: Throttle,
+    shared: Arc<Shared>,
+}
+
+/// What each source may still do, as of when.
+#[derive(Default)]
+struct Throttle(Mutex<Vec<(IpAddr, f64, Instant)>>);
+
+impl Gate {
+    pub(super) fn new(token_file: Option<PathBuf>, shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self {
+            token_file,
+            throttle: Throttle::default(),
+            shared,
+        })
+    }
+
+    fn decide(&self, source: IpAddr, headers: &HeaderMap) -> Result<(), Response> {
+        let Some(file) = &self.token_file else {
+            return Err(problem(
+                StatusCode::FORBIDDEN,
+                "Changes are made over the unix socket",
+                "this address is read-only: use the admin socket, for example `curl --unix-socket /run/signalbox/admin.sock ...`, or set admin.token_file",
+                &json!({}),
+            ));
+        };
+        if !self.throttle.take(source, 1.0) {
+            return Err(problem(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many changes",
+                "wait a second; a wrong token counts for several requests",
+                &json!({}),
+            ));
+        }
+        let token = match std::fs::read_to_string(file) {
+            Ok(token) if LENGTHS.contains(&token.trim().len()) => token,
+            Ok(_) => {
+                return Err(unavailable(&format!(
+                    "the token in {} must have {} to {} characters",
+                    file.display(),
+                    LENGTHS.start(),
+                    LENGTHS.end()
+                )));
+            }
+            Err(error) => return Err(unavailable(&format!("reading {}: {error}", file.display()))),
+        };
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if given.is_some_and(|given| presents(given, token.trim())) {
+            return Ok(());
+        }
+        self.throttle.take(source, WRONG);
+        let mut response = problem(
+            StatusCode::UNAUTHORIZED,
+            "The token is missing or wrong",
+            "send `Authorization: Bearer TOKEN` with the token of admin.token_file",
+            &json!({}),
+        );
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        Err(response)
+    }
+}
+
+impl Throttle {
+    /// Takes from what a source may do; false if nothing is left.
+    fn take(&self, source: IpAddr, cost: f64) -> bool {
+        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let at = sources
+            .iter()
+            .position(|(known, ..)| *known == source)
+            .unwrap_or_else(|| {
+                if sources.len() >= MOST_SOURCES {
+                    // Whoever has been quiet for longest.
+                    let oldest = (0..sources.len()).min_by_key(|&i| sources[i].2).unwrap_or(0);
+                    sources.swap_remove(oldest);
+                }
+                sources.push((source, BURST, now));
+                sources.len() - 1
+            });
+        let (_, left, since) = &mut sources[at];
+        *left = (*left + now.duration_since(*since).as_secs_f64() * PER_SECOND).min(BURST);
+        *since = now;
+        let may = *left >= 1.0;
+        *left = (*left - cost).max(0.0);
+        may
+    }
+}
+
+fn unavailable(detail: &str) -> Response {
+    tracing::error!(detail, "Changes over TCP cannot be allowed.");
+    problem(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "The token cannot be checked",
+        detail,
+        &json!({}),
+    )
+}
+
+/// Whether a header presents this token.
+fn presents(given: &str, token: &str) -> bool {
+    let Some((scheme, value)) = given.split_once(' ') else {
+        return false;
+    };
+    let value = value.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return same(value.as_bytes(), token.as_bytes());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return false;
+    }
+    let Ok(pair) = BASE64_STANDARD.decode(value) else {
+        return false;
+    };
+    let password = pair
+        .iter()
+        .position(|&byte| byte == b':')
+        .map(|colon| &pair[colon + 1..]);
+    password.is_some_and(|password| same(password, token.as_bytes()))
+}
+
+/// Takes as long however many bytes are right: a token cannot be guessed byte by byte.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
+    std::hint::black_box(difference) == 0 && a.len() == b.len()
+}
+
+/// Lets reads through, and changes whose token is right; these are logged.
+pub(super) async fn gate(
+    State(gate): State<Arc<Gate>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = match gate.decide(peer.ip().to_canonical(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => {
+            gate.shared.denied.inc();
+            refused
+        }
+    };
+    let status = response.status().as_u16();
+    tracing::info!(target: "signalbox::audit", client = %peer, %method, path, status, "Change requested.");
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    #[test]
+    fn a_token_is_presented_as_bearer_or_as_a_password() {
+        assert!(presents("Bearer 0123456789abcdef", TOKEN));
+        assert!(presents("bearer  0123456789abcdef ", TOKEN));
+        // plugin:0123456789abcdef
+        assert!(presents("Basic cGx1Z2luOjAxMjM0NTY3ODlhYmNkZWY=", TOKEN));
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0",
+            "Basic 0123456789abcdef",
+            "Basic MDEyMzQ1Njc4OWFiY2RlZg==",
+            "Digest 0123456789abcdef",
+        ] {
+            assert!(!presents(wrong, TOKEN), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn guesses_run_out_and_others_go_on() {
+        let gate = Throttle::default();
+        let source = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let tries = (0..1000)
+            .take_while(|_| gate.take(source(1), 1.0) && gate.take(source(1), WRONG))
+            .count();
+        assert!((3..8).contains(&tries), "{tries}");
+        assert!(gate.take(source(2), 1.0));
+        for n in 0..5000u32 {
+            gate.take(IpAddr::from(n.to_be_bytes()), 1.0);
+        }
+        assert!(gate.0.lock().unwrap().len() <= MOST_SOURCES);
+    }
+}

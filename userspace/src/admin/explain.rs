@@ -1,0 +1,305 @@
+//! Why a name goes where it goes: which route and why others lost, what weights, health and load make of its clusters,
+//! which host is next, on which tier.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_common::hash;
+use signalbox_core::balance::Draw;
+use signalbox_core::diff::diff;
+use signalbox_core::merge::{lost, merge};
+use signalbox_core::model::{Listener, Protocol, Route, mapped};
+use signalbox_core::name::{HostName, HostPattern};
+use signalbox_core::view::Destination;
+
+use super::api::problem;
+use crate::config;
+use crate::control::Control;
+use crate::state::{HostState, Snapshot};
+use crate::store::fingerprint;
+
+#[derive(Deserialize)]
+pub(super) struct Question {
+    host: String,
+    /// IP, or IP:PORT.
+    client: Option<String>,
+    listener: Option<String>,
+}
+
+pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<Question>) -> Response {
+    match answer(&control, &question) {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => problem(
+            StatusCode::BAD_REQUEST,
+            "The question is not understood",
+            &error,
+            &json!({}),
+        ),
+    }
+}
+
+fn answer(control: &Control, question: &Question) -> Result<Value, String> {
+    let snapshot = control.shared.snapshot.load_full();
+    let name = HostName::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
+    let client = question.client.as_deref().map(client_address).transpose()?;
+    let listeners: Vec<_> = snapshot
+        .model
+        .listeners
+        .iter()
+        .filter(|l| question.listener.as_ref().is_none_or(|wanted| *wanted == l.name))
+        .filter(|l| question.listener.is_some() || l.protocol != Protocol::Tcp)
+        .collect();
+    if listeners.is_empty() {
+        return Err("there is no such listener".into());
+    }
+    let at_each: Vec<_> = listeners
+        .iter()
+        .map(|listener| at_listener(control, &snapshot, listener, &name, client))
+        .collect();
+    let patterns = snapshot.model.routes.iter().filter(|route| matches(&route.host, &name));
+    let found = snapshot.view.table.find(&name);
+    let (mut chosen, mut others) = (Value::Null, Vec::new());
+    for route in patterns {
+        let is_chosen = found.and_then(|at| snapshot.model.routes.get(at)) == Some(route);
+        let view = route_view(&snapshot, route);
+        if is_chosen {
+            chosen = view;
+        } else {
+            others.push(json!({ "route": view, "reason": "a longer name matches" }));
+        }
+    }
+    for pattern in [
+        found
+            .and_then(|at| snapshot.model.routes.get(at))
+            .map(|r| r.host.clone()),
+        Some(HostPattern::Exact(name.clone())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<std::collections::BTreeSet<_>>()
+    {
+        for (source, rejected) in lost(&snapshot.file, &snapshot.lore, &pattern) {
+            others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
+        }
+    }
+    Ok(json!({
+        "apiVersion": "v1",
+        "host": name.as_str(),
+        "client": client,
+        "route": chosen,
+        "lost": others,
+        "listeners": at_each,
+    }))
+}
+
+fn client_address(text: &str) -> Result<IpAddr, String> {
+    let ip = text
+        .parse::<IpAddr>()
+        .or_else(|_| text.parse::<std::net::SocketAddr>().map(|addr| addr.ip()));
+    ip.map_err(|_| {
+        format!("client: {text:?} is neither an address nor an address with a port, such as 192.0.2.1:50000")
+    })
+}
+
+fn matches(pattern: &HostPattern, name: &HostName) -> bool {
+    match pattern {
+        HostPattern::Exact(exact) => exact == name,
+        HostPattern::Wildcard(suffix) => name
+            .as_str()
+            .strip_suffix(suffix.as_str())
+            .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+    }
+}
+
+/// A route, and where each of its shares comes from.
+fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
+    let in_file = snapshot.file.routes.iter().any(|r| r.host == route.host);
+    let set = snapshot.weights.contains_key(&route.host.to_string());
+    let mut origins = Vec::new();
+    if in_file {
+        origins.push(json!({ "source": "the configuration file" }));
+    } else {
+        for (source, clusters) in snapshot.lore.iter() {
+            for (cluster, learned) in clusters {
+                for claim in learned.routes.iter().filter(|claim| claim.host == route.host) {
+                    origins.push(json!({
+                        "source": source, "cluster": cluster, "origin": claim.origin, "weight": claim.weight, "notes": claim.notes,
+                    }));
+                }
+            }
+        }
+    }
+    json!({
+        "host": route.host,
+        "origins": origins,
+        "weights_set_by_api": set,
+        "out_of_rotation": snapshot.rotation.is_closed(route),
+    })
+}
+
+/// What becomes of the name at a listener, now.
+fn at_listener(
+    control: &Control,
+    snapshot: &Snapshot,
+    listener: &Listener,
+    name: &HostName,
+    client: Option<IpAddr>,
+) -> Value {
+    let protocol = listener.protocol;
+    let asked = (protocol != Protocol::Tcp).then_some(name);
+    let to = snapshot.view.destination(asked, listener.cluster);
+    let (verdict, shares) = match to {
+        Destination::Route(at) => {
+            let route = snapshot.model.routes.get(at);
+            ("route", route.map(|route| route.clusters.clone()).unwrap_or_default())
+        }
+        Destination::Cluster(cluster) => ("the listener's or the unmatched cluster", vec![(cluster, 1)]),
+        Destination::Any => ("any usable host of all clusters", Vec::new()),
+        Destination::Closed => ("refused: the application is out of rotation", Vec::new()),
+        Destination::Nowhere => ("refused: no route has the name", Vec::new()),
+    };
+    let is_alive = |cluster: usize| !snapshot.view.usable(cluster, protocol).is_empty();
+    let total: u32 = shares
+        .iter()
+        .filter(|(c, _)| is_alive(*c))
+        .map(|(_, weight)| weight)
+        .sum();
+    let clusters: Vec<_> = shares
+        .iter()
+        .map(|&(at, weight)| cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 }))
+        .collect();
+    let next = next_host(control, snapshot, to, protocol, client);
+    let tier = match listener.datapath.tier {
+        Some(tier) => json!({ "tier": tier, "reason": "the configuration demands it" }),
+        None if !listener.datapath.cut => json!({ "tier": "splice or copy", "reason": "datapath.cut is off" }),
+        None => match &control.cut {
+            Some(_) => {
+                json!({ "tier": "cut", "reason": "for clients and hosts beyond an interface whose handshakes agree; `signalbox flows` shows each" })
+            }
+            None => {
+                let why = control
+                    .facts
+                    .degraded
+                    .iter()
+                    .find(|(feature, _)| *feature == "cut" || *feature == "ebpf");
+                json!({ "tier": "splice or copy", "reason": why.map_or("tier cut is not available", |(_, why)| why) })
+            }
+        },
+    };
+    json!({
+        "listener": listener.name,
+        "protocol": protocol,
+        "verdict": verdict,
+        "clusters": clusters,
+        "next_host": next,
+        "datapath": tier,
+    })
+}
+
+fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32, total: u32) -> Value {
+    let Some((cluster, hosts)) = snapshot.model.clusters.get(at).zip(snapshot.hosts.get(at)) else {
+        return Value::Null;
+    };
+    let usable = snapshot.view.usable(at, protocol);
+    let hosts: Vec<_> = (0u16..)
+        .zip(hosts.iter().zip(&cluster.hosts))
+        .map(|(index, (state, configured))| {
+            let takes = usable.iter().any(|(host, _)| *host == index);
+            json!({
+                "name": state.name,
+                "weight": configured.weight,
+                "active_connections": state.active.get(),
+                "takes_connections": takes,
+                "reason": if takes { "" } else { why_not(snapshot, state, configured.port(protocol).is_some()) },
+            })
+        })
+        .collect();
+    let percent = if total == 0 {
+        0.0
+    } else {
+        f64::from(weight) * 100.0 / f64::from(total)
+    };
+    json!({
+        "name": cluster.name,
+        "weight": weight,
+        "share_percent": (percent * 10.0).round() / 10.0,
+        "balance": cluster.balance,
+        "hosts": hosts,
+    })
+}
+
+fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static str {
+    if !has_port {
+        "it has no port for this protocol"
+    } else if snapshot.rotation.is_out(&state.cluster, &state.name) {
+        "it is out of rotation"
+    } else if !state.health().0.usable() {
+        "its checks fail, or none has been made yet"
+    } else if state.ejected.load(Relaxed) {
+        "it is set aside after failed connects"
+    } else {
+        "it is being left out"
+    }
+}
+
+/// Which host the next connection would get; nothing is counted.
+fn next_host(
+    control: &Control,
+    snapshot: &Snapshot,
+    to: Destination,
+    protocol: Protocol,
+    client: Option<IpAddr>,
+) -> Option<String> {
+    let cluster = match to {
+        Destination::Route(route) => snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get()),
+        Destination::Cluster(cluster) => Some(cluster),
+        Destination::Any | Destination::Closed | Destination::Nowhere => None,
+    }?;
+    let ticket = snapshot.clusters.get(cluster)?.ticket.get();
+    let draw = Draw {
+        ticket,
+        random: hash::mix(control.shared.seed ^ hash::mix(ticket)),
+        source: hash::addr(0, mapped(client.unwrap_or(IpAddr::from([0, 0, 0, 0])))),
+    };
+    let hosts = snapshot.hosts.get(cluster)?;
+    let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
+    let host = snapshot.view.host(cluster, protocol, draw, &[], load)?;
+    let state = hosts.get(usize::from(host))?;
+    Some(format!("{}/{}", state.cluster, state.name))
+}
+
+/// `POST /api/v1/diff`: what this configuration would change.
+pub(super) async fn difference(State(control): State<Arc<Control>>, body: String) -> Response {
+    let parsed = match config::parse(&body) {
+        Ok(parsed) => parsed,
+        Err(errors) => {
+            let listed: Vec<_> = errors.iter().cloned().collect();
+            return problem(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The configuration is wrong",
+                &errors.to_string(),
+                &json!({ "errors": listed }),
+            );
+        }
+    };
+    let snapshot = control.shared.snapshot.load_full();
+    let is_same = {
+        let read = control.read.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        read.as_deref().map(fingerprint) == Some(fingerprint(&body))
+    };
+    // A configuration that is news makes an end of weights that were set over the old one.
+    let weights = if is_same {
+        (*snapshot.weights).clone()
+    } else {
+        Default::default()
+    };
+    let after = merge(&parsed.model, &snapshot.lore, &weights);
+    let changes = diff(&snapshot.model, &after);
+    Json(json!({ "apiVersion": "v1", "changes": changes, "warnings": parsed.warnings })).into_response()
+}

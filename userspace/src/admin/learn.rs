@@ -1,0 +1,167 @@
+//! What others tell of a cluster: plugins of the prototype, and agents.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::{Value, json};
+use signalbox_core::learned::Learned;
+use tokio::sync::oneshot;
+
+use super::api::problem;
+use crate::control::Control;
+use crate::source::{Learnt, Standing, prototype};
+use crate::store::Event;
+
+/// `POST /api/cluster/{cluster}`: all that a plugin of the prototype knows of it.
+pub(super) async fn by_plugin(
+    State(control): State<Arc<Control>>,
+    Path(cluster): Path<String>,
+    body: String,
+) -> Response {
+    let source = control.shared.source(&format!("api:{cluster}"), "api");
+    let learned = prototype::parse(&body);
+    take(&control, &source, cluster, learned, StatusCode::CREATED).await
+}
+
+/// `PUT /api/v1/clusters/{cluster}/learned`: all that an agent knows of it.
+pub(super) async fn by_agent(
+    State(control): State<Arc<Control>>,
+    Path(cluster): Path<String>,
+    body: String,
+) -> Response {
+    let source = control.shared.source(&format!("agent:{cluster}"), "agent");
+    let learned = serde_json::from_str::<Learned>(&body)
+        .map_err(|error| error.to_string())
+        .and_then(Learned::checked);
+    take(&control, &source, cluster, learned, StatusCode::OK).await
+}
+
+/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: what a source that is no more has told is forgotten.
+pub(super) async fn forget(
+    State(control): State<Arc<Control>>,
+    Path((source, cluster)): Path<(String, String)>,
+) -> Response {
+    let known = control
+        .shared
+        .snapshot
+        .load()
+        .lore
+        .get(&source)
+        .is_some_and(|of| of.contains_key(&cluster));
+    if !known {
+        let detail = format!("source {source:?} has told nothing of cluster {cluster:?}");
+        return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail, &json!({}));
+    }
+    match tell(&control, source, cluster, None).await {
+        Ok(()) => Json(json!({ "apiVersion": "v1" })).into_response(),
+        Err(error) => not_taken(&error),
+    }
+}
+
+async fn take(
+    control: &Control,
+    source: &Standing,
+    cluster: String,
+    learned: Result<Learned, String>,
+    good: StatusCode,
+) -> Response {
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if cluster.len() > 63 || !cluster.bytes().all(is_name) {
+        let detail = format!("{cluster:?} is not a name: 1 to 63 letters, digits, `.`, `_` or `-`");
+        return problem(
+            StatusCode::BAD_REQUEST,
+            "The cluster's name is wrong",
+            &detail,
+            &json!({}),
+        );
+    }
+    let learned = match learned {
+        Ok(learned) => learned,
+        Err(error) => {
+            source.events.inc("bad_message");
+            source.complain(&error);
+            return problem(
+                StatusCode::BAD_REQUEST,
+                "The body is not understood; what was told before stays",
+                &error,
+                &json!({}),
+            );
+        }
+    };
+    let answer = json!({
+        "apiVersion": "v1",
+        "hosts": learned.hosts.len(),
+        "routes": learned.routes.len(),
+        "rejected": learned.rejected,
+    });
+    match tell(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
+        Ok(()) => {
+            source.events.inc("taken");
+            source.heard();
+            (good, Json(answer)).into_response()
+        }
+        Err(error) => {
+            source.events.inc("not_taken");
+            not_taken(&error)
+        }
+    }
+}
+
+/// Returns when it is in force and on disk.
+async fn tell(control: &Control, source: String, cluster: String, what: Option<Arc<Learned>>) -> Result<(), String> {
+    let (done, outcome) = oneshot::channel();
+    let learnt = Learnt {
+        source,
+        cluster,
+        what,
+        done: Some(done),
+    };
+    let ending = || "signalbox is ending".to_owned();
+    control.events.send(Event::Learnt(learnt)).map_err(|_| ending())?;
+    outcome.await.map_err(|_| ending())?
+}
+
+fn not_taken(error: &str) -> Response {
+    problem(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "It could not be taken; what was told before stays",
+        error,
+        &json!({}),
+    )
+}
+
+/// All sources: how each is doing, and what it has told.
+pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
+    Json(json!({ "apiVersion": "v1", "sources": views(&control) }))
+}
+
+fn views(control: &Control) -> Vec<Value> {
+    let lore = Arc::clone(&control.shared.snapshot.load().lore);
+    let mut views: std::collections::BTreeMap<String, Value> = control
+        .shared
+        .sources()
+        .iter()
+        .map(|source| (source.name.clone(), source.view()))
+        .collect();
+    for (source, clusters) in lore.iter() {
+        // Told by a source of an earlier process, and not heard of since.
+        let view = views
+            .entry(source.clone())
+            .or_insert_with(|| json!({ "name": source, "connected": false }));
+        let clusters: Vec<_> = clusters
+            .iter()
+            .map(|(cluster, learned)| {
+                json!({
+                    "cluster": cluster,
+                    "hosts": learned.hosts.len(),
+                    "routes": learned.routes.len(),
+                    "rejected": learned.rejected,
+                })
+            })
+            .collect();
+        view["clusters"] = json!(clusters);
+    }
+    views.into_values().collect()
+}

@@ -1,0 +1,148 @@
+//! `signalbox explain` and `signalbox diff`, as text.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use hyper::Method;
+use serde_json::Value;
+
+use super::{Output, client, show};
+
+pub(super) fn explain(
+    host: &str,
+    from: Option<&str>,
+    listener: Option<&str>,
+    socket: &Path,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let mut path = format!("/api/v1/explain?host={}", escaped(host));
+    for (key, value) in [("client", from), ("listener", listener)] {
+        if let Some(value) = value {
+            let _ = write!(path, "&{key}={}", escaped(value));
+        }
+    }
+    let answer = client::change(socket, &Method::GET, &path, None)?;
+    match output {
+        Output::Table => print!("{}", told(&answer)),
+        _ => show::emit(&answer, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For a query (RFC 3986, section 2.1).
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~:[]*".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn told(answer: &Value) -> String {
+    let mut out = String::new();
+    let route = &answer["route"];
+    if route.is_null() {
+        let _ = writeln!(out, "{}: no route has the name", text(&answer["host"]));
+    } else {
+        let _ = writeln!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
+        for origin in list(&route["origins"]) {
+            let _ = write!(out, "  from {}", text(&origin["source"]));
+            if let Some(cluster) = origin["cluster"].as_str() {
+                let _ = write!(
+                    out,
+                    ": {}, cluster {cluster}, weight {}",
+                    text(&origin["origin"]),
+                    origin["weight"]
+                );
+            }
+            out.push('\n');
+            for note in list(&origin["notes"]) {
+                let _ = writeln!(out, "    {}", text(note));
+            }
+        }
+        if route["weights_set_by_api"] == true {
+            let _ = writeln!(out, "  weights set by API");
+        }
+    }
+    for lost in list(&answer["lost"]) {
+        let what = lost["rejected"]["origin"]
+            .as_str()
+            .or(lost["route"]["host"].as_str())
+            .unwrap_or("-");
+        let _ = writeln!(out, "  not {what}: {}", text(&lost["reason"]));
+    }
+    for listener in list(&answer["listeners"]) {
+        let _ = writeln!(
+            out,
+            "listener {} ({}): {}",
+            text(&listener["listener"]),
+            text(&listener["protocol"]),
+            text(&listener["verdict"])
+        );
+        for cluster in list(&listener["clusters"]) {
+            let _ = writeln!(
+                out,
+                "  cluster {}: weight {}, {} % now, {}",
+                text(&cluster["name"]),
+                cluster["weight"],
+                cluster["share_percent"],
+                text(&cluster["balance"])
+            );
+            for host in list(&cluster["hosts"]) {
+                let state = if host["takes_connections"] == true {
+                    "takes connections"
+                } else {
+                    text(&host["reason"])
+                };
+                let _ = writeln!(
+                    out,
+                    "    {}: {} active, {state}",
+                    text(&host["name"]),
+                    host["active_connections"]
+                );
+            }
+        }
+        if let Some(next) = listener["next_host"].as_str() {
+            let _ = writeln!(out, "  next: {next}");
+        }
+        let datapath = &listener["datapath"];
+        let _ = writeln!(out, "  tier {}: {}", text(&datapath["tier"]), text(&datapath["reason"]));
+    }
+    out
+}
+
+/// Exits with 0 if nothing would change, 1 if something would.
+pub(super) fn diff(file: &Path, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let body = std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
+    let answer = client::post_text(socket, "/api/v1/diff", body)?;
+    let none = list(&answer["changes"]).next().is_none();
+    if output == Output::Table {
+        for change in list(&answer["changes"]) {
+            let (what, name) = (text(&change["kind"]), text(&change["name"]));
+            match (change["before"].as_str(), change["after"].as_str()) {
+                (Some(before), Some(after)) => println!("~ {what} {name}: {before} -> {after}"),
+                (Some(before), None) => println!("- {what} {name}: {before}"),
+                (_, after) => println!("+ {what} {name}: {}", after.unwrap_or("-")),
+            }
+        }
+        if none {
+            println!("nothing would change");
+        }
+    } else {
+        show::emit(&answer, output)?;
+    }
+    Ok(ExitCode::from(u8::from(!none)))
+}

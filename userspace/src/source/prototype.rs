@@ -1,0 +1,172 @@
+//! The body of `POST /api/cluster/:clusterkey`, as plugins of the prototype (ReToCode/openshift-cross-cluster-loadbalancer)
+//! send it every few seconds: all routes and router hosts of a cluster.
+//!
+//! ```json
+//! { "routes": { "a.test": { "url": "a.test", "weight": 1 } },
+//!   "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Deserializer};
+use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
+use signalbox_core::model::Host;
+use signalbox_core::name::HostPattern;
+
+// Names as they are on the wire; what a later plugin may add is let be.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    #[serde(default)]
+    routes: Option<BTreeMap<String, Route>>,
+    #[serde(default)]
+    router_hosts: Option<BTreeMap<String, RouterHost>>,
+}
+
+#[derive(Deserialize)]
+struct Route {
+    url: String,
+    #[serde(default = "one", deserialize_with = "number")]
+    weight: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RouterHost {
+    name: String,
+    #[serde(rename = "hostIP")]
+    host_ip: IpAddr,
+    #[serde(default, deserialize_with = "number")]
+    http_port: u16,
+    #[serde(default, deserialize_with = "number")]
+    https_port: u16,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A number, also where it stands in quotes.
+fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(u64),
+        Text(String),
+    }
+    let number = match Written::deserialize(deserializer)? {
+        Written::Number(number) => Some(number),
+        Written::Text(text) => text.trim().parse().ok(),
+    };
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| serde::de::Error::custom("not a number that fits"))
+}
+
+/// What a plugin has sent. A route that cannot be served is rejected by itself; a host that cannot be understood
+/// makes the whole body wrong, since fewer hosts would carry the same load.
+pub fn parse(text: &str) -> Result<Learned, String> {
+    let expected = r#"expected {"routes": {"a.test": {"url": "a.test", "weight": 1}}, "routerHosts": {"router-1": {"name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443}}}"#;
+    let body: Body = serde_json::from_str(text).map_err(|error| format!("{error}; {expected}"))?;
+    let mut learned = Learned::default();
+    for (key, host) in body.router_hosts.unwrap_or_default() {
+        let port = |port: u16| (port != 0).then_some(port);
+        if host.name != key {
+            return Err(format!("router host {key:?} calls itself {:?}", host.name));
+        }
+        if host.http_port == 0 && host.https_port == 0 {
+            return Err(format!("router host {key:?} has neither httpPort nor httpsPort"));
+        }
+        learned.hosts.push(Host {
+            name: key,
+            address: host.host_ip.to_canonical(),
+            http: port(host.http_port),
+            https: port(host.https_port),
+            tcp: None,
+            weight: 1,
+        });
+    }
+    for (key, route) in body.routes.unwrap_or_default() {
+        let reason = match HostPattern::parse(&route.url) {
+            Ok(_) if !WEIGHTS.contains(&route.weight) => format!("weight {} is not 1 to 100", route.weight),
+            Ok(host) if learned.routes.iter().any(|claim| claim.host == host) => "another route has the name".into(),
+            Ok(host) => {
+                learned.routes.push(Claim {
+                    host,
+                    weight: route.weight,
+                    origin: format!("route {key}"),
+                    notes: Vec::new(),
+                });
+                continue;
+            }
+            Err(error) => error.to_string(),
+        };
+        learned.rejected.push(Rejected {
+            host: route.url,
+            origin: format!("route {key}"),
+            reason,
+            rival: None,
+        });
+    }
+    Ok(learned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugins_body_is_understood() {
+        let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30},"b.test":{"url":"b.test"}},
+            "routerHosts":{"router-1":{"name":"router-1","hostIP":"10.2.0.2","httpPort":80,"httpsPort":"443"}}}"#;
+        let learned = parse(text).unwrap();
+        let routes: Vec<_> = learned.routes.iter().map(|r| (r.host.to_string(), r.weight)).collect();
+        assert_eq!(routes, [("a.test".into(), 30), ("b.test".into(), 1)]);
+        let host = &learned.hosts[0];
+        assert_eq!((host.http, host.https, host.weight), (Some(80), Some(443), 1));
+        assert_eq!(
+            parse("{}").unwrap(),
+            Learned::default(),
+            "a cluster that has lost everything"
+        );
+        assert_eq!(
+            parse(r#"{"routes":null,"routerHosts":null}"#).unwrap(),
+            Learned::default(),
+            "as Go writes nil maps"
+        );
+    }
+
+    #[test]
+    fn a_bad_route_is_rejected_and_a_bad_host_makes_all_of_it_wrong() {
+        let text = r#"{"routes":{"x":{"url":"*.*.test","weight":1},"y":{"url":"y.test","weight":101},"z":{"url":"z.test","weight":0},
+            "a.test":{"url":"a.test","weight":1},"A.test":{"url":"a.test","weight":1}}}"#;
+        let learned = parse(text).unwrap();
+        assert_eq!(learned.routes.len(), 1);
+        let reasons: Vec<_> = learned.rejected.iter().map(|r| r.reason.as_str()).collect();
+        assert!(reasons.contains(&"weight 101 is not 1 to 100") && reasons.contains(&"weight 0 is not 1 to 100"));
+        assert_eq!(reasons.len(), 4);
+        for (bad, part) in [
+            ("[]", "expected {"),
+            (
+                r#"{"routerHosts":{"r":{"name":"r","hostIP":"nowhere","httpPort":80}}}"#,
+                "invalid IP",
+            ),
+            (
+                r#"{"routerHosts":{"r":{"name":"r","hostIP":"10.2.0.2","httpPort":70000}}}"#,
+                "fits",
+            ),
+            (
+                r#"{"routerHosts":{"r":{"name":"q","hostIP":"10.2.0.2","httpPort":80}}}"#,
+                "calls itself",
+            ),
+            (
+                r#"{"routerHosts":{"r":{"name":"r","hostIP":"10.2.0.2"}}}"#,
+                "neither httpPort nor httpsPort",
+            ),
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
