@@ -38,7 +38,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     for (index, cluster) in model.clusters.iter().enumerate() {
         clusters.insert(cluster.name.clone(), index);
     }
-    let mut routes: BTreeMap<&HostPattern, Vec<(usize, u32)>> = BTreeMap::new();
+    let mut routes: HashMap<&HostPattern, Vec<(usize, u32)>, FixedState> = HashMap::default();
     for (name, learned) in by_cluster(lore) {
         let at = *clusters.entry(name.to_owned()).or_insert_with(|| {
             model.clusters.push(Cluster::learnt(name));
@@ -61,6 +61,8 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     for route in &file.routes {
         routes.remove(&route.host);
     }
+    let mut routes: Vec<_> = routes.into_iter().collect();
+    routes.sort_unstable_by_key(|(host, _)| *host);
     let learnt = routes.into_iter().map(|(host, clusters)| Route {
         host: host.clone(),
         clusters,

@@ -1,12 +1,16 @@
 //! Weighted turns, exact over every period: weights 10 and 80 give the first choice one turn in every nine.
 
+use std::sync::Arc;
+
 /// A fixed sequence of choices in which each appears in proportion to its weight, spread evenly.
 ///
 /// Drawn by ticket number, so that any number of threads share one atomic counter and no lock: any
 /// [`Schedule::period`] consecutive tickets hold each choice exactly as often as its weight says.
+///
+/// A clone shares the sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    turns: Box<[u16]>,
+    turns: Arc<[u16]>,
 }
 
 impl Schedule {

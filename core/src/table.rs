@@ -20,7 +20,9 @@ impl Table {
     /// A table of patterns; of two equal ones the first wins.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a HostPattern>) -> Self {
         let mut table = Self::default();
-        for (id, pattern) in patterns.into_iter().enumerate() {
+        let patterns = patterns.into_iter();
+        table.exact.reserve(patterns.size_hint().0);
+        for (id, pattern) in patterns.enumerate() {
             match pattern {
                 HostPattern::Exact(name) => table.exact.entry(name.clone()).or_insert(id),
                 HostPattern::Wildcard(suffix) => table.wildcard.entry(suffix.clone()).or_insert(id),

@@ -1,6 +1,6 @@
 //! The model as the health of the hosts leaves it: what a worker needs to choose, and nothing else. Immutable.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
@@ -83,19 +83,21 @@ impl View {
                 .get(c)
                 .is_some_and(|by_protocol| by_protocol.iter().any(|choices| !choices.is_empty()))
         };
-        let routes = model
-            .routes
-            .iter()
-            .map(|route| {
-                let weights: Vec<_> = route
-                    .clusters
-                    .iter()
-                    .filter(|(c, _)| alive(*c))
-                    .map(|&(c, weight)| (c as u16, weight))
-                    .collect();
-                Schedule::new(&weights)
-            })
-            .collect();
+        // Most routes have the same few shares: each schedule is made once.
+        let mut schedules: HashMap<Vec<(u16, u32)>, Schedule, FixedState> = HashMap::default();
+        let mut weights = Vec::new();
+        let mut schedule = |route: &Route| {
+            let living = route.clusters.iter().filter(|(c, _)| alive(*c));
+            weights.clear();
+            weights.extend(living.map(|&(c, weight)| (c as u16, weight)));
+            if let Some(known) = schedules.get(&weights) {
+                return known.clone();
+            }
+            let new = Schedule::new(&weights);
+            schedules.insert(weights.clone(), new.clone());
+            new
+        };
+        let routes = model.routes.iter().map(&mut schedule).collect();
         let table = Table::new(model.routes.iter().map(|route| &route.host));
         let closed = (0..).zip(&model.routes).filter(|(_, route)| is_closed(route));
         Self {

@@ -320,6 +320,7 @@ fn shared(model: &Model) -> Shared {
         stopping: false.into(),
         reloads: Reloads::default(),
         sources: Mutex::default(),
+        swaps: admin::histogram::Histogram::default(),
         denied: Counter::default(),
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::datapath::cut::{entries_per_worker, from_words};
 use crate::datapath::relay::End;
+use crate::datapath::sys;
 use crate::datapath::worker::{Handle, Order};
 use crate::kernel::Cut;
 use crate::kernel::cut::Ends;
@@ -95,6 +96,8 @@ impl Keeper {
         };
         let keeper = Arc::clone(self);
         std::thread::Builder::new().name("keeper".into()).spawn(move || {
+            // Not as nice as the control plane, which starts it: workers wait for the entries that it frees.
+            sys::yield_to_others(0);
             let mut memory = Memory {
                 ring,
                 ended: Vec::new(),

@@ -19,6 +19,7 @@ use signalbox_core::model::{Bind, Model, Tier};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
 
+use crate::admin::histogram::Histogram;
 use crate::source::Standing;
 
 /// A counter that only goes up.
@@ -175,7 +176,7 @@ pub struct ClusterState {
     pub checks_failed: Counter,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
-    pub connect_seconds: crate::admin::histogram::Histogram,
+    pub connect_seconds: Histogram,
 }
 
 /// A route.
@@ -199,7 +200,7 @@ pub struct ListenerState {
     pub found: Counter,
     pub peek: Labelled,
     pub refused: Labelled,
-    pub peek_seconds: crate::admin::histogram::Histogram,
+    pub peek_seconds: Histogram,
     /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. On the path of every such connection: no lock.
     pub not_cut: [Counter; crate::datapath::cut::Unfit::LABELS.len()],
     /// Its number in the flow table; 0 until it has one.
@@ -271,6 +272,8 @@ pub struct Shared {
     pub reloads: Reloads,
     /// How sources other than the file are doing.
     pub sources: Mutex<Vec<Arc<Standing>>>,
+    /// How long it took to put a new model in force: what workers choose from is swapped at the end of it.
+    pub swaps: Histogram,
     /// Changes over TCP that were refused.
     pub denied: Counter,
 }

@@ -8,13 +8,16 @@ pub mod memory;
 mod rotating;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Host, Model};
+use signalbox_core::name::HostPattern;
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::{Standing, View};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -117,7 +120,7 @@ pub struct Store {
     model: Arc<Model>,
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
-    routes: HashMap<String, Arc<RouteState>>,
+    routes: HashMap<HostPattern, Arc<RouteState>, FixedState>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
     /// Addresses that are listened on, once a configuration is in force.
@@ -142,7 +145,7 @@ impl Store {
             model,
             hosts: HashMap::new(),
             clusters: HashMap::new(),
-            routes: HashMap::new(),
+            routes: HashMap::default(),
             listeners: HashMap::new(),
             draining: Vec::new(),
             addresses: 0,
@@ -360,14 +363,12 @@ impl Store {
                 ..ClusterState::default()
             },
         );
-        keep(
-            &mut self.routes,
-            model.routes.iter().map(|r| r.host.to_string()),
-            |host| RouteState {
-                host: host.to_owned(),
+        keep(&mut self.routes, model.routes.iter().map(|r| r.host.clone()), |host| {
+            RouteState {
+                host: host.to_string(),
                 ..RouteState::default()
-            },
-        );
+            }
+        });
         let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
         let mut free = (0..).filter(|id| !taken.contains(id));
         keep(
@@ -511,7 +512,7 @@ impl Store {
                 .model
                 .routes
                 .iter()
-                .filter_map(|r| self.routes.get(&r.host.to_string()).cloned())
+                .filter_map(|r| self.routes.get(&r.host).cloned())
                 .collect(),
             draining: self.draining.clone(),
             binds: Binds::new(&self.model),
@@ -544,7 +545,11 @@ fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, 
 }
 
 /// Keeps the states of names that stay, makes those of new names, forgets the rest.
-fn keep<T>(states: &mut HashMap<String, Arc<T>>, names: impl Iterator<Item = String>, mut make: impl FnMut(&str) -> T) {
+fn keep<K: Eq + Hash, T, S: BuildHasher + Default>(
+    states: &mut HashMap<K, Arc<T>, S>,
+    names: impl Iterator<Item = K>,
+    mut make: impl FnMut(&K) -> T,
+) {
     let mut before = std::mem::take(states);
     for name in names {
         let state = before.remove(&name).unwrap_or_else(|| Arc::new(make(&name)));

@@ -116,7 +116,10 @@ impl Throttle {
         *left = (*left + now.duration_since(*since).as_secs_f64() * PER_SECOND).min(BURST);
         *since = now;
         let may = *left >= 1.0;
-        *left = (*left - cost).max(0.0);
+        // What is refused costs nothing: whoever asks too often still gets its share.
+        if may || cost == WRONG {
+            *left = (*left - cost).max(-BURST);
+        }
         may
     }
 }

@@ -19,6 +19,8 @@ use super::histogram::Histogram;
 use crate::control::Control;
 use crate::datapath::cut::Unfit;
 use crate::datapath::relay::End;
+use crate::rotate::Progress;
+use crate::source::Standing;
 use crate::state::{Counter, Labelled};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -82,6 +84,34 @@ impl Out<'_> {
         Ok(())
     }
 
+    fn gauge_owned(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Vec<(&'static str, String)>, f64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn counter_owned(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Vec<(&'static str, String)>, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            metric
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
     fn seconds<'l, 'h>(
         &mut self,
         name: &str,
@@ -93,9 +123,13 @@ impl Out<'_> {
             .encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (labels, histogram) in values {
             let (sum, count, buckets) = histogram.read();
-            metric
-                .encode_family(&labels)?
-                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            if labels.is_empty() {
+                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            } else {
+                metric
+                    .encode_family(&labels)?
+                    .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
         }
         Ok(())
     }
@@ -116,6 +150,7 @@ impl Collector for Scrape {
         self.listeners(&mut out)?;
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
+        self.control_plane(&mut out)?;
         self.kernel(&mut out)
     }
 }
@@ -368,6 +403,67 @@ impl Scrape {
             "backends",
             "Hosts by state",
             backends.map(|(state, n)| (vec![("state", state)], n)),
+        )
+    }
+
+    /// Sources, rotation, and who was not let in.
+    fn control_plane(&self, out: &mut Out<'_>) -> fmt::Result {
+        let (shared, snapshot) = (&self.0.shared, self.0.shared.snapshot.load());
+        let sources = shared.sources();
+        let of = |source: &Standing| vec![("source", source.name.clone())];
+        out.gauge_owned(
+            "source_connected",
+            "Whether a source of routes is in touch with what it learns from",
+            sources.iter().map(|s| (of(s), f64::from(u8::from(s.connected())))),
+        )?;
+        out.gauge_owned(
+            "source_staleness_seconds",
+            "Time since a source was last known to be up to date",
+            sources.iter().filter_map(|s| Some((of(s), s.staleness()?))),
+        )?;
+        out.counter_owned(
+            "source_failures",
+            "Times that a source lost its way, or never found it",
+            sources.iter().map(|s| (of(s), s.failures.get())),
+        )?;
+        out.counter_owned(
+            "source_events",
+            "What sources were told, by kind and outcome",
+            sources.iter().flat_map(|s| {
+                let with = |event: &'static str| vec![("source", s.name.clone()), ("event", event.to_owned())];
+                s.events
+                    .get()
+                    .into_iter()
+                    .map(move |(event, n)| (with(event), n))
+                    .collect::<Vec<_>>()
+            }),
+        )?;
+        out.seconds(
+            "table_swap",
+            "Time that it takes to put what sources have told in force",
+            [(Vec::new(), &shared.swaps)],
+        )?;
+        let jobs = self.0.jobs.all();
+        let count = |progress| jobs.iter().filter(|job| job.progress == progress).count() as f64;
+        out.gauge(
+            "rotation_jobs",
+            "Rotation jobs, those that have ended lately included",
+            [
+                (vec![("progress", "draining")], count(Progress::Draining)),
+                (vec![("progress", "closing")], count(Progress::Closing)),
+                (vec![("progress", "done")], count(Progress::Done)),
+                (vec![("progress", "cancelled")], count(Progress::Cancelled)),
+            ],
+        )?;
+        out.gauge(
+            "out_of_rotation",
+            "Hosts, clusters, applications and gears that are out of rotation",
+            [(Vec::new(), snapshot.rotation.0.len() as f64)],
+        )?;
+        out.counter(
+            "admin_denied",
+            "Changes over TCP that were refused",
+            [(Vec::new(), shared.denied.get())],
         )
     }
 

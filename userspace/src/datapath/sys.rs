@@ -382,6 +382,13 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     Ok(fds)
 }
 
+/// Makes the calling thread nicer (setpriority(2)): it runs when others have had their turn. Failing is no harm: a
+/// thread that is to be less nice again needs `CAP_SYS_NICE`.
+pub fn yield_to_others(nice: i32) {
+    // SAFETY: no memory is concerned; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};

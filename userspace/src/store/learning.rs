@@ -75,7 +75,9 @@ impl Store {
 
     /// Makes the model anew of what sources have told.
     pub(super) fn remodel(&mut self) {
+        let began = Instant::now();
         let outcome = self.apply(self.merged()).map(drop);
+        self.shared.swaps.observe(began.elapsed());
         if let Err(error) = &outcome {
             tracing::error!(error, "What sources have told could not be put in force.");
         }
