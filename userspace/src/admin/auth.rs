@@ -48,34 +48,34 @@ impl Gate {
         })
     }
 
-    fn decide(&self, source: IpAddr, headers: &HeaderMap) -> Result<(), Response> {
+    fn decide(&self, source: IpAddr, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let Some(file) = &self.token_file else {
-            return Err(problem(
+            return Err(Box::new(problem(
                 StatusCode::FORBIDDEN,
                 "Changes are made over the unix socket",
                 "this address is read-only: use the admin socket, for example `curl --unix-socket /run/signalbox/admin.sock ...`, or set admin.token_file",
                 &json!({}),
-            ));
+            )));
         };
         if !self.throttle.take(source, 1.0) {
-            return Err(problem(
+            return Err(Box::new(problem(
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many changes",
                 "wait a second; a wrong token counts for several requests",
                 &json!({}),
-            ));
+            )));
         }
         let token = match std::fs::read_to_string(file) {
             Ok(token) if LENGTHS.contains(&token.trim().len()) => token,
             Ok(_) => {
-                return Err(unavailable(&format!(
+                return Err(Box::new(unavailable(&format!(
                     "the token in {} must have {} to {} characters",
                     file.display(),
                     LENGTHS.start(),
                     LENGTHS.end()
-                )));
+                ))));
             }
-            Err(error) => return Err(unavailable(&format!("reading {}: {error}", file.display()))),
+            Err(error) => return Err(Box::new(unavailable(&format!("reading {}: {error}", file.display())))),
         };
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if given.is_some_and(|given| presents(given, token.trim())) {
@@ -91,7 +91,7 @@ impl Gate {
         response
             .headers_mut()
             .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-        Err(response)
+        Err(Box::new(response))
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) async fn gate(
         Ok(()) => next.run(request).await,
         Err(refused) => {
             gate.shared.denied.inc();
-            refused
+            *refused
         }
     };
     let status = response.status().as_u16();

@@ -265,7 +265,7 @@ fn next_host(
     let draw = Draw {
         ticket,
         random: hash::mix(control.shared.seed ^ hash::mix(ticket)),
-        source: hash::addr(0, mapped(client.unwrap_or(IpAddr::from([0, 0, 0, 0])))),
+        source: hash::addr(0, mapped(client.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)))),
     };
     let hosts = snapshot.hosts.get(cluster)?;
     let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());

@@ -80,7 +80,7 @@ fn told(answer: &Value) -> String {
     for lost in list(&answer["lost"]) {
         let what = lost["rejected"]["origin"]
             .as_str()
-            .or(lost["route"]["host"].as_str())
+            .or_else(|| lost["route"]["host"].as_str())
             .unwrap_or("-");
         let _ = writeln!(out, "  not {what}: {}", text(&lost["reason"]));
     }
