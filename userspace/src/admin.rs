@@ -6,11 +6,13 @@
 pub mod api;
 mod auth;
 pub mod cut_flows;
+mod events;
 mod explain;
 pub mod histogram;
 mod learn;
 pub mod metrics;
 mod mutate;
+mod openapi;
 mod rotations;
 pub mod views;
 

@@ -321,6 +321,7 @@ fn shared(model: &Model) -> Shared {
         reloads: Reloads::default(),
         sources: Mutex::default(),
         swaps: admin::histogram::Histogram::default(),
+        changes: tokio::sync::broadcast::Sender::new(1024),
         denied: Counter::default(),
     }
 }

@@ -18,6 +18,7 @@ use signalbox_core::merge::Weights;
 use signalbox_core::model::{Bind, Model, Tier};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
+use tokio::sync::broadcast;
 
 use crate::admin::histogram::Histogram;
 use crate::source::Standing;
@@ -274,11 +275,29 @@ pub struct Shared {
     pub sources: Mutex<Vec<Arc<Standing>>>,
     /// How long it took to put a new model in force: what workers choose from is swapped at the end of it.
     pub swaps: Histogram,
+    /// What changes, for whoever listens.
+    pub changes: broadcast::Sender<Change>,
     /// Changes over TCP that were refused.
     pub denied: Counter,
 }
 
+/// Something that has changed.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub kind: &'static str,
+    pub data: Arc<serde_json::Value>,
+}
+
 impl Shared {
+    /// Tells whoever listens what has changed.
+    pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
+        // Nobody listening is no error.
+        let _ = self.changes.send(Change {
+            kind,
+            data: Arc::new(data),
+        });
+    }
+
     /// The standing of a source, which is new if nobody has asked for it yet.
     pub fn source(&self, name: &str, kind: &'static str) -> Arc<Standing> {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use serde_json::json;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Host, Model};
@@ -202,11 +203,16 @@ impl Store {
                     Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
                     Err(error) => tracing::error!(source, error, "Configuration refused; the one in force stays."),
                 }
+                let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
+                let data = json!({ "source": source, "ok": ok, "error": error });
+                self.shared.announce("configuration", data);
                 let _ = reply.send(outcome);
             }
             Event::SetWeights(host, weights, reply) => {
                 let outcome = self.set_weights(&host, &weights);
                 if outcome.is_ok() {
+                    self.shared
+                        .announce("weights", json!({ "route": host, "weights": weights }));
                     tracing::info!(route = host, ?weights, "Weights changed.");
                 }
                 let _ = reply.send(outcome);
@@ -218,7 +224,13 @@ impl Store {
             Event::Cancel(id, reply) => {
                 let _ = reply.send(self.cancel(id));
             }
-            Event::JobChanged(id) => self.memory.job_changed(id),
+            Event::JobChanged(id) => {
+                self.memory.job_changed(id);
+                if let Some(job) = self.memory.jobs.get(id) {
+                    let data = json!({ "id": id, "progress": job.progress, "closed_connections": job.closed });
+                    self.shared.announce("job", data);
+                }
+            }
             Event::StopListening(done) => {
                 self.front.stop().await;
                 let _ = done.send(());
@@ -264,6 +276,9 @@ impl Store {
         };
         host.set_health(health);
         self.dirty = true;
+        let healthy = health != Health::Unhealthy;
+        let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
+        self.shared.announce("health", data);
         match health {
             Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
             _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
@@ -293,6 +308,8 @@ impl Store {
                 error,
                 "Host is set aside after failed connects."
             );
+            let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
+            self.shared.announce("ejection", data);
         }
     }
 
@@ -308,6 +325,8 @@ impl Store {
                     host = entry.state.name,
                     "Host is tried again."
                 );
+                let data = json!({ "cluster": entry.state.cluster, "host": entry.state.name, "ejected": false });
+                self.shared.announce("ejection", data);
             }
         }
         let before = self.draining.len();

@@ -304,6 +304,75 @@ fn a_person_sees_what_a_file_would_change() {
     assert_eq!(said, "~ setting unmatched: reject -> any\n");
 }
 
+/// Whatever the description names is there, and what changes something cannot be had by GET.
+#[test]
+fn the_api_is_as_it_describes_itself_and_says_what_changes() {
+    if !privileged("the_api_is_as_it_describes_itself_and_says_what_changes") {
+        return;
+    }
+    let lab = cut::lab();
+    let _router = Router::start(&lab, "east-1");
+    let sb = Signalbox::start(&lab, &body("", ""));
+    let mut command = lab.lb.command("curl");
+    command.args(["-sN", "http://127.0.0.1:8089/api/v1/events"]);
+    let listening = lab::Proc::spawn("listening", command, lab.dir());
+    assert!(eventually(SOON, || listening.log().contains("event: hello")));
+
+    let description = sb.json("/api/v1/openapi.json");
+    let paths = description["paths"].as_object().unwrap();
+    assert!(paths.len() > 20, "{paths:?}");
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object().unwrap() {
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            if path == "/api/v1/events" {
+                continue;
+            }
+            let names = operation["parameters"].as_array().unwrap();
+            let query: Vec<_> = names
+                .iter()
+                .filter(|p| p["in"] == "query" && p["required"] == true)
+                .map(|p| format!("{}=x", p["name"].as_str().unwrap()))
+                .collect();
+            let real = path
+                .replace("{id}", "7")
+                .replace("{cluster}", "east")
+                .replace("{source}", "none")
+                .replace("{host}", "none.test");
+            let real = format!("{real}?{}", query.join("&"));
+            let response = sb.unix(&method.to_uppercase(), &real, "{}");
+            // 404 says what is missing, 405 would say that there is no such operation.
+            let known = response.status != 404 || response.body.contains("detail");
+            assert!(
+                known && response.status != 405 && response.status < 500,
+                "{method} {real}: {} {}",
+                response.status,
+                response.body
+            );
+        }
+    }
+    tell(&sb, "east", &plugin(&["east-1"], &[("app.test", 1)]));
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(
+        sb.unix("PUT", "/api/v1/routes/app.test", r#"{"clusters":{"east":7}}"#)
+            .status,
+        200
+    );
+    sb.cli(&["rotate", "out", "east-1", "--force", "--no-wait"]);
+    for part in [
+        "event: learnt\ndata: {\"cluster\":\"east\",\"source\":\"api:east\"}",
+        "event: health\ndata: {\"cluster\":\"east\",\"detail\":\"HTTP 200\",\"healthy\":true,\"host\":\"east-1\"}",
+        "event: weights\ndata: {\"route\":\"app.test\",\"weights\":[[\"east\",7]]}",
+        "event: rotation\ndata: {\"action\":\"out\"",
+        "event: job\ndata: ",
+    ] {
+        assert!(
+            eventually(SOON, || listening.log().contains(part)),
+            "no {part:?} in {}",
+            listening.log()
+        );
+    }
+}
+
 /// Between the changes of one of four threads, in milliseconds: a thousand routes change in a second.
 const PAUSE: u64 = 380;
 

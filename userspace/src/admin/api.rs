@@ -7,58 +7,176 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::MethodFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
-use super::{explain, learn, metrics, mutate, rotations, views};
+use super::openapi::{Described, Gives, Operation, Takes, change, read};
+use super::{events, explain, learn, metrics, mutate, rotations, views};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
 /// The largest body: all routes of a large cluster.
 const MOST_BODY: usize = 64 << 20;
 
+const POST: MethodFilter = MethodFilter::POST;
+const PUT: MethodFilter = MethodFilter::PUT;
+const DELETE: MethodFilter = MethodFilter::DELETE;
+
 /// All routes.
 pub fn router(control: Control) -> Router {
-    Router::new()
-        .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(prometheus))
-        .route(
-            "/api/v1/status",
-            get(async |State(c): State<Arc<Control>>| Json(views::status(&c))),
-        )
-        .route(
-            "/api/v1/listeners",
-            get(async |State(c): State<Arc<Control>>| Json(views::listeners(&c))),
-        )
-        .route(
-            "/api/v1/routes",
-            get(async |State(c): State<Arc<Control>>| Json(views::routes(&c))),
-        )
-        .route(
-            "/api/v1/clusters",
-            get(async |State(c): State<Arc<Control>>| Json(views::clusters(&c))),
-        )
-        .route(
-            "/api/v1/hosts",
-            get(async |State(c): State<Arc<Control>>| Json(views::hosts(&c))),
-        )
-        .route("/api/v1/flows", get(flows))
-        .route("/api/v1/explain", get(explain::explain))
-        .route("/api/v1/diff", post(explain::difference))
-        .route("/api/v1/sources", get(learn::sources))
-        .route("/api/v1/sources/{source}/clusters/{cluster}", delete(learn::forget))
-        .route("/api/v1/clusters/{cluster}/learned", put(learn::by_agent))
-        .route("/api/cluster/{cluster}", post(learn::by_plugin))
-        .route("/api/v1/rotations", get(rotations::list).post(rotations::start))
-        .route("/api/v1/jobs/{id}", get(rotations::job).delete(rotations::cancel))
-        .route("/api/v1/reload", post(mutate::reload))
-        .route("/api/v1/config", put(mutate::config))
-        .route("/api/v1/routes/{host}", put(mutate::weights))
-        .layer(DefaultBodyLimit::max(MOST_BODY))
+    let api = state(Described::default());
+    let api = changes(api).finish("/api/v1/openapi.json");
+    api.layer(DefaultBodyLimit::max(MOST_BODY))
         .with_state(Arc::new(control))
+}
+
+fn text(path: &'static str, summary: &'static str) -> Operation {
+    Operation {
+        gives: Gives::Text,
+        ..read(path, summary)
+    }
+}
+
+/// What shows something.
+fn state(api: Described) -> Described {
+    let readyz_query = Operation {
+        query: &[("verbose", "also say what is well")],
+        ..text("/readyz", "Whether traffic should be sent here, or why not")
+    };
+    let flows_query = Operation {
+        query: &[
+            ("limit", "at most so many; 1000 where nothing is said"),
+            ("host", "only those to this host"),
+            ("cluster", "only those to this cluster"),
+            ("listener", "only those of this listener"),
+            ("route", "only those of this route"),
+            ("tier", "only those of this tier"),
+        ],
+        ..read("/api/v1/flows", "Flows")
+    };
+    let explain_query = Operation {
+        query: &[
+            ("host!", "the name that a client asks for"),
+            ("client", "the client's address, or address and port"),
+            ("listener", "at this listener only"),
+        ],
+        ..read("/api/v1/explain", "Why a name goes where it goes")
+    };
+    let events = Operation {
+        gives: Gives::Events,
+        ..read("/api/v1/events", "What changes, as it changes")
+    };
+    api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
+        .with(&readyz_query, readyz)
+        .with(&text("/metrics", "OpenMetrics"), prometheus)
+        .with(
+            &read("/api/v1/status", "The process, and what it can do here"),
+            async |State(c): State<Arc<Control>>| Json(views::status(&c)),
+        )
+        .with(
+            &read("/api/v1/listeners", "Listeners"),
+            async |State(c): State<Arc<Control>>| Json(views::listeners(&c)),
+        )
+        .with(
+            &read("/api/v1/routes", "Routes in force"),
+            async |State(c): State<Arc<Control>>| Json(views::routes(&c)),
+        )
+        .with(
+            &read("/api/v1/clusters", "Clusters"),
+            async |State(c): State<Arc<Control>>| Json(views::clusters(&c)),
+        )
+        .with(
+            &read("/api/v1/hosts", "Hosts, those that still drain included"),
+            async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
+        )
+        .with(&flows_query, flows)
+        .with(&explain_query, explain::explain)
+        .with(&events, events::stream)
+        .with(
+            &read(
+                "/api/v1/sources",
+                "Where routes are learnt, how that is going, what is rejected",
+            ),
+            learn::sources,
+        )
+        .with(
+            &read("/api/v1/rotations", "What is out of rotation, and all jobs"),
+            rotations::list,
+        )
+        .with(&read("/api/v1/jobs/{id}", "How far a job is"), rotations::job)
+}
+
+/// What changes something.
+fn changes(api: Described) -> Described {
+    api.with(
+        &change(POST, "/api/v1/diff", "What a configuration would change", Takes::Configuration),
+        explain::difference,
+    )
+    .with(
+        &change(POST, "/api/v1/reload", "Read the configuration file again", Takes::Nothing),
+        mutate::reload,
+    )
+    .with(
+        &change(PUT, "/api/v1/config", "Put a configuration in force", Takes::Configuration),
+        mutate::config,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/routes/{host}",
+            "Weights of a route, until the next configuration",
+            Takes::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
+        ),
+        mutate::weights,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/rotations",
+            "Take something out of rotation, or in; timeout is in seconds",
+            Takes::Json(r#"{ "action": "out", "names": ["east-1"], "timeout": 120, "force": false }"#),
+        ),
+        rotations::start,
+    )
+    .with(
+        &change(DELETE, "/api/v1/jobs/{id}", "Call a job off: what it took out is in again", Takes::Nothing),
+        rotations::cancel,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/clusters/{cluster}/learned",
+            "All that an agent knows of a cluster",
+            Takes::Json(
+                r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
+                     "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web" }] }"#,
+            ),
+        ),
+        learn::by_agent,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/cluster/{cluster}",
+            "All that a plugin of the prototype knows of a cluster",
+            Takes::Json(
+                r#"{ "routes": { "app.example.com": { "url": "app.example.com", "weight": 1 } },
+                     "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }"#,
+            ),
+        ),
+        learn::by_plugin,
+    )
+    .with(
+        &change(
+            DELETE,
+            "/api/v1/sources/{source}/clusters/{cluster}",
+            "Forget what a source has told of a cluster",
+            Takes::Nothing,
+        ),
+        learn::forget,
+    )
 }
 
 /// The reasons why traffic should not be sent here yet, or any more.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use serde_json::json;
 use signalbox_core::merge::merge;
 use signalbox_core::model::Model;
 
@@ -55,6 +56,8 @@ impl Store {
                 }
             }
             Ok(true) => {
+                let data = json!({ "source": source, "cluster": cluster });
+                self.shared.announce("learnt", data);
                 self.told.extend(done);
                 self.stale = true;
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use signalbox_core::rotation::{Out, Rotation, Subject};
 use signalbox_core::view::{Destination, View};
 
@@ -87,6 +88,9 @@ impl Store {
         self.memory.jobs.insert(job.clone());
         // Before the answer: what is asked after it obeys.
         self.publish();
+        let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
+        let data = json!({ "job": job.id, "action": job.action, "subjects": subjects, "progress": job.progress });
+        self.shared.announce("rotation", data);
         Ok(())
     }
 

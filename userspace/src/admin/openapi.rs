@@ -1,0 +1,186 @@
+//! The API's own description (OpenAPI 3.1), made of the same calls that make its router: it cannot fall behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::header;
+use axum::routing::{MethodFilter, get, on};
+use serde_json::{Value, json};
+
+use crate::control::Control;
+
+/// What a request's body is.
+#[derive(Clone, Copy)]
+pub(super) enum Takes {
+    Nothing,
+    /// JSON, such as this.
+    Json(&'static str),
+    /// A configuration file's text.
+    Configuration,
+}
+
+/// What an answer's body is.
+#[derive(Clone, Copy)]
+pub(super) enum Gives {
+    Json,
+    Text,
+    /// Server-sent events.
+    Events,
+}
+
+/// An operation.
+pub(super) struct Operation {
+    pub method: MethodFilter,
+    pub path: &'static str,
+    pub summary: &'static str,
+    /// Names and meanings of the query's parameters; one that is needed ends in `!`.
+    pub query: &'static [(&'static str, &'static str)],
+    pub takes: Takes,
+    pub gives: Gives,
+}
+
+/// A GET that takes nothing and answers JSON.
+pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation {
+    Operation {
+        method: MethodFilter::GET,
+        path,
+        summary,
+        query: &[],
+        takes: Takes::Nothing,
+        gives: Gives::Json,
+    }
+}
+
+/// A change.
+pub(super) const fn change(method: MethodFilter, path: &'static str, summary: &'static str, takes: Takes) -> Operation {
+    Operation {
+        method,
+        path,
+        summary,
+        query: &[],
+        takes,
+        gives: Gives::Json,
+    }
+}
+
+/// A router and its description.
+#[derive(Default)]
+pub(super) struct Described {
+    router: Router<Arc<Control>>,
+    paths: BTreeMap<&'static str, BTreeMap<&'static str, Value>>,
+}
+
+impl Described {
+    /// Adds an operation.
+    pub(super) fn with<H, T>(mut self, operation: &Operation, handler: H) -> Self
+    where
+        H: Handler<T, Arc<Control>>,
+        T: 'static,
+    {
+        let described = describe(operation);
+        self.paths
+            .entry(operation.path)
+            .or_default()
+            .insert(word(operation.method), described);
+        self.router = self.router.route(operation.path, on(operation.method, handler));
+        self
+    }
+
+    /// The router, with the description at `path`.
+    pub(super) fn finish(mut self, path: &'static str) -> Router<Arc<Control>> {
+        let own = read(path, "This description");
+        self.paths.entry(path).or_default().insert("get", describe(&own));
+        let document = json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "signalbox",
+                "version": env!("CARGO_PKG_VERSION"),
+                "description": "State for everybody who may reach it. Changes over the unix socket; over TCP with the token of admin.token_file.",
+            },
+            "paths": self.paths,
+            "components": {
+                "securitySchemes": {
+                    "token": { "type": "http", "scheme": "bearer" },
+                    "password": { "type": "http", "scheme": "basic" },
+                },
+                "schemas": {
+                    "Problem": {
+                        "description": "RFC 9457",
+                        "type": "object",
+                        "required": ["type", "title", "status", "detail"],
+                        "properties": {
+                            "type": { "type": "string" },
+                            "title": { "type": "string" },
+                            "status": { "type": "integer" },
+                            "detail": { "type": "string", "description": "what is wrong, and the remedy" },
+                        },
+                    },
+                },
+            },
+        });
+        let text: Arc<str> = document.to_string().into();
+        let answer = move || {
+            let text = String::from(&*text);
+            async move { ([(header::CONTENT_TYPE, "application/json")], text) }
+        };
+        self.router.route(path, get(answer))
+    }
+}
+
+fn word(method: MethodFilter) -> &'static str {
+    match method {
+        MethodFilter::POST => "post",
+        MethodFilter::PUT => "put",
+        MethodFilter::DELETE => "delete",
+        _ => "get",
+    }
+}
+
+fn describe(operation: &Operation) -> Value {
+    let in_path = operation
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut parameters: Vec<_> = in_path
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+        .collect();
+    parameters.extend(operation.query.iter().map(|(name, meaning)| {
+        let needed = name.ends_with('!');
+        let name = name.trim_end_matches('!');
+        json!({ "name": name, "in": "query", "required": needed, "description": meaning, "schema": { "type": "string" } })
+    }));
+    let kind = match operation.gives {
+        Gives::Json => "application/json",
+        Gives::Text => "text/plain",
+        Gives::Events => "text/event-stream",
+    };
+    let problem = json!({
+        "description": "It was refused; nothing has changed",
+        "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+    });
+    let mut described = json!({
+        "summary": operation.summary,
+        "parameters": parameters,
+        "responses": {
+            "2XX": { "description": "Done", "content": { kind: {} } },
+            "4XX": problem,
+        },
+    });
+    if operation.method != MethodFilter::GET {
+        described["security"] = json!([{ "token": [] }, { "password": [] }]);
+    }
+    match operation.takes {
+        Takes::Nothing => {}
+        Takes::Json(example) => {
+            let example: Value = serde_json::from_str(example).unwrap_or_default();
+            described["requestBody"] =
+                json!({ "required": true, "content": { "application/json": { "example": example } } });
+        }
+        Takes::Configuration => {
+            described["requestBody"] = json!({ "required": true, "content": { "application/yaml": {} } });
+        }
+    }
+    described
+}
