@@ -41,8 +41,21 @@ pub struct Admin {
     pub listen: Option<std::net::SocketAddr>,
     /// The unix socket (mode 0600) that takes changes.
     pub socket: PathBuf,
-    /// File with the token that allows changes over `listen`; `None`: there are none.
+    /// File with the token that allows changes over `listen`.
     pub token_file: Option<PathBuf>,
+    /// `listen` speaks TLS.
+    pub tls: Option<AdminTls>,
+}
+
+/// How the admin API proves who it is, and who may change something without a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminTls {
+    /// PEM file with its certificate, and those between it and an authority.
+    pub cert: PathBuf,
+    /// PEM file with the key.
+    pub key: PathBuf,
+    /// PEM file with authorities: whoever shows a certificate of theirs may change what the token allows.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// What a listener expects a client to say first.

@@ -221,6 +221,7 @@ pub(crate) mod tests {
                 listen: None,
                 socket: "/run/x.sock".into(),
                 token_file: None,
+                tls: None,
             },
             listeners: vec![],
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],

@@ -14,6 +14,7 @@ pub mod metrics;
 mod mutate;
 mod openapi;
 mod rotations;
+mod tls;
 pub mod views;
 
 use std::fs;
@@ -65,20 +66,27 @@ pub async fn start(
 
 async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
     let mut tasks = Vec::new();
-    let token_file = control.shared.snapshot.load().model.admin.token_file.clone();
+    let settings = control.shared.snapshot.load().model.admin.clone();
     if let Some(addr) = addr {
         let listener = listen(addr, takeover).await.with_context(|| {
             format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
         })?;
-        let gate = auth::Gate::new(token_file, Arc::clone(&control.shared));
+        let gate = auth::Gate::new(settings.token_file, Arc::clone(&control.shared));
         let app = api::router(control.clone())
             .layer(axum::middleware::from_fn_with_state(gate, auth::gate))
-            .into_make_service_with_connect_info::<SocketAddr>();
-        tasks.push(tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
+            .into_make_service_with_connect_info::<tls::Peer>();
+        let ended = |outcome: std::io::Result<()>| {
+            if let Err(error) = outcome {
                 tracing::error!(%error, "The admin API ended.");
             }
-        }));
+        };
+        tasks.push(match &settings.tls {
+            Some(tls) => {
+                let listener = tls::Secured::new(listener, tls).context("the admin API's TLS")?;
+                tokio::spawn(async move { ended(axum::serve(listener, app).await) })
+            }
+            None => tokio::spawn(async move { ended(axum::serve(listener, app).await) }),
+        });
     }
     let listener = unix(socket).with_context(|| format!("opening the admin socket {}", socket.display()))?;
     let app = api::router(control.clone())

@@ -18,6 +18,7 @@ pub mod keeper;
 pub mod kernel;
 pub mod logging;
 pub mod registry;
+pub mod remote;
 pub mod rotate;
 pub mod source;
 pub mod state;

@@ -1,9 +1,10 @@
-//! Who may change something over TCP: whoever knows the token of `admin.token_file`.
+//! Who may change something over TCP: whoever knows the token of `admin.token_file`, or shows a certificate that
+//! `admin.tls.client_ca` has signed.
 //!
 //! As `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which a plugin of the
 //! prototype sends when its URL is `http://plugin:TOKEN@balancer:8089`. Guesses are slowed down.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -16,6 +17,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use super::api::problem;
+use super::tls::Peer;
 use crate::state::Shared;
 
 /// Changes that a source may ask for at once, and in each second from then on.
@@ -48,7 +50,15 @@ impl Gate {
         })
     }
 
-    fn decide(&self, source: IpAddr, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    fn decide(&self, peer: Peer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        let source = peer.addr.ip().to_canonical();
+        if peer.certified {
+            return if self.throttle.take(source, 1.0) {
+                Ok(())
+            } else {
+                Err(Box::new(too_many()))
+            };
+        }
         let Some(file) = &self.token_file else {
             return Err(Box::new(problem(
                 StatusCode::FORBIDDEN,
@@ -58,12 +68,7 @@ impl Gate {
             )));
         };
         if !self.throttle.take(source, 1.0) {
-            return Err(Box::new(problem(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Too many changes",
-                "wait a second; a wrong token counts for several requests",
-                &json!({}),
-            )));
+            return Err(Box::new(too_many()));
         }
         let token = match std::fs::read_to_string(file) {
             Ok(token) if LENGTHS.contains(&token.trim().len()) => token,
@@ -124,6 +129,15 @@ impl Throttle {
     }
 }
 
+fn too_many() -> Response {
+    problem(
+        StatusCode::TOO_MANY_REQUESTS,
+        "Too many changes",
+        "wait a second; a wrong token counts for several requests",
+        &json!({}),
+    )
+}
+
 fn unavailable(detail: &str) -> Response {
     tracing::error!(detail, "Changes over TCP cannot be allowed.");
     problem(
@@ -165,7 +179,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 /// Lets reads through, and changes whose token is right; these are logged.
 pub(super) async fn gate(
     State(gate): State<Arc<Gate>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -173,7 +187,7 @@ pub(super) async fn gate(
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = match gate.decide(peer.ip().to_canonical(), request.headers()) {
+    let response = match gate.decide(peer, request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refused) => {
             gate.shared.denied.inc();
@@ -181,7 +195,7 @@ pub(super) async fn gate(
         }
     };
     let status = response.status().as_u16();
-    tracing::info!(target: "signalbox::audit", client = %peer, %method, path, status, "Change requested.");
+    tracing::info!(target: "signalbox::audit", client = %peer.addr, certified = peer.certified, %method, path, status, "Change requested.");
     response
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
-use signalbox_core::model::{Admin, Bind, Datapath, Limits, PerSource, Tier, Timeouts};
+use signalbox_core::model::{Admin, AdminTls, Bind, Datapath, Limits, PerSource, Tier, Timeouts};
 
 use super::address::Taken;
 use super::map::Map;
@@ -58,13 +58,16 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
         listen: Some(ADMIN_LISTEN),
         socket: PathBuf::from(ADMIN_SOCKET),
         token_file: None,
+        tls: None,
     };
     let mut spot = None;
     if let Some(mut map) = place.and_then(|place| Map::open(place, report)) {
         let listen = map.take("listen");
         let socket = map.take("socket");
         let token_file = map.take("token_file");
+        let tls = map.take("tls");
         map.finish(report);
+        admin.tls = tls.and_then(|place| admin_tls(&place, report));
         admin.token_file = token_file.and_then(|place| place.text(report).map(PathBuf::from));
         spot = listen.map(|place| place.spot());
         admin.listen = optional(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
@@ -82,6 +85,21 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
         );
     }
     admin
+}
+
+fn admin_tls(place: &Place<'_>, report: &mut Report) -> Option<AdminTls> {
+    let mut map = Map::open(place, report)?;
+    let cert = map.require("cert");
+    let key = map.require("key");
+    let client_ca = map.take("client_ca");
+    map.finish(report);
+    let mut path = |place: Option<Place<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
+    let (cert, key, client_ca) = (path(cert), path(key), path(client_ca));
+    Some(AdminTls {
+        cert: cert?,
+        key: key?,
+        client_ca,
+    })
 }
 
 fn admin_listen(place: &Place<'_>, report: &mut Report) -> Option<Option<SocketAddr>> {

@@ -1,0 +1,178 @@
+//! The admin API over TLS, and who proves by a certificate who it is (mTLS).
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use signalbox_core::model::AdminTls;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::remote::certificates;
+
+/// For a handshake.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Handshakes at once.
+const AT_ONCE: usize = 64;
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub addr: SocketAddr,
+    /// It has shown a certificate that `client_ca` has signed.
+    pub certified: bool,
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        Self {
+            addr: *stream.remote_addr(),
+            certified: false,
+        }
+    }
+}
+
+impl Connected<IncomingStream<'_, Secured>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Secured>) -> Self {
+        *stream.remote_addr()
+    }
+}
+
+/// A listener whose connections have shaken hands. One that takes its time holds up nobody.
+pub(super) struct Secured {
+    ready: mpsc::Receiver<(TlsStream<TcpStream>, Peer)>,
+    local: SocketAddr,
+}
+
+impl Secured {
+    /// The files are read now, so that a mistake is known at once, and again when they have changed.
+    pub(super) fn new(listener: TcpListener, tls: &AdminTls) -> anyhow::Result<Self> {
+        let local = listener.local_addr()?;
+        let mut files = Files::new(tls.clone())?;
+        let (sender, ready) = mpsc::channel(AT_ONCE);
+        tokio::spawn(async move {
+            loop {
+                let (stream, addr) = match listener.accept().await {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        tracing::warn!(%error, "The admin API could not accept.");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                };
+                // A full channel: as many shake hands as may.
+                let Ok(permit) = sender.clone().reserve_owned().await else {
+                    return;
+                };
+                let acceptor = files.acceptor();
+                tokio::spawn(async move {
+                    let handshake = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await;
+                    if let Ok(Ok(stream)) = handshake {
+                        let certified = stream.get_ref().1.peer_certificates().is_some();
+                        permit.send((stream, Peer { addr, certified }));
+                    }
+                });
+            }
+        });
+        Ok(Self { ready, local })
+    }
+}
+
+impl Listener for Secured {
+    type Io = TlsStream<TcpStream>;
+    type Addr = Peer;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.ready.recv().await {
+            Some(connection) => connection,
+            // The runtime is ending.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        Ok(Peer {
+            addr: self.local,
+            certified: false,
+        })
+    }
+}
+
+/// Certificate, key and authorities, as of when.
+struct Files {
+    tls: AdminTls,
+    changed: Vec<Option<SystemTime>>,
+    acceptor: TlsAcceptor,
+}
+
+impl Files {
+    fn new(tls: AdminTls) -> anyhow::Result<Self> {
+        Ok(Self {
+            changed: changed(&tls),
+            acceptor: load(&tls)?,
+            tls,
+        })
+    }
+
+    /// What the files say now; what they said last, if they cannot be used.
+    fn acceptor(&mut self) -> TlsAcceptor {
+        let now = changed(&self.tls);
+        if now != self.changed {
+            self.changed = now;
+            match load(&self.tls) {
+                Ok(acceptor) => self.acceptor = acceptor,
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::error!(
+                        error,
+                        "The admin API's new certificate cannot be used; the one in force stays."
+                    );
+                }
+            }
+        }
+        self.acceptor.clone()
+    }
+}
+
+fn changed(tls: &AdminTls) -> Vec<Option<SystemTime>> {
+    let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(modified)
+        .collect()
+}
+
+fn load(tls: &AdminTls) -> anyhow::Result<TlsAcceptor> {
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|error| anyhow::anyhow!("reading {}: {error}", path.display()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = certificates(&tls.cert, &read(&tls.cert)?)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&tls.key)?)
+        .map_err(|error| anyhow::anyhow!("{} holds no private key: {error}", tls.key.display()))?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match &tls.client_ca {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path, &read(path)?)? {
+                roots.add(certificate)?;
+            }
+            // Whoever has none may still look.
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build()?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key)?)))
+}
