@@ -69,6 +69,7 @@ fn settings(before: &Model, after: &Model) -> Vec<Change> {
             ("limits", debug(&model.limits)),
             ("datapath", debug(&model.datapath)),
             ("store", debug(&model.store)),
+            ("balancers", debug(&model.balancers)),
             ("unmatched", unmatched(model)),
         ]
     };

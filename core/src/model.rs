@@ -32,6 +32,21 @@ pub struct Model {
     pub datapath: Datapath,
     /// Where what arrives by API, event and rotation is kept.
     pub store: PathBuf,
+    /// The other balancers of the set, which serve the same addresses or names.
+    pub balancers: Vec<Balancer>,
+}
+
+/// Another balancer's admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balancer {
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    pub url: String,
+    /// File with its token.
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the authorities that have signed its certificate.
+    pub ca: Option<PathBuf>,
+    /// PEM files with our certificate and its key, in place of the token.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// The admin API.

@@ -250,6 +250,7 @@ pub(crate) mod tests {
             },
             datapath: Datapath { tier: None, cut: true },
             store: "/nowhere/state.redb".into(),
+            balancers: Vec::new(),
         }
     }
 

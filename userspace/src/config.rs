@@ -7,6 +7,7 @@
 
 mod address;
 mod anchors;
+mod balancers;
 mod clusters;
 mod error;
 mod excerpt;
@@ -76,6 +77,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let limits = map.take("limits");
     let datapath = map.take("datapath");
     let store = map.take("store");
+    let balancers = map.take("balancers");
     map.finish(report);
 
     if let Some(version) = version {
@@ -87,6 +89,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let limits = settings::limits(limits.as_ref(), report);
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
     let store = settings::store(store.as_ref(), report);
+    let balancers = balancers::all(balancers.as_ref(), report);
     let (names, clusters) = clusters::all(clusters.as_ref(), report);
     let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
     let routes = routes::all(routes.as_ref(), &names, report);
@@ -104,6 +107,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         limits,
         datapath,
         store,
+        balancers: balancers?,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots);
     Some((model, warnings))

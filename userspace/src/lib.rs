@@ -24,6 +24,7 @@ pub mod source;
 pub mod state;
 pub mod store;
 pub mod takeover;
+pub mod together;
 
 /// An error with its causes, on one line.
 #[must_use]

@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use signalbox_core::model::Balancer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,18 +22,6 @@ use tokio_rustls::TlsConnector;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest answer.
 const MOST_ANSWER: usize = 64 << 20;
-
-/// Where it is, and how to prove who we are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remote {
-    /// `http://HOST:PORT` or `https://HOST:PORT`.
-    pub url: String,
-    pub token_file: Option<PathBuf>,
-    /// Authorities that must have signed its certificate.
-    pub ca: Option<PathBuf>,
-    /// Our certificate, and its key.
-    pub identity: Option<(PathBuf, PathBuf)>,
-}
 
 /// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +46,14 @@ pub enum RemoteError {
     },
 }
 
+/// Another balancer.
+pub struct Remote(pub Balancer);
+
 impl Remote {
     /// Asks; the answer, if it is a good one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, RemoteError> {
         let unreachable = |why: String| RemoteError::Unreachable {
-            url: self.url.clone(),
+            url: self.0.url.clone(),
             why,
         };
         let asked = tokio::time::timeout(PATIENCE, self.exchange(method, path, body));
@@ -76,7 +68,7 @@ impl Remote {
             .as_str()
             .map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
         Err(RemoteError::Refused {
-            url: self.url.clone(),
+            url: self.0.url.clone(),
             status,
             detail,
         })
@@ -89,11 +81,11 @@ impl Remote {
         body: Option<String>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
         let unreachable = |why: String| RemoteError::Unreachable {
-            url: self.url.clone(),
+            url: self.0.url.clone(),
             why,
         };
-        let wrong = || RemoteError::Url(self.url.clone());
-        let uri: Uri = self.url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+        let wrong = || RemoteError::Url(self.0.url.clone());
+        let uri: Uri = self.0.url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
         let secure = match uri.scheme_str() {
             Some("https") => true,
@@ -105,7 +97,7 @@ impl Remote {
             .method(method)
             .uri(path)
             .header("host", format!("{host}:{port}"));
-        if let Some(file) = &self.token_file {
+        if let Some(file) = &self.0.token_file {
             let token = read(file).await?;
             request = request.header(
                 "authorization",
@@ -132,7 +124,7 @@ impl Remote {
 
     async fn tls(&self) -> Result<ClientConfig, RemoteError> {
         let mut roots = RootCertStore::empty();
-        if let Some(path) = &self.ca {
+        if let Some(path) = &self.0.ca {
             for certificate in certificates(path, &read(path).await?)? {
                 roots.add(certificate).map_err(|error| pem(path, &error))?;
             }
@@ -141,7 +133,7 @@ impl Remote {
             .with_safe_default_protocol_versions()
             .map_err(|error| pem(Path::new("-"), &error))?
             .with_root_certificates(roots);
-        match &self.identity {
+        match &self.0.identity {
             Some((certificate, key)) => {
                 let chain = certificates(certificate, &read(certificate).await?)?;
                 let key_der = PrivateKeyDer::from_pem_slice(&read(key).await?).map_err(|error| pem(key, &error))?;

@@ -106,6 +106,13 @@ fn state(api: Described) -> Described {
             rotations::list,
         )
         .with(&read("/api/v1/jobs/{id}", "How far a job is"), rotations::job)
+        .with(
+            &Operation {
+                query: &[("url!", "one of the configuration's balancers")],
+                ..read("/api/v1/jobs/{id}/elsewhere", "How far a job of another balancer is")
+            },
+            rotations::job_elsewhere,
+        )
 }
 
 /// What changes something.

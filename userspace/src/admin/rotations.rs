@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
@@ -26,6 +26,9 @@ struct Body {
     timeout: Option<f64>,
     #[serde(default)]
     force: bool,
+    /// On all of the configuration's `balancers` too.
+    #[serde(default)]
+    all_balancers: bool,
 }
 
 /// What is out, since when, and all jobs.
@@ -59,7 +62,25 @@ pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> 
         timeout: body.timeout.map(Duration::from_secs_f64),
         force: body.force,
     };
-    match control.rotate(request).await {
+    let (outcome, parts) = if body.all_balancers {
+        control.rotate_everywhere(request).await
+    } else {
+        (control.rotate(request).await, Vec::new())
+    };
+    let failed: Vec<_> = parts.iter().filter_map(|part| part.error.as_deref()).collect();
+    if !failed.is_empty() {
+        let here = match &outcome {
+            Ok(_) => String::new(),
+            Err(error) => format!("; and here: {error}"),
+        };
+        return problem(
+            StatusCode::BAD_GATEWAY,
+            "Not all balancers have done it; those that are not named have",
+            &format!("{}{here}", failed.join("; ")),
+            &json!({ "balancers": parts }),
+        );
+    }
+    match outcome {
         Ok(job) => {
             let view = control.job_view(&job).await;
             let status = if job.ended.is_some() {
@@ -67,9 +88,43 @@ pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> 
             } else {
                 StatusCode::ACCEPTED
             };
-            (status, Json(json!({ "apiVersion": "v1", "job": view }))).into_response()
+            (
+                status,
+                Json(json!({ "apiVersion": "v1", "job": view, "balancers": parts })),
+            )
+                .into_response()
         }
         Err(error) => refused(&error),
+    }
+}
+
+/// Which balancer's job.
+#[derive(Deserialize)]
+pub(super) struct Elsewhere {
+    url: String,
+}
+
+/// A job of another balancer, asked through this one, which knows its token.
+pub(super) async fn job_elsewhere(
+    State(control): State<Arc<Control>>,
+    Path(id): Path<u64>,
+    Query(at): Query<Elsewhere>,
+) -> Response {
+    match control.job_of(&at.url, id).await {
+        Some(Ok(answer)) => Json(answer).into_response(),
+        Some(Err(error)) => {
+            let error = crate::error_chain(&error);
+            problem(
+                StatusCode::BAD_GATEWAY,
+                "The balancer could not be asked",
+                &error,
+                &json!({}),
+            )
+        }
+        None => {
+            let detail = format!("{} is none of the configuration's `balancers`", at.url);
+            problem(StatusCode::NOT_FOUND, "There is no such balancer", &detail, &json!({}))
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn explain(
 }
 
 /// For a query (RFC 3986, section 2.1).
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:[]*".contains(&byte) {

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::explain::escaped;
 use super::{Show, client, show};
 
 /// How often to ask how far a job is.
@@ -27,6 +28,9 @@ pub(super) enum Rotate {
         /// Even if an application is left without a host.
         #[arg(long)]
         force: bool,
+        /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        #[arg(long)]
+        all_balancers: bool,
         /// Return at once with the job's number, instead of when nothing is left.
         #[arg(long)]
         no_wait: bool,
@@ -37,6 +41,9 @@ pub(super) enum Rotate {
     In {
         #[arg(required = true)]
         names: Vec<String>,
+        /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        #[arg(long)]
+        all_balancers: bool,
         #[command(flatten)]
         at: At,
     },
@@ -71,22 +78,39 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
             names,
             timeout,
             force,
+            all_balancers,
             no_wait,
             at,
         } => {
-            let mut body = json!({ "action": "out", "names": names, "force": force });
+            let mut body = json!({ "action": "out", "names": names, "force": force, "all_balancers": all_balancers });
             if let Some(timeout) = timeout {
                 body["timeout"] = json!(timeout);
             }
-            let job = start(&at.socket, &body)?;
+            let answer = start(&at.socket, &body)?;
             if no_wait {
-                println!("job {}", job["id"]);
+                println!("job {}", answer["job"]["id"]);
                 return Ok(ExitCode::SUCCESS);
             }
-            wait(&at.socket, job)
+            let mut code = wait(&at.socket, &path_of(&answer["job"]), answer["job"].clone())?;
+            for part in answer["balancers"].as_array().into_iter().flatten() {
+                let (Some(url), Some(id)) = (part["url"].as_str(), part["job"].as_u64()) else {
+                    continue;
+                };
+                println!("{url}:");
+                let path = format!("/api/v1/jobs/{id}/elsewhere?url={}", escaped(url));
+                let job = client::change(&at.socket, &Method::GET, &path, None)?["job"].take();
+                let there = wait(&at.socket, &path, job)?;
+                code = if there == ExitCode::SUCCESS { code } else { there };
+            }
+            Ok(code)
         }
-        Rotate::In { names, at } => {
-            let job = start(&at.socket, &json!({ "action": "in", "names": names }))?;
+        Rotate::In {
+            names,
+            all_balancers,
+            at,
+        } => {
+            let body = json!({ "action": "in", "names": names, "all_balancers": all_balancers });
+            let job = start(&at.socket, &body)?["job"].take();
             println!("in rotation: {}", subjects(&job));
             Ok(ExitCode::SUCCESS)
         }
@@ -101,12 +125,15 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
 }
 
 fn start(socket: &Path, body: &Value) -> anyhow::Result<Value> {
-    let mut answer = client::change(socket, &Method::POST, "/api/v1/rotations", Some(body))?;
-    Ok(answer["job"].take())
+    client::change(socket, &Method::POST, "/api/v1/rotations", Some(body))
+}
+
+fn path_of(job: &Value) -> String {
+    format!("/api/v1/jobs/{}", job["id"])
 }
 
 /// Until nothing is left. Fails if somebody else calls the job off.
-fn wait(socket: &Path, mut job: Value) -> anyhow::Result<ExitCode> {
+fn wait(socket: &Path, path: &str, mut job: Value) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     while job["ended"].is_null() {
         let waits: Vec<_> = job["waits_for"]
@@ -126,7 +153,7 @@ fn wait(socket: &Path, mut job: Value) -> anyhow::Result<ExitCode> {
             said = text;
         }
         std::thread::sleep(LOOK);
-        job = client::get(socket, &format!("/api/v1/jobs/{}", job["id"]))?["job"].take();
+        job = client::change(socket, &Method::GET, path, None)?["job"].take();
     }
     let closed = job["closed_connections"].as_u64().unwrap_or_default();
     match job["progress"].as_str() {

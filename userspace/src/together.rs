@@ -1,0 +1,68 @@
+//! What is done on every balancer of a set: it has succeeded when all have done it.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::control::Control;
+use crate::remote::{Remote, RemoteError};
+use crate::rotate::{Job, Request, RotateError};
+
+/// What another balancer has done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    pub url: String,
+    /// Its job's number.
+    pub job: Option<u64>,
+    pub error: Option<String>,
+}
+
+impl Control {
+    /// Rotates on the others, then here. Those that did not are named; those that did, have.
+    ///
+    /// Not rolled back: what is out of rotation in one place harms nobody, and asking again repeats nothing.
+    pub async fn rotate_everywhere(&self, request: Request) -> (Result<Job, RotateError>, Vec<Part>) {
+        let mut body = json!({ "action": request.action, "names": request.names, "force": request.force });
+        if let Some(timeout) = request.timeout {
+            body["timeout"] = json!(timeout.as_secs_f64());
+        }
+        let balancers = self.shared.snapshot.load().model.balancers.clone();
+        // All at once: each may take its time.
+        let asked: Vec<_> = balancers
+            .into_iter()
+            .map(|balancer| {
+                let (url, body) = (balancer.url.clone(), body.to_string());
+                let asking = async move {
+                    Remote(balancer)
+                        .ask(hyper::Method::POST, "/api/v1/rotations", Some(body))
+                        .await
+                };
+                (url, tokio::spawn(asking))
+            })
+            .collect();
+        let mut parts = Vec::new();
+        for (url, asking) in asked {
+            let outcome = match asking.await {
+                Ok(Ok(answer)) => Ok(answer["job"]["id"].as_u64()),
+                Ok(Err(error)) => Err(crate::error_chain(&error)),
+                Err(error) => Err(error.to_string()),
+            };
+            parts.push(match outcome {
+                Ok(job) => Part { url, job, error: None },
+                Err(error) => Part {
+                    url,
+                    job: None,
+                    error: Some(error),
+                },
+            });
+        }
+        (self.rotate(request).await, parts)
+    }
+
+    /// How far a job of another balancer is; `None` if the configuration does not name it.
+    pub async fn job_of(&self, url: &str, id: u64) -> Option<Result<Value, RemoteError>> {
+        let balancers = self.shared.snapshot.load().model.balancers.clone();
+        let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;
+        let path = format!("/api/v1/jobs/{id}");
+        Some(Remote(balancer).ask(hyper::Method::GET, &path, None).await)
+    }
+}
