@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod balance;
+pub mod claims;
 pub mod diff;
 pub mod ejection;
 pub mod health;

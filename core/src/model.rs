@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::HostPattern;
 
+pub mod kubernetes;
+
 /// The whole configuration.
 #[derive(Clone, Debug)]
 pub struct Model {

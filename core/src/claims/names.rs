@@ -1,0 +1,143 @@
+//! Who serves which name: what each object asks for, oldest first, and what becomes of it.
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::FixedState;
+
+use super::owners::{Holder, Owners};
+use super::{Admission, Kind, Object, Rules, annotations, reason};
+use crate::learned::{Claim, Rejected, WEIGHTS};
+use crate::name::{HostName, HostPattern};
+
+/// The names served, each once and in order, and what is not served.
+pub(super) fn settle(mut objects: Vec<&Object>, rules: &Rules) -> (Vec<Claim>, Vec<Rejected>) {
+    objects.sort_unstable_by(|a, b| a.age().cmp(&b.age()));
+    let spoken_for = spoken_for(&objects);
+    let mut owners = Owners::new(rules.wildcards);
+    let mut rejected = Vec::new();
+    for object in objects {
+        let mut reject = |host: &str, reason: String, rival: Option<&Object>| {
+            rejected.push(Rejected {
+                host: annotations::short(host),
+                origin: object.origin(),
+                reason,
+                rival: rival.map(Object::origin),
+            });
+        };
+        if let Admission::Refused(why) = &object.admission {
+            let hosts = object.hosts.first().map_or("", String::as_str);
+            reject(
+                hosts,
+                format!("{}: {}", reason::NOT_ADMITTED, annotations::short(why)),
+                None,
+            );
+            continue;
+        }
+        if object.hosts.is_empty() {
+            reject("", no_host(object.kind), None);
+        }
+        let mut asked = HashSet::with_hasher(FixedState::default());
+        for text in &object.hosts {
+            if object.kind == Kind::Ingress && spoken_for.contains(&(&object.uid, text)) {
+                continue;
+            }
+            match pattern(object, text, rules) {
+                Err((host, reason)) => reject(&host, reason, None),
+                // An Ingress names a host once for each of its rules.
+                Ok(host) if object.hosts.len() > 1 && !asked.insert(host.clone()) => {}
+                Ok(host) => {
+                    if let Err((host, why, rival)) = owners.claim(host, object) {
+                        reject(&host.to_string(), format!("{}: {why}", reason::CLAIMED), Some(rival));
+                    }
+                }
+            }
+        }
+    }
+    let mut claims: Vec<Claim> = owners
+        .into_holders()
+        .map(|(host, holder)| claim(host, &holder))
+        .collect();
+    claims.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+    (claims, rejected)
+}
+
+/// OpenShift makes a Route of each host of an Ingress: the Route speaks for both.
+fn spoken_for<'a>(objects: &[&'a Object]) -> HashSet<(&'a String, &'a String), FixedState> {
+    let made = objects
+        .iter()
+        .filter_map(|object| object.ingress.as_ref().map(|ingress| (ingress, object)));
+    made.flat_map(|(ingress, object)| object.hosts.iter().map(move |host| (ingress, host)))
+        .collect()
+}
+
+fn no_host(kind: Kind) -> String {
+    let why = match kind {
+        Kind::Route => "it has no host, and no router has given it one",
+        Kind::Ingress => "it serves every name: give its rules a host",
+        Kind::TlsRoute | Kind::HttpRoute => "it serves all names of its Gateway: give it hostnames",
+    };
+    format!("{}: {why}", reason::NO_HOST)
+}
+
+/// The name that is asked for, or as it is shown with the reason against it.
+fn pattern(object: &Object, text: &str, rules: &Rules) -> Result<HostPattern, (String, String)> {
+    if text.is_empty() {
+        return Err((String::new(), no_host(object.kind)));
+    }
+    let invalid = |why: &dyn std::fmt::Display| (text.to_owned(), format!("{}: {why}", reason::INVALID));
+    let pattern = match object.kind {
+        Kind::Route => {
+            let host = HostName::parse(text.as_bytes()).map_err(|error| invalid(&error))?;
+            if object.subdomain {
+                let Some((_, domain)) = host.as_str().split_once('.') else {
+                    return Err(invalid(
+                        &"wildcardPolicy Subdomain needs a host with a domain, as in www.acme.test",
+                    ));
+                };
+                HostName::parse(domain.as_bytes()).map(HostPattern::Wildcard)
+            } else {
+                Ok(HostPattern::Exact(host))
+            }
+        }
+        Kind::Ingress | Kind::TlsRoute | Kind::HttpRoute => HostPattern::parse(text),
+    };
+    let pattern = pattern.map_err(|error| invalid(&error))?;
+    if matches!(pattern, HostPattern::Wildcard(_)) && !rules.wildcards {
+        let why = "wildcards are not served: `wildcards: true` in the cluster's `kubernetes` lets them be";
+        return Err((pattern.to_string(), format!("{}: {why}", reason::NOT_ADMITTED)));
+    }
+    Ok(pattern)
+}
+
+fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
+    let first = holder.first;
+    let (asked, mut notes) = annotations::read(&first.annotations);
+    let weight = asked.unwrap_or(*WEIGHTS.start());
+    notes.extend(path_note(first));
+    for other in &holder.others {
+        let (asked, more) = annotations::read(&other.annotations);
+        let unused = asked.filter(|asked| *asked != weight);
+        let unused = unused.map(|asked| format!("its weight {asked} is not used: the oldest's is"));
+        let more = more.into_iter().chain(path_note(other)).chain(unused);
+        notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
+    }
+    Claim {
+        host,
+        weight,
+        origin: first.origin(),
+        notes,
+    }
+}
+
+fn path_note(object: &Object) -> Option<String> {
+    let path = object.path.as_deref().filter(|path| !path.is_empty())?;
+    let path = annotations::short(path);
+    Some(if object.passthrough {
+        format!("path {path}: nobody sees it in TLS that is passed through")
+    } else {
+        format!("path {path}: left to the router, which gets all paths of the name")
+    })
+}
+
+/// By what the maps of this module hash: the same in each run, as all of the core.
+pub(super) type Map<K, V> = HashMap<K, V, FixedState>;

@@ -1,0 +1,126 @@
+//! What is asked of a cluster's objects, and no more of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// An object that asks for names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its identity: another object of the same name has another.
+    pub uid: String,
+    /// When it was created, as the API server writes it: RFC 3339 in UTC, whose order is that of the text. Who has
+    /// none counts as the youngest, or leaving it out would take names from others.
+    pub created: Option<String>,
+    /// The names that it asks for.
+    pub hosts: Vec<String>,
+    /// A Route's path, empty for none. `None`: objects of its kind share names by rules of their own.
+    pub path: Option<String>,
+    /// `wildcardPolicy: Subdomain`: for `www.acme.test`, what is asked for is `*.acme.test`.
+    pub subdomain: bool,
+    /// Whether TLS is ended by the application, so that no router sees a path.
+    pub passthrough: bool,
+    /// All of them.
+    pub annotations: BTreeMap<String, String>,
+    /// What its router says.
+    pub admission: Admission,
+    /// The uid of the Ingress that it was made from.
+    pub ingress: Option<String>,
+}
+
+/// What asks for names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `route.openshift.io`
+    Route,
+    /// `networking.k8s.io`
+    Ingress,
+    /// `gateway.networking.k8s.io`
+    TlsRoute,
+    /// `gateway.networking.k8s.io`
+    HttpRoute,
+}
+
+impl Kind {
+    /// As the API calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Route => "Route",
+            Self::Ingress => "Ingress",
+            Self::TlsRoute => "TLSRoute",
+            Self::HttpRoute => "HTTPRoute",
+        }
+    }
+}
+
+/// What a router says of an object in its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Nothing: there are routers that do not, and it may be about to.
+    Unsaid,
+    /// At least one serves it.
+    Admitted,
+    /// None does; why the first does not.
+    Refused(String),
+}
+
+impl Object {
+    /// As a person knows it: `Route shop/web`.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+
+    /// Older objects come first; of two that were made in the same second always the same one.
+    pub(super) fn age(&self) -> impl Ord + '_ {
+        let created = self.created.as_deref();
+        (
+            created.is_none(),
+            created,
+            &self.namespace,
+            &self.name,
+            &self.uid,
+            self.kind,
+        )
+    }
+}
+
+/// A pod that runs a router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Where it runs; `None` until that is decided.
+    pub node: Option<String>,
+    /// Its node's address, as far as the pod knows it.
+    pub host_ip: Option<IpAddr>,
+    /// Whether it shares its node's network, so that its ports are the node's.
+    pub host_network: bool,
+    /// The node's port that leads to its port named `http`.
+    pub http: Option<u16>,
+    /// The node's port that leads to its port named `https`.
+    pub https: Option<u16>,
+    /// What its readiness probe says.
+    pub ready: bool,
+    /// Whether it has ended or is about to: deleted, succeeded or failed.
+    pub ending: bool,
+}
+
+/// A node and its addresses, its first of each type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// `InternalIP`
+    pub internal: Option<IpAddr>,
+    /// `ExternalIP`
+    pub external: Option<IpAddr>,
+}

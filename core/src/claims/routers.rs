@@ -1,0 +1,97 @@
+//! Router pods as hosts.
+//!
+//! A host is called by its node, not by its pod: a rollout gives each pod a new name, and the host its counters, its
+//! health and its flows would be lost with the old one. Its ports are added where they are not 80 and 443, so that
+//! pods of one node do not clash, and no pod's coming or going renames another.
+
+use std::collections::BTreeMap;
+
+use super::{Node, RouterPod, Rules, reason};
+use crate::learned::Rejected;
+use crate::model::Host;
+use crate::model::kubernetes::AddressType;
+
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
+/// The hosts in order of their names.
+///
+/// Readiness only chooses among pods: where none is ready, all that are not ending are taken. Health checks see for
+/// themselves, and an API server that has lost sight of its nodes must not take every host away.
+pub(super) fn hosts<'a>(
+    pods: impl IntoIterator<Item = &'a RouterPod>,
+    nodes: impl IntoIterator<Item = &'a Node>,
+    rules: &Rules,
+    rejected: &mut Vec<Rejected>,
+) -> Vec<Host> {
+    let nodes: BTreeMap<&str, &Node> = nodes.into_iter().map(|node| (node.name.as_str(), node)).collect();
+    let mut placed: Vec<(&RouterPod, &str)> = Vec::new();
+    for pod in pods {
+        // Pods that have no place yet are on their way: nothing is wrong with them.
+        if let (false, Some(node)) = (pod.ending, &pod.node) {
+            placed.push((pod, node));
+        }
+    }
+    // Of pods on one node with the same ports one is named in what follows: always the same one.
+    placed.sort_unstable_by(|(a, _), (b, _)| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    let mut reachable = Vec::new();
+    for (pod, node) in placed {
+        match host(pod, node, nodes.get(node).copied(), rules) {
+            Ok(host) => reachable.extend(host.map(|host| (pod.ready, host))),
+            Err(why) => rejected.push(Rejected {
+                host: String::new(),
+                origin: format!("Pod {}/{}", pod.namespace, pod.name),
+                reason: format!("{}: {why}", reason::NO_HOST),
+                rival: None,
+            }),
+        }
+    }
+    let any_ready = reachable.iter().any(|(ready, _)| *ready);
+    let mut hosts = BTreeMap::new();
+    for (ready, host) in reachable {
+        if ready || !any_ready {
+            hosts.entry(host.name.clone()).or_insert(host);
+        }
+    }
+    hosts.into_values().collect()
+}
+
+/// `None`: it has no address yet.
+fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Result<Option<Host>, String> {
+    let address = match rules.address {
+        AddressType::Internal => node.and_then(|node| node.internal).or(pod.host_ip),
+        AddressType::External => match node {
+            Some(Node { external: None, .. }) => return Err(format!("its node {name} has no ExternalIP")),
+            node => node.and_then(|node| node.external),
+        },
+    };
+    let Some(address) = address else { return Ok(None) };
+    let by_default = |port| pod.host_network.then_some(port);
+    // A pod that names one of its ports means it: the other is not guessed.
+    let named = pod.http.or(pod.https).is_some();
+    let http = rules.http.or(pod.http).or_else(|| by_default(HTTP).filter(|_| !named));
+    let https = rules
+        .https
+        .or(pod.https)
+        .or_else(|| by_default(HTTPS).filter(|_| !named));
+    let name = match (http, https) {
+        (None, None) => {
+            return Err("it has no host port named http or https, and not its node's network: \
+                        set `routers.http` and `routers.https` to the node ports that lead to it"
+                .to_owned());
+        }
+        (Some(HTTP), Some(HTTPS)) => name.to_owned(),
+        _ => [http, https]
+            .iter()
+            .flatten()
+            .fold(name.to_owned(), |name, port| format!("{name}-{port}")),
+    };
+    Ok(Some(Host {
+        name,
+        address,
+        http,
+        https,
+        tcp: None,
+        weight: 1,
+    }))
+}

@@ -1,0 +1,266 @@
+//! The rules one by one; `naive` checks them all against a plain reading of them.
+
+mod naive;
+mod routers;
+
+use super::*;
+use crate::learned::{Claim, Rejected};
+
+/// A Route as most are: `age` is its place in time.
+fn route(age: u32, origin: &str, host: &str) -> Object {
+    let (namespace, name) = origin.split_once('/').unwrap();
+    Object {
+        kind: Kind::Route,
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("uid-{origin}"),
+        created: Some(format!("2026-01-01T00:{:02}:{:02}Z", age / 60, age % 60)),
+        hosts: vec![host.into()],
+        path: Some(String::new()),
+        subdomain: false,
+        passthrough: false,
+        annotations: std::collections::BTreeMap::new(),
+        admission: Admission::Unsaid,
+        ingress: None,
+    }
+}
+
+fn of_kind(kind: Kind, object: Object) -> Object {
+    Object {
+        kind,
+        path: None,
+        ..object
+    }
+}
+
+fn wildcard(object: Object) -> Object {
+    Object {
+        subdomain: true,
+        ..object
+    }
+}
+
+fn learnt(objects: &[Object], wildcards: bool) -> Learned {
+    let rules = Rules {
+        wildcards,
+        ..Rules::default()
+    };
+    learn(objects, [], [], &rules)
+}
+
+/// Names with their origins.
+fn served(learned: &Learned) -> Vec<(String, &str)> {
+    let of = |claim: &'_ Claim| claim.host.to_string();
+    learned
+        .routes
+        .iter()
+        .map(|claim| (of(claim), claim.origin.as_str()))
+        .collect()
+}
+
+/// There is exactly one, and this is it.
+#[track_caller]
+fn only_rejected(learned: &Learned, host: &str, origin: &str, reason: &str, rival: Option<&str>) {
+    let [
+        Rejected {
+            host: h,
+            origin: o,
+            reason: r,
+            rival: v,
+        },
+    ] = &learned.rejected[..]
+    else {
+        panic!("{:#?}", learned.rejected);
+    };
+    assert_eq!((h.as_str(), o.as_str(), v.as_deref()), (host, origin, rival));
+    assert!(r.starts_with(reason), "{r}");
+}
+
+#[test]
+fn the_oldest_claim_has_the_name_whatever_the_order() {
+    let objects = [route(2, "bank/b", "App.test"), route(1, "shop/s", "app.test.")];
+    let learned = learnt(&objects, false);
+    assert_eq!(served(&learned), [("app.test".into(), "Route shop/s")]);
+    let reason = "HostAlreadyClaimed: an older object of another namespace";
+    only_rejected(&learned, "app.test", "Route bank/b", reason, Some("Route shop/s"));
+    let [b, a] = objects;
+    assert_eq!(learnt(&[a, b], false), learned);
+}
+
+#[test]
+fn in_the_same_second_the_namespace_and_name_decide() {
+    let learned = learnt(
+        &[
+            route(1, "b/a", "x.test"),
+            route(1, "a/b", "x.test"),
+            route(1, "a/c", "x.test"),
+        ],
+        false,
+    );
+    assert_eq!(served(&learned), [("x.test".into(), "Route a/b")]);
+    assert_eq!(learned.rejected.len(), 2);
+    let undated = Object {
+        created: None,
+        ..route(0, "a/a", "x.test")
+    };
+    assert_eq!(
+        served(&learnt(&[undated, route(9, "z/z", "x.test")], false))[0].1,
+        "Route z/z"
+    );
+}
+
+#[test]
+fn a_namespace_may_spread_a_name_over_paths() {
+    let path = |path: &str, object| Object {
+        path: Some(path.into()),
+        ..object
+    };
+    let mut young = path("/api", route(2, "shop/api", "app.test"));
+    young.annotations.insert("signalbox.io/weight".into(), "5".into());
+    let again = path("/api", route(3, "shop/again", "app.test"));
+    let learned = learnt(&[young, again, route(1, "shop/web", "app.test")], false);
+    assert_eq!(served(&learned), [("app.test".into(), "Route shop/web")]);
+    assert_eq!(learned.routes[0].weight, 1);
+    assert_eq!(
+        learned.routes[0].notes,
+        [
+            "Route shop/api: path /api: left to the router, which gets all paths of the name",
+            "Route shop/api: its weight 5 is not used: the oldest's is",
+        ]
+    );
+    let reason = "HostAlreadyClaimed: an older Route of the namespace has the same name and path";
+    only_rejected(&learned, "app.test", "Route shop/again", reason, Some("Route shop/api"));
+}
+
+#[test]
+fn a_path_in_passthrough_is_no_path() {
+    let object = Object {
+        passthrough: true,
+        path: Some("/x".into()),
+        ..route(1, "shop/web", "app.test")
+    };
+    let notes = &learnt(&[object], false).routes[0].notes;
+    assert_eq!(notes, &["path /x: nobody sees it in TLS that is passed through"]);
+}
+
+#[test]
+fn what_is_no_name_is_rejected() {
+    let no_host = "NoHostValue: it has no host";
+    only_rejected(&learnt(&[route(1, "a/a", "")], false), "", "Route a/a", no_host, None);
+    let none = Object {
+        hosts: vec![],
+        ..of_kind(Kind::HttpRoute, route(1, "a/a", ""))
+    };
+    only_rejected(
+        &learnt(&[none], false),
+        "",
+        "HTTPRoute a/a",
+        "NoHostValue: it serves all names",
+        None,
+    );
+    for bad in ["a b.test", "*.acme.test", "a..test", "ünï.test"] {
+        only_rejected(
+            &learnt(&[route(1, "a/a", bad)], true),
+            bad,
+            "Route a/a",
+            "InvalidHost: ",
+            None,
+        );
+    }
+    let lonely = wildcard(route(1, "a/a", "www"));
+    only_rejected(
+        &learnt(&[lonely], true),
+        "www",
+        "Route a/a",
+        "InvalidHost: wildcardPolicy",
+        None,
+    );
+}
+
+#[test]
+fn what_no_router_admits_claims_nothing() {
+    let mut old = route(1, "shop/s", "app.test");
+    old.admission = Admission::Refused("ExtendedValidationFailed: bad certificate".into());
+    let mut young = route(2, "bank/b", "app.test");
+    young.admission = Admission::Admitted;
+    let learned = learnt(&[old, young], false);
+    assert_eq!(served(&learned), [("app.test".into(), "Route bank/b")]);
+    let reason = "RouteNotAdmitted: ExtendedValidationFailed: bad certificate";
+    only_rejected(&learned, "app.test", "Route shop/s", reason, None);
+}
+
+#[test]
+fn a_wildcard_is_for_those_who_want_it() {
+    let object = wildcard(route(1, "a/a", "www.acme.test"));
+    let learned = learnt(std::slice::from_ref(&object), true);
+    assert_eq!(served(&learned), [("*.acme.test".into(), "Route a/a")]);
+    let learned = learnt(&[object], false);
+    assert_eq!(served(&learned), []);
+    only_rejected(
+        &learned,
+        "*.acme.test",
+        "Route a/a",
+        "RouteNotAdmitted: wildcards are not served",
+        None,
+    );
+}
+
+#[test]
+fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
+    let star = |age, origin| wildcard(route(age, origin, "www.acme.test"));
+    // The name is older.
+    let learned = learnt(&[star(2, "b/star"), route(1, "a/name", "x.acme.test")], true);
+    assert_eq!(served(&learned), [("x.acme.test".into(), "Route a/name")]);
+    only_rejected(
+        &learned,
+        "*.acme.test",
+        "Route b/star",
+        "HostAlreadyClaimed",
+        Some("Route a/name"),
+    );
+    // The wildcard is older; its own namespace may have names below it, and anyone the name above and those deeper.
+    let objects = [
+        star(1, "b/star"),
+        route(2, "a/name", "x.acme.test"),
+        route(3, "b/name", "y.acme.test"),
+        route(3, "a/above", "acme.test"),
+        route(3, "a/deep", "z.y.acme.test"),
+    ];
+    let learned = learnt(&objects, true);
+    assert_eq!(served(&learned).len(), 4, "{:?}", served(&learned));
+    only_rejected(
+        &learned,
+        "x.acme.test",
+        "Route a/name",
+        "HostAlreadyClaimed",
+        Some("Route b/star"),
+    );
+    // Gateways share.
+    let shared = of_kind(Kind::HttpRoute, route(1, "infra/star", "*.acme.test"));
+    let learned = learnt(&[shared, route(2, "a/name", "x.acme.test")], true);
+    assert_eq!((served(&learned).len(), learned.rejected.len()), (2, 0));
+}
+
+#[test]
+fn ingresses_share_a_name_and_their_routes_speak_for_them() {
+    let ingress = |age, origin, hosts: &[&str]| Object {
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        ..of_kind(Kind::Ingress, route(age, origin, ""))
+    };
+    let mut made = route(3, "shop/web-x7k2p", "app.test");
+    made.ingress = Some("uid-shop/web".into());
+    let objects = [
+        ingress(1, "shop/web", &["app.test", "app.test", "other.test"]),
+        ingress(2, "shop/more", &["other.test"]),
+        made,
+    ];
+    let learned = learnt(&objects, false);
+    assert_eq!(learned.rejected, []);
+    assert_eq!(
+        served(&learned),
+        [
+            ("app.test".into(), "Route shop/web-x7k2p"),
+            ("other.test".into(), "Ingress shop/web")
+        ]
+    );
+}

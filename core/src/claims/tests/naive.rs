@@ -1,0 +1,231 @@
+//! The rules read plainly: take the oldest object that is left, look at everything accepted so far. Slow, and as
+//! unlike the real thing as the rules let it be.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::{Admission, Kind, Learned, Object, Rules, learn, route};
+
+/// What is accepted: name, origin's object, path.
+type Accepted<'a> = Vec<(String, &'a Object)>;
+
+/// Name, origin, weight.
+type Served = Vec<(String, String, u32)>;
+
+/// Name, origin, rival.
+type Refused = Vec<(String, String, Option<String>)>;
+
+fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
+    let mut left: Vec<&Object> = objects.iter().collect();
+    let mut accepted: Accepted<'_> = Vec::new();
+    let mut rejected = Vec::new();
+    while !left.is_empty() {
+        let oldest = (0..left.len())
+            .min_by_key(|at| {
+                let object = left[*at];
+                let created = object.created.clone().unwrap_or_else(|| "9999".into());
+                (
+                    created,
+                    object.namespace.clone(),
+                    object.name.clone(),
+                    object.uid.clone(),
+                    object.kind,
+                )
+            })
+            .unwrap();
+        let object = left.remove(oldest);
+        if let Admission::Refused(_) = object.admission {
+            rejected.push((object.hosts.first().cloned().unwrap_or_default(), object.origin(), None));
+            continue;
+        }
+        let mut mine: Vec<String> = Vec::new();
+        for host in &object.hosts {
+            let twin = |other: &Object| other.ingress.as_ref() == Some(&object.uid) && other.hosts.contains(host);
+            if object.kind == Kind::Ingress && objects.iter().any(twin) {
+                continue;
+            }
+            let name = match (object.subdomain && object.kind == Kind::Route, host.split_once('.')) {
+                (true, Some((_, domain))) => format!("*.{domain}"),
+                _ => host.clone(),
+            };
+            if name.starts_with("*.") && !wildcards {
+                rejected.push((name, object.origin(), None));
+                continue;
+            }
+            if mine.contains(&name) {
+                continue;
+            }
+            mine.push(name.clone());
+            match rival(&name, object, &accepted) {
+                Some(rival) => rejected.push((name, object.origin(), Some(rival.origin()))),
+                None => accepted.push((name, object)),
+            }
+        }
+    }
+    let mut served: Served = Vec::new();
+    for (name, object) in accepted {
+        if !served.iter().any(|(taken, ..)| *taken == name) {
+            let weight = object
+                .annotations
+                .get("signalbox.io/weight")
+                .and_then(|text| text.parse().ok());
+            let weight = weight.filter(|weight| (1..=100).contains(weight)).unwrap_or(1);
+            served.push((name, object.origin(), weight));
+        }
+    }
+    served.sort();
+    rejected.sort();
+    (served, rejected)
+}
+
+fn rival<'a>(name: &str, object: &Object, accepted: &Accepted<'a>) -> Option<&'a Object> {
+    let same = accepted.iter().filter(|(taken, _)| taken == name);
+    let foreign = same.clone().find(|(_, other)| other.namespace != object.namespace);
+    let over = |wild: &str, below: &str| {
+        wild.strip_prefix("*.")
+            .is_some_and(|domain| below.split_once('.').is_some_and(|(_, rest)| rest == domain))
+    };
+    let related =
+        |taken: &str| (over(taken, name) && !name.starts_with("*.")) || (over(name, taken) && !taken.starts_with("*."));
+    let domain = accepted.iter().find(|(taken, other)| {
+        related(taken) && other.namespace != object.namespace && (object.kind, other.kind) == (Kind::Route, Kind::Route)
+    });
+    let twin = same
+        .clone()
+        .find(|(_, other)| object.path.is_some() && other.path == object.path);
+    foreign.or(domain).or(twin).map(|(_, other)| *other)
+}
+
+fn objects() -> impl Strategy<Value = Vec<Object>> {
+    let kind = prop_oneof![
+        4 => Just(Kind::Route),
+        1 => Just(Kind::Ingress),
+        1 => Just(Kind::TlsRoute),
+        1 => Just(Kind::HttpRoute),
+    ];
+    let host = prop::sample::select(&["a.test", "b.test", "x.a.test", "y.a.test", "z.x.a.test"][..]);
+    let one = (
+        (
+            kind,
+            prop::option::weighted(0.9, 0..4u32),
+            0..3usize,
+            prop::collection::vec(host, 1..3),
+        ),
+        (
+            0..3usize,
+            any::<bool>(),
+            0..8u8,
+            prop::option::of(0..130u32),
+            prop::option::weighted(0.2, 0..20usize),
+        ),
+    );
+    prop::collection::vec(one, 0..20).prop_map(|list| {
+        let numbered = list.into_iter().enumerate();
+        let object = numbered.map(
+            |(at, ((kind, age, namespace, hosts), (path, sub, admission, weight, ingress)))| {
+                let mut object = route(age.unwrap_or(0), &format!("ns{namespace}/o{}", at / 2), "");
+                object.uid = format!("u{at}");
+                object.kind = kind;
+                object.created = age.and(object.created);
+                object.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+                if kind == Kind::Route {
+                    object.hosts.truncate(1);
+                    object.subdomain = sub;
+                    object.ingress = ingress.map(|at| format!("u{at}"));
+                    object.path = Some(["", "/a", "/b"][path].to_owned());
+                } else {
+                    object.path = None;
+                    if sub && object.hosts[0] == "a.test" {
+                        object.hosts[0] = "*.a.test".into();
+                    }
+                }
+                if admission == 0 {
+                    object.admission = Admission::Refused("no".into());
+                }
+                object
+                    .annotations
+                    .extend(weight.map(|weight| ("signalbox.io/weight".to_owned(), weight.to_string())));
+                object
+            },
+        );
+        object.collect()
+    })
+}
+
+fn with(objects: &[Object], wildcards: bool) -> Learned {
+    learn(
+        objects,
+        [],
+        [],
+        &Rules {
+            wildcards,
+            ..Rules::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_the_rules_read_plainly(objects in objects(), wildcards in any::<bool>()) {
+        let learned = with(&objects, wildcards);
+        let (served, rejected) = model(&objects, wildcards);
+        let mut found: Vec<_> =
+            learned.routes.iter().map(|claim| (claim.host.to_string(), claim.origin.clone(), claim.weight)).collect();
+        found.sort();
+        prop_assert_eq!(found, served);
+        let mut found: Vec<_> = learned
+            .rejected
+            .iter()
+            .map(|one| (one.host.clone(), one.origin.clone(), one.rival.clone()))
+            .collect();
+        found.sort();
+        prop_assert_eq!(found, rejected);
+    }
+
+    #[test]
+    fn the_order_of_objects_means_nothing(
+        (objects, shuffled) in objects().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
+    ) {
+        prop_assert_eq!(with(&objects, true), with(&shuffled, true));
+    }
+}
+
+/// Prints how long ten thousand Routes take; asserts only what becomes of them.
+#[test]
+fn ten_thousand_routes() {
+    let objects: Vec<Object> = (0..10_000u32)
+        .map(|at| {
+            let mut object = route(
+                at % 3600,
+                &format!("ns{}/web{at}", at % 700),
+                &format!("app{at}.apps.test"),
+            );
+            object
+                .annotations
+                .insert("haproxy.router.openshift.io/timeout".into(), "5s".into());
+            object
+                .annotations
+                .insert("signalbox.io/weight".into(), (at % 100 + 1).to_string());
+            object
+        })
+        .collect();
+    let timed = |wildcards| {
+        let mut times: Vec<_> = (0..9)
+            .map(|_| {
+                let began = Instant::now();
+                let learned = with(&objects, wildcards);
+                let time = began.elapsed();
+                assert_eq!((learned.routes.len(), learned.rejected.len()), (10_000, 0));
+                time
+            })
+            .collect();
+        times.sort_unstable();
+        times
+    };
+    println!("10 000 Routes: {:?}", timed(false));
+    println!("10 000 Routes, where wildcards are served: {:?}", timed(true));
+    assert_eq!(with(&objects, false), with(&objects, true));
+}
