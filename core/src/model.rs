@@ -13,6 +13,8 @@ use crate::name::HostPattern;
 
 pub mod kubernetes;
 
+use kubernetes::KubernetesSource;
+
 /// The whole configuration.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -198,8 +200,20 @@ pub struct Cluster {
     pub proxy_protocol: bool,
     /// How long what is taken out of rotation may keep its flows; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
-    /// The hosts.
+    /// The hosts that the configuration names.
     pub hosts: Vec<Host>,
+    /// Whether hosts and names may also be told by an agent or the API.
+    pub learn: bool,
+    /// The API server that signalbox itself watches for hosts and names.
+    pub kubernetes: Option<KubernetesSource>,
+}
+
+impl Cluster {
+    /// Whether it may have hosts and names that the configuration does not know.
+    #[must_use]
+    pub const fn learns(&self) -> bool {
+        self.learn || self.kubernetes.is_some()
+    }
 }
 
 /// A router host.

@@ -215,6 +215,8 @@ pub(crate) mod tests {
             proxy_protocol: false,
             drain: None,
             hosts,
+            learn: false,
+            kubernetes: None,
         };
         Model {
             admin: Admin {

@@ -7,9 +7,9 @@ use signalbox_core::model::{Balance, Cluster, Ejection};
 use super::map::Map;
 use super::node::{Path, Place, Spot};
 use super::report::{Report, did_you_mean, quote};
-use super::scalar::optional;
+use super::scalar::{maybe, optional};
 use super::unique::Unique;
-use super::{health, hosts};
+use super::{health, hosts, kubernetes};
 
 const MOST_CLUSTERS: usize = 65_535;
 
@@ -111,9 +111,19 @@ fn cluster(
     let ejection = map.take("ejection");
     let proxy_protocol = map.take("proxy_protocol");
     let drain = map.take("drain");
-    let hosts = map.require("hosts");
-    map.finish(report);
+    let hosts = map.take("hosts");
+    let learn = map.take("learn");
+    let kubernetes = map.take("kubernetes");
+    let known = map.finish(report);
 
+    // `learn` with a mistake in it is meant to be there; an unknown key may be meant for any of the three.
+    let learns = kubernetes.is_some() || learn.is_some_and(|place| place.plain() != Some("false"));
+    if hosts.is_none() && !learns && known {
+        place.fault(
+            report,
+            "the key `hosts` is missing: only a cluster with `kubernetes` or `learn: true` needs none",
+        );
+    }
     let text = name.as_ref().and_then(Place::plain);
     let name = name.and_then(|name| unique.name(&name, "cluster", report));
     names.note(text, name.is_some(), index);
@@ -126,7 +136,12 @@ fn cluster(
     let proxy_protocol = optional(proxy_protocol.as_ref(), false, |place| {
         place.word("a version of the PROXY protocol", &words, report)
     });
-    let hosts = hosts.and_then(|place| hosts::all(&place, &health.probe, report));
+    let learn = optional(learn.as_ref(), false, |place| place.flag(report));
+    let kubernetes = maybe(kubernetes.as_ref(), |place| kubernetes::source(place, report));
+    let hosts = match hosts {
+        Some(place) => hosts::all(&place, &health.probe, report),
+        None => learns.then(Vec::new),
+    };
     Some(Cluster {
         name: name?,
         balance,
@@ -135,6 +150,8 @@ fn cluster(
         proxy_protocol,
         drain: drain.and_then(|place| place.duration(report)),
         hosts: hosts?,
+        learn,
+        kubernetes: kubernetes?,
     })
 }
 

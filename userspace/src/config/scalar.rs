@@ -121,6 +121,11 @@ impl<'a> Place<'a> {
         None
     }
 
+    /// Yes or no.
+    pub(super) fn flag(&self, report: &mut Report) -> Option<bool> {
+        self.word("a yes or no", &[("true", true), ("false", false)], report)
+    }
+
     /// Text as it is written, if it is text at all; mistakes are not reported.
     pub(super) fn plain(&self) -> Option<&'a str> {
         match &self.node.kind {

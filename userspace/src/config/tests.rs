@@ -3,6 +3,7 @@
 mod clusters;
 mod fuzzing;
 mod health;
+mod kubernetes;
 mod listeners;
 mod meaning;
 mod mistakes;

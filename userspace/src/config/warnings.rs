@@ -11,7 +11,7 @@ pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot]) -> Vec<
     let mut warnings = Vec::new();
     let root = Path::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
-        if cluster.hosts.is_empty() {
+        if cluster.hosts.is_empty() && !cluster.learns() {
             let name = quote(&cluster.name);
             let message = format!("the cluster {name} has no hosts: whoever is sent there is refused");
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
@@ -28,7 +28,8 @@ pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot]) -> Vec<
     warnings
 }
 
-/// Which clusters routes and `unmatched` lead to, and for which protocols one of them has a port.
+/// Which clusters routes and `unmatched` lead to, and for which protocols one of them has a port. A cluster that learns
+/// may come to have any port, and routes that lead to it.
 struct Reach {
     any: bool,
     http: bool,
@@ -38,7 +39,8 @@ struct Reach {
 impl Reach {
     /// Done once for all listeners: there may be many routes.
     fn of_routes(model: &Model) -> Self {
-        let mut reached = vec![matches!(model.unmatched, Unmatched::Any); model.clusters.len()];
+        let any = matches!(model.unmatched, Unmatched::Any);
+        let mut reached: Vec<bool> = model.clusters.iter().map(|cluster| any || cluster.learns()).collect();
         let routed = model
             .routes
             .iter()
@@ -71,7 +73,7 @@ fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
     model
         .clusters
         .get(cluster)
-        .is_some_and(|cluster| cluster.hosts.iter().any(|host| host.port(protocol).is_some()))
+        .is_some_and(|cluster| cluster.learns() || cluster.hosts.iter().any(|host| host.port(protocol).is_some()))
 }
 
 fn nowhere_to_go(listener: &Listener, model: &Model, routed: &Reach) -> Option<String> {

@@ -1,0 +1,210 @@
+//! The API server of a cluster, and what is asked of it.
+
+use std::path::PathBuf;
+
+use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods, Routers};
+
+use super::map::Map;
+use super::node::Place;
+use super::report::{Report, quote};
+use super::scalar::{maybe, optional};
+use super::selector;
+
+/// More namespaces than this are better chosen by all of them and a label selector: each is a watch of its own.
+const MOST_NAMESPACES: usize = 256;
+
+const ROUTERS: Routers = Routers {
+    pods: None,
+    address: AddressType::Internal,
+    http: None,
+    https: None,
+};
+
+/// A cluster's `kubernetes`.
+pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<KubernetesSource> {
+    let mut map = Map::open(place, report)?;
+    let connection = Ways::take(&mut map);
+    let resources = map.take("resources");
+    let namespaces = map.take("namespaces");
+    let labels = map.take("labels");
+    let wildcards = map.take("wildcards");
+    let routers = map.take("routers");
+    let known = map.finish(report);
+
+    let connection = connection.decode(place, known, report);
+    let resources = maybe(resources.as_ref(), |place| self::resources(place, report));
+    let namespaces = maybe(namespaces.as_ref(), |place| self::namespaces(place, report));
+    let labels = maybe(labels.as_ref(), |place| selector::labels(place, report));
+    let wildcards = optional(wildcards.as_ref(), false, |place| place.flag(report));
+    let routers = optional(routers.as_ref(), ROUTERS, |place| self::routers(place, report));
+    Some(KubernetesSource {
+        connection: connection?,
+        resources: resources?,
+        namespaces: namespaces?.unwrap_or_default(),
+        labels: labels?,
+        wildcards,
+        routers,
+    })
+}
+
+/// The keys that say how the server is reached, of which only those of one way may be there.
+struct Ways<'a> {
+    in_cluster: Option<Place<'a>>,
+    kubeconfig: Option<Place<'a>>,
+    context: Option<Place<'a>>,
+    url: Option<Place<'a>>,
+    token_file: Option<Place<'a>>,
+    ca_file: Option<Place<'a>>,
+}
+
+impl<'a> Ways<'a> {
+    fn take(map: &mut Map<'a>) -> Self {
+        Self {
+            in_cluster: map.take("in_cluster"),
+            kubeconfig: map.take("kubeconfig"),
+            context: map.take("context"),
+            url: map.take("url"),
+            token_file: map.take("token_file"),
+            ca_file: map.take("ca_file"),
+        }
+    }
+
+    /// `known`: no unknown key may be the way that is missing.
+    fn decode(&self, place: &Place<'_>, known: bool, report: &mut Report) -> Option<Connection> {
+        let ways = [&self.in_cluster, &self.kubeconfig, &self.url];
+        let given = ways.into_iter().flatten().count();
+        if given > 1 || (given == 0 && known) {
+            let found = if given == 0 {
+                "none of them is here"
+            } else {
+                "there is more than one"
+            };
+            place.fault(
+                report,
+                format!("an API server is reached by exactly one of `in_cluster`, `kubeconfig` and `url`; {found}"),
+            );
+        }
+        if given == 1 {
+            self.check_company(report);
+        }
+        let file = |place: &Option<Place<'_>>, report: &mut Report| {
+            maybe(place.as_ref(), |place| place.text(report).map(PathBuf::from))
+        };
+        let token = file(&self.token_file, report);
+        let ca = file(&self.ca_file, report);
+        let context = maybe(self.context.as_ref(), |place| place.text(report).map(str::to_owned));
+        let kubeconfig = file(&self.kubeconfig, report)?;
+        let url = maybe(self.url.as_ref(), |place| self::url(place, report))?;
+        if let Some(path) = kubeconfig {
+            let context = context?;
+            return Some(Connection::Kubeconfig { path, context });
+        }
+        if let Some(url) = url {
+            let (token, ca) = (token?, ca?);
+            return Some(Connection::Url { url, token, ca });
+        }
+        let in_cluster = self.in_cluster.as_ref()?;
+        if in_cluster.flag(report)? {
+            return Some(Connection::InCluster);
+        }
+        in_cluster.fault(
+            report,
+            "`in_cluster` is only ever true: give `kubeconfig` or `url` instead",
+        );
+        None
+    }
+
+    /// Keys of another way are mistakes.
+    fn check_company(&self, report: &mut Report) {
+        let companions = [
+            (&self.context, "context", &self.kubeconfig, "kubeconfig"),
+            (&self.token_file, "token_file", &self.url, "url"),
+            (&self.ca_file, "ca_file", &self.url, "url"),
+        ];
+        for (place, key, way, name) in companions {
+            if let (Some(place), None) = (place, way) {
+                place.fault(report, format!("`{key}` goes with `{name}`, which is not here"));
+            }
+        }
+    }
+}
+
+fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    // What the client would do with a query or a name and password in it is nothing that a person could mean.
+    let plain = |rest: &&str| !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', '@']);
+    let parsed = text.parse::<hyper::Uri>();
+    if rest.filter(|rest| !rest.is_empty()).is_some_and(|rest| plain(&rest)) && parsed.is_ok() {
+        return Some(text.to_owned());
+    }
+    let shown = quote(text);
+    place.fault(
+        report,
+        format!("{shown} is not an API server's address, such as https://api.east.example.com:6443"),
+    );
+    None
+}
+
+fn resources(place: &Place<'_>, report: &mut Report) -> Option<Vec<Resource>> {
+    let mut resources = Some(Vec::new());
+    let mut none = true;
+    for item in place.items("resources", usize::MAX, report)? {
+        none = false;
+        match (item.word("a resource", &Resource::ALL, report), &mut resources) {
+            (Some(resource), Some(resources)) if !resources.contains(&resource) => resources.push(resource),
+            (Some(_), Some(_)) => item.fault(report, "this resource is given twice"),
+            _ => resources = None,
+        }
+    }
+    if none {
+        place.fault(report, "no resource is given: leave the key out for all that there are");
+        return None;
+    }
+    resources
+}
+
+fn namespaces(place: &Place<'_>, report: &mut Report) -> Option<Vec<String>> {
+    let mut namespaces = Some(Vec::new());
+    let mut none = true;
+    for item in place.items("namespaces", MOST_NAMESPACES, report)? {
+        none = false;
+        match (selector::namespace(&item, report), &mut namespaces) {
+            (Some(name), Some(names)) if !names.contains(&name) => names.push(name),
+            (Some(_), Some(_)) => item.fault(report, "this namespace is given twice"),
+            _ => namespaces = None,
+        }
+    }
+    if none {
+        place.fault(report, "no namespace is given: leave the key out for all of them");
+        return None;
+    }
+    namespaces
+}
+
+fn routers(place: &Place<'_>, report: &mut Report) -> Option<Routers> {
+    let mut map = Map::open(place, report)?;
+    let namespace = map.take("namespace");
+    let labels = map.take("labels");
+    let address = map.take("address");
+    let http = map.take("http");
+    let https = map.take("https");
+    map.finish(report);
+    if let (Some(place), None) | (None, Some(place)) = (&namespace, &labels) {
+        place.fault(
+            report,
+            "`namespace` and `labels` say together which pods are routers: give both, or neither for OpenShift's own",
+        );
+    }
+    let namespace = namespace.and_then(|place| selector::namespace(&place, report));
+    let labels = labels.and_then(|place| selector::labels(&place, report));
+    let pods = namespace.zip(labels);
+    Some(Routers {
+        pods: pods.map(|(namespace, labels)| RouterPods { namespace, labels }),
+        address: optional(address.as_ref(), ROUTERS.address, |place| {
+            place.word("a type of address", &AddressType::ALL, report)
+        }),
+        http: http.and_then(|place| place.port(report)),
+        https: https.and_then(|place| place.port(report)),
+    })
+}
