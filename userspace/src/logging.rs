@@ -8,7 +8,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts logging to standard error. `filter` is an `EnvFilter` directive: `info`, `signalbox=debug`.
 pub fn init(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
+    // The kube crate has an error of its own for each failed request, which its caller tells of once.
+    let filter = EnvFilter::try_new(format!("kube_client=off,{filter}"))
+        .map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = if std::io::stderr().is_terminal() {
         registry

@@ -4,8 +4,10 @@
 //! date, which the API and the metrics show. When it loses its way to the cluster, what it told last stays.
 
 pub mod file;
+pub mod kube;
 pub mod prototype;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,6 +44,8 @@ pub struct Standing {
     /// What it was told, by kind and outcome, such as `modified` or `bad_message`.
     pub events: Labelled,
     last_error: Mutex<Option<String>>,
+    /// What else a person may want to know, by what it is about.
+    notes: Mutex<BTreeMap<String, String>>,
 }
 
 impl Standing {
@@ -55,6 +59,7 @@ impl Standing {
             failures: Counter::default(),
             events: Labelled::default(),
             last_error: Mutex::default(),
+            notes: Mutex::default(),
         })
     }
 
@@ -77,6 +82,16 @@ impl Standing {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
+    /// Something to know about one of the things it is told of, such as one that the server does not have; `None`:
+    /// nothing any more.
+    pub fn note(&self, about: &str, what: Option<String>) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            Some(what) => notes.insert(about.to_owned(), what),
+            None => notes.remove(about),
+        };
+    }
+
     /// Whether it is in touch.
     #[must_use]
     pub fn connected(&self) -> bool {
@@ -93,7 +108,7 @@ impl Standing {
     /// As the API shows it.
     #[must_use]
     pub fn view(&self) -> Value {
-        let events: std::collections::BTreeMap<_, _> = self.events.get().into_iter().collect();
+        let events: BTreeMap<_, _> = self.events.get().into_iter().collect();
         json!({
             "name": self.name,
             "kind": self.kind,
@@ -101,6 +116,7 @@ impl Standing {
             "seconds_since_heard": self.staleness(),
             "failures": self.failures.get(),
             "events": events,
+            "notes": *self.notes.lock().unwrap_or_else(PoisonError::into_inner),
             "last_error": *self.last_error.lock().unwrap_or_else(PoisonError::into_inner),
         })
     }

@@ -1,0 +1,220 @@
+//! Holds what all feeds have seen, and tells what it means: when everything is there, and then after each change.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signalbox_core::claims::{self, Rules};
+use signalbox_core::learned::Learned;
+use tokio::sync::mpsc::{Receiver, UnboundedSender};
+use tokio::time::{Instant, sleep_until};
+
+use super::decode::Item;
+use super::feed::{Feed, News};
+use super::{Learnt, Settings, Standing};
+
+/// What is held of one feed.
+struct Held {
+    name: String,
+    guessed: bool,
+    state: State,
+    items: HashMap<String, Item>,
+    trouble: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing is known yet.
+    Waiting,
+    /// The same, and it may not ask.
+    Denied,
+    /// The server has no such things.
+    Absent,
+    /// All that there is, is held.
+    Listed,
+}
+
+/// Everything.
+pub(super) struct Hub {
+    cluster: String,
+    source: String,
+    rules: Rules,
+    settle: Duration,
+    standing: Arc<Standing>,
+    feeds: Vec<Held>,
+    told: Option<Arc<Learned>>,
+    /// Whether the last line of the log says that something is wrong.
+    complained: bool,
+}
+
+impl Hub {
+    pub(super) fn new(settings: &Settings, cluster: String, standing: Arc<Standing>, feeds: &[Feed]) -> Self {
+        let held = |feed: &Feed| Held {
+            name: feed.name(),
+            guessed: feed.guessed,
+            state: State::Waiting,
+            items: HashMap::new(),
+            trouble: None,
+        };
+        Self {
+            source: format!("kube:{cluster}"),
+            cluster,
+            rules: settings.rules(),
+            settle: settings.pace.settle,
+            standing,
+            feeds: feeds.iter().map(held).collect(),
+            told: None,
+            complained: false,
+        }
+    }
+
+    /// Tells until nobody listens.
+    pub(super) async fn run(mut self, mut news: Receiver<(usize, News)>, out: UnboundedSender<Learnt>) {
+        let mut due = None;
+        loop {
+            tokio::select! {
+                one = news.recv() => {
+                    let Some((number, one)) = one else { return };
+                    if self.take(number, one) {
+                        // Others are likely to follow: a rollout changes many objects.
+                        due = due.or_else(|| Some(Instant::now() + self.settle));
+                    }
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    if self.is_complete() {
+                        self.tell(&out);
+                    }
+                }
+                () = out.closed() => return,
+            }
+        }
+    }
+
+    /// Whether something is different now.
+    fn take(&mut self, number: usize, news: News) -> bool {
+        let Some(feed) = self.feeds.get_mut(number) else {
+            return false;
+        };
+        let before = feed.state;
+        let mut changed = false;
+        match news {
+            News::Trouble { text, denied } => {
+                if denied && feed.state == State::Waiting {
+                    feed.state = State::Denied;
+                }
+                feed.trouble = Some(text.clone());
+                self.standing.note(&feed.name, Some(text));
+                let changed = feed.state != before;
+                self.complain();
+                return changed;
+            }
+            News::Listed(items) => {
+                changed = feed.items != items;
+                feed.items = items;
+                feed.state = State::Listed;
+                self.standing.note(&feed.name, None);
+            }
+            News::Changed(key, Some(item)) => {
+                changed = feed.items.get(&key) != Some(&item);
+                feed.items.insert(key, item);
+            }
+            News::Changed(key, None) => changed = feed.items.remove(&key).is_some(),
+            News::Absent => {
+                changed = !feed.items.is_empty();
+                feed.items.clear();
+                feed.state = State::Absent;
+                self.standing
+                    .note(&feed.name, Some("the server does not have it".to_owned()));
+            }
+            News::Heard => {
+                if feed.trouble.is_some() {
+                    self.standing.note(&feed.name, None);
+                }
+            }
+        }
+        changed |= feed.state != before;
+        feed.trouble = None;
+        if self.is_complete() && self.troubles().next().is_none() {
+            self.standing.heard();
+            if std::mem::take(&mut self.complained) {
+                tracing::info!(source = %self.source, "The API server is heard again.");
+            }
+        }
+        changed
+    }
+
+    /// What a person has to mend. Of the places where routers may be, one that may not be seen is none of it as long
+    /// as they may be in another.
+    fn troubles(&self) -> impl Iterator<Item = &str> {
+        let hope = self.feeds.iter().any(|feed| {
+            feed.guessed && (feed.state == State::Listed || (feed.state == State::Waiting && feed.trouble.is_none()))
+        });
+        let excused = move |feed: &&Held| !(hope && feed.guessed && feed.state == State::Denied);
+        self.feeds
+            .iter()
+            .filter(excused)
+            .filter_map(|feed| feed.trouble.as_deref())
+    }
+
+    fn complain(&mut self) {
+        let mut all: Vec<&str> = self.troubles().collect();
+        // All feeds say the same of a server that is gone.
+        all.sort_unstable();
+        all.dedup();
+        let Some(text) = (!all.is_empty()).then(|| all.join("; ")) else {
+            return;
+        };
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(source = %self.source, error = %text, "The API server does not answer; what it told stays.");
+        }
+        self.standing.failed(text);
+    }
+
+    /// Whether all is known: less must not be told, for names and hosts would be missing from it.
+    fn is_complete(&self) -> bool {
+        let settled = |feed: &Held| match feed.state {
+            State::Waiting => false,
+            State::Denied => feed.guessed,
+            State::Absent | State::Listed => true,
+        };
+        let mut guesses = self.feeds.iter().filter(|feed| feed.guessed).peekable();
+        let seen = guesses.peek().is_none() || guesses.any(|feed| feed.state == State::Listed);
+        seen && self.feeds.iter().all(settled)
+    }
+
+    fn tell(&mut self, out: &UnboundedSender<Learnt>) {
+        let items = || self.feeds.iter().flat_map(|feed| feed.items.values());
+        let learned = claims::learn(
+            items().filter_map(|item| match item {
+                Item::Names(object) => Some(object),
+                Item::Pod(_) | Item::Node(_) => None,
+            }),
+            items().filter_map(|item| match item {
+                Item::Pod(pod) => Some(pod),
+                Item::Names(_) | Item::Node(_) => None,
+            }),
+            items().filter_map(|item| match item {
+                Item::Node(node) => Some(node),
+                Item::Names(_) | Item::Pod(_) => None,
+            }),
+            &self.rules,
+        );
+        if self.told.as_deref() == Some(&learned) {
+            return;
+        }
+        let learned = Arc::new(learned);
+        if self.told.is_none() {
+            let (hosts, names, rejected) = (learned.hosts.len(), learned.routes.len(), learned.rejected.len());
+            tracing::info!(source = %self.source, hosts, names, rejected, "The cluster is known.");
+        }
+        self.told = Some(Arc::clone(&learned));
+        // `run` notices when nobody listens.
+        let _ = out.send(Learnt {
+            source: self.source.clone(),
+            cluster: self.cluster.clone(),
+            what: Some(learned),
+            done: None,
+        });
+    }
+}

@@ -1,0 +1,277 @@
+//! One list, or one watch, as the API's paths, pages and events have them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::backoff::Backoff;
+use super::connect::Connector;
+use super::decode::{Item, place};
+use super::feed::{Feed, News, Teller};
+use super::lines::{Lines, whole};
+use super::trouble::Trouble;
+use super::what::What;
+use super::{Pace, Standing};
+
+/// How many objects are listed at a time.
+const PAGE: usize = 500;
+
+/// The longest list, or page of one, that is read: far more than a cluster holds.
+const LONGEST: usize = 512 << 20;
+
+/// Reads what a feed is for.
+pub(super) struct Reader {
+    feed: Feed,
+    connector: Arc<Connector>,
+    pace: Pace,
+    standing: Arc<Standing>,
+    pub(super) teller: Teller,
+    /// Which of the resource's groups and versions the server has.
+    home: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMetadata,
+    /// A list of objects; or null, as Go writes an empty one now and then. What has no items at all is no list.
+    items: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata {
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+impl Reader {
+    pub(super) fn new(
+        feed: Feed,
+        connector: Arc<Connector>,
+        pace: Pace,
+        standing: Arc<Standing>,
+        teller: Teller,
+    ) -> Self {
+        let home = feed.what.homes()[0];
+        Self {
+            feed,
+            connector,
+            pace,
+            standing,
+            teller,
+            home,
+        }
+    }
+
+    /// Lists, tells, and returns the version from which to watch.
+    pub(super) async fn list(&mut self) -> Result<String, Trouble> {
+        for home in self.feed.what.homes() {
+            self.home = home;
+            match self.pages(PAGE).await {
+                // The next pages were forgotten before they were asked for: all at once then.
+                Err(Trouble::Expired) => return self.pages(0).await,
+                Err(Trouble::Absent) => {}
+                // Who may not see a thing is not told that there is none.
+                Err(Trouble::Forbidden(_)) if self.is_absent().await? => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Trouble::Absent)
+    }
+
+    /// `limit`: objects in a page; 0 for no limit.
+    async fn pages(&self, limit: usize) -> Result<String, Trouble> {
+        let mut items = HashMap::new();
+        let mut next = String::new();
+        loop {
+            let mut query = format!("limit={limit}");
+            if !next.is_empty() {
+                let _ = write!(query, "&continue={}", escaped(&next)); // a String takes everything
+            }
+            let response = self.connector.get(&self.path(&query)).await?;
+            let body = whole(response.into_body(), LONGEST, self.pace.silence).await?;
+            let page: Page = serde_json::from_slice(&body)
+                .map_err(|error| Trouble::Garbled(format!("the list of {} is none: {error}", self.feed.name())))?;
+            let objects = match page.items {
+                Value::Array(objects) => objects,
+                Value::Null => Vec::new(),
+                _ => {
+                    return Err(Trouble::Garbled(format!(
+                        "the list of {} has no items",
+                        self.feed.name()
+                    )));
+                }
+            };
+            for object in &objects {
+                match (place(object), Item::decode(self.feed.what, object)) {
+                    (Some((key, _)), Ok(item)) => {
+                        items.insert(key, item);
+                    }
+                    (_, Err(error)) => self.undecodable(object, &error),
+                    (None, Ok(_)) => self.standing.events.inc("undecodable"),
+                }
+            }
+            if page.metadata.next.is_empty() {
+                self.standing.events.inc("listed");
+                self.teller.tell(News::Listed(items)).await;
+                return Ok(page.metadata.resource_version);
+            }
+            next = page.metadata.next;
+        }
+    }
+
+    /// Watches from `version` on, which moves along. Returns when the server has ended the watch in order.
+    pub(super) async fn watch(&self, version: &mut String, backoff: &mut Backoff) -> Result<(), Trouble> {
+        let seconds = self.pace.watch.as_secs().max(1);
+        let from = escaped(version);
+        let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
+        let response = self.connector.get(&self.path(&query)).await?;
+        self.teller.tell(News::Heard).await;
+        let mut lines = Lines::new(response.into_body(), self.pace.silence);
+        while let Some(line) = lines.next().await? {
+            *version = self.event(&line).await?;
+            backoff.reset();
+        }
+        Ok(())
+    }
+
+    /// Tells of an event, and returns its version.
+    async fn event(&self, line: &[u8]) -> Result<String, Trouble> {
+        let garbled = |what: &str| Trouble::Garbled(format!("an event of {} {what}", self.feed.name()));
+        let Event { kind, object } =
+            serde_json::from_slice(line).map_err(|error| garbled(&format!("is none: {error}")))?;
+        let label = match kind.as_str() {
+            "ADDED" => "added",
+            "MODIFIED" => "modified",
+            "DELETED" => "deleted",
+            "BOOKMARK" => {
+                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                let version = version.ok_or_else(|| garbled("has no version"))?;
+                self.standing.events.inc("bookmark");
+                self.teller.tell(News::Heard).await;
+                return Ok(version.to_owned());
+            }
+            "ERROR" => {
+                let code = object.get("code").and_then(Value::as_u64).unwrap_or_default();
+                let said = object.get("message").and_then(Value::as_str).unwrap_or_default();
+                let said: String = said.chars().filter(|c| !c.is_control()).take(300).collect();
+                return Err(match code {
+                    410 => Trouble::Expired,
+                    _ => Trouble::Failed(format!("the watch of {} failed ({code}, {said:?})", self.feed.name())),
+                });
+            }
+            _ => return Err(garbled("has an unknown type")),
+        };
+        let Some((key, Some(version))) = place(&object) else {
+            return Err(garbled("has no name or version"));
+        };
+        self.standing.events.inc(label);
+        let item = match Item::decode(self.feed.what, &object) {
+            _ if kind == "DELETED" => None,
+            Ok(item) => Some(item),
+            Err(error) => {
+                self.undecodable(&object, &error);
+                None
+            }
+        };
+        self.teller.tell(News::Changed(key, item)).await;
+        Ok(version)
+    }
+
+    fn undecodable(&self, object: &Value, error: &serde_json::Error) {
+        self.standing.events.inc("undecodable");
+        let key = place(object).map(|(key, _)| key);
+        tracing::debug!(feed = %self.feed.name(), object = ?key, %error, "An object is left out: it makes no sense.");
+    }
+
+    /// Whether the server does not know the resource, asked in a way that everybody may.
+    async fn is_absent(&self) -> Result<bool, Trouble> {
+        let body = match self.connector.get(&format!("/{}", self.home)).await {
+            Ok(response) => whole(response.into_body(), LONGEST, self.pace.silence).await?,
+            Err(Trouble::Absent) => return Ok(true),
+            // It does not say: what is forbidden is taken to be there.
+            Err(_) => return Ok(false),
+        };
+        let known: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let names = known.get("resources").and_then(Value::as_array);
+        let is_it = |resource: &Value| resource.get("name").and_then(Value::as_str) == Some(self.feed.what.plural());
+        Ok(names.is_some_and(|names| !names.iter().any(is_it)))
+    }
+
+    /// What is to be said of a trouble, if it is one for a person, and whether it is a right that is missing.
+    pub(super) fn complaint(&self, trouble: Trouble, watching: bool) -> Option<(String, bool)> {
+        match trouble {
+            // Mended by the next request, or that one has a trouble of its own.
+            Trouble::Absent | Trouble::Expired => None,
+            Trouble::Broken(_) if watching => None,
+            Trouble::Broken(text) => Some((format!("the list of {} broke off: {text}", self.feed.name()), false)),
+            Trouble::Forbidden(said) => Some((self.forbidden(&said, watching), true)),
+            Trouble::Unauthorized(text)
+            | Trouble::Garbled(text)
+            | Trouble::Unreachable(text)
+            | Trouble::Failed(text) => Some((text, false)),
+        }
+    }
+
+    fn forbidden(&self, said: &str, watching: bool) -> String {
+        let verb = if watching { "watch" } else { "list" };
+        let name = self.feed.name();
+        let or = match self.feed.what {
+            What::Names(_) => " (or leave it out by `resources` or `namespaces`)",
+            What::Pods if self.feed.guessed => " (or say by `routers` where the router pods are)",
+            What::Pods => "",
+            What::Nodes => " (or use `InternalIP`)",
+        };
+        format!("the account may not {verb} {name} (403{said}): give it a role with the verbs list and watch{or}")
+    }
+
+    fn path(&self, query: &str) -> String {
+        let (home, plural) = (self.home, self.feed.what.plural());
+        let mut path = match &self.feed.namespace {
+            Some(namespace) => format!("/{home}/namespaces/{namespace}/{plural}?{query}"),
+            None => format!("/{home}/{plural}?{query}"),
+        };
+        if let Some(labels) = &self.feed.labels {
+            let _ = write!(path, "&labelSelector={}", escaped(labels)); // a String takes everything
+        }
+        path
+    }
+}
+
+/// As part of a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(char::from(byte)),
+            _ => {
+                let _ = write!(escaped, "%{byte:02X}"); // a String takes everything
+            }
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_survives_a_query() {
+        assert_eq!(
+            escaped("a/b=c,d in (e, é)&x"),
+            "a%2Fb%3Dc%2Cd%20in%20%28e%2C%20%C3%A9%29%26x"
+        );
+    }
+}

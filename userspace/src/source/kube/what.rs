@@ -1,0 +1,70 @@
+//! The resources that are watched, and where the API has them.
+
+use signalbox_core::claims::Kind;
+use signalbox_core::model::kubernetes::Resource;
+
+/// A resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Names(Kind),
+    Pods,
+    Nodes,
+}
+
+impl What {
+    pub(super) fn of(resource: Resource) -> Self {
+        Self::Names(match resource {
+            Resource::Routes => Kind::Route,
+            Resource::Ingresses => Kind::Ingress,
+            Resource::TlsRoutes => Kind::TlsRoute,
+            Resource::HttpRoutes => Kind::HttpRoute,
+        })
+    }
+
+    /// As in a path.
+    pub(super) const fn plural(self) -> &'static str {
+        match self {
+            Self::Names(Kind::Route) => "routes",
+            Self::Names(Kind::Ingress) => "ingresses",
+            Self::Names(Kind::TlsRoute) => "tlsroutes",
+            Self::Names(Kind::HttpRoute) => "httproutes",
+            Self::Pods => "pods",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// As in a role: what is asked of who manages the cluster.
+    pub(super) fn in_roles(self) -> String {
+        match self.homes()[0] {
+            "api/v1" => self.plural().to_owned(),
+            home => {
+                let group = home.trim_start_matches("apis/");
+                let group = group.rsplit_once('/').map_or(group, |(group, _)| group);
+                format!("{}.{group}", self.plural())
+            }
+        }
+    }
+
+    /// Groups and versions that have it, the best first. What is read of it is the same in all of them.
+    pub(super) const fn homes(self) -> &'static [&'static str] {
+        match self {
+            Self::Names(Kind::Route) => &["apis/route.openshift.io/v1"],
+            // OpenShift 3.11 is Kubernetes 1.11.
+            Self::Names(Kind::Ingress) => &[
+                "apis/networking.k8s.io/v1",
+                "apis/networking.k8s.io/v1beta1",
+                "apis/extensions/v1beta1",
+            ],
+            Self::Names(Kind::TlsRoute) => &[
+                "apis/gateway.networking.k8s.io/v1",
+                "apis/gateway.networking.k8s.io/v1alpha3",
+                "apis/gateway.networking.k8s.io/v1alpha2",
+            ],
+            Self::Names(Kind::HttpRoute) => &[
+                "apis/gateway.networking.k8s.io/v1",
+                "apis/gateway.networking.k8s.io/v1beta1",
+            ],
+            Self::Pods | Self::Nodes => &["api/v1"],
+        }
+    }
+}
