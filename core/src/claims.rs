@@ -12,6 +12,7 @@ mod routers;
 #[cfg(test)]
 mod tests;
 
+pub use annotations::is_read;
 pub use object::{Admission, Kind, Node, Object, RouterPod};
 
 use crate::learned::Learned;

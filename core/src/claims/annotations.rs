@@ -40,6 +40,12 @@ const BY_CLIENT: [&str; 7] = [
 /// What the balancer would have to do too, for it ends idle flows by a time limit of its own.
 const OF_FLOWS: &str = "timeout-tunnel";
 
+/// Whether an annotation means anything here. Others need not be kept: some are as large as their object.
+#[must_use]
+pub fn is_read(key: &str) -> bool {
+    WEIGHT.contains(&key) || key.starts_with(OURS) || ROUTERS.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// The weight asked for, if any, and what is to be said of the annotations.
 pub(super) fn read(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
     let mut notes = Vec::new();

@@ -25,7 +25,7 @@ pub struct Object {
     pub subdomain: bool,
     /// Whether TLS is ended by the application, so that no router sees a path.
     pub passthrough: bool,
-    /// All of them.
+    /// At least those that [`super::is_read`].
     pub annotations: BTreeMap<String, String>,
     /// What its router says.
     pub admission: Admission,

@@ -95,7 +95,11 @@ impl Connector {
         config.connect_timeout = Some(CONNECT);
         // Feeds try again by themselves, and tell of it.
         config.default_retry = false;
-        let new = Client::try_from(config).map_err(|error| crate::error_chain(&error))?;
+        // A kubeconfig may name a program that gets the credentials, which kube runs here.
+        let new = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
+        let new = new
+            .map_err(|error| error.to_string())?
+            .map_err(|error| crate::error_chain(&error))?;
         *client = Some(new.clone());
         Ok(new)
     }

@@ -15,8 +15,10 @@ use super::trouble::Trouble;
 use super::what::What;
 use super::{Pace, Standing};
 
-/// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time.
+/// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time; and
+/// much later, after two minutes, where names would be taken away.
 const MISSES: u32 = 3;
+const MISSES_ONCE_LISTED: u32 = 10;
 
 /// What is listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,11 +83,13 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
     // Where a watch is to be taken up.
     let mut at: Option<String> = None;
     let mut misses = 0;
+    let mut most_misses = MISSES;
     loop {
         let outcome = match &mut at {
             None => match reader.list().await {
                 Ok(version) => {
                     misses = 0;
+                    most_misses = MISSES_ONCE_LISTED;
                     at = Some(version);
                     continue;
                 }
@@ -108,8 +112,9 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
             }
             if trouble == Trouble::Absent {
                 misses += 1;
-                if misses >= MISSES {
+                if misses >= most_misses {
                     reader.teller.tell(News::Absent).await;
+                    most_misses = MISSES;
                     sleep(pace.absent).await;
                     continue;
                 }

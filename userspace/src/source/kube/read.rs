@@ -87,7 +87,15 @@ impl Reader {
                 outcome => return outcome,
             }
         }
-        Err(Trouble::Absent)
+        Err(match self.feed.what {
+            What::Names(_) => Trouble::Absent,
+            What::Pods | What::Nodes => {
+                let plural = self.feed.what.plural();
+                Trouble::Failed(format!(
+                    "the server has no {plural}, as every API server has: check its address"
+                ))
+            }
+        })
     }
 
     /// `limit`: objects in a page; 0 for no limit.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{Admission, Kind, Object};
+use signalbox_core::claims::{self, Admission, Kind, Object};
 
 use super::{Condition, Metadata, or_null};
 
@@ -85,7 +85,11 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         name: metadata.name,
         uid: metadata.uid,
         created: metadata.creation_timestamp,
-        annotations: metadata.annotations,
+        annotations: metadata
+            .annotations
+            .into_iter()
+            .filter(|(key, _)| claims::is_read(key))
+            .collect(),
     })
 }
 
@@ -144,7 +148,7 @@ mod tests {
         let value = json!({
             "apiVersion": "route.openshift.io/v1", "kind": "Route",
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
-                "resourceVersion": "7", "annotations": {"signalbox.io/weight": "5"},
+                "resourceVersion": "7", "annotations": {"signalbox.io/weight": "5", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
                 "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "i", "uid": "iu"}]},
             "spec": {"host": "app.test", "path": "/x", "to": {"kind": "Service", "name": "web", "weight": 100},
                 "tls": {"termination": "passthrough"}, "wildcardPolicy": "Subdomain"},
@@ -159,7 +163,10 @@ mod tests {
         assert!(route.subdomain && route.passthrough);
         assert_eq!(route.admission, Admission::Refused("HostAlreadyClaimed: taken".into()));
         assert_eq!(route.ingress.as_deref(), Some("iu"));
-        assert_eq!(route.annotations["signalbox.io/weight"], "5");
+        assert_eq!(
+            route.annotations.into_iter().collect::<Vec<_>>(),
+            [("signalbox.io/weight".into(), "5".into())]
+        );
     }
 
     #[test]
