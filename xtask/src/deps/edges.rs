@@ -18,8 +18,8 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ("xtask", &[]),
 ];
 
-/// The core is pure: no runtime, no kernel.
-const NOT_IN_CORE: [&str; 2] = ["tokio", "aya"];
+/// The core is pure: no runtime, no kernel, no API server.
+const NOT_IN_CORE: [&str; 4] = ["tokio", "aya", "kube", "k8s-openapi"];
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -127,6 +127,7 @@ mod tests {
     fn the_core_stays_pure_and_a_new_crate_has_to_be_placed() {
         let tokio = r#"{"packages":[{"name":"signalbox-core","dependencies":[{"name":"tokio","path":null}]}]}"#;
         assert!(faults(tokio)[0].contains("pure"));
+        assert!(faults(&tokio.replace("tokio", "kube"))[0].contains("pure"));
         let user = r#"{"packages":[{"name":"signalbox-core","dependencies":
             [{"name":"signalbox-common","path":"/x","features":["user"]}]}]}"#;
         assert!(faults(user)[0].contains("feature `user`"));

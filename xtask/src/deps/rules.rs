@@ -5,6 +5,9 @@ use super::code::only_code;
 /// Only here may aya be named. Paths are prefixes: `userspace/src/kernel` is the file and the folder.
 const AYA: [&str; 3] = ["common/", "userspace/src/kernel", "userspace/tests/"];
 
+/// Only here may the kube crates be named.
+const KUBE: [&str; 1] = ["userspace/src/source/kube"];
+
 const UNSAFE: [&str; 7] = [
     "bench/",
     "common/",
@@ -26,6 +29,11 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
                 "{at}: aya is used only by userspace::kernel (and common for feature `user`)"
             ));
         }
+        if names_kube(line) && !may(&KUBE) {
+            faults.push(format!(
+                "{at}: the kube crates are used only by userspace::source::kube (which is written with `source::` elsewhere)"
+            ));
+        }
         if has_word(line, "unsafe") && !may(&UNSAFE) {
             faults.push(format!(
                 "{at}: unsafe belongs into ebpf, common, userspace::{{kernel, datapath, sys}} or bench"
@@ -45,6 +53,18 @@ pub(super) fn core_forbids_unsafe(lib: &str) -> Option<String> {
 fn names_aya(line: &str) -> bool {
     let imports = line.trim_start().trim_start_matches("pub ").starts_with("use ") && has_word(line, "aya");
     imports || words(line, "aya").any(|end| line[end..].starts_with("::"))
+}
+
+/// Our own module has the name of the crate: `source::kube::spawn` is that.
+fn names_kube(line: &str) -> bool {
+    let crates = ["kube", "kube_client", "kube_core", "kube_runtime", "k8s_openapi"];
+    let import = line.trim_start().trim_start_matches("pub ").strip_prefix("use ");
+    crates.into_iter().any(|name| {
+        let imported = import.is_some_and(|path| words(path, name).next() == Some(name.len()));
+        let named = |end: usize| line[end..].starts_with("::") && !line[..end - name.len()].ends_with("::");
+        // In braces (`use signalbox::source::{kube::Pace}`) nobody can tell without parsing: not done there.
+        imported || (import.is_none() && words(line, name).any(named))
+    })
 }
 
 fn has_word(line: &str, word: &str) -> bool {
@@ -95,6 +115,33 @@ mod tests {
                 Vec::<String>::new(),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn the_kube_crates_are_for_their_source_alone() {
+        for line in [
+            "use kube::Client;",
+            "    pub use kube::Api;",
+            "use kube as client;",
+            "use kube_client::Client;",
+            "let client = kube::Client::try_from(config);",
+            "fn f(pod: k8s_openapi::api::core::v1::Pod) {}",
+        ] {
+            assert_eq!(check("userspace/src/store.rs", line).len(), 1, "{line}");
+            assert_eq!(
+                check("userspace/src/source/kube/connect.rs", line),
+                Vec::<String>::new()
+            );
+        }
+        for line in [
+            "use crate::source::kube::Settings;",
+            "let task = source::kube::spawn(settings);",
+            "pub mod kube;",
+            "let name = \"kube::Client\";",
+            "let kube = 1;",
+        ] {
+            assert_eq!(check("userspace/src/store.rs", line), Vec::<String>::new(), "{line}");
         }
     }
 
