@@ -1,0 +1,198 @@
+//! A source under test, and what it should say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use signalbox::source::kube::{Pace, Settings};
+use signalbox::source::{self, Learnt, Standing};
+use signalbox_core::claims::{self, Kind};
+use signalbox_core::learned::Learned;
+use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods, Routers};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::JoinHandle;
+
+use super::Api;
+use super::store::Selection;
+
+/// Nothing takes as long, unless it never comes.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// Everything by default, in a hurry.
+pub(crate) fn settings(api: &Api) -> Settings {
+    Settings {
+        source: KubernetesSource {
+            connection: Connection::Url {
+                url: format!("http://{}", api.addr),
+                token: None,
+                ca: None,
+            },
+            resources: None,
+            namespaces: Vec::new(),
+            labels: None,
+            wildcards: false,
+            routers: Routers {
+                pods: None,
+                address: AddressType::Internal,
+                http: None,
+                https: None,
+            },
+        },
+        pace: Pace {
+            settle: Duration::from_millis(5),
+            retry: Duration::from_millis(5),
+            retry_most: Duration::from_millis(50),
+            absent: Duration::from_millis(50),
+            answer: Duration::from_secs(30),
+            watch: Duration::from_secs(1),
+            silence: Duration::from_secs(30),
+        },
+    }
+}
+
+/// What the server's objects mean, computed from all of them at once.
+pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
+    let store = api.store.lock().unwrap();
+    let asked = &settings.source;
+    let namespaces: Vec<Option<String>> = match asked.namespaces.as_slice() {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    };
+    let pairs = |labels: &str| {
+        let pairs = labels.split(',').filter_map(|one| one.split_once('='));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    };
+    let mut objects = Vec::new();
+    for (plural, resource) in Resource::ALL {
+        if asked.resources.as_ref().is_some_and(|some| !some.contains(&resource)) {
+            continue;
+        }
+        let kind = match resource {
+            Resource::Routes => Kind::Route,
+            Resource::Ingresses => Kind::Ingress,
+            Resource::TlsRoutes => Kind::TlsRoute,
+            Resource::HttpRoutes => Kind::HttpRoute,
+        };
+        for namespace in &namespaces {
+            let labels = asked.labels.as_deref().map(pairs).unwrap_or_default();
+            let namespace = namespace.clone();
+            let found = store.select(plural, &Selection { namespace, labels });
+            objects.extend(
+                found
+                    .iter()
+                    .filter_map(|object| source::kube::object(kind, object).ok()),
+            );
+        }
+    }
+    let places = asked
+        .routers
+        .pods
+        .clone()
+        .map_or_else(|| RouterPods::defaults().to_vec(), |one| vec![one]);
+    let pods = places.iter().flat_map(|place| {
+        let (namespace, labels) = (Some(place.namespace.clone()), pairs(&place.labels));
+        store.select("pods", &Selection { namespace, labels })
+    });
+    let pods: Vec<_> = pods.filter_map(|object| source::kube::pod(&object).ok()).collect();
+    let nodes = store.select("nodes", &Selection::default());
+    let nodes: Vec<_> = nodes
+        .iter()
+        .filter_map(|object: &Value| source::kube::node(object).ok())
+        .collect();
+    let nodes: &[_] = if asked.routers.address == AddressType::External {
+        &nodes
+    } else {
+        &[]
+    };
+    claims::learn(&objects, &pods, nodes, &settings.rules())
+}
+
+/// A running source.
+pub(crate) struct Watching {
+    pub(crate) settings: Settings,
+    pub(crate) standing: Arc<Standing>,
+    /// What it has told, in order.
+    pub(crate) told: Vec<Learned>,
+    out: UnboundedReceiver<Learnt>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watching {
+    pub(crate) fn start(settings: Settings) -> Self {
+        let standing = Standing::new("kube:east", "kubernetes");
+        let (sender, out) = mpsc::unbounded_channel();
+        let task = source::kube::spawn(settings.clone(), "east".to_owned(), Arc::clone(&standing), sender);
+        Self {
+            settings,
+            standing,
+            told: Vec::new(),
+            out,
+            task,
+        }
+    }
+
+    /// Waits until it has told what the server's objects mean.
+    #[track_caller]
+    pub(crate) fn settles(&mut self, api: &Api) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let expected = meaning(api, &self.settings);
+            while self.told.last() != Some(&expected) {
+                match tokio::time::timeout(NEVER, self.out.recv()).await {
+                    Ok(Some(learnt)) => self.note(learnt),
+                    Ok(None) => panic!("{caller}: the source has ended"),
+                    Err(_) => panic!(
+                        "{caller}: expected {expected:#?}\ntold {:#?}\nstanding {:#}",
+                        self.told.last(),
+                        self.standing.view()
+                    ),
+                }
+            }
+        }
+    }
+
+    /// What has come by now, without waiting.
+    pub(crate) fn drain(&mut self) -> usize {
+        while let Ok(learnt) = self.out.try_recv() {
+            self.note(learnt);
+        }
+        self.told.len()
+    }
+
+    fn note(&mut self, learnt: Learnt) {
+        assert_eq!((learnt.source.as_str(), learnt.cluster.as_str()), ("kube:east", "east"));
+        self.told.push(Learned::clone(
+            &learnt.what.expect("a cluster that is watched is not gone"),
+        ));
+    }
+
+    /// Waits until its standing is such.
+    #[track_caller]
+    pub(crate) fn stands(&self, what: impl Fn(&Value) -> bool) -> impl Future<Output = Value> {
+        let (caller, standing) = (std::panic::Location::caller(), Arc::clone(&self.standing));
+        async move {
+            let wait = async {
+                loop {
+                    let view = standing.view();
+                    if what(&view) {
+                        return view;
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let waited = tokio::time::timeout(NEVER, wait).await;
+            waited.unwrap_or_else(|_| panic!("{caller}: {:#}", standing.view()))
+        }
+    }
+}
+
+/// How often something of this kind happened.
+pub(crate) fn count(view: &Value, event: &str) -> u64 {
+    view["events"][event].as_u64().unwrap_or(0)
+}
