@@ -26,6 +26,8 @@ impl Cluster {
             proxy_protocol: false,
             drain: None,
             hosts: Vec::new(),
+            learn: true,
+            kubernetes: None,
         }
     }
 }
