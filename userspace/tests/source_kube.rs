@@ -6,7 +6,7 @@
 mod kube_api;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube_api::Api;
 use kube_api::objects::{gateway_route, ingress, node, route, router, router_of_3};
@@ -181,10 +181,12 @@ async fn answers_that_make_no_sense_are_asked_for_again() {
     let mut watching = Watching::start(settings(&api));
     watching.settles(&api).await;
     api.change(|store| {
-        store.moods.garbled_events = 1;
+        // Each time it is asked for.
+        store.moods.garbled_events = usize::MAX;
         store.put("routes", route(9, "shop/late", "late.test"));
     });
     watching.settles(&api).await;
+    api.change(|store| store.moods.garbled_events = 0);
     api.change(|store| {
         store.moods.failures = 4;
         store.compact();
@@ -245,6 +247,34 @@ async fn a_dead_server_takes_nothing_away() {
     watching.settles(&api).await;
     watching.stands(connected).await;
     assert_eq!(api.lists("routes"), 1, "the watches were taken up where they were");
+}
+
+#[tokio::test]
+async fn silence_is_not_taken_for_peace() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    let mut hurried = settings(&api);
+    hurried.pace.silence = Duration::from_millis(300);
+    let mut watching = Watching::start(hurried);
+    watching.settles(&api).await;
+    api.change(|store| {
+        store.moods.lost = 1;
+        store.put("routes", route(9, "shop/late", "late.test"));
+    });
+    watching.settles(&api).await;
+    drop(watching);
+    // Nor is a list that never comes.
+    api.change(|store| store.moods.held.insert("routes"));
+    let mut hurried = settings(&api);
+    hurried.pace.answer = Duration::from_millis(300);
+    let mut watching = Watching::start(hurried);
+    let view = watching.stands(|view| view["last_error"].is_string()).await;
+    assert!(
+        view["last_error"].as_str().unwrap().contains("no answer within 300ms"),
+        "{view:#}"
+    );
+    api.change(|store| store.moods.held.clear());
+    watching.settles(&api).await;
 }
 
 #[tokio::test]
@@ -337,6 +367,10 @@ async fn a_missing_right_is_named_and_holds_everything_back() {
     watching
         .stands(|view| !connected(view) && view["last_error"].as_str().unwrap().contains("may not watch ingresses"))
         .await;
+    // However often the others are heard.
+    let marks = count(&watching.standing.view(), "bookmark");
+    let view = watching.stands(|view| count(view, "bookmark") > marks + 20).await;
+    assert!(!connected(&view), "{view:#}");
     assert_eq!(watching.drain(), told);
 }
 

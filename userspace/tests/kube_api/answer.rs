@@ -85,7 +85,8 @@ fn list(store: &mut Store, plural: &str, asked: &Asked<'_>) -> Response<Body> {
     let mut metadata = json!({"resourceVersion": version});
     if most > 0 && items.len() > most {
         // With characters that a query has to escape.
-        let token = format!("{version}/{plural}+{} &=", store.pages.len());
+        store.tokens += 1;
+        let token = format!("{version}/{plural}+{} &=", store.tokens);
         store.pages.insert(token.clone(), items.split_off(most));
         metadata["continue"] = json!(token);
     }

@@ -41,6 +41,8 @@ pub(crate) struct Moods {
     pub(crate) gone_in_stream: bool,
     /// So many events are cut in the middle, with the connection.
     pub(crate) cuts: usize,
+    /// So many watches say nothing any more, from an event on, and do not end: the network has swallowed them.
+    pub(crate) lost: usize,
     /// So many watches are ended in order right after an event.
     pub(crate) ends: usize,
     /// So many lists are no JSON.
@@ -63,6 +65,8 @@ pub(crate) struct Store {
     pub(crate) moods: Moods,
     pub(crate) lists: HashMap<String, usize>,
     pub(crate) watches: HashMap<String, usize>,
+    /// How many pages were promised: no two may have the same token, or one list gets what is another's.
+    pub(crate) tokens: u64,
     /// What is still to come of lists that were begun.
     pub(crate) pages: HashMap<String, Vec<Value>>,
 }

@@ -50,6 +50,8 @@ enum Fate {
     /// In the middle, with the connection.
     Cut,
     Garbled,
+    /// With all that would come after it.
+    Lost,
 }
 
 /// Tells of changes after `from`.
@@ -107,6 +109,7 @@ impl Watcher {
                         self.pieces.send(Err(broken)).await.ok()?;
                         return None;
                     }
+                    Fate::Lost => std::future::pending().await,
                     Fate::Garbled => self.piece(b"{\"type\":\"MODI\xff\n").await?,
                 }
             }
@@ -148,6 +151,7 @@ impl Watcher {
             (&mut moods.cuts, Fate::Cut),
             (&mut moods.ends, Fate::Last),
             (&mut moods.garbled_events, Fate::Garbled),
+            (&mut moods.lost, Fate::Lost),
         ] {
             if *left > 0 {
                 *left -= 1;

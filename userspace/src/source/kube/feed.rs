@@ -16,7 +16,8 @@ use super::what::What;
 use super::{Pace, Standing};
 
 /// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time; and
-/// much later, after two minutes, where names would be taken away.
+/// much later, after a minute or so, where names would be taken
+/// away.
 const MISSES: u32 = 3;
 const MISSES_ONCE_LISTED: u32 = 10;
 
