@@ -1,5 +1,6 @@
 //! The command line. Data goes to standard output, everything else to standard error.
 
+mod agent;
 mod client;
 mod explain;
 mod rotate;
@@ -35,6 +36,8 @@ struct Cli {
 enum Command {
     /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload).
     Run(Run),
+    /// Watch a cluster from inside it, and tell balancers that cannot reach it what it serves.
+    Agent(agent::Args),
     /// Check a configuration file without using it.
     ///
     /// Exits with 0 if it is right, 1 if it only has warnings and --strict is given, 2 if it is wrong, 3 if it
@@ -193,6 +196,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(run) => {
             logging::init(&cli.log).map_err(anyhow::Error::msg)?;
             serve(run)
+        }
+        Command::Agent(args) => {
+            logging::init(&cli.log).map_err(anyhow::Error::msg)?;
+            agent::run(args)
         }
         Command::Check { config, strict, output } => check(&config, strict, output),
         Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),

@@ -6,6 +6,7 @@
 //! only if none of them noted anything. Operators read docs/configuration.md.
 
 mod address;
+pub mod agent;
 mod anchors;
 mod balancers;
 mod clusters;

@@ -4,6 +4,7 @@
 //! What to do is decided in `signalbox-core`. The way through: source -> store -> view -> workers -> counters -> admin.
 
 pub mod admin;
+pub mod agent;
 pub mod app;
 pub mod cli;
 pub mod config;

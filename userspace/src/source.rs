@@ -6,6 +6,7 @@
 pub mod file;
 pub mod kube;
 pub mod prototype;
+pub mod watchers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -309,6 +309,12 @@ impl Shared {
         new
     }
 
+    /// A source that is no more.
+    pub fn forget_source(&self, name: &str) {
+        let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sources.retain(|source| source.name != name);
+    }
+
     /// All of them.
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<Standing>> {

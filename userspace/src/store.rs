@@ -29,6 +29,7 @@ use crate::health;
 use crate::kernel::steer::ApplyError;
 use crate::rotate::{Job, Request, RotateError};
 use crate::source::Learnt;
+use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 use memory::Memory;
@@ -113,6 +114,7 @@ pub struct Store {
     /// What the configuration says, before anything is added.
     file: Arc<Model>,
     memory: Memory,
+    watchers: Watchers,
     /// What sources have told since the model was made.
     told: Vec<oneshot::Sender<Result<(), String>>>,
     stale: bool,
@@ -134,12 +136,14 @@ pub struct Store {
 impl Store {
     pub fn new(shared: Arc<Shared>, front: Front, memory: Memory, events: mpsc::UnboundedSender<Event>) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
+        let watchers = Watchers::new(Arc::clone(&shared), events.clone());
         Self {
             shared,
             front,
             events,
             file: Arc::clone(&model),
             memory,
+            watchers,
             told: Vec::new(),
             stale: false,
             remodelled: Instant::now(),
@@ -329,6 +333,7 @@ impl Store {
                 self.shared.announce("ejection", data);
             }
         }
+        self.memory.save();
         let before = self.draining.len();
         self.draining.retain(|host| host.active.get() > 0);
         self.dirty |= self.draining.len() != before;

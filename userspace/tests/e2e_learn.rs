@@ -18,7 +18,7 @@ const TOKEN: &str = "a-token-for-the-lab-0123";
 fn body(extra: &str, routes: &str) -> String {
     let health = config::FAST_HEALTH;
     format!(
-        "{extra}{}clusters:\n  - {{ name: east, {health}, hosts: [] }}\n  - {{ name: west, {health}, hosts: [] }}\n{routes}",
+        "{extra}{}clusters:\n  - {{ name: east, {health}, learn: true }}\n  - {{ name: west, {health}, learn: true }}\n{routes}",
         config::WEB_LISTENERS
     )
 }

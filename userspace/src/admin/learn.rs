@@ -77,6 +77,11 @@ async fn take(
             &json!({}),
         );
     }
+    let file = Arc::clone(&control.shared.snapshot.load().file);
+    if file.clusters.iter().any(|known| known.name == cluster && !known.learn) {
+        let detail = format!("the configuration says all of cluster {cluster}: give it `learn: true` there");
+        return problem(StatusCode::CONFLICT, "The cluster does not learn", &detail, &json!({}));
+    }
     let learned = match learned {
         Ok(learned) => learned,
         Err(error) => {

@@ -28,11 +28,30 @@ impl Store {
                     );
                 }
                 self.made();
+                self.follow();
                 Ok(applied)
             }
             Err(error) => {
                 (self.file, self.memory.weights) = (before, weights);
                 Err(error)
+            }
+        }
+    }
+
+    /// Watches what the configuration names now, and forgets what was learnt of what it does not name any more.
+    fn follow(&mut self) {
+        self.watchers.follow(&self.file);
+        let lore = std::sync::Arc::clone(&self.memory.lore);
+        for (source, clusters) in lore.iter() {
+            for cluster in clusters.keys() {
+                if !self.watchers.wants(source, cluster) {
+                    self.learn(Learnt {
+                        source: source.clone(),
+                        cluster: cluster.clone(),
+                        what: None,
+                        done: None,
+                    });
+                }
             }
         }
     }
@@ -49,6 +68,10 @@ impl Store {
             what,
             done,
         } = learnt;
+        // A last word of a watch that has been ended.
+        if what.is_some() && !self.watchers.wants(&source, &cluster) {
+            return;
+        }
         match self.memory.learn(&source, &cluster, what, done.is_some()) {
             Ok(false) => {
                 if let Some(done) = done {

@@ -1,6 +1,8 @@
 //! What the store remembers beside the configuration: on disk before it is in force.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use signalbox_core::learned::{Learned, Lore};
@@ -22,6 +24,9 @@ const ALL: &str = "all";
 /// Between a source's name and a cluster's in a key: neither can hold it.
 const SEPARATOR: char = '\0';
 
+/// How often what can be learnt anew is written.
+const SAVE: Duration = Duration::from_secs(5);
+
 /// What is remembered.
 pub struct Memory {
     pub durable: Arc<Durable>,
@@ -31,6 +36,9 @@ pub struct Memory {
     pub rotation: Arc<Rotation>,
     /// The configuration that the weights were set over.
     over: u64,
+    /// What has been learnt and is not on disk yet: source and cluster.
+    unsaved: BTreeSet<(String, String)>,
+    saved: Instant,
 }
 
 /// Weights, and the configuration that they were set over: a new one makes an end of them.
@@ -58,6 +66,8 @@ impl Memory {
             weights: Arc::default(),
             rotation: Arc::default(),
             over: 0,
+            unsaved: BTreeSet::new(),
+            saved: Instant::now(),
         }
     }
 
@@ -117,9 +127,12 @@ impl Memory {
         if known == what.as_ref() {
             return Ok(false);
         }
+        let key = (source.to_owned(), cluster.to_owned());
         if durably {
-            let key = format!("{source}{SEPARATOR}{cluster}");
-            self.put(&[(LEARNT, key, what.as_deref().map(json))])?;
+            self.put(&[learnt_record(&key, what.as_deref())])?;
+            self.unsaved.remove(&key);
+        } else {
+            self.unsaved.insert(key);
         }
         // In place unless a snapshot holds it, as it mostly does: pointers are copied then, not what they lead to.
         let lore = Arc::make_mut(&mut self.lore);
@@ -140,6 +153,29 @@ impl Memory {
             }
         }
         Ok(true)
+    }
+
+    /// Writes what can be learnt anew: for a start at which what it is learnt from cannot be reached.
+    pub fn save(&mut self) {
+        if self.unsaved.is_empty() || self.saved.elapsed() < SAVE {
+            return;
+        }
+        self.saved = Instant::now();
+        let records: Vec<_> = std::mem::take(&mut self.unsaved)
+            .iter()
+            .map(|key| {
+                learnt_record(
+                    key,
+                    self.lore.get(&key.0).and_then(|of| of.get(&key.1)).map(|what| &**what),
+                )
+            })
+            .collect();
+        if let Err(error) = self.put(&records) {
+            tracing::warn!(
+                error = crate::error_chain(&error),
+                "What has been learnt could not be written; a later start would learn it anew."
+            );
+        }
     }
 
     /// What is out is this from now on, and this job sees to it.
@@ -179,6 +215,10 @@ impl Memory {
     pub fn put(&self, changes: &[Change]) -> Result<(), DurableError> {
         tokio::task::block_in_place(|| self.durable.put(changes))
     }
+}
+
+fn learnt_record((source, cluster): &(String, String), what: Option<&Learned>) -> Change {
+    (LEARNT, format!("{source}{SEPARATOR}{cluster}"), what.map(json))
 }
 
 /// Jobs that have ended are of no use to the next process.

@@ -1,0 +1,127 @@
+//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it knows.
+//!
+//! Every balancer is told by itself: one that does not answer holds up no other, and is told the latest when it answers
+//! again. What has not changed is told again now and then, so that a balancer sees that the agent lives.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hyper::Method;
+use signalbox_common::hash;
+use signalbox_core::learned::Learned;
+use signalbox_core::model::Balancer;
+use signalbox_core::model::kubernetes::KubernetesSource;
+use tokio::sync::{mpsc, watch};
+
+use crate::remote::{Remote, RemoteError};
+use crate::source::{Standing, kube};
+
+/// How long a balancer that knows everything is left alone.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Until the first new attempt after a failure, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// What an agent does.
+#[derive(Debug)]
+pub struct Agent {
+    /// The cluster's name, as balancers know it.
+    pub cluster: String,
+    pub source: KubernetesSource,
+    pub balancers: Vec<Balancer>,
+}
+
+/// Runs until the process is told to stop.
+pub async fn run(agent: Agent) -> anyhow::Result<()> {
+    let Agent {
+        cluster,
+        source,
+        balancers,
+    } = agent;
+    let (latest, known) = watch::channel(None::<Arc<Learned>>);
+    for balancer in balancers {
+        tokio::spawn(tell(balancer, cluster.clone(), known.clone()));
+    }
+    let (out, mut learnt) = mpsc::unbounded_channel();
+    let standing = Standing::new(&format!("kube:{cluster}"), "kubernetes");
+    let watching = kube::spawn(kube::Settings::new(source), cluster.clone(), Arc::clone(&standing), out);
+    tracing::info!(cluster, "Watching.");
+    let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            learnt = learnt.recv() => match learnt {
+                Some(learnt) => {
+                    let (hosts, routes) = learnt.what.as_ref().map_or((0, 0), |what| (what.hosts.len(), what.routes.len()));
+                    tracing::info!(cluster, hosts, routes, "The cluster has changed.");
+                    latest.send_replace(learnt.what);
+                }
+                None => anyhow::bail!("the watch has ended"),
+            },
+            _ = stop.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+        }
+    }
+    watching.abort();
+    Ok(())
+}
+
+/// Tells one balancer, for ever.
+async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Option<Arc<Learned>>>) {
+    let url = balancer.url.clone();
+    let path = format!("/api/v1/clusters/{cluster}/learned");
+    let remote = Remote(balancer);
+    let (mut pause, mut said) = (RETRY.0, String::new());
+    loop {
+        let what = known.borrow_and_update().clone();
+        let wait = match what {
+            // Nothing is told before everything is known: a part would take hosts and routes away.
+            None => Duration::MAX,
+            Some(what) => match push(&remote, &path, &what).await {
+                Ok(()) => {
+                    if !said.is_empty() {
+                        tracing::info!(balancer = url, "The balancer is told again.");
+                    }
+                    (pause, said) = (RETRY.0, String::new());
+                    AGAIN
+                }
+                Err(error) => {
+                    let error = crate::error_chain(&error);
+                    // Once for each kind of trouble.
+                    if error != said {
+                        tracing::warn!(balancer = url, error, "A balancer could not be told; the others are.");
+                        said = error;
+                    }
+                    let wait = jittered(pause);
+                    pause = (pause * 2).min(RETRY.1);
+                    wait
+                }
+            },
+        };
+        if wait == Duration::MAX {
+            if known.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        // After a failure no sooner for a change: a balancer that is down is not asked ten times a second.
+        if said.is_empty() {
+            match tokio::time::timeout(wait, known.changed()).await {
+                Ok(Err(_)) => return,
+                Ok(Ok(())) | Err(_) => {}
+            }
+        } else {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+async fn push(remote: &Remote, path: &str, what: &Learned) -> Result<(), RemoteError> {
+    let body = serde_json::to_string(what).unwrap_or_default();
+    remote.ask(Method::PUT, path, Some(body)).await.map(drop)
+}
+
+/// Half of it at least, by chance: agents that lost a balancer together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let share = hash::mix(now.as_nanos() as u64) % 512;
+    pause / 2 + pause * share as u32 / 1024
+}

@@ -1,0 +1,85 @@
+//! `signalbox agent`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::runtime;
+use crate::agent::{self, Agent};
+use crate::config;
+
+/// Either a file, or all that a file would say.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The agent's file: version, cluster, kubernetes, balancers.
+    #[arg(short = 'f', long, env = "SIGNALBOX_AGENT_CONFIG", value_name = "FILE", conflicts_with_all = ["cluster", "push"])]
+    config: Option<PathBuf>,
+    /// The cluster's name, as balancers know it. It is watched by the service account of the agent's pod.
+    #[arg(long, value_name = "NAME", required_unless_present = "config", requires = "push")]
+    cluster: Option<String>,
+    /// The admin API of a balancer, such as https://balancer-1:8089; may be given several times.
+    #[arg(long, value_name = "URL")]
+    push: Vec<String>,
+    /// File with the balancers' token.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// PEM file with the authorities that have signed the balancers' certificates.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// PEM file with the agent's certificate, in place of a token.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// PEM file with its key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let text = match &args.config {
+        Some(path) => match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                eprintln!("reading {}: {error}", path.display());
+                return Ok(ExitCode::from(3));
+            }
+        },
+        None => written(&args),
+    };
+    let agent: Agent = match config::agent::parse(&text) {
+        Ok(agent) => agent,
+        Err(errors) => {
+            match &args.config {
+                Some(path) => eprintln!("{}", errors.with_file(path)),
+                None => eprintln!("{errors}"),
+            }
+            return Ok(ExitCode::from(2));
+        }
+    };
+    runtime()?.block_on(agent::run(agent))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file that the arguments stand for: what is wrong with it is said in the same words.
+fn written(args: &Args) -> String {
+    let balancers: Vec<_> = args
+        .push
+        .iter()
+        .map(|url| {
+            let mut balancer = serde_json::json!({ "url": url });
+            for (key, path) in [
+                ("token_file", &args.token_file),
+                ("ca", &args.ca),
+                ("cert", &args.cert),
+                ("key", &args.key),
+            ] {
+                if let Some(path) = path {
+                    balancer[key] = serde_json::json!(path);
+                }
+            }
+            balancer
+        })
+        .collect();
+    let agent = serde_json::json!({
+        "version": 1, "cluster": args.cluster, "kubernetes": { "in_cluster": true }, "balancers": balancers,
+    });
+    agent.to_string()
+}

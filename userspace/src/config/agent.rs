@@ -1,0 +1,78 @@
+//! The file of `signalbox agent`: which cluster, how it is watched, who is told.
+//!
+//! ```yaml
+//! version: 1
+//! cluster: east
+//! kubernetes: { in_cluster: true }
+//! balancers: [ { url: "https://balancer-1:8089", ca: /etc/signalbox/ca.pem, token_file: /etc/signalbox/token } ]
+//! ```
+
+use signalbox_core::model::kubernetes::KubernetesSource;
+
+use super::map::Map;
+use super::node::Place;
+use super::report::Report;
+use super::{Errors, balancers, check_version, kubernetes, yaml};
+use crate::agent::Agent;
+
+/// Parses it; on failure, with all of its mistakes.
+pub fn parse(text: &str) -> Result<Agent, Errors> {
+    let mut report = Report::default();
+    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&Place::root(&root), &mut report));
+    match parsed {
+        Some(agent) if report.is_clean() => Ok(agent),
+        _ => Err(report.into_errors(text)),
+    }
+}
+
+fn decode(root: &Place<'_>, report: &mut Report) -> Option<Agent> {
+    let mut map = Map::open(root, report)?;
+    let version = map.require("version");
+    let cluster = map.require("cluster");
+    let kubernetes = map.require("kubernetes");
+    let balancers_at = map.require("balancers");
+    map.finish(report);
+    if let Some(version) = version {
+        check_version(&version, report);
+    }
+    let cluster = cluster.and_then(|place| place.name(report).map(str::to_owned));
+    let source: Option<KubernetesSource> = kubernetes.and_then(|place| kubernetes::source(&place, report));
+    let balancers = balancers::all(balancers_at.as_ref(), report)?;
+    if balancers.is_empty()
+        && let Some(place) = &balancers_at
+    {
+        place.fault(report, "an agent tells at least one balancer");
+    }
+    Some(Agent {
+        cluster: cluster?,
+        source: source?,
+        balancers,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_understood_or_all_its_mistakes_are_named() {
+        let agent = parse(
+            "version: 1\ncluster: east\nkubernetes: { in_cluster: true }\nbalancers:\n  - { url: \"https://b1:8089\", ca: /ca, token_file: /t }\n",
+        )
+        .unwrap();
+        assert_eq!((agent.cluster.as_str(), agent.balancers.len()), ("east", 1));
+        let errors = parse("version: 1\ncluster: e/f\nkubernetes: {}\nbalancers:\n  - { url: ftp://x }\n  - { url: \"http://x:1\", cert: /c }\n")
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "is not a name",
+            "exactly one of",
+            "is not a URL",
+            "`cert` and `key` go together",
+        ] {
+            assert!(errors.contains(part), "no {part:?} in {errors}");
+        }
+        let errors = parse("version: 1\ncluster: e\nkubernetes: { in_cluster: true }\nbalancers: []\n").unwrap_err();
+        assert!(errors.to_string().contains("at least one balancer"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The watches that the configuration asks for: one for each cluster with `kubernetes`, begun and ended with it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use signalbox_core::model::Model;
+use signalbox_core::model::kubernetes::KubernetesSource;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Learnt, kube};
+use crate::state::Shared;
+use crate::store::Event;
+
+/// What they are named by: `kube:CLUSTER`.
+pub const PREFIX: &str = "kube:";
+
+/// Runs them.
+pub struct Watchers {
+    shared: Arc<Shared>,
+    out: mpsc::UnboundedSender<Learnt>,
+    running: HashMap<String, (KubernetesSource, JoinHandle<()>)>,
+}
+
+impl Watchers {
+    /// None runs yet. What they learn becomes events.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+        let (out, mut learnt) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(learnt) = learnt.recv().await {
+                if events.send(Event::Learnt(learnt)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            shared,
+            out,
+            running: HashMap::new(),
+        }
+    }
+
+    /// Runs what this configuration asks for, and no more. One whose settings have changed begins anew; what it told
+    /// stays until it tells something else.
+    pub fn follow(&mut self, model: &Model) {
+        let wanted: HashMap<&str, &KubernetesSource> = model
+            .clusters
+            .iter()
+            .filter_map(|cluster| Some((cluster.name.as_str(), cluster.kubernetes.as_ref()?)))
+            .collect();
+        let shared = &self.shared;
+        self.running.retain(|cluster, (source, task)| {
+            let stays = wanted.get(cluster.as_str()) == Some(&&*source);
+            if !stays {
+                task.abort();
+                shared.forget_source(&format!("{PREFIX}{cluster}"));
+            }
+            stays
+        });
+        for (cluster, source) in wanted {
+            if self.running.contains_key(cluster) {
+                continue;
+            }
+            let standing = self.shared.source(&format!("{PREFIX}{cluster}"), "kubernetes");
+            let settings = kube::Settings::new(source.clone());
+            let task = kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
+            self.running.insert(cluster.to_owned(), (source.clone(), task));
+        }
+    }
+
+    /// Whether what this source has told of a cluster is still wanted.
+    #[must_use]
+    pub fn wants(&self, source: &str, cluster: &str) -> bool {
+        !source.starts_with(PREFIX) || self.running.contains_key(cluster)
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for (_, task) in self.running.values() {
+            task.abort();
+        }
+    }
+}
