@@ -21,5 +21,6 @@ pub mod peek;
 pub mod plan;
 pub mod rotation;
 pub mod schedule;
+pub mod spi;
 pub mod table;
 pub mod view;

@@ -1,0 +1,33 @@
+//! OpenShift's routing SPI: what the broker's ActiveMQ plugin says of applications, and what is made of it.
+//!
+//! A text of events ([`parse`]) is folded into [`Applications`], and each application becomes what a cluster is known
+//! by ([`learned()`]). Pure: no broker, no file, no clock.
+//!
+//! The broker delivers at least once and, with several workers, out of order; its events carry neither a time nor a
+//! number. What the fold makes of that:
+//!
+//! - The same event again, at once or as part of a replayed stretch of the queue, changes nothing.
+//! - Removing what is not there does nothing; an endpoint, alias or certificate makes the application that it belongs
+//!   to, whether or not that was announced.
+//! - A gear that moves leaves its old address when its new one arrives, so the late removal of the old one is no
+//!   matter; and a removal takes nothing from a gear that has been given the address since.
+//! - What cannot be repaired: a removal that overtakes the addition it undoes (the endpoint, alias or application
+//!   stays, until it is removed again), and an addition delivered again after its removal. Only the order of the
+//!   queue tells these from an addition after a removal. One consumer of one queue gets them in order.
+
+mod application;
+mod applications;
+mod decode;
+mod event;
+mod learn;
+mod redact;
+mod secret;
+mod yaml;
+
+pub use application::{AppKey, Application, BadRecord, Certificate, Endpoint, Mapping};
+pub use applications::Applications;
+pub use decode::{MAX_BYTES, ParseError, parse};
+pub use event::{Change, Event};
+pub use learn::{Filter, Naming, host_names, learned};
+pub use redact::{KEPT, redact};
+pub use secret::Secret;

@@ -1,0 +1,162 @@
+//! What is known of one application, and how it is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::secret::Secret;
+
+/// Which application: the plugin publishes no other identity. Written `NAMESPACE/APP`, which is its cluster's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AppKey {
+    /// The owner's namespace.
+    pub namespace: String,
+    /// Its name there.
+    pub app: String,
+}
+
+impl fmt::Display for AppKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.app)
+    }
+}
+
+/// An application. Its JSON is for people: secrets are hidden in it. [`Self::record`] is for storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Application {
+    /// Which one.
+    #[serde(flatten)]
+    pub key: AppKey,
+    /// Whether it was announced by an event of its own, rather than by what belongs to it.
+    #[serde(default)]
+    pub announced: bool,
+    /// As announced.
+    #[serde(default)]
+    pub scalable: Option<bool>,
+    /// As announced, and never corrected: that it has become so shows in a second `load_balancer` endpoint.
+    #[serde(default)]
+    pub ha: Option<bool>,
+    /// Where it can be reached.
+    #[serde(default)]
+    pub endpoints: BTreeMap<SocketAddr, Endpoint>,
+    /// Its names, as [`super::parse`] folds them: lower-case where they are host names, otherwise as they came.
+    #[serde(default)]
+    pub aliases: BTreeSet<String>,
+    /// By alias; also of one that has not been added yet.
+    #[serde(default)]
+    pub certificates: BTreeMap<String, Certificate>,
+}
+
+/// What is at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The gear; `None` where there is none.
+    pub gear: Option<String>,
+    /// The port's name in its cartridge, such as `haproxy-1.4`.
+    pub name: Option<String>,
+    /// What it speaks: `http`, `ws`, `https`, `tls`, others.
+    pub protocols: BTreeSet<String>,
+    /// What it is: `load_balancer`, `web_framework`, others.
+    pub types: BTreeSet<String>,
+    /// Paths of the node's front end, and what they are in the gear.
+    pub mappings: Vec<Mapping>,
+}
+
+/// A path of a node's front end and what it is in the gear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// Asked for at the node.
+    pub frontend: String,
+    /// Asked of the gear.
+    pub backend: String,
+}
+
+/// A certificate with its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The certificate and perhaps its chain, PEM.
+    pub chain: String,
+    /// Its private key, PEM; `None` where it is not kept.
+    #[serde(skip_deserializing)]
+    pub private_key: Option<Secret>,
+    /// What the key is locked with.
+    #[serde(skip_deserializing)]
+    pub pass_phrase: Option<Secret>,
+}
+
+/// Why a record is none of ours.
+#[derive(Debug, thiserror::Error)]
+#[error("the record of an application cannot be read: {source}")]
+pub struct BadRecord {
+    /// Where it stops making sense. It quotes types and places, never secrets.
+    #[from]
+    source: serde_json::Error,
+}
+
+/// As stored: what people see, and beside it what they do not.
+#[derive(Serialize, Deserialize)]
+struct Record<A> {
+    application: A,
+    /// By alias: private key, pass phrase.
+    secrets: BTreeMap<String, (Option<String>, Option<String>)>,
+}
+
+impl Application {
+    /// One of which nothing is known yet.
+    #[must_use]
+    pub const fn new(key: AppKey) -> Self {
+        Self {
+            key,
+            announced: false,
+            scalable: None,
+            ha: None,
+            endpoints: BTreeMap::new(),
+            aliases: BTreeSet::new(),
+            certificates: BTreeMap::new(),
+        }
+    }
+
+    /// For durable storage, **private keys and pass phrases included**: where it is kept, only signalbox may read.
+    #[must_use]
+    pub fn record(&self) -> Vec<u8> {
+        let reveal = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.reveal().to_owned());
+        let secrets = self.certificates.iter().map(|(alias, certificate)| {
+            let Certificate {
+                private_key,
+                pass_phrase,
+                ..
+            } = certificate;
+            (alias.clone(), (reveal(private_key), reveal(pass_phrase)))
+        });
+        let record = Record {
+            application: self,
+            secrets: secrets.collect(),
+        };
+        serde_json::to_vec(&record).expect("strings, numbers and maps by string: JSON holds them all")
+    }
+
+    /// What [`Self::record`] wrote.
+    ///
+    /// # Errors
+    /// It is not a record of this version.
+    pub fn from_record(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let Record {
+            mut application,
+            mut secrets,
+        } = serde_json::from_slice::<Record<Self>>(bytes)?;
+        for (alias, certificate) in &mut application.certificates {
+            let (private_key, pass_phrase) = secrets.remove(alias).unwrap_or_default();
+            certificate.private_key = private_key.as_deref().map(Secret::new);
+            certificate.pass_phrase = pass_phrase.as_deref().map(Secret::new);
+        }
+        Ok(application)
+    }
+
+    /// Whether nothing would be lost with it.
+    #[must_use]
+    pub fn is_debris(&self) -> bool {
+        !self.announced && self.endpoints.is_empty() && self.aliases.is_empty() && self.certificates.is_empty()
+    }
+}

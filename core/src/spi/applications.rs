@@ -1,0 +1,128 @@
+//! The fold: events in, applications out.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::application::{AppKey, Application};
+use super::event::{Change, Event};
+
+/// All applications.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applications(BTreeMap<AppKey, Application>);
+
+impl Applications {
+    /// Puts one in place of what is known of it.
+    pub fn restore(&mut self, application: Application) {
+        self.0.insert(application.key.clone(), application);
+    }
+
+    /// What is known of one.
+    #[must_use]
+    pub fn get(&self, key: &AppKey) -> Option<&Application> {
+        self.0.get(key)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Application> {
+        self.0.values()
+    }
+
+    /// What events would change: each application that is different after all of them, `None` where it is gone.
+    /// Nothing changes yet.
+    #[must_use]
+    pub fn after(&self, events: &[Event]) -> BTreeMap<AppKey, Option<Application>> {
+        let mut touched: BTreeMap<AppKey, Option<Application>> = BTreeMap::new();
+        for event in events {
+            let application = match touched.entry(event.app.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(self.0.get(&event.app).cloned()),
+            };
+            step(&event.app, application, &event.change);
+        }
+        touched.retain(|key, application| self.0.get(key) != application.as_ref());
+        touched
+    }
+
+    /// Makes what [`Self::after`] said so.
+    pub fn commit(&mut self, changed: BTreeMap<AppKey, Option<Application>>) {
+        for (key, application) in changed {
+            match application {
+                Some(application) => self.0.insert(key, application),
+                None => self.0.remove(&key),
+            };
+        }
+    }
+
+    /// Both at once. Whether anything changed.
+    pub fn apply(&mut self, events: &[Event]) -> bool {
+        let changed = self.after(events);
+        let any = !changed.is_empty();
+        self.commit(changed);
+        any
+    }
+}
+
+fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
+    match change {
+        Change::Delete => *known = None,
+        Change::Duplicate => {}
+        Change::RemoveEndpoint { .. } | Change::RemoveAlias(_) | Change::RemoveCertificate(_) => {
+            if let Some(application) = known {
+                remove(application, change);
+                if application.is_debris() {
+                    *known = None;
+                }
+            }
+        }
+        _ => add(known.get_or_insert_with(|| Application::new(key.clone())), change),
+    }
+}
+
+fn add(application: &mut Application, change: &Change) {
+    match change {
+        Change::Create { scalable, ha } => {
+            application.announced = true;
+            application.scalable = *scalable;
+            application.ha = *ha;
+        }
+        Change::AddEndpoint { at, endpoint } => {
+            // A gear has each of its ports once: at another address it has moved.
+            if endpoint.gear.is_some() && endpoint.name.is_some() {
+                let same = |other: &super::Endpoint| other.gear == endpoint.gear && other.name == endpoint.name;
+                application.endpoints.retain(|_, other| !same(other));
+            }
+            application.endpoints.insert(*at, endpoint.clone());
+        }
+        Change::AddAlias(alias) => {
+            application.aliases.insert(alias.clone());
+        }
+        Change::AddCertificate { alias, certificate } => {
+            application.certificates.insert(alias.clone(), (**certificate).clone());
+        }
+        _ => {}
+    }
+}
+
+fn remove(application: &mut Application, change: &Change) {
+    match change {
+        Change::RemoveEndpoint { at, gear } => {
+            let there = application
+                .endpoints
+                .get(at)
+                .and_then(|endpoint| endpoint.gear.as_ref());
+            // The address may have been given to another gear since: this is about the one that had it.
+            let another = matches!((there, gear), (Some(there), Some(gear)) if there != gear);
+            if !another {
+                application.endpoints.remove(at);
+            }
+        }
+        Change::RemoveAlias(alias) => {
+            application.aliases.remove(alias);
+            application.certificates.remove(alias);
+        }
+        Change::RemoveCertificate(alias) => {
+            application.certificates.remove(alias);
+        }
+        _ => {}
+    }
+}

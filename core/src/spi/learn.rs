@@ -1,0 +1,135 @@
+//! What an application is to signalbox: hosts, and names that it serves.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
+
+use super::application::{AppKey, Application, Endpoint};
+use crate::learned::{Claim, Learned, Rejected};
+use crate::model::Host;
+use crate::name::HostPattern;
+
+/// The longest name of a host.
+const LONGEST: usize = 63;
+
+/// How the name that no event announces is built: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Naming {
+    /// OpenShift's `HA_DNS_PREFIX`, `ha-` there.
+    pub prefix: String,
+    /// OpenShift's `CLOUD_DOMAIN`; `None`: applications only have their aliases.
+    pub domain: Option<String>,
+}
+
+/// Which endpoints get connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Any of these types will do.
+    pub types: BTreeSet<String>,
+}
+
+impl Filter {
+    fn passes(&self, endpoint: &Endpoint) -> bool {
+        !self.types.is_disjoint(&endpoint.types)
+    }
+}
+
+/// Everything that the cluster of an application (named as its key is) has.
+#[must_use]
+pub fn learned(application: &Application, naming: &Naming, filter: &Filter) -> Learned {
+    let names = host_names(application);
+    let chosen = application.endpoints.iter().zip(names);
+    let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint));
+    let origin = format!("application {}", application.key);
+    let mut learned = Learned {
+        hosts: hosts.map(|((at, endpoint), name)| host(name, *at, endpoint)).collect(),
+        ..Learned::default()
+    };
+    let implied = implied(&application.key, naming);
+    let mut seen = HashSet::new();
+    for name in implied.iter().chain(&application.aliases) {
+        match HostPattern::parse(name) {
+            Ok(host) if seen.insert(host.clone()) => learned.routes.push(Claim {
+                host,
+                weight: 1,
+                origin: origin.clone(),
+                notes: Vec::new(),
+            }),
+            Ok(_) => {}
+            Err(error) => learned.rejected.push(Rejected {
+                host: name.clone(),
+                origin: origin.clone(),
+                reason: error.to_string(),
+                rival: None,
+            }),
+        }
+    }
+    learned
+}
+
+fn implied(key: &AppKey, naming: &Naming) -> Option<String> {
+    let domain = naming.domain.as_ref()?;
+    Some(format!("{}{}-{}.{domain}", naming.prefix, key.app, key.namespace))
+}
+
+fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
+    let port = |wanted: bool| wanted.then_some(at.port());
+    let speaks = |protocols: &[&str]| protocols.iter().any(|protocol| endpoint.protocols.contains(*protocol));
+    let (plain, tls) = (["http", "ws"], ["https", "tls", "wss"]);
+    let other = |protocol: &String| !plain.contains(&protocol.as_str()) && !tls.contains(&protocol.as_str());
+    Host {
+        name,
+        address: at.ip(),
+        http: port(speaks(&plain)),
+        https: port(speaks(&tls)),
+        // Of an endpoint that does not say what it speaks, nothing is known but that it is TCP.
+        tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
+        weight: 1,
+    }
+}
+
+/// The name of each endpoint's host, in the order of the endpoints: `GEAR.PORTNAME`. No two are the same, and none
+/// depends on which others pass a filter.
+#[must_use]
+pub fn host_names(application: &Application) -> Vec<String> {
+    let mut taken = HashSet::new();
+    let names = application.endpoints.iter().map(|(at, endpoint)| {
+        let mut name = host_name(*at, endpoint);
+        // Dots in a gear's id and in a port's name can make two pairs one: what else there is tells them apart.
+        let mut attempt = 0;
+        while !taken.insert(name.clone()) {
+            attempt += 1;
+            name = short(&format!("{}-{}", at.ip(), at.port()), &format!("{at}\0{attempt}"));
+            name = short(&format!("{name}-{attempt}"), &name);
+        }
+        name
+    });
+    names.collect()
+}
+
+fn host_name(at: SocketAddr, endpoint: &Endpoint) -> String {
+    let address = || format!("{}-{}", at.ip(), at.port());
+    match (&endpoint.gear, &endpoint.name) {
+        (Some(gear), Some(name)) => short(&format!("{gear}.{name}"), &format!("{gear}\0{name}")),
+        // Without a port name one gear may be at several addresses.
+        (Some(gear), None) => short(&format!("{gear}.{}", address()), &at.to_string()),
+        (None, _) => short(&address(), &at.to_string()),
+    }
+}
+
+/// `text` if it is a name; otherwise as much of it as can be one, and a number that only depends on `whole`.
+fn short(text: &str, whole: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if text.len() <= LONGEST && text.chars().all(allowed) {
+        return text.to_owned();
+    }
+    // FNV-1a: the same in every process and version.
+    let hash = whole.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let kept: String = text
+        .chars()
+        .map(|c| if allowed(c) { c } else { '-' })
+        .take(LONGEST - 17)
+        .collect();
+    format!("{kept}-{hash:016x}")
+}

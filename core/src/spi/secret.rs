@@ -1,0 +1,38 @@
+//! Text that is never shown.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// What stands for a secret wherever it would be seen.
+const HIDDEN: &str = "(hidden)";
+
+/// A private key or pass phrase. Debug and JSON say `(hidden)`; only [`Self::reveal`] gives it away.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Takes the text in.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for a file or record that nobody else may read.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+}

@@ -1,0 +1,207 @@
+//! YAML as Ruby writes it, to trees that remember lines. Nothing in it is ever made into an object: tags are ignored.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use super::decode::ParseError;
+
+/// An event is three deep.
+const DEEPEST: usize = 16;
+
+/// An event has some dozens; aliases count as often as they stand for something.
+const MOST_NODES: usize = 50_000;
+
+/// A piece of a document.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// From 1.
+    pub(super) line: usize,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Null,
+    /// Symbols have lost their colon. Which scalars are numbers is known by who asks.
+    Text(String),
+    /// `!binary`, which Ruby makes of text that it takes for none.
+    Binary,
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>),
+}
+
+impl Kind {
+    /// What it is, for messages.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Text(_) => "a single value",
+            Self::Binary => "binary data",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// All documents of a text, each with its number from 1, until one is wrong.
+pub(super) fn documents(text: &str) -> Result<Vec<Node>, ParseError> {
+    let mut builder = Builder::default();
+    let mut parser = Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| {
+            let info: String = error.info().chars().filter(|c| !c.is_control()).collect();
+            builder.wrong(error.marker().line(), format!("expected YAML: {info}"))
+        })?;
+        if event == Event::StreamEnd {
+            break;
+        }
+        builder.take(event, span.start.line())?;
+    }
+    Ok(builder.done)
+}
+
+/// What is open: a list with its items, or a mapping with its entries and the key whose value has not come yet.
+enum Open {
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>, Option<Node>),
+}
+
+#[derive(Default)]
+struct Builder {
+    done: Vec<Node>,
+    open: Vec<(Open, usize, usize)>,
+    root: Option<Node>,
+    /// What anchors stand for, with the number of nodes in it.
+    anchors: HashMap<usize, (Node, usize, usize)>,
+    nodes: usize,
+}
+
+impl Builder {
+    fn wrong(&self, line: usize, expected: impl Into<String>) -> ParseError {
+        ParseError::new(self.done.len() + 1, line, expected)
+    }
+
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), ParseError> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let tag = tag.as_ref().map(|tag| tag.suffix.as_str());
+                let kind = scalar(&text, style, tag);
+                self.count(1, line)?;
+                self.add(Node { line, kind }, anchor, 1, 0)
+            }
+            Event::Alias(id) => {
+                let Some((node, size, depth)) = self.anchors.get(&id).cloned() else {
+                    return Err(self.wrong(line, "expected an alias of something that ended before it"));
+                };
+                if self.open.len() + depth > DEEPEST {
+                    return Err(self.too_deep(line));
+                }
+                self.count(size, line)?;
+                self.add(node, 0, size, depth)
+            }
+            Event::SequenceStart(anchor, _) => self.begin(Open::List(Vec::new()), anchor, line),
+            Event::MappingStart(anchor, _) => self.begin(Open::Map(Vec::new(), None), anchor, line),
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::DocumentEnd => {
+                let root = self.root.take();
+                self.done.extend(root);
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => Ok(()),
+        }
+    }
+
+    fn count(&mut self, nodes: usize, line: usize) -> Result<(), ParseError> {
+        self.nodes += nodes;
+        if self.nodes > MOST_NODES * (self.done.len() + 1) {
+            return Err(self.wrong(line, format!("expected at most {MOST_NODES} values in an event")));
+        }
+        Ok(())
+    }
+
+    fn too_deep(&self, line: usize) -> ParseError {
+        self.wrong(
+            line,
+            format!("expected lists and mappings at most {DEEPEST} deep in each other"),
+        )
+    }
+
+    fn begin(&mut self, open: Open, anchor: usize, line: usize) -> Result<(), ParseError> {
+        if self.open.len() >= DEEPEST {
+            return Err(self.too_deep(line));
+        }
+        self.count(1, line)?;
+        self.open.push((open, anchor, line));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ParseError> {
+        let Some((open, anchor, line)) = self.open.pop() else {
+            return Ok(());
+        };
+        let kind = match open {
+            Open::List(items) => Kind::List(items),
+            Open::Map(entries, _) => Kind::Map(entries),
+        };
+        let node = Node { line, kind };
+        // Measured only where it can be repeated.
+        let (size, depth) = if anchor == 0 { (0, 0) } else { measure(&node) };
+        self.add(node, anchor, size, depth)
+    }
+
+    fn add(&mut self, node: Node, anchor: usize, size: usize, depth: usize) -> Result<(), ParseError> {
+        if anchor != 0 {
+            self.count(size, node.line)?;
+            self.anchors.insert(anchor, (node.clone(), size, depth));
+        }
+        match self.open.last_mut().map(|(open, ..)| open) {
+            None => self.root = Some(node),
+            Some(Open::List(items)) => items.push(node),
+            Some(Open::Map(entries, key)) => match key.take() {
+                Some(key) => entries.push((key, node)),
+                None => *key = Some(node),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// How many nodes, and how deep. The depth is bounded, so the recursion is.
+fn measure(node: &Node) -> (usize, usize) {
+    let join = |(size, depth): (usize, usize), node: &Node| {
+        let (more, deeper) = measure(node);
+        (size + more, depth.max(deeper + 1))
+    };
+    match &node.kind {
+        Kind::Null | Kind::Text(_) | Kind::Binary => (1, 0),
+        Kind::List(items) => items.iter().fold((1, 1), join),
+        Kind::Map(entries) => entries.iter().flat_map(|(key, value)| [key, value]).fold((1, 1), join),
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&str>) -> Kind {
+    if matches!(tag, Some("binary")) {
+        return Kind::Binary;
+    }
+    if style != ScalarStyle::Plain || tag.is_some() {
+        // Ruby 1.8 wrote `!ruby/sym name`, 1.9 `! 'text'`: both are the text.
+        return Kind::Text(text.to_owned());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
+        _ => Kind::Text(symbol(text).to_owned()),
+    }
+}
+
+/// `:name` and `:"a name"` are symbols; `::1` is an address.
+fn symbol(text: &str) -> &str {
+    match text.strip_prefix(':') {
+        Some(name) if !name.is_empty() && !name.starts_with(':') => name
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'))
+            .unwrap_or(name),
+        _ => text,
+    }
+}

@@ -1,0 +1,204 @@
+//! What is made of a series of events: the same as a model that is written differently, however often they come.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use signalbox_core::spi::{
+    AppKey, Application, Applications, Certificate, Change, Endpoint, Event, Mapping, Secret, parse,
+};
+
+use crate::naive::{folded, naive, ruby};
+
+fn key(app: &str) -> AppKey {
+    AppKey {
+        namespace: "demo".into(),
+        app: app.into(),
+    }
+}
+
+/// Few of everything, so that events meet.
+fn event() -> impl Strategy<Value = Event> {
+    let at =
+        || select(vec!["10.0.0.1:80", "10.0.0.2:80", "10.0.0.2:81", "[fd00::1]:80"]).prop_map(|at| at.parse().unwrap());
+    let maybe = |words: &[&str]| {
+        proptest::option::weighted(0.8, select(words.iter().map(|&w| w.to_owned()).collect::<Vec<_>>()))
+    };
+    let alias = || select(vec!["a.example", "b.example", "not a name"]).prop_map(str::to_owned);
+    let truth = || proptest::option::of(any::<bool>());
+    let types = proptest::collection::btree_set(
+        select(vec!["load_balancer", "web_framework"]).prop_map(str::to_owned),
+        0..3,
+    );
+    let endpoint = (maybe(&["g1", "g2", "g3"]), maybe(&["p1", "p2"]), types).prop_map(|(gear, name, types)| Endpoint {
+        gear,
+        name,
+        types,
+        protocols: ["http".to_owned()].into(),
+        mappings: vec![Mapping {
+            frontend: String::new(),
+            backend: "/x".into(),
+        }],
+    });
+    let certificate = select(vec!["one", "two"]).prop_map(|text| {
+        Box::new(Certificate {
+            chain: format!("BEGIN\n{text}"),
+            private_key: Some(Secret::new(&format!("KEY\n{text}"))),
+            pass_phrase: (text == "two").then(|| Secret::new("open")),
+        })
+    });
+    let change = prop_oneof![
+        1 => (truth(), truth()).prop_map(|(scalable, ha)| Change::Create { scalable, ha }),
+        1 => Just(Change::Delete),
+        1 => Just(Change::Duplicate),
+        6 => (at(), endpoint).prop_map(|(at, endpoint)| Change::AddEndpoint { at, endpoint }),
+        4 => (at(), maybe(&["g1", "g2", "g3"])).prop_map(|(at, gear)| Change::RemoveEndpoint { at, gear }),
+        2 => alias().prop_map(Change::AddAlias),
+        2 => alias().prop_map(Change::RemoveAlias),
+        2 => (alias(), certificate).prop_map(|(alias, certificate)| Change::AddCertificate { alias, certificate }),
+        1 => alias().prop_map(Change::RemoveCertificate),
+    ];
+    (select(vec!["one", "two"]), change).prop_map(|(app, change)| Event { app: key(app), change })
+}
+
+fn series() -> impl Strategy<Value = Vec<Event>> {
+    proptest::collection::vec(event(), 0..60)
+}
+
+fn fold(events: &[Event]) -> Applications {
+    let mut applications = Applications::default();
+    for event in events {
+        applications.apply(std::slice::from_ref(event));
+    }
+    applications
+}
+
+proptest! {
+    /// Any series, in which anything may come again at any later time, means what the naive model says.
+    #[test]
+    fn the_fold_is_the_naive_model(events in series(), again in proptest::collection::vec((any::<Index>(), any::<Index>()), 0..20)) {
+        let mut events = events;
+        for (from, to) in again {
+            if !events.is_empty() {
+                let event = events[from.index(events.len())].clone();
+                events.insert(to.index(events.len() + 1), event);
+            }
+        }
+        prop_assert_eq!(folded(&fold(&events)), naive(&events));
+    }
+
+    /// An event that comes again at once changes nothing.
+    #[test]
+    fn a_duplicate_changes_nothing(events in series(), times in 1usize..4) {
+        let mut applications = Applications::default();
+        for event in &events {
+            applications.apply(std::slice::from_ref(event));
+            for _ in 0..times {
+                prop_assert!(!applications.apply(std::slice::from_ref(event)), "{event:?}");
+            }
+        }
+    }
+
+    /// A broker that lost the last acknowledgements delivers a stretch of the queue again: the end is the same.
+    #[test]
+    fn a_stretch_delivered_again_changes_nothing_in_the_end(events in series(), from in any::<Index>()) {
+        let from = from.index(events.len() + 1);
+        let once = fold(&events);
+        let mut twice = once.clone();
+        twice.apply(&events[from..]);
+        prop_assert_eq!(once, twice);
+    }
+
+    /// Many events in one text do what they do one by one; nothing happens before it is committed.
+    #[test]
+    fn a_batch_is_its_events(events in series(), cut in any::<Index>()) {
+        let cut = cut.index(events.len() + 1);
+        let mut applications = fold(&events[..cut]);
+        let before = applications.clone();
+        let changed = applications.after(&events[cut..]);
+        prop_assert_eq!(&applications, &before);
+        for (key, application) in &changed {
+            prop_assert_ne!(before.get(key), application.as_ref());
+        }
+        applications.commit(changed);
+        prop_assert_eq!(applications, fold(&events));
+    }
+
+    /// What Ruby writes is what was meant.
+    #[test]
+    fn events_are_read_as_they_were_written(events in proptest::collection::vec(event(), 1..10)) {
+        let text: String = events.iter().map(ruby).collect();
+        prop_assert_eq!(parse(&text).unwrap(), events);
+    }
+
+    /// A record holds everything; what people see holds no secret.
+    #[test]
+    fn records_hold_everything_and_views_no_secret(events in series()) {
+        for application in fold(&events).iter() {
+            prop_assert_eq!(&Application::from_record(&application.record()).unwrap(), application);
+            let seen = format!("{application:?} {}", serde_json::to_string(application).unwrap());
+            prop_assert!(!seen.contains("KEY"), "{seen}");
+            prop_assert!(!seen.contains("open"), "{seen}");
+            prop_assert_eq!(seen.contains("(hidden)"), !application.certificates.is_empty());
+        }
+    }
+
+    /// Nothing is left of what was deleted.
+    #[test]
+    fn delete_leaves_no_debris(events in series()) {
+        let mut applications = fold(&events);
+        for app in ["one", "two"] {
+            applications.apply(&[Event { app: key(app), change: Change::Delete }]);
+        }
+        prop_assert_eq!(applications, Applications::default());
+    }
+}
+
+#[test]
+fn a_gear_that_moves_leaves_its_old_address_in_either_order() {
+    let event = |change| Event {
+        app: key("one"),
+        change,
+    };
+    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let add = |place: &str, gear: &str| {
+        event(Change::AddEndpoint {
+            at: at(place),
+            endpoint: Endpoint {
+                gear: Some(gear.into()),
+                name: Some("haproxy-1.4".into()),
+                ..Endpoint::default()
+            },
+        })
+    };
+    let remove = |place: &str, gear: &str| {
+        event(Change::RemoveEndpoint {
+            at: at(place),
+            gear: Some(gear.into()),
+        })
+    };
+    let (old, new) = ("10.0.0.1:80", "10.0.0.2:80");
+    let before = fold(&[add(old, "g"), remove(old, "g"), add(new, "g")]);
+    let after = fold(&[add(old, "g"), add(new, "g"), remove(old, "g")]);
+    assert_eq!(before, after);
+    let places: Vec<_> = before.get(&key("one")).unwrap().endpoints.keys().copied().collect();
+    assert_eq!(places, [at(new)]);
+    // The address is another gear's by the time the removal comes.
+    let reused = fold(&[add(old, "g"), add(old, "other"), remove(old, "g")]);
+    assert_eq!(
+        reused.get(&key("one")).unwrap().endpoints[&at(old)].gear.as_deref(),
+        Some("other")
+    );
+}
+
+#[test]
+fn a_record_of_something_else_is_refused_without_quoting_it() {
+    for bytes in [&b"{}"[..], b"", b"[1]", br#"{"application": "s3cret", "secrets": {}}"#] {
+        assert!(
+            Application::from_record(bytes)
+                .unwrap_err()
+                .to_string()
+                .starts_with("the record of an application")
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! What a cluster gets of an application.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use signalbox_core::spi::{AppKey, Application, Applications, Endpoint, Filter, Naming, host_names, learned, parse};
+
+fn naming(domain: Option<&str>) -> Naming {
+    Naming {
+        prefix: "ha-".into(),
+        domain: domain.map(str::to_owned),
+    }
+}
+
+fn filter(types: &[&str]) -> Filter {
+    Filter {
+        types: types.iter().map(|&kind| kind.to_owned()).collect(),
+    }
+}
+
+fn application(text: &str) -> Application {
+    let mut applications = Applications::default();
+    applications.apply(&parse(text).unwrap());
+    applications.iter().next().unwrap().clone()
+}
+
+#[test]
+fn the_samples_become_a_host_and_two_names() {
+    let application = application(super::events::SAMPLES);
+    let learned = learned(
+        &application,
+        &naming(Some("apps.example.com")),
+        &filter(&["load_balancer"]),
+    );
+    assert_eq!(learned.hosts.len(), 1);
+    let host = &learned.hosts[0];
+    assert_eq!(host.name, "542b72abafec2de3aa000009.haproxy-1.4");
+    assert_eq!(
+        (host.address.to_string().as_str(), host.http, host.https, host.tcp),
+        ("172.16.4.200", Some(50847), None, None)
+    );
+    let names: Vec<_> = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+    assert_eq!(names, ["ha-phpha-demo.apps.example.com", "foo.example.com"]);
+    assert!(
+        learned
+            .routes
+            .iter()
+            .all(|claim| claim.weight == 1 && claim.origin == "application demo/phpha")
+    );
+    assert_eq!(learned.rejected, []);
+}
+
+#[test]
+fn the_filter_chooses_and_the_domain_may_be_missing() {
+    let application = application(super::events::SAMPLES);
+    let seen = learned(&application, &naming(None), &filter(&["web_framework"]));
+    assert_eq!(seen.hosts, []);
+    assert_eq!(seen.routes.len(), 1);
+    let both = learned(
+        &application,
+        &naming(None),
+        &filter(&["web_framework", "load_balancer"]),
+    );
+    assert_eq!(both.hosts.len(), 1);
+}
+
+#[test]
+fn protocols_say_which_listeners_reach_a_host() {
+    for (protocols, ports) in [
+        ("[]", (None, None, Some(7))),
+        ("[ws]", (Some(7), None, None)),
+        ("[https]", (None, Some(7), None)),
+        ("[http, tls]", (Some(7), Some(7), None)),
+        ("[mysql, http]", (Some(7), None, Some(7))),
+    ] {
+        let text = format!(
+            "{{action: add_public_endpoint, app_name: a, namespace: n, public_address: 10.0.0.1, public_port: 7, \
+             types: [web], protocols: {protocols}}}"
+        );
+        let hosts = learned(&application(&text), &naming(None), &filter(&["web"])).hosts;
+        assert_eq!((hosts[0].http, hosts[0].https, hosts[0].tcp), ports, "{protocols}");
+    }
+}
+
+#[test]
+fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
+    let alias = |name: &str| format!("---\naction: add_alias\napp_name: a\nnamespace: n\nalias: {name:?}\n");
+    let text = [
+        alias("not a name"),
+        alias("ha-a-n.example"),
+        alias("HA-A-N.example."),
+        alias("*.example"),
+    ]
+    .concat();
+    let seen = learned(
+        &application(&text),
+        &naming(Some("example")),
+        &filter(&["load_balancer"]),
+    );
+    let names: Vec<_> = seen.routes.iter().map(|claim| claim.host.to_string()).collect();
+    assert_eq!(names, ["ha-a-n.example", "*.example"]);
+    assert_eq!(seen.rejected.len(), 1);
+    assert_eq!(
+        (seen.rejected[0].host.as_str(), seen.rejected[0].origin.as_str()),
+        ("not a name", "application n/a")
+    );
+    assert!(
+        seen.rejected[0].reason.contains("a character other than"),
+        "{}",
+        seen.rejected[0].reason
+    );
+    let long = format!(
+        "{{action: create_application, app_name: {}, namespace: n}}",
+        "a".repeat(63)
+    );
+    let seen = learned(&application(&long), &naming(Some("example")), &filter(&[]));
+    assert!(
+        seen.routes.is_empty() && seen.rejected[0].reason.contains("63"),
+        "{:?}",
+        seen.rejected
+    );
+}
+
+proptest! {
+    /// Every host has a name, no two the same one, and it does not depend on which others there are.
+    #[test]
+    fn hosts_have_names_of_their_own(ports in proptest::collection::btree_map(1u16..200, ("[ab.]{1,3}|\\PC{0,80}", "[ab.]{1,3}|\\PC{0,80}"), 0..20)) {
+        let mut application = Application::new(AppKey { namespace: "n".into(), app: "a".into() });
+        let mut pairs = HashSet::new();
+        for (port, (gear, name)) in ports {
+            if pairs.insert((gear.clone(), name.clone())) {
+                let endpoint = Endpoint { gear: Some(gear), name: Some(name), ..Endpoint::default() };
+                application.endpoints.insert(SocketAddr::from(([10, 0, 0, 1], port)), endpoint);
+            }
+        }
+        let names = host_names(&application);
+        prop_assert_eq!(names.iter().collect::<HashSet<_>>().len(), application.endpoints.len());
+        for name in &names {
+            prop_assert!((1..=63).contains(&name.len()), "{name}");
+            prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')), "{name}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What applications are after a series of events, written as a question to the whole series, not as steps. Also: the
+//! events as Ruby would write them. Shared with the test that uses a broker.
+#![allow(dead_code, reason = "each of its two users takes a part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use signalbox_core::spi::{AppKey, Application, Applications, Change, Endpoint, Event};
+
+/// The applications that a series of events leaves.
+pub(crate) fn naive(events: &[Event]) -> BTreeMap<AppKey, Application> {
+    let keys: BTreeSet<&AppKey> = events.iter().map(|event| &event.app).collect();
+    let found = keys.into_iter().filter_map(|key| {
+        let all: Vec<&Change> = events
+            .iter()
+            .filter(|event| event.app == *key)
+            .map(|event| &event.change)
+            .collect();
+        let deleted = all.iter().rposition(|change| **change == Change::Delete);
+        let life = &all[deleted.map_or(0, |at| at + 1)..];
+        one(key, life).map(|application| (key.clone(), application))
+    });
+    found.collect()
+}
+
+fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
+    let mut application = Application::new(key.clone());
+    for change in life {
+        if let Change::Create { scalable, ha } = change {
+            application.announced = true;
+            (application.scalable, application.ha) = (*scalable, *ha);
+        }
+    }
+    for (at, change) in life.iter().enumerate() {
+        let lasts = !life[at + 1..].iter().any(|later| undoes(later, change));
+        match change {
+            Change::AddEndpoint { at, endpoint } if lasts => {
+                application.endpoints.insert(*at, endpoint.clone());
+            }
+            Change::AddAlias(alias) if lasts => {
+                application.aliases.insert(alias.clone());
+            }
+            Change::AddCertificate { alias, certificate } if lasts => {
+                application.certificates.insert(alias.clone(), (**certificate).clone());
+            }
+            _ => {}
+        }
+    }
+    let known = application.announced
+        || !application.endpoints.is_empty()
+        || !application.aliases.is_empty()
+        || !application.certificates.is_empty();
+    known.then_some(application)
+}
+
+/// Whether nothing is left of what was added once `later` has come.
+fn undoes(later: &Change, added: &Change) -> bool {
+    match (added, later) {
+        (Change::AddEndpoint { at, .. }, Change::AddEndpoint { at: new, .. }) if at == new => true,
+        (Change::AddEndpoint { endpoint: old, .. }, Change::AddEndpoint { endpoint: new, .. }) => {
+            let port = |endpoint: &Endpoint| endpoint.gear.clone().zip(endpoint.name.clone());
+            port(old).is_some() && port(old) == port(new)
+        }
+        (Change::AddEndpoint { at, endpoint }, Change::RemoveEndpoint { at: gone, gear }) => {
+            at == gone && (gear.is_none() || endpoint.gear.is_none() || *gear == endpoint.gear)
+        }
+        (Change::AddAlias(alias), Change::RemoveAlias(gone)) => alias == gone,
+        (
+            Change::AddCertificate { alias, .. },
+            Change::RemoveAlias(gone) | Change::RemoveCertificate(gone) | Change::AddCertificate { alias: gone, .. },
+        ) => alias == gone,
+        _ => false,
+    }
+}
+
+/// The fold's answer, in the naive model's shape.
+pub(crate) fn folded(applications: &Applications) -> BTreeMap<AppKey, Application> {
+    applications
+        .iter()
+        .map(|application| (application.key.clone(), application.clone()))
+        .collect()
+}
+
+/// An event as the plugin's `to_yaml` writes it.
+pub(crate) fn ruby(event: &Event) -> String {
+    let mut keys: Vec<(&str, String)> = Vec::new();
+    let action = match &event.change {
+        Change::Create { scalable, ha } => {
+            keys.extend(scalable.map(|value| ("scalable", value.to_string())));
+            keys.extend(ha.map(|value| ("ha", value.to_string())));
+            "create_application"
+        }
+        Change::Delete => "delete_application",
+        Change::AddEndpoint { at, endpoint } => {
+            keys.extend(endpoint.gear.clone().map(|gear| ("gear_id", gear)));
+            keys.extend(endpoint.name.clone().map(|name| ("public_port_name", name)));
+            keys.push(("public_address", at.ip().to_string()));
+            keys.push(("public_port", at.port().to_string()));
+            keys.push(("protocols", list(endpoint.protocols.iter())));
+            keys.push(("types", list(endpoint.types.iter())));
+            let mappings = endpoint.mappings.iter();
+            let mappings =
+                mappings.map(|one| format!("\n- frontend: '{}'\n  backend: '{}'", one.frontend, one.backend));
+            keys.push(("mappings", mappings.collect()));
+            "add_public_endpoint"
+        }
+        Change::RemoveEndpoint { at, gear } => {
+            keys.extend(gear.clone().map(|gear| ("gear_id", gear)));
+            keys.push(("public_address", at.ip().to_string()));
+            keys.push(("public_port", at.port().to_string()));
+            "remove_public_endpoint"
+        }
+        Change::AddAlias(alias) => {
+            keys.push(("alias", alias.clone()));
+            "add_alias"
+        }
+        Change::RemoveAlias(alias) => {
+            keys.push(("alias", alias.clone()));
+            "remove_alias"
+        }
+        Change::AddCertificate { alias, certificate } => {
+            let reveal = |secret: &signalbox_core::spi::Secret| block(secret.reveal());
+            keys.push(("alias", alias.clone()));
+            keys.push(("ssl", block(&certificate.chain)));
+            keys.push((
+                "private_key",
+                certificate.private_key.as_ref().map(reveal).unwrap_or_default(),
+            ));
+            keys.push((
+                "pass_phrase",
+                certificate.pass_phrase.as_ref().map(reveal).unwrap_or_default(),
+            ));
+            "add_ssl"
+        }
+        Change::RemoveCertificate(alias) => {
+            keys.push(("alias", alias.clone()));
+            "remove_ssl"
+        }
+        Change::Duplicate => {
+            keys.push(("deprecated", "use add_public_endpoint".to_owned()));
+            "add_gear"
+        }
+    };
+    let AppKey { app, namespace } = &event.app;
+    let mut text = format!("---\n:action: :{action}\n:app_name: {app}\n:namespace: {namespace}\n");
+    for (key, value) in keys {
+        let space = if value.is_empty() || value.starts_with('\n') {
+            ""
+        } else {
+            " "
+        };
+        writeln!(text, ":{key}:{space}{value}").unwrap();
+    }
+    text
+}
+
+fn list<'a>(words: impl Iterator<Item = &'a String>) -> String {
+    words.map(|word| format!("\n- {word}")).collect()
+}
+
+fn block(text: &str) -> String {
+    let lines: String = text.lines().map(|line| format!("\n  {line}")).collect();
+    format!("|-{lines}")
+}
