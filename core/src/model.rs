@@ -2,6 +2,8 @@
 //!
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
+mod routing_events;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use crate::name::HostPattern;
 pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
+pub use routing_events::{Broker, BrokerTls, Login, RoutingEvents};
 
 /// The whole configuration.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct Model {
     pub store: PathBuf,
     /// The other balancers of the set, which serve the same addresses or names.
     pub balancers: Vec<Balancer>,
+    /// What tells of OpenShift's applications; `None`: nothing does.
+    pub routing_events: Option<RoutingEvents>,
 }
 
 /// Another balancer's admin API.

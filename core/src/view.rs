@@ -253,6 +253,7 @@ pub(crate) mod tests {
             datapath: Datapath { tier: None, cut: true },
             store: "/nowhere/state.redb".into(),
             balancers: Vec::new(),
+            routing_events: None,
         }
     }
 

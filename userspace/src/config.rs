@@ -21,6 +21,7 @@ mod map;
 mod node;
 mod report;
 mod routes;
+mod routing_events;
 mod scalar;
 mod selector;
 mod settings;
@@ -41,6 +42,7 @@ use address::Taken;
 use map::Map;
 use node::{Node, Place};
 use report::Report;
+use scalar::maybe;
 
 /// A configuration that is right, and what is odd about it.
 #[derive(Clone, Debug)]
@@ -81,6 +83,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let datapath = map.take("datapath");
     let store = map.take("store");
     let balancers = map.take("balancers");
+    let routing_events = map.take("routing_events");
     map.finish(report);
 
     if let Some(version) = version {
@@ -97,6 +100,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
     let routes = routes::all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
+    let events_spot = routing_events.as_ref().map(Place::spot);
+    let routing_events = maybe(routing_events.as_ref(), |place| routing_events::read(place, report));
 
     let (listener_spots, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
     let (cluster_spots, clusters): (Vec<_>, Vec<_>) = clusters?.into_iter().unzip();
@@ -111,8 +116,9 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         datapath,
         store,
         balancers: balancers?,
+        routing_events: routing_events?,
     };
-    let warnings = warnings::find(&model, &listener_spots, &cluster_spots);
+    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
     Some((model, warnings))
 }
 

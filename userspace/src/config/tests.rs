@@ -9,6 +9,7 @@ mod meaning;
 mod mistakes;
 mod oddities;
 mod routes;
+mod routing_events;
 mod settings;
 mod yaml;
 

@@ -1,13 +1,13 @@
 //! What is allowed, but hardly meant.
 
-use signalbox_core::model::{Listener, Model, Protocol, Unmatched};
+use signalbox_core::model::{Listener, Model, Protocol, RoutingEvents, Unmatched};
 
 use super::error::ConfigError;
 use super::node::{Path, Spot};
 use super::report::quote;
 
 /// The oddities of a right configuration, in the order of the file.
-pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot]) -> Vec<ConfigError> {
+pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot], events: Option<Spot>) -> Vec<ConfigError> {
     let mut warnings = Vec::new();
     let root = Path::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
@@ -23,6 +23,12 @@ pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot]) -> Vec<
         if let Some(message) = nowhere_to_go(listener, model, &routed) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
+    }
+    if let (Some(settings), Some(spot)) = (&model.routing_events, events)
+        && let Some(message) = forgetful(settings)
+    {
+        let path = Path::ROOT.key("routing_events").to_string();
+        warnings.push(ConfigError::new(spot, path, message));
     }
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     warnings
@@ -67,6 +73,15 @@ impl Reach {
             tls: speaks(Protocol::Tls),
         }
     }
+}
+
+fn forgetful(events: &RoutingEvents) -> Option<String> {
+    let kept = events.subscription.is_some() || !events.destination.starts_with("/topic/");
+    (!kept).then(|| {
+        "the broker keeps no events of a topic for a consumer that is away: give `client_id` and `subscription`, or the \
+         `destination` of a queue"
+            .to_owned()
+    })
 }
 
 fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {

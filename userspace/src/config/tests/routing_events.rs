@@ -1,0 +1,153 @@
+//! The broker of OpenShift's events: what is meant, and what is said of mistakes.
+
+use super::{only_mistake, plus, right};
+
+const LEAST: &str = "routing_events: { brokers: [\"mq1:61613\"], destination: /queue/routing }";
+
+fn events(rest: &str) -> String {
+    plus(&format!("routing_events: {{ brokers: [\"mq1:61613\"], {rest} }}"))
+}
+
+#[test]
+fn what_is_left_out_is_as_openshift_has_it() {
+    assert_eq!(right(&plus("")).model.routing_events, None);
+    let parsed = right(&plus(LEAST));
+    assert_eq!(parsed.warnings, []);
+    let events = parsed.model.routing_events.unwrap();
+    assert_eq!(events.brokers[0].to_string(), "mq1:61613");
+    assert_eq!(
+        (&events.tls, &events.login, &events.certificates),
+        (&None, &None, &None)
+    );
+    assert_eq!((events.client_id, events.subscription), (None, None));
+    assert_eq!(events.filter.types, ["load_balancer".to_owned()].into());
+    assert_eq!((events.naming.prefix.as_str(), events.naming.domain), ("ha-", None));
+}
+
+#[test]
+fn everything_that_can_be_said() {
+    let text = plus(
+        "routing_events:\n  brokers: [\"MQ1.example.com:61613\", \"10.0.0.1:61614\", \"[fd00::1]:61614\"]\n  \
+         tls: { ca: /e/ca.pem, cert: /e/me.pem, key: /e/me.key }\n  user: routinginfo\n  password_file: /e/pw\n  \
+         destination: /topic/routinginfo\n  client_id: signalbox-1\n  subscription: routing\n  \
+         endpoint_types: [web_framework, load_balancer]\n  ha_prefix: x-\n  domain: Apps.Example.com\n  \
+         certificates: /var/lib/signalbox/certificates\n",
+    );
+    let parsed = right(&text);
+    assert_eq!(parsed.warnings, []);
+    let events = parsed.model.routing_events.unwrap();
+    let brokers: Vec<String> = events.brokers.iter().map(ToString::to_string).collect();
+    assert_eq!(brokers, ["mq1.example.com:61613", "10.0.0.1:61614", "[fd00::1]:61614"]);
+    let tls = events.tls.unwrap();
+    assert_eq!(tls.ca.to_str(), Some("/e/ca.pem"));
+    assert_eq!(tls.identity, Some(("/e/me.pem".into(), "/e/me.key".into())));
+    let login = events.login.unwrap();
+    assert_eq!(
+        (login.user.as_str(), login.password_file.to_str()),
+        ("routinginfo", Some("/e/pw"))
+    );
+    assert_eq!(events.destination, "/topic/routinginfo");
+    assert_eq!(events.client_id.as_deref(), Some("signalbox-1"));
+    assert_eq!(events.subscription.as_deref(), Some("routing"));
+    assert_eq!(events.filter.types.len(), 2);
+    assert_eq!(
+        (events.naming.prefix.as_str(), events.naming.domain.as_deref()),
+        ("x-", Some("apps.example.com"))
+    );
+    assert_eq!(
+        events.certificates.unwrap().to_str(),
+        Some("/var/lib/signalbox/certificates")
+    );
+}
+
+#[test]
+fn a_topic_that_is_not_kept_is_odd() {
+    let warnings = right(&events("")).warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0]
+            .to_string()
+            .contains("routing_events: the broker keeps no events of a topic"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn brokers() {
+    let brokers = |list: &str| plus(&format!("routing_events: {{ brokers: {list} }}"));
+    only_mistake(
+        &plus("routing_events:"),
+        "routing_events",
+        "the key `brokers` is missing",
+    );
+    only_mistake(&brokers("[]"), "routing_events.brokers", "at least one broker, such as");
+    only_mistake(&brokers("mq1:61613"), "routing_events.brokers", "expected a list");
+    for (text, part) in [
+        ("mq1", "has no port: write mq1:61613"),
+        ("fd00::1", "has no port: write \"[fd00::1]:61613\""),
+        ("mq1:0", "needs a port from 1 to 65535"),
+        ("mq1:+1", "needs a port from 1 to 65535"),
+        ("a b:1", "is not a broker, such as"),
+        ("tcp://mq1:1", "is not a broker, such as"),
+        ("[mq1]:1", "is not a broker, such as"),
+        ("", "the value is empty"),
+    ] {
+        only_mistake(&brokers(&format!("[\"{text}\"]")), "routing_events.brokers[0]", part);
+    }
+    only_mistake(
+        &brokers("[\"mq1:1\", \"MQ1:1\"]"),
+        "routing_events.brokers[1]",
+        "`MQ1:1` is already there on line",
+    );
+    let many: Vec<String> = (1..=17).map(|n| format!("\"mq{n}:1\"")).collect();
+    only_mistake(
+        &brokers(&format!("[{}]", many.join(", "))),
+        "routing_events.brokers[16]",
+        "there are 17 brokers; at most 16",
+    );
+}
+
+#[test]
+fn what_belongs_together() {
+    for (rest, key, part) in [
+        ("user: me", "user", "a user has a password: give `password_file`"),
+        (
+            "password_file: /e/pw",
+            "password_file",
+            "a password is somebody's: give `user`",
+        ),
+        ("tls: {}", "tls", "the key `ca` is missing"),
+        ("tls: { ca: /a, cert: /b }", "tls.cert", "give `key`"),
+        ("tls: { ca: /a, key: /b }", "tls.key", "give `cert`"),
+        ("subscription: s", "subscription", "give `client_id`"),
+        (
+            "subscription: s, client_id: c, destination: /queue/q",
+            "subscription",
+            "only topics have subscriptions",
+        ),
+    ] {
+        only_mistake(&events(rest), &format!("routing_events.{key}"), part);
+    }
+}
+
+#[test]
+fn values() {
+    for (rest, key, part) in [
+        (
+            "destination: routinginfo",
+            "destination",
+            "write /topic/NAME or /queue/NAME",
+        ),
+        ("destination: /topic/", "destination", "`/topic/` is not a destination"),
+        ("client_id: \"a\\nb\"", "client_id", "`a\\nb` is not one line"),
+        ("endpoint_types: []", "endpoint_types", "or write [load_balancer]"),
+        ("endpoint_types: [[]]", "endpoint_types[0]", "expected a single value"),
+        ("ha_prefix: \"*\"", "ha_prefix", "`*` cannot begin a host name"),
+        ("domain: \"*.example.com\"", "domain", "is not a domain"),
+        ("domain: 10.0.0.1", "domain", "an address has no names below it"),
+        ("certificates: ''", "certificates", "the value is empty"),
+        ("brocker: x", "brocker", "unknown key `brocker`"),
+    ] {
+        only_mistake(&events(rest), &format!("routing_events.{key}"), part);
+    }
+}
