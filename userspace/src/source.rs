@@ -7,6 +7,7 @@ pub mod file;
 pub mod kube;
 pub mod prototype;
 pub mod watchers;
+pub mod routing_spi;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

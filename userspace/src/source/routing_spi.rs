@@ -1,0 +1,127 @@
+//! OpenShift's routing SPI: events from an ActiveMQ broker over STOMP, or posted over HTTP, to what the store is told.
+//!
+//! Owns: the connection to the broker, the ledger's records, the files of certificates, messages that nobody understood.
+//! Never: what events mean (`core::spi`). broker -> `session` -> `consume` -> `intake` -> ledger, files, then
+//! [`Learnt`](super::Learnt), then the acknowledgement. What was acknowledged survives a crash; what was not comes again.
+
+mod certificates;
+mod connect;
+mod consume;
+mod dead_letters;
+mod intake;
+mod ledger;
+mod session;
+mod stomp;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use signalbox_core::model::RoutingEvents;
+use signalbox_core::spi::Application;
+
+use super::Standing;
+use intake::{Books, Taken};
+
+pub use dead_letters::DeadLetter;
+pub use intake::{ApplyError, OpenError, Outcome, SOURCE, Tell};
+pub use ledger::Ledger;
+
+/// The source.
+pub struct RoutingSpi {
+    settings: RoutingEvents,
+    standing: Arc<Standing>,
+    /// Held while the ledger writes: events are taken one after the other.
+    books: Mutex<Books>,
+}
+
+impl RoutingSpi {
+    /// Restores what `records` (all that the ledger has; of other keys nothing is made) say, makes the files of
+    /// certificates what they should be, and tells of every application. Blocks on files.
+    ///
+    /// # Errors
+    /// A record makes no sense, or the directory for certificates cannot be used.
+    pub fn open(
+        settings: RoutingEvents,
+        records: impl IntoIterator<Item = (String, Vec<u8>)>,
+        ledger: Arc<dyn Ledger>,
+        tell: Tell,
+    ) -> Result<Arc<Self>, OpenError> {
+        let books = Books::open(settings.clone(), records, ledger, tell)?;
+        Ok(Arc::new(Self {
+            settings,
+            standing: Standing::new(SOURCE, SOURCE),
+            books: Mutex::new(books),
+        }))
+    }
+
+    /// How it is doing; events are counted by what they say, and as `bad_message`, `waiting` (for the ledger) or
+    /// `refused` (by the store).
+    #[must_use]
+    pub fn standing(&self) -> &Arc<Standing> {
+        &self.standing
+    }
+
+    /// Consumes from the brokers, for ever. It may be dropped at any point: what was not acknowledged comes again.
+    pub async fn run(self: Arc<Self>) -> Infallible {
+        consume::run(self).await
+    }
+
+    /// Takes the events of a text, one or many documents, as if the broker had sent them: all of them or none. When it
+    /// returns, they are recorded, and the store has answered.
+    ///
+    /// # Errors
+    /// The text is wrong (the poster's fault), or it could not be recorded (ours; it can be posted again).
+    pub async fn apply_text(self: &Arc<Self>, text: &str) -> Result<Outcome, ApplyError> {
+        let (spi, text) = (Arc::clone(self), text.to_owned());
+        let Taken { mut outcome, answers } =
+            blocking(move || spi.books().take(&text, |kind| spi.standing.events.inc(kind))).await?;
+        for (cluster, answer) in answers {
+            // Whoever drops the question has nothing against it.
+            if let Ok(Err(reason)) = answer.await {
+                tracing::warn!(cluster, reason, "The store does not take what a routing event says.");
+                self.standing.events.inc("refused");
+                outcome.refused.insert(cluster, reason);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// All applications, in order, for views: secrets are hidden in their JSON. Waits while the ledger writes.
+    #[must_use]
+    pub fn applications(&self) -> Vec<Application> {
+        self.books().applications.iter().cloned().collect()
+    }
+
+    /// Messages that nobody understood, oldest first, at most the newest 100. Waits while the ledger writes.
+    #[must_use]
+    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+        self.books().dead.iter().cloned().collect()
+    }
+
+    /// Records nothing any more: when this returns, another may be opened from the ledger, with other settings.
+    pub fn close(&self) {
+        self.books().closed = true;
+    }
+
+    async fn bury(self: &Arc<Self>, reason: &str, text: &str) -> Result<(), ApplyError> {
+        let (spi, reason, text) = (Arc::clone(self), reason.to_owned(), text.to_owned());
+        blocking(move || spi.books().bury(&reason, &text, |kind| spi.standing.events.inc(kind))).await
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // What a panic left is what the ledger has: changes are made to both or, at worst, only told later.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs what waits for a disk where nobody else has to wait for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down, and this future with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

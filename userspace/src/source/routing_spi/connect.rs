@@ -1,0 +1,78 @@
+//! A byte stream to a broker: TCP, and TLS where it is asked for.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
+use rustls::{ClientConfig, RootCertStore};
+use signalbox_core::model::{Broker, BrokerTls};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A stream of either kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// For what happens where a broker grants no heart-beats: the kernel asks after this time without a byte.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Connects. Files are read at each connection: certificates are replaced under a running program.
+///
+/// # Errors
+/// In words, with what to do where that is known.
+pub(super) async fn connect(broker: &Broker, tls: Option<&BrokerTls>) -> Result<Box<dyn Stream>, String> {
+    let tcp = TcpStream::connect((broker.host.as_str(), broker.port))
+        .await
+        .map_err(|error| format!("connecting: {error}"))?;
+    let socket = SockRef::from(&tcp);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+    let set = socket
+        .set_tcp_keepalive(&keepalive)
+        .and_then(|()| tcp.set_nodelay(true));
+    set.map_err(|error| format!("setting up the socket: {error}"))?;
+    let Some(tls) = tls else { return Ok(Box::new(tcp)) };
+    let name = ServerName::try_from(broker.host.clone())
+        .map_err(|_| format!("{} cannot be a server name for TLS", broker.host))?;
+    let connector = TlsConnector::from(Arc::new(client(tls)?));
+    let stream = connector
+        .connect(name, tcp)
+        .await
+        .map_err(|error| format!("TLS: {error}"))?;
+    Ok(Box::new(stream))
+}
+
+fn client(tls: &BrokerTls) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&tls.ca)? {
+        roots.add(authority).map_err(|error| wrong(&tls.ca, error))?;
+    }
+    let builder = builder.with_root_certificates(roots);
+    let Some((cert, key)) = &tls.identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?;
+    builder
+        .with_client_auth_cert(certificates(cert)?, private)
+        .map_err(|error| wrong(cert, error))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
+    if all.is_empty() {
+        return Err(wrong(path, "there is no certificate in it"));
+    }
+    Ok(all)
+}
+
+fn wrong(path: &Path, error: impl Display) -> String {
+    format!("reading {}: {error}", path.display())
+}

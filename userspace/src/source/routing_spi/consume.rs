@@ -1,0 +1,156 @@
+//! The way of a message: one broker after the other, until one has something to say; then taken, then acknowledged.
+//!
+//! A message is never refused with NACK. ActiveMQ answers that by moving the message to its own dead-letter queue, where
+//! nobody would look for it: a full disk of ours would lose an event. A message that cannot be recorded is kept, not
+//! acknowledged, and tried again; with a prefetch of one nothing overtakes it. If we die meanwhile, the broker delivers
+//! it again.
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connect::connect;
+use super::session::{HEART_BEAT, Message, News, Session};
+use super::{ApplyError, RoutingSpi};
+
+/// The first pause and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// For TCP and TLS.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A connection that held for so long, or brought a message, was a good one.
+const GOOD: Duration = Duration::from_secs(30);
+
+/// Consumes for ever. Drop it at any point: what was not acknowledged comes again.
+pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
+    let mut pause = Pause::default();
+    loop {
+        for broker in &spi.settings.brokers {
+            let begun = Instant::now();
+            let mut took = false;
+            let host = &broker.host;
+            let stream = timeout(CONNECT, connect(broker, spi.settings.tls.as_ref()));
+            let stream = stream.await.unwrap_or_else(|_| Err("connecting: no answer".to_owned()));
+            let session = match stream {
+                Ok(stream) => Session::open(stream, host, &spi.settings, HEART_BEAT).await,
+                Err(error) => Err(error),
+            };
+            let error = match session {
+                Ok(mut session) => {
+                    let Err(error) = serve(&spi, &mut session, &mut took).await;
+                    session.close().await;
+                    error
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(%broker, error, "The broker of routing events is out of reach.");
+            spi.standing.failed(format!("{broker}: {error}"));
+            if took || begun.elapsed() >= GOOD {
+                pause = Pause::default();
+                // Perhaps the broker is only restarting: the next one first, but not at once.
+                sleep(pause.next()).await;
+            }
+        }
+        sleep(pause.next()).await;
+    }
+}
+
+async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) -> Result<Infallible, String> {
+    loop {
+        match session.news().await? {
+            News::Subscribed => {
+                tracing::info!("Routing events are coming in.");
+                spi.standing.heard();
+            }
+            News::Message(message) => {
+                take(spi, session, &message).await?;
+                session.ack(&message).await?;
+                spi.standing.heard();
+                *took = true;
+            }
+        }
+    }
+}
+
+/// Returns when the message may be acknowledged.
+async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -> Result<(), String> {
+    let mut pause = Pause::default();
+    loop {
+        let text = match std::str::from_utf8(&message.body) {
+            _ if message.cut => Err((
+                "the message is too large".to_owned(),
+                String::from_utf8_lossy(&message.body),
+            )),
+            Ok(text) => Ok(text),
+            Err(error) => Err((
+                format!("the message is not UTF-8: {error}"),
+                String::from_utf8_lossy(&message.body),
+            )),
+        };
+        let result = match text {
+            Ok(text) => match session.during(spi.apply_text(text)).await? {
+                Err(ApplyError::Text(error)) => bury(spi, session, &error.to_string(), text).await?,
+                other => other.map(drop),
+            },
+            Err((reason, text)) => bury(spi, session, &reason, &text).await?,
+        };
+        let Err(error) = result else { return Ok(()) };
+        tracing::warn!(%error, "A routing event waits.");
+        spi.standing.events.inc("waiting");
+        spi.standing.failed(error.to_string());
+        session.during(sleep(pause.next())).await?;
+    }
+}
+
+async fn bury(
+    spi: &Arc<RoutingSpi>,
+    session: &mut Session,
+    reason: &str,
+    text: &str,
+) -> Result<Result<(), ApplyError>, String> {
+    let result = session.during(spi.bury(reason, text)).await?;
+    if result.is_ok() {
+        tracing::warn!(reason, "A message is no routing event: it was set aside.");
+    }
+    Ok(result)
+}
+
+/// Pauses that double, each shortened at random by up to a half, so that many consumers do not come back at once.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(PAUSES.0)
+    }
+}
+
+impl Pause {
+    fn next(&mut self) -> Duration {
+        let whole = self.0;
+        self.0 = (whole * 2).min(PAUSES.1);
+        // Each RandomState has keys of its own.
+        let drawn = RandomState::new().hash_one(0) % 1000;
+        whole.mul_f64(1.0 - drawn as f64 / 2000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_half_a_minute_and_no_further() {
+        let mut pause = Pause::default();
+        let mut most = PAUSES.0;
+        for _ in 0..100 {
+            let next = pause.next();
+            assert!(next <= most && next >= most / 2, "{next:?} of {most:?}");
+            most = (most * 2).min(Duration::from_secs(30));
+        }
+        assert_eq!(most, Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,71 @@
+//! Messages that nobody understood: the newest of them, for a person to see.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use signalbox_core::spi::redact;
+
+use super::ledger;
+use crate::state::unix_ms;
+
+/// How many are kept. One broken publisher must not fill the disk.
+const MOST: usize = 100;
+
+/// A message that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why: document, line and what was expected there.
+    pub reason: String,
+    /// Its first 4 KiB, up to where a private key or pass phrase might begin.
+    pub text: String,
+}
+
+impl DeadLetter {
+    pub(super) fn new(reason: &str, text: &str) -> Self {
+        Self {
+            at_ms: unix_ms(),
+            reason: reason.to_owned(),
+            text: redact(text),
+        }
+    }
+}
+
+/// The newest, oldest first, with their numbers.
+#[derive(Debug, Default)]
+pub(super) struct DeadLetters(VecDeque<(u64, DeadLetter)>);
+
+impl DeadLetters {
+    /// One from a record; they come in any order.
+    pub(super) fn restore(&mut self, number: u64, letter: DeadLetter) {
+        let at = self.0.partition_point(|(known, _)| *known < number);
+        self.0.insert(at, (number, letter));
+    }
+
+    /// What to record so that it is one of them; then it can be added.
+    pub(super) fn change(&self, letter: &DeadLetter) -> Vec<(String, Option<Vec<u8>>)> {
+        let bytes = serde_json::to_vec(letter).expect("two strings and a number are JSON");
+        let excess = (self.0.len() + 1).saturating_sub(MOST);
+        let old = self
+            .0
+            .iter()
+            .take(excess)
+            .map(|(number, _)| (ledger::dead_letter(*number), None));
+        old.chain([(ledger::dead_letter(self.next()), Some(bytes))]).collect()
+    }
+
+    pub(super) fn add(&mut self, letter: DeadLetter) {
+        self.0.push_back((self.next(), letter));
+        let excess = self.0.len().saturating_sub(MOST);
+        self.0.drain(..excess);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &DeadLetter> {
+        self.0.iter().map(|(_, letter)| letter)
+    }
+
+    fn next(&self) -> u64 {
+        self.0.back().map_or(0, |(number, _)| number.saturating_add(1))
+    }
+}

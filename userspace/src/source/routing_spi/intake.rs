@@ -1,0 +1,222 @@
+//! What happens to the text of a message: understood, recorded, and only then told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+use signalbox_core::model::RoutingEvents;
+use signalbox_core::spi::{AppKey, Application, Applications, Change, Event, ParseError, learned, parse};
+use tokio::sync::oneshot;
+
+use super::certificates::Certificates;
+use super::dead_letters::{DeadLetter, DeadLetters};
+use super::ledger::{self, Key, Ledger};
+use crate::source::Learnt;
+
+/// Whom to tell: the store, in the end. Called in order, under a lock: it must not block.
+pub type Tell = Box<dyn Fn(Learnt) + Send + Sync>;
+
+/// The source's name with the store.
+pub const SOURCE: &str = "routing-spi";
+
+/// Why events did not count. Nothing has changed that would not change again when they come again.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// They are none; it says where and why.
+    #[error(transparent)]
+    Text(#[from] ParseError),
+    /// They could not be recorded. Not their fault: try again.
+    #[error("the events could not be recorded: {0}")]
+    Ledger(String),
+    /// They are recorded, but certificates could not be written to files. Not their fault: try again.
+    #[error("certificates could not be written: {0}")]
+    Certificates(#[from] std::io::Error),
+}
+
+/// Why there is no source.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A record makes no sense.
+    #[error("the record {key} cannot be read: {reason}: restore it, or remove it and have the events sent again")]
+    Record {
+        /// Its key.
+        key: String,
+        /// Why not; without quoting it.
+        reason: String,
+    },
+    /// The directory for certificates cannot be used.
+    #[error("the directory of certificates cannot be used: {0}")]
+    Certificates(#[from] std::io::Error),
+}
+
+/// What a text of events did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Events in it.
+    pub events: usize,
+    /// Clusters that are no longer what they were. Empty: it was known already.
+    pub changed: Vec<String>,
+    /// Of these, the ones that the store did not take, and why. Its reason to refuse will not pass by itself.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// What has been done, and the store's answers that are still to come, by cluster.
+pub(super) struct Taken {
+    pub(super) outcome: Outcome,
+    pub(super) answers: Vec<(String, oneshot::Receiver<Result<(), String>>)>,
+}
+
+/// All that is known, and where it goes.
+pub(super) struct Books {
+    settings: RoutingEvents,
+    ledger: Arc<dyn Ledger>,
+    tell: Tell,
+    certificates: Option<Certificates>,
+    pub(super) applications: Applications,
+    pub(super) dead: DeadLetters,
+    /// Recorded, but not yet written to files and told.
+    unsettled: BTreeSet<AppKey>,
+    /// Another has the ledger now.
+    pub(super) closed: bool,
+}
+
+impl Books {
+    pub(super) fn open(
+        settings: RoutingEvents,
+        records: impl IntoIterator<Item = (String, Vec<u8>)>,
+        ledger: Arc<dyn Ledger>,
+        tell: Tell,
+    ) -> Result<Self, OpenError> {
+        let mut books = Self {
+            certificates: settings.certificates.as_deref().map(Certificates::open).transpose()?,
+            settings,
+            ledger,
+            tell,
+            applications: Applications::default(),
+            dead: DeadLetters::default(),
+            unsettled: BTreeSet::new(),
+            closed: false,
+        };
+        for (key, bytes) in records {
+            books
+                .restore(&key, &bytes)
+                .map_err(|reason| OpenError::Record { key, reason })?;
+        }
+        if let Some(certificates) = &books.certificates {
+            certificates.settle_all(books.applications.iter())?;
+        }
+        for application in books.applications.iter() {
+            drop(books.tell(&application.key, Some(application))); // whoever restores waits for no answer
+        }
+        Ok(books)
+    }
+
+    fn restore(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
+        match ledger::read(key) {
+            Some(Key::Application) => {
+                let application = Application::from_record(bytes).map_err(|error| error.to_string())?;
+                if ledger::application(&application.key) != key {
+                    return Err(format!("it is one of {}", application.key));
+                }
+                self.applications.restore(application);
+            }
+            Some(Key::DeadLetter(number)) => {
+                let letter = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                self.dead.restore(number, letter);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Takes all events of a text, or none. Blocks on the ledger and on files.
+    pub(super) fn take(&mut self, text: &str, count: impl Fn(&'static str)) -> Result<Taken, ApplyError> {
+        let mut events = parse(text)?;
+        if self.certificates.is_none() {
+            events.iter_mut().for_each(forget_keys);
+        }
+        let changed = self.applications.after(&events);
+        if !changed.is_empty() {
+            let record = |(key, application): (&AppKey, &Option<Application>)| {
+                (ledger::application(key), application.as_ref().map(Application::record))
+            };
+            let records: Vec<_> = changed.iter().map(record).collect();
+            self.record(&records)?;
+            self.unsettled.extend(changed.keys().cloned());
+            self.applications.commit(changed);
+        }
+        let mut taken = Taken {
+            outcome: Outcome {
+                events: events.len(),
+                ..Outcome::default()
+            },
+            answers: Vec::new(),
+        };
+        // Also what an earlier text left: its files could not be written then.
+        while let Some(key) = self.unsettled.first().cloned() {
+            let application = self.applications.get(&key);
+            if let Some(certificates) = &self.certificates {
+                certificates.settle(&key, application)?;
+            }
+            taken.answers.push((key.to_string(), self.tell(&key, application)));
+            taken.outcome.changed.push(key.to_string());
+            self.unsettled.remove(&key);
+        }
+        for event in &events {
+            count(kind(&event.change));
+        }
+        Ok(taken)
+    }
+
+    /// Sets a message aside for good.
+    pub(super) fn bury(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> Result<(), ApplyError> {
+        let letter = DeadLetter::new(reason, text);
+        self.ledger
+            .record(&self.dead.change(&letter))
+            .map_err(ApplyError::Ledger)?;
+        self.dead.add(letter);
+        count("bad_message");
+        Ok(())
+    }
+
+    fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), ApplyError> {
+        if self.closed {
+            return Err(ApplyError::Ledger("the source is closed".to_owned()));
+        }
+        self.ledger.record(changed).map_err(ApplyError::Ledger)
+    }
+
+    fn tell(&self, key: &AppKey, application: Option<&Application>) -> oneshot::Receiver<Result<(), String>> {
+        let (done, answer) = oneshot::channel();
+        let RoutingEvents { naming, filter, .. } = &self.settings;
+        (self.tell)(Learnt {
+            source: SOURCE.to_owned(),
+            cluster: key.to_string(),
+            what: application.map(|application| Arc::new(learned(application, naming, filter))),
+            done: Some(done),
+        });
+        answer
+    }
+}
+
+/// A key that nobody will use is not worth the risk of keeping it.
+fn forget_keys(event: &mut Event) {
+    if let Change::AddCertificate { certificate, .. } = &mut event.change {
+        certificate.private_key = None;
+        certificate.pass_phrase = None;
+    }
+}
+
+const fn kind(change: &Change) -> &'static str {
+    match change {
+        Change::Create { .. } => "create_application",
+        Change::Delete => "delete_application",
+        Change::AddEndpoint { .. } => "add_public_endpoint",
+        Change::RemoveEndpoint { .. } => "remove_public_endpoint",
+        Change::AddAlias(_) => "add_alias",
+        Change::RemoveAlias(_) => "remove_alias",
+        Change::AddCertificate { .. } => "add_ssl",
+        Change::RemoveCertificate(_) => "remove_ssl",
+        Change::Duplicate => "deprecated_duplicate",
+    }
+}
