@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 16] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -29,6 +29,7 @@ const PACKAGES: [Package; 15] = [
     package("python3"),
     package("ca-certificates"),
     package("bpftool"),
+    package("activemq"),
 ];
 
 pub(super) fn run() -> Result<()> {

@@ -50,6 +50,9 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
         "--workspace",
         "--lib",
         "--bins",
+        // The core has tests of its own beside its modules.
+        "--test",
+        "spi",
         "--no-fail-fast",
         "--",
         "--show-output",
@@ -65,7 +68,8 @@ pub(super) fn kernel(context: &mut Context) -> Result<()> {
 pub(super) fn e2e(context: &mut Context) -> Result<()> {
     let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
     with_object(context, build).run()?;
-    privileged(context, "e2e", true)
+    privileged(context, "e2e", true)?;
+    privileged(context, "source", true)
 }
 
 pub(super) fn fuzz(context: &mut Context) -> Result<()> {

@@ -1,0 +1,16 @@
+//! Routing events by way of a real ActiveMQ: whatever happens to the broker, the consumer or the ledger, in the end the
+//! applications are those that the naive model of `core/tests/spi` finds in the events.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod activemq;
+mod consumer;
+mod faults;
+#[path = "../lab/mod.rs"]
+mod lab;
+#[path = "../../../core/tests/spi/naive.rs"]
+mod naive;
+mod samples;
+mod secured;
+mod stomp;
+mod storm;
