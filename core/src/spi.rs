@@ -19,6 +19,7 @@ mod application;
 mod applications;
 mod decode;
 mod event;
+mod fields;
 mod learn;
 mod redact;
 mod secret;

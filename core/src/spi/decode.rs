@@ -1,19 +1,13 @@
 //! Text to events, or the first thing in it that is none.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-
 use super::application::{AppKey, Certificate, Endpoint, Mapping};
 use super::event::{Change, Event};
+use super::fields::Fields;
 use super::secret::Secret;
-use super::yaml::{Kind, Node, documents};
-use crate::name::HostPattern;
+use super::yaml::documents;
 
 /// The longest text that is looked at, in bytes: thousands of events, or one with an uncommonly long chain.
 pub const MAX_BYTES: usize = 4 << 20;
-
-/// The longest alias. DNS ends at 253; the rest is for showing what somebody tried.
-const LONGEST_ALIAS: usize = 1024;
 
 const ACTIONS: &str = "create_application, delete_application, add_public_endpoint, remove_public_endpoint, add_alias, \
                        remove_alias, add_ssl or remove_ssl";
@@ -109,121 +103,4 @@ fn endpoint(fields: &Fields<'_>) -> Result<Endpoint, ParseError> {
         types: fields.words("types")?,
         mappings: mappings.collect::<Result<_, _>>()?,
     })
-}
-
-/// The keys of a mapping.
-struct Fields<'a> {
-    document: usize,
-    line: usize,
-    entries: &'a [(Node, Node)],
-}
-
-impl<'a> Fields<'a> {
-    fn open(document: usize, node: &'a Node) -> Result<Self, ParseError> {
-        let Kind::Map(entries) = &node.kind else {
-            let expected = format!("expected a mapping (`key: value`), found {}", node.kind.name());
-            return Err(ParseError::new(document, node.line, expected));
-        };
-        let mut seen = BTreeSet::new();
-        for (key, _) in entries {
-            if let Kind::Text(text) = &key.kind
-                && !seen.insert(text)
-            {
-                return Err(ParseError::new(document, key.line, "expected each key once"));
-            }
-        }
-        Ok(Self {
-            document,
-            line: node.line,
-            entries,
-        })
-    }
-
-    fn get(&self, wanted: &str) -> Option<&'a Node> {
-        let named = |key: &Node| matches!(&key.kind, Kind::Text(text) if text == wanted);
-        let (_, value) = self.entries.iter().find(|(key, _)| named(key))?;
-        (!matches!(value.kind, Kind::Null)).then_some(value)
-    }
-
-    /// An error at a key, or where the event begins if the key is not there.
-    fn wrong(&self, key: &str, expected: impl Into<String>) -> ParseError {
-        let line = self.get(key).map_or(self.line, |node| node.line);
-        ParseError::new(self.document, line, format!("`{key}`: {}", expected.into()))
-    }
-
-    /// Text, perhaps empty; `None`: nothing.
-    fn maybe(&self, key: &str) -> Result<Option<&'a str>, ParseError> {
-        match self.get(key).map(|node| &node.kind) {
-            None => Ok(None),
-            Some(Kind::Text(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong(key, format!("expected a single value, found {}", other.name()))),
-        }
-    }
-
-    fn text(&self, key: &str) -> Result<&'a str, ParseError> {
-        let text = self.maybe(key)?.filter(|text| !text.is_empty());
-        text.ok_or_else(|| self.wrong(key, "expected a value, found nothing"))
-    }
-
-    fn maybe_text(&self, key: &str) -> Result<Option<String>, ParseError> {
-        let text = self.maybe(key)?.filter(|text| !text.is_empty());
-        Ok(text.map(str::to_owned))
-    }
-
-    /// A name that can be part of a cluster's.
-    fn name(&self, key: &str) -> Result<String, ParseError> {
-        let text = self.text(key)?;
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        if text.len() <= 63 && text.bytes().all(allowed) {
-            return Ok(text.to_owned());
-        }
-        Err(self.wrong(key, "expected 1 to 63 letters, digits, `.`, `_` or `-`"))
-    }
-
-    fn truth(&self, key: &str) -> Result<Option<bool>, ParseError> {
-        match self.maybe(key)? {
-            None => Ok(None),
-            Some("true") => Ok(Some(true)),
-            Some("false") => Ok(Some(false)),
-            Some(_) => Err(self.wrong(key, "expected true or false")),
-        }
-    }
-
-    fn address(&self) -> Result<SocketAddr, ParseError> {
-        let machine = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
-        let ip = self.text("public_address")?.parse().map(|ip: IpAddr| ip.to_canonical());
-        let ip = ip.ok().filter(machine);
-        let ip = ip.ok_or_else(|| self.wrong("public_address", "expected the IP address of a machine"))?;
-        let port = self.text("public_port")?.parse().ok().filter(|port| *port != 0);
-        let port = port.ok_or_else(|| self.wrong("public_port", "expected a port from 1 to 65535"))?;
-        Ok(SocketAddr::new(ip, port))
-    }
-
-    /// As a host name is folded, so that upper and lower case are one; what is none stays as it is, to be shown.
-    fn alias(&self) -> Result<String, ParseError> {
-        let text = self.text("alias")?;
-        if text.len() > LONGEST_ALIAS {
-            return Err(self.wrong("alias", format!("expected at most {LONGEST_ALIAS} bytes")));
-        }
-        Ok(HostPattern::parse(text).map_or_else(|_| text.to_owned(), |pattern| pattern.to_string()))
-    }
-
-    fn list(&self, key: &str) -> Result<&'a [Node], ParseError> {
-        match self.get(key).map(|node| &node.kind) {
-            None => Ok(&[]),
-            Some(Kind::List(items)) => Ok(items),
-            Some(other) => Err(self.wrong(key, format!("expected a list, found {}", other.name()))),
-        }
-    }
-
-    fn words(&self, key: &str) -> Result<BTreeSet<String>, ParseError> {
-        let words = self.list(key)?.iter().map(|node| match &node.kind {
-            Kind::Text(text) => Ok(text.clone()),
-            other => {
-                let expected = format!("`{key}`: expected a word, found {}", other.name());
-                Err(ParseError::new(self.document, node.line, expected))
-            }
-        });
-        words.collect()
-    }
 }

@@ -10,6 +10,7 @@ mod consume;
 mod dead_letters;
 mod intake;
 mod ledger;
+mod outcome;
 mod session;
 mod stomp;
 
@@ -23,8 +24,9 @@ use super::Standing;
 use intake::{Books, Taken};
 
 pub use dead_letters::DeadLetter;
-pub use intake::{ApplyError, OpenError, Outcome, SOURCE, Tell};
+pub use intake::{SOURCE, Tell};
 pub use ledger::Ledger;
+pub use outcome::{ApplyError, OpenError, Outcome};
 
 /// The source.
 pub struct RoutingSpi {

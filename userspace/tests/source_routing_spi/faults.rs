@@ -8,7 +8,8 @@ use signalbox_core::model::RoutingEvents;
 use signalbox_core::spi::{Change, Event, parse};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
-use super::consumer::{Consumer, Disk, Moment, QUEUE, certificates, runtime, settings};
+use super::consumer::{Consumer, QUEUE, certificates, runtime, settings};
+use super::disk::{Disk, Moment};
 use super::lab::eventually;
 use super::naive::{naive, ruby};
 use super::storm::{certificate, key, storm};

@@ -5,6 +5,7 @@
 
 mod activemq;
 mod consumer;
+mod disk;
 mod faults;
 #[path = "../lab/mod.rs"]
 mod lab;

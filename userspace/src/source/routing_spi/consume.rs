@@ -5,6 +5,7 @@
 //! acknowledged, and tried again; with a prefetch of one nothing overtakes it. If we die meanwhile, the broker delivers
 //! it again.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -22,12 +23,16 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 /// For TCP and TLS.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// Brokers put addresses and the like into what they say.
+const MOST_SAID: usize = 100;
+
 /// A connection that held for so long, or brought a message, was a good one.
 const GOOD: Duration = Duration::from_secs(30);
 
 /// Consumes for ever. Drop it at any point: what was not acknowledged comes again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
     let mut pause = Pause::default();
+    let mut said = HashSet::new();
     loop {
         for broker in &spi.settings.brokers {
             let begun = Instant::now();
@@ -42,13 +47,19 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             let error = match session {
                 Ok(mut session) => {
                     let Err(error) = serve(&spi, &mut session, &mut took).await;
-                    session.close().await;
                     error
                 }
                 Err(error) => error,
             };
-            tracing::warn!(%broker, error, "The broker of routing events is out of reach.");
-            spi.standing.failed(format!("{broker}: {error}"));
+            let error = format!("{broker}: {error}");
+            // One line for a change of state: the same again, every half a minute, is none.
+            if said.insert(error.clone()) {
+                tracing::warn!(error, "The broker of routing events is out of reach.");
+            }
+            if took || said.len() >= MOST_SAID {
+                said.clear();
+            }
+            spi.standing.failed(error);
             if took || begun.elapsed() >= GOOD {
                 pause = Pause::default();
                 // Perhaps the broker is only restarting: the next one first, but not at once.
@@ -60,12 +71,17 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
 }
 
 async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) -> Result<Infallible, String> {
+    let mut subscribed = false;
     loop {
         match session.news().await? {
             News::Subscribed => {
                 tracing::info!("Routing events are coming in.");
+                subscribed = true;
                 spi.standing.heard();
             }
+            // Nothing has happened, and we would know: as good as an event.
+            News::Quiet if subscribed => spi.standing.heard(),
+            News::Quiet => {}
             News::Message(message) => {
                 take(spi, session, &message).await?;
                 session.ack(&message).await?;

@@ -1,16 +1,16 @@
 //! What happens to the text of a message: understood, recorded, and only then told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Serialize;
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{AppKey, Application, Applications, Change, Event, ParseError, learned, parse};
+use signalbox_core::spi::{AppKey, Application, Applications, Change, Event, learned, parse};
 use tokio::sync::oneshot;
 
 use super::certificates::Certificates;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::ledger::{self, Key, Ledger};
+use super::outcome::{ApplyError, OpenError, Outcome};
 use crate::source::Learnt;
 
 /// Whom to tell: the store, in the end. Called in order, under a lock: it must not block.
@@ -18,47 +18,6 @@ pub type Tell = Box<dyn Fn(Learnt) + Send + Sync>;
 
 /// The source's name with the store.
 pub const SOURCE: &str = "routing-spi";
-
-/// Why events did not count. Nothing has changed that would not change again when they come again.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// They are none; it says where and why.
-    #[error(transparent)]
-    Text(#[from] ParseError),
-    /// They could not be recorded. Not their fault: try again.
-    #[error("the events could not be recorded: {0}")]
-    Ledger(String),
-    /// They are recorded, but certificates could not be written to files. Not their fault: try again.
-    #[error("certificates could not be written: {0}")]
-    Certificates(#[from] std::io::Error),
-}
-
-/// Why there is no source.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// A record makes no sense.
-    #[error("the record {key} cannot be read: {reason}: restore it, or remove it and have the events sent again")]
-    Record {
-        /// Its key.
-        key: String,
-        /// Why not; without quoting it.
-        reason: String,
-    },
-    /// The directory for certificates cannot be used.
-    #[error("the directory of certificates cannot be used: {0}")]
-    Certificates(#[from] std::io::Error),
-}
-
-/// What a text of events did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Outcome {
-    /// Events in it.
-    pub events: usize,
-    /// Clusters that are no longer what they were. Empty: it was known already.
-    pub changed: Vec<String>,
-    /// Of these, the ones that the store did not take, and why. Its reason to refuse will not pass by itself.
-    pub refused: BTreeMap<String, String>,
-}
 
 /// What has been done, and the store's answers that are still to come, by cluster.
 pub(super) struct Taken {

@@ -1,0 +1,174 @@
+//! Bytes to frames, however the bytes are cut up.
+
+use super::{Frame, has_escapes};
+
+/// The largest head (command and headers), in bytes. ActiveMQ's have some hundreds.
+pub(super) const MAX_HEAD: usize = 64 << 10;
+
+/// Bytes that are no frame: nothing after them can be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum Malformed {
+    #[error("the broker's frame has a head of more than {MAX_HEAD} bytes: is it a STOMP port?")]
+    Head,
+    #[error("the broker's frame is not UTF-8: is it a STOMP port?")]
+    Text,
+    #[error("the broker's frame has a header without a colon, or with an unknown escape")]
+    Header,
+    #[error("the broker's frame has a content-length that is no number")]
+    Length,
+    #[error("the broker's frame does not end where its content-length says")]
+    End,
+}
+
+/// Makes frames of bytes as they come.
+#[derive(Debug)]
+pub(in super::super) struct Decoder {
+    buffer: Vec<u8>,
+    /// How much of a head has been searched for its end.
+    searched: usize,
+    body: Option<Body>,
+    max_body: usize,
+}
+
+#[derive(Debug)]
+struct Body {
+    frame: Frame,
+    /// What is still to come, the closing NUL not counted; `None`: up to the NUL.
+    left: Option<usize>,
+}
+
+impl Decoder {
+    /// Keeps at most `max_body` bytes of a body.
+    pub(in super::super) fn new(max_body: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            searched: 0,
+            body: None,
+            max_body,
+        }
+    }
+
+    pub(in super::super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes of which nothing has been made yet.
+    pub(in super::super) fn waiting(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether all that came belonged to frames that are whole, or was a heart-beat.
+    pub(in super::super) fn is_between_frames(&self) -> bool {
+        self.buffer.is_empty() && self.body.is_none()
+    }
+
+    /// The next frame, once all of it is there.
+    pub(in super::super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+        loop {
+            if self.body.is_some() {
+                return self.rest();
+            }
+            // Line ends between frames are heart-beats.
+            let beats = self
+                .buffer
+                .iter()
+                .take_while(|byte| matches!(byte, b'\n' | b'\r'))
+                .count();
+            if beats > 0 {
+                self.buffer.drain(..beats);
+                self.searched = 0;
+            }
+            let Some(end) = self.head_end()? else { return Ok(None) };
+            let head: Vec<u8> = self.buffer.drain(..end).collect();
+            self.searched = 0;
+            self.body = Some(head_of(&head)?);
+        }
+    }
+
+    /// Where the head ends, its empty line included.
+    fn head_end(&mut self) -> Result<Option<usize>, Malformed> {
+        let from = self.searched;
+        for at in from..self.buffer.len() {
+            if at > MAX_HEAD {
+                return Err(Malformed::Head);
+            }
+            let before = &self.buffer[..at];
+            if self.buffer[at] == b'\n' && (before.ends_with(b"\n") || before.ends_with(b"\n\r")) {
+                return Ok(Some(at + 1));
+            }
+        }
+        self.searched = self.buffer.len();
+        Ok(None)
+    }
+
+    fn rest(&mut self) -> Result<Option<Frame>, Malformed> {
+        let Some(Body { frame, left }) = &mut self.body else {
+            return Ok(None);
+        };
+        let nul = || self.buffer.iter().position(|byte| *byte == 0);
+        let (part, done) = match *left {
+            Some(left) => (left.min(self.buffer.len()), self.buffer.len() > left),
+            None => nul().map_or((self.buffer.len(), false), |at| (at, true)),
+        };
+        let room = self.max_body - frame.body.len();
+        frame.cut |= part > room;
+        frame.body.extend_from_slice(&self.buffer[..part.min(room)]);
+        self.buffer.drain(..part);
+        if let Some(left) = left {
+            *left -= part;
+        }
+        if !done {
+            return Ok(None);
+        }
+        if self.buffer.first() != Some(&0) {
+            return Err(Malformed::End);
+        }
+        self.buffer.drain(..1);
+        Ok(self.body.take().map(|body| body.frame))
+    }
+}
+
+fn head_of(head: &[u8]) -> Result<Body, Malformed> {
+    let text = std::str::from_utf8(head).map_err(|_| Malformed::Text)?;
+    let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let command = lines.next().unwrap_or_default().to_owned();
+    let escaped = has_escapes(&command);
+    let mut headers = Vec::new();
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or(Malformed::Header)?;
+        headers.push(if escaped {
+            (unescape(name)?, unescape(value)?)
+        } else {
+            (name.to_owned(), value.to_owned())
+        });
+    }
+    let frame = Frame {
+        command,
+        headers,
+        body: Vec::new(),
+        cut: false,
+    };
+    let left = match frame.header("content-length") {
+        None => None,
+        Some(text) => Some(text.trim().parse().map_err(|_| Malformed::Length)?),
+    };
+    Ok(Body { frame, left })
+}
+
+fn unescape(text: &str) -> Result<String, Malformed> {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        plain.push(match character {
+            '\\' => match characters.next() {
+                Some('\\') => '\\',
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('c') => ':',
+                _ => return Err(Malformed::Header),
+            },
+            other => other,
+        });
+    }
+    Ok(plain)
+}
