@@ -30,7 +30,7 @@ struct Target {
     needs: &'static [&'static str],
 }
 
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     Target {
         name: "peek_tls",
         feature: None,
@@ -45,6 +45,11 @@ const TARGETS: [Target; 4] = [
         name: "peek_proxy",
         feature: None,
         needs: &["core/src/peek/proxy.rs", "core/src/peek/proxy"],
+    },
+    Target {
+        name: "spi",
+        feature: None,
+        needs: &["core/src/spi.rs", "core/src/spi"],
     },
     Target {
         name: "config",

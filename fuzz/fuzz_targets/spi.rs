@@ -1,0 +1,20 @@
+//! Routing events: no panic, whatever comes; what is understood can be folded, kept and read back; a second time it
+//! changes nothing; and what is kept of what is not understood has an end.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use signalbox_core::spi::{Application, Applications, KEPT, host_names, parse, redact};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    assert!(redact(text).len() <= KEPT + 60);
+    let Ok(events) = parse(text) else { return };
+    let mut applications = Applications::default();
+    applications.apply(&events);
+    assert!(!applications.apply(&events), "a replayed text changes nothing");
+    for application in applications.iter() {
+        let again = Application::from_record(&application.record()).expect("a record of ours");
+        assert_eq!(again, *application);
+        assert_eq!(host_names(application).len(), application.endpoints.len());
+    }
+});
