@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::lab::{Proc, eventually};
 use super::stomp::Client;
 
@@ -121,6 +123,11 @@ impl ActiveMq {
     /// Kills it (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.process.take().unwrap().kill();
+    }
+
+    /// Holds it up, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.as_ref().unwrap().signal(signal);
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use nix::sys::signal::Signal;
 use signalbox::source::Learnt;
 use signalbox::source::routing_spi::{ApplyError, Outcome, RoutingSpi};
 use signalbox_core::model::RoutingEvents;
@@ -116,6 +117,42 @@ fn what_was_not_acknowledged_comes_again() {
         consumer.assert_is(&disk, &naive(&events), &settings);
         consumer.kill(&runtime);
     }
+}
+
+/// A connection without events holds, and one whose broker has stopped (its kernel still acknowledges) does not.
+#[test]
+fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
+    if !available("heart_beats_tell_a_quiet_broker_from_a_dead_one") {
+        return;
+    }
+    let (broker, runtime, disk) = (ActiveMq::start(), runtime(), Arc::new(Disk::default()));
+    let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
+    let standing = consumer.spi.standing();
+    assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
+    // Each time that it is heard of, it has been heard of more lately than a moment before.
+    let (mut beats, mut last) = (0, f64::MAX);
+    let beaten = eventually(LONG, || {
+        let now = standing.staleness().unwrap();
+        beats += u32::from(now < last);
+        last = now;
+        beats > 3
+    });
+    assert!(beaten && standing.failures.get() == 0, "{beats}: {}", standing.view());
+
+    broker.signal(Signal::SIGSTOP);
+    assert!(eventually(LONG, || !standing.connected()), "{}", standing.view());
+    let view = standing.view();
+    let error = view["last_error"].as_str().unwrap_or_default();
+    assert!(error.contains("silent for longer than it promised"), "{error}");
+    broker.signal(Signal::SIGCONT);
+    broker.client().publish(
+        QUEUE,
+        &[ruby(&Event {
+            app: key("the-end"),
+            change: Change::AddAlias("a.example.com".into()),
+        })],
+    );
+    consumer.wait_for("the-end");
 }
 
 /// What the store answers is reported; a file that cannot be written holds up its application, not for ever.
