@@ -9,6 +9,7 @@ mod address;
 pub mod agent;
 mod anchors;
 mod balancers;
+mod brokers;
 mod clusters;
 mod error;
 mod excerpt;

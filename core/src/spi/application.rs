@@ -86,13 +86,12 @@ pub struct Certificate {
     pub pass_phrase: Option<Secret>,
 }
 
-/// Why a record is none of ours.
-#[derive(Debug, thiserror::Error)]
-#[error("the record of an application cannot be read: {source}")]
+/// Why a record is none of ours. It says where, never what is there: that may be a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record of an application makes no sense at byte {byte}")]
 pub struct BadRecord {
-    /// Where it stops making sense. It quotes types and places, never secrets.
-    #[from]
-    source: serde_json::Error,
+    /// Where it stops making sense, from 1.
+    pub byte: usize,
 }
 
 /// As stored: what people see, and beside it what they do not.
@@ -145,7 +144,7 @@ impl Application {
         let Record {
             mut application,
             mut secrets,
-        } = serde_json::from_slice::<Record<Self>>(bytes)?;
+        } = serde_json::from_slice::<Record<Self>>(bytes).map_err(|error| BadRecord { byte: error.column() })?;
         for (alias, certificate) in &mut application.certificates {
             let (private_key, pass_phrase) = secrets.remove(alias).unwrap_or_default();
             certificate.private_key = private_key.as_deref().map(Secret::new);

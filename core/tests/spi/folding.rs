@@ -194,11 +194,12 @@ fn a_gear_that_moves_leaves_its_old_address_in_either_order() {
 #[test]
 fn a_record_of_something_else_is_refused_without_quoting_it() {
     for bytes in [&b"{}"[..], b"", b"[1]", br#"{"application": "s3cret", "secrets": {}}"#] {
+        let error = Application::from_record(bytes).unwrap_err();
+        let shown = format!("{error} {error:?}");
         assert!(
-            Application::from_record(bytes)
-                .unwrap_err()
-                .to_string()
-                .starts_with("the record of an application")
+            shown.starts_with("the record of an application makes no sense at byte "),
+            "{shown}"
         );
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
 }

@@ -1,19 +1,19 @@
 //! The broker that tells of OpenShift's applications.
 
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use signalbox_core::model::{Broker, BrokerTls, Login, RoutingEvents};
+use signalbox_core::model::RoutingEvents;
 use signalbox_core::name::HostName;
 use signalbox_core::spi::{Filter, Naming};
 
+use super::brokers;
 use super::map::Map;
 use super::node::Place;
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
 
-const MOST_BROKERS: usize = 16;
 const MOST_TYPES: usize = 64;
 
 /// What the broker's plugin and OpenShift's own routing daemon have.
@@ -27,7 +27,7 @@ const LONGEST: usize = 255;
 /// Everything of it. `None`: there is a mistake.
 pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEvents> {
     let mut map = Map::open(place, report)?;
-    let brokers = map.require("brokers");
+    let brokers_at = map.require("brokers");
     let tls_at = map.take("tls");
     let user = map.take("user");
     let password_file = map.take("password_file");
@@ -40,9 +40,9 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let certificates = map.take("certificates");
     map.finish(report);
 
-    let brokers = brokers.and_then(|place| all_brokers(&place, report));
-    let tls = maybe(tls_at.as_ref(), |place| tls(place, report));
-    let login = login(user.as_ref(), password_file.as_ref(), report);
+    let brokers = brokers_at.and_then(|place| brokers::all(&place, report));
+    let tls = maybe(tls_at.as_ref(), |place| brokers::tls(place, report));
+    let login = brokers::login(user.as_ref(), password_file.as_ref(), report);
     let destination = optional(destination_at.as_ref(), DESTINATION.to_owned(), |place| {
         destination(place, report)
     });
@@ -84,103 +84,6 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     })
 }
 
-fn all_brokers(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>> {
-    let mut seen = HashMap::new();
-    let mut brokers = Some(Vec::new());
-    let mut any = false;
-    for item in place.items("brokers", MOST_BROKERS, report)? {
-        any = true;
-        let broker = item.text(report).and_then(|text| match broker(text) {
-            Ok(broker) => match seen.insert(broker.clone(), item.spot()) {
-                None => Some(broker),
-                Some(first) => {
-                    item.fault(
-                        report,
-                        format!("{} is already there on line {}", quote(text), first.line),
-                    );
-                    None
-                }
-            },
-            Err(problem) => {
-                item.fault(report, problem);
-                None
-            }
-        });
-        match (broker, &mut brokers) {
-            (Some(broker), Some(brokers)) => brokers.push(broker),
-            _ => brokers = None,
-        }
-    }
-    if !any {
-        place.fault(
-            report,
-            "there must be at least one broker, such as mq1.example.com:61613",
-        );
-        return None;
-    }
-    brokers
-}
-
-fn broker(text: &str) -> Result<Broker, String> {
-    let shown = quote(text);
-    let form = || format!("{shown} is not a broker, such as mq1.example.com:61613 or \"[fd00::1]:61613\"");
-    if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(format!("{shown} has no port: write \"[{text}]:61613\""));
-    }
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(match HostName::parse(text.as_bytes()) {
-            Ok(_) => format!("{shown} has no port: write {text}:61613"),
-            Err(_) => form(),
-        });
-    };
-    let port = match port.parse::<u16>() {
-        Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
-        _ => return Err(format!("{shown} needs a port from 1 to 65535 after the last colon")),
-    };
-    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let host = match inner.map(str::parse::<Ipv6Addr>) {
-        Some(Ok(ip)) => ip.to_string(),
-        Some(Err(_)) => return Err(form()),
-        None => HostName::parse(host.as_bytes())
-            .map_err(|_| form())?
-            .as_str()
-            .to_owned(),
-    };
-    Ok(Broker { host, port })
-}
-
-fn tls(place: &Place<'_>, report: &mut Report) -> Option<BrokerTls> {
-    let mut map = Map::open(place, report)?;
-    let ca = map.require("ca");
-    let cert_at = map.take("cert");
-    let key_at = map.take("key");
-    map.finish(report);
-    let ca = ca.and_then(|place| path(&place, report));
-    let cert = maybe(cert_at.as_ref(), |place| path(place, report));
-    let key = maybe(key_at.as_ref(), |place| path(place, report));
-    match (&cert_at, &key_at) {
-        (Some(at), None) => at.fault(report, "a certificate is of no use without its key: give `key`"),
-        (None, Some(at)) => at.fault(report, "a key is of no use without its certificate: give `cert`"),
-        _ => {}
-    }
-    Some(BrokerTls {
-        ca: ca?,
-        identity: cert?.zip(key?),
-    })
-}
-
-fn login(user: Option<&Place<'_>>, password_file: Option<&Place<'_>>, report: &mut Report) -> Option<Option<Login>> {
-    let known = maybe(user, |place| line(place, report));
-    let file = maybe(password_file, |place| path(place, report));
-    match (user, password_file) {
-        (Some(at), None) => at.fault(report, "a user has a password: give `password_file`"),
-        (None, Some(at)) => at.fault(report, "a password is somebody's: give `user`"),
-        _ => {}
-    }
-    let login = known?.zip(file?);
-    Some(login.map(|(user, password_file)| Login { user, password_file }))
-}
-
 fn destination(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = line(place, report)?;
     let name = text.strip_prefix("/topic/").or_else(|| text.strip_prefix("/queue/"));
@@ -196,7 +99,7 @@ fn destination(place: &Place<'_>, report: &mut Report) -> Option<String> {
 }
 
 /// Text that goes into a header.
-fn line(place: &Place<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn line(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if text.len() <= LONGEST && !text.contains(char::is_control) {
         return Some(text.to_owned());
@@ -206,7 +109,8 @@ fn line(place: &Place<'_>, report: &mut Report) -> Option<String> {
     None
 }
 
-fn path(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
+/// A file or directory.
+pub(super) fn path(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
     place.text(report).map(PathBuf::from)
 }
 

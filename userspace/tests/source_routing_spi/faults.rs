@@ -197,6 +197,37 @@ fn the_store_may_refuse_and_files_may_fail() {
     assert_eq!(*told.lock().unwrap(), ["demo/refused", "demo/taken", "demo/phpha"]);
 }
 
+/// Half a state is none: whoever starts it is told which record to mend.
+#[test]
+fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
+    let open = |key: &str, bytes: &[u8]| {
+        let records = [(key.to_owned(), bytes.to_vec())];
+        RoutingSpi::open(settings(&[1], QUEUE), records, Arc::<Disk>::default(), Box::new(drop))
+    };
+    let disk = Arc::new(Disk::default());
+    let runtime = runtime();
+    let consumer = Consumer::start(&runtime, settings(&[1], QUEUE), &disk);
+    runtime
+        .block_on(consumer.spi.apply_text(&ruby(&certificate("a", "x.example", "KEY"))))
+        .unwrap();
+    let (key, record) = disk.records().remove(0);
+    assert_eq!(key, "application/demo/a");
+    assert!(
+        !String::from_utf8(record.clone()).unwrap().contains("KEY"),
+        "kept without a directory for it"
+    );
+    assert_eq!(open(&key, &record).unwrap().applications(), consumer.spi.applications());
+    assert!(open("rotated-out/a", b"?").unwrap().applications().is_empty());
+    for (key, record, reason) in [
+        (key.as_str(), &record[..9], "makes no sense at byte 9"),
+        ("application/demo/b", &record[..], "it is one of demo/a"),
+        ("dead-letter/00000000000000000001", b"{}", "missing field"),
+    ] {
+        let error = open(key, record).err().unwrap().to_string();
+        assert!(error.contains(key) && error.contains(reason), "{error}");
+    }
+}
+
 /// Why a message that cannot be recorded is kept, and not refused.
 #[test]
 fn activemq_takes_a_refused_message_away() {
