@@ -53,11 +53,12 @@ pub enum NameError {
     },
 }
 
-/// Whether a host is an endpoint of a gear: endpoints are named by their gear's id, then `/` and the port's name.
+/// Whether a host is an endpoint of a gear: it is named by the gear's id, a dot and the port's name, and its cluster is
+/// an application, `NAMESPACE/APP`.
 #[must_use]
-pub fn is_of_gear(host: &str, gear: &str) -> bool {
-    host.strip_prefix(gear)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+pub fn is_of_gear(cluster: &str, host: &str, gear: &str) -> bool {
+    let rest = host.strip_prefix(gear).filter(|_| cluster.contains('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl Subject {
@@ -86,11 +87,10 @@ impl Subject {
                         host: host.name.clone(),
                     });
                 }
-                gear |= host.name != name && is_of_gear(&host.name, name);
+                gear |= is_of_gear(&cluster.name, &host.name, name) && (kind.is_some() || host.name != name);
             }
         }
-        let is_gear = |host: &crate::model::Host| is_of_gear(&host.name, name);
-        if kind == Some("gear") && model.clusters.iter().flat_map(|c| &c.hosts).any(is_gear) || kind.is_none() && gear {
+        if gear && wanted("gear") {
             all.push(Self::Gear(name.to_owned()));
         }
         let folded = name.to_ascii_lowercase();
@@ -113,7 +113,7 @@ impl Subject {
         match self {
             Self::Host { cluster: c, host: h } => c == cluster && h == host,
             Self::Cluster(name) => name == cluster,
-            Self::Gear(id) => is_of_gear(host, id),
+            Self::Gear(id) => is_of_gear(cluster, host, id),
             Self::Application(_) => false,
         }
     }
@@ -181,12 +181,13 @@ mod tests {
             Err(NameError::Unknown("gear:none".into()))
         );
         model.clusters[1].hosts[0].name = "h1".into();
-        model.clusters[0].hosts[1].name = "5f3c/haproxy".into();
-        let both = vec![host("east", "h1"), host("west", "h1")];
+        model.clusters[0].hosts[1].name = "5f3c.haproxy".into();
+        model.clusters[0].name = "shop/web".into();
+        let both = vec![host("shop/web", "h1"), host("west", "h1")];
         let ambiguous = Subject::parse("h1", &model).unwrap_err();
         assert_eq!(
             ambiguous.to_string(),
-            "\"h1\" can be host:east/h1 or host:west/h1; write one of these"
+            "\"h1\" can be host:shop/web/h1 or host:west/h1; write one of these"
         );
         assert_eq!(
             ambiguous,
@@ -197,7 +198,7 @@ mod tests {
         );
         assert_eq!(Subject::parse("5f3c", &model), Ok(Subject::Gear("5f3c".into())));
         for subject in [
-            host("east", "h1"),
+            host("shop/web", "h1"),
             Subject::Cluster("west".into()),
             Subject::Gear("5f3c".into()),
         ] {
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn a_gear_is_all_of_its_endpoints_and_no_other() {
         let gear = Subject::Gear("5f3c".into());
-        assert!(gear.covers("a", "5f3c/haproxy") && gear.covers("b", "5f3c"));
-        assert!(!gear.covers("a", "5f3cc/haproxy"));
+        assert!(gear.covers("a/b", "5f3c.haproxy") && gear.covers("b/c", "5f3c"));
+        assert!(!gear.covers("a/b", "5f3cc.haproxy") && !gear.covers("a", "5f3c.haproxy"));
     }
 }

@@ -4,6 +4,7 @@
 //! changes nothing but through [`Control`].
 
 pub mod api;
+mod applications;
 mod auth;
 pub mod cut_flows;
 mod events;

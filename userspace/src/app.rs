@@ -24,6 +24,7 @@ use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::{Cut, Kernel};
 use crate::registry::Registry;
 use crate::rotate::Jobs;
+use crate::source::routing::Current;
 use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
@@ -196,12 +197,22 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         cut,
         keeper: keeper.clone(),
         jobs,
+        routing: Current::default(),
     };
     if let Some(kernel) = &mut kernel {
         follow_gates(kernel, &control);
         follow_log(kernel);
     }
-    tokio::spawn(Store::new(Arc::clone(&shared), front, memory, events.clone()).run(inbox));
+    tokio::spawn(
+        Store::new(
+            Arc::clone(&shared),
+            front,
+            memory,
+            Arc::clone(&control.routing),
+            events.clone(),
+        )
+        .run(inbox),
+    );
 
     let admin_addr = model.admin.listen;
     let (reply, applied) = oneshot::channel();

@@ -15,6 +15,7 @@ use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
+use crate::source::routing::Current;
 use crate::state::Shared;
 use crate::store::{Applied, Configuration, Event, fingerprint};
 
@@ -44,6 +45,8 @@ pub struct Control {
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub keeper: Option<Arc<Keeper>>,
     pub jobs: Arc<Jobs>,
+    /// The source of OpenShift's routing events, where there is one.
+    pub routing: Current,
 }
 
 /// Why a change was refused.

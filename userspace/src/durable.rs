@@ -86,7 +86,21 @@ impl Durable {
 
     /// All records of a kind. One that cannot be understood is left where it is, and logged.
     pub fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<(String, T)>, DurableError> {
-        let records = self.with(|db| {
+        let understood = self.raw(kind)?.into_iter().filter_map(|(key, value)| {
+            match serde_json::from_slice(&value) {
+                Ok(value) => Some((key, value)),
+                Err(error) => {
+                    tracing::error!(path = %self.path.display(), kind, key, %error, "A record is not understood; it is left alone.");
+                    None
+                }
+            }
+        });
+        Ok(understood.collect())
+    }
+
+    /// All records of a kind, as they were put, in the order of their keys.
+    pub fn raw(&self, kind: &str) -> Result<Vec<(String, Vec<u8>)>, DurableError> {
+        self.with(|db| {
             let table = match db.begin_read()?.open_table(RECORDS) {
                 Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
                 outcome => outcome?,
@@ -101,17 +115,7 @@ impl Durable {
                 records.push((key.to_owned(), value.value().to_vec()));
             }
             Ok(records)
-        })?;
-        let understood = records.into_iter().filter_map(|(key, value)| {
-            match serde_json::from_slice(&value) {
-                Ok(value) => Some((key, value)),
-                Err(error) => {
-                    tracing::error!(path = %self.path.display(), kind, key, %error, "A record is not understood; it is left alone.");
-                    None
-                }
-            }
-        });
-        Ok(understood.collect())
+        })
     }
 
     /// Lets another process have the file. The next [`Durable::put`] takes it up again, if it can.

@@ -6,8 +6,9 @@
 pub mod file;
 pub mod kube;
 pub mod prototype;
-pub mod watchers;
+pub mod routing;
 pub mod routing_spi;
+pub mod watchers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -309,6 +309,15 @@ impl Shared {
         new
     }
 
+    /// A source that keeps its standing itself.
+    pub fn add_source(&self, standing: Arc<Standing>) {
+        self.forget_source(&standing.name);
+        self.sources
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(standing);
+    }
+
     /// A source that is no more.
     pub fn forget_source(&self, name: &str) {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -29,6 +29,7 @@ use crate::health;
 use crate::kernel::steer::ApplyError;
 use crate::rotate::{Job, Request, RotateError};
 use crate::source::Learnt;
+use crate::source::routing::Current;
 use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
@@ -134,9 +135,20 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(shared: Arc<Shared>, front: Front, memory: Memory, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        front: Front,
+        memory: Memory,
+        routing: Current,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
-        let watchers = Watchers::new(Arc::clone(&shared), events.clone());
+        let watchers = Watchers::new(
+            Arc::clone(&shared),
+            Arc::clone(&memory.durable),
+            routing,
+            events.clone(),
+        );
         Self {
             shared,
             front,
@@ -241,6 +253,7 @@ impl Store {
             }
             Event::HandOver(reply) => {
                 // The successor reads it before it serves.
+                self.watchers.let_go();
                 self.memory.durable.release();
                 let _ = reply.send(self.front.offer());
             }
@@ -334,6 +347,7 @@ impl Store {
             }
         }
         self.memory.save();
+        tokio::task::block_in_place(|| self.watchers.retry());
         let before = self.draining.len();
         self.draining.retain(|host| host.active.get() > 0);
         self.dirty |= self.draining.len() != before;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
-use super::{events, explain, learn, metrics, mutate, rotations, views};
+use super::{applications, events, explain, learn, metrics, mutate, rotations, views};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -102,6 +102,38 @@ fn state(api: Described) -> Described {
             learn::sources,
         )
         .with(
+            &Operation {
+                query: &[
+                    ("namespace", "only those of this namespace"),
+                    (
+                        "type",
+                        "only those with an endpoint of this type, such as load_balancer",
+                    ),
+                    ("protocol", "only those with an endpoint of this protocol"),
+                    ("limit", "at most so many; 1000 where nothing is said"),
+                ],
+                ..read(
+                    "/api/v1/applications",
+                    "OpenShift's applications, as its routing events tell",
+                )
+            },
+            applications::list,
+        )
+        .with(
+            &read(
+                "/api/v1/applications/{namespace}/{name}",
+                "The routing table of an application",
+            ),
+            applications::one,
+        )
+        .with(
+            &read(
+                "/api/v1/routing-events",
+                "How routing events are taken, and what was not understood",
+            ),
+            applications::state,
+        )
+        .with(
             &read("/api/v1/rotations", "What is out of rotation, and all jobs"),
             rotations::list,
         )
@@ -174,6 +206,15 @@ fn changes(api: Described) -> Described {
             ),
         ),
         learn::by_plugin,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/routing-events",
+            "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
+            Takes::Configuration,
+        ),
+        applications::post,
     )
     .with(
         &change(

@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::Application;
+use signalbox_core::spi::{AppKey, Application};
 
 use super::Standing;
 use intake::{Books, Taken};
@@ -92,6 +92,17 @@ impl RoutingSpi {
     #[must_use]
     pub fn applications(&self) -> Vec<Application> {
         self.books().applications.iter().cloned().collect()
+    }
+
+    /// Shows each of them, in order. Waits while the ledger writes, which waits for this.
+    pub fn each(&self, mut show: impl FnMut(&Application)) {
+        self.books().applications.iter().for_each(&mut show);
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn application(&self, key: &AppKey) -> Option<Application> {
+        self.books().applications.get(key).cloned()
     }
 
     /// Messages that nobody understood, oldest first, at most the newest 100. Waits while the ledger writes.

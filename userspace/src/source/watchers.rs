@@ -8,7 +8,10 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::routing::{Current, Routing};
+use super::routing_spi::SOURCE;
 use super::{Learnt, kube};
+use crate::durable::Durable;
 use crate::state::Shared;
 use crate::store::Event;
 
@@ -20,12 +23,18 @@ pub struct Watchers {
     shared: Arc<Shared>,
     out: mpsc::UnboundedSender<Learnt>,
     running: HashMap<String, (KubernetesSource, JoinHandle<()>)>,
+    routing: Routing,
 }
 
 impl Watchers {
     /// None runs yet. What they learn becomes events.
     #[must_use]
-    pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        durable: Arc<Durable>,
+        routing: Current,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
         let (out, mut learnt) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Some(learnt) = learnt.recv().await {
@@ -35,6 +44,7 @@ impl Watchers {
             }
         });
         Self {
+            routing: Routing::new(Arc::clone(&shared), durable, routing, out.clone()),
             shared,
             out,
             running: HashMap::new(),
@@ -44,6 +54,7 @@ impl Watchers {
     /// Runs what this configuration asks for, and no more. One whose settings have changed begins anew; what it told
     /// stays until it tells something else.
     pub fn follow(&mut self, model: &Model) {
+        self.routing.follow(model.routing_events.as_ref());
         let wanted: HashMap<&str, &KubernetesSource> = model
             .clusters
             .iter()
@@ -72,7 +83,20 @@ impl Watchers {
     /// Whether what this source has told of a cluster is still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {
-        !source.starts_with(PREFIX) || self.running.contains_key(cluster)
+        match source.strip_prefix(PREFIX) {
+            Some(_) => self.running.contains_key(cluster),
+            None => source != SOURCE || self.routing.is_wanted(),
+        }
+    }
+
+    /// What could not be begun may be possible by now.
+    pub fn retry(&mut self) {
+        self.routing.retry();
+    }
+
+    /// The file for records is another process's from now on.
+    pub fn let_go(&mut self) {
+        self.routing.close();
     }
 }
 

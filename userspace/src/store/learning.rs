@@ -7,8 +7,10 @@ use serde_json::json;
 use signalbox_core::merge::merge;
 use signalbox_core::model::Model;
 
+use super::memory::Keep;
 use super::{Applied, Store};
 use crate::source::Learnt;
+use crate::source::routing_spi::SOURCE;
 
 impl Store {
     /// A new configuration, whole or not at all.
@@ -40,7 +42,7 @@ impl Store {
 
     /// Watches what the configuration names now, and forgets what was learnt of what it does not name any more.
     fn follow(&mut self) {
-        self.watchers.follow(&self.file);
+        tokio::task::block_in_place(|| self.watchers.follow(&self.file));
         let lore = std::sync::Arc::clone(&self.memory.lore);
         for (source, clusters) in lore.iter() {
             for cluster in clusters.keys() {
@@ -72,13 +74,22 @@ impl Store {
         if what.is_some() && !self.watchers.wants(&source, &cluster) {
             return;
         }
-        match self.memory.learn(&source, &cluster, what, done.is_some()) {
-            Ok(false) => {
+        let keep = if source == SOURCE {
+            // It has records of its own, and waits for nothing else.
+            Keep::Elsewhere
+        } else if done.is_some() {
+            Keep::Now
+        } else {
+            Keep::Soon
+        };
+        match self.memory.learn(&source, &cluster, what, keep) {
+            Ok(is_news) if !is_news || keep == Keep::Elsewhere => {
+                self.stale |= is_news;
                 if let Some(done) = done {
                     let _ = done.send(Ok(()));
                 }
             }
-            Ok(true) => {
+            Ok(_) => {
                 let data = json!({ "source": source, "cluster": cluster });
                 self.shared.announce("learnt", data);
                 self.told.extend(done);

@@ -41,6 +41,17 @@ pub struct Memory {
     saved: Instant,
 }
 
+/// When what has been learnt is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Before it is in force.
+    Now,
+    /// Some seconds later: it can be learnt anew.
+    Soon,
+    /// By its source.
+    Elsewhere,
+}
+
 /// Weights, and the configuration that they were set over: a new one makes an end of them.
 #[derive(Serialize, Deserialize)]
 struct WeightsRecord {
@@ -115,24 +126,26 @@ impl Memory {
         Ok(())
     }
 
-    /// What a source knows of a cluster; whether that is news. On disk when this returns, if `durably`.
+    /// What a source knows of a cluster; whether that is news.
     pub fn learn(
         &mut self,
         source: &str,
         cluster: &str,
         what: Option<Arc<Learned>>,
-        durably: bool,
+        keep: Keep,
     ) -> Result<bool, DurableError> {
         let known = self.lore.get(source).and_then(|of| of.get(cluster));
         if known == what.as_ref() {
             return Ok(false);
         }
         let key = (source.to_owned(), cluster.to_owned());
-        if durably {
-            self.put(&[learnt_record(&key, what.as_deref())])?;
-            self.unsaved.remove(&key);
-        } else {
-            self.unsaved.insert(key);
+        match keep {
+            Keep::Now => {
+                self.put(&[learnt_record(&key, what.as_deref())])?;
+                self.unsaved.remove(&key);
+            }
+            Keep::Soon => drop(self.unsaved.insert(key)),
+            Keep::Elsewhere => {}
         }
         // In place unless a snapshot holds it, as it mostly does: pointers are copied then, not what they lead to.
         let lore = Arc::make_mut(&mut self.lore);

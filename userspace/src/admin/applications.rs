@@ -1,0 +1,227 @@
+//! OpenShift's applications: the routing table of each, events posted, and messages that nobody understood.
+
+use std::sync::{Arc, PoisonError};
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_common::hash;
+use signalbox_core::spi::{AppKey, Application, host_names};
+
+use super::api::problem;
+use crate::control::Control;
+use crate::source::routing_spi::{ApplyError, RoutingSpi};
+use crate::state::Snapshot;
+
+/// What an endpoint is that takes an application's connections for others.
+const BALANCER: &str = "load_balancer";
+
+fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
+    let current = control.routing.read().unwrap_or_else(PoisonError::into_inner);
+    current.clone().ok_or_else(|| {
+        Box::new(problem(
+            StatusCode::CONFLICT,
+            "Routing events are not taken",
+            "the configuration has no `routing_events`, or they could not be opened: see the log",
+            &json!({}),
+        ))
+    })
+}
+
+/// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. 2xx only when it is on disk.
+pub(super) async fn post(State(control): State<Arc<Control>>, body: String) -> Response {
+    let spi = match spi(&control) {
+        Ok(spi) => spi,
+        Err(response) => return *response,
+    };
+    match spi.apply_text(&body).await {
+        Ok(outcome) => Json(json!({ "apiVersion": "v1", "outcome": outcome })).into_response(),
+        Err(error @ ApplyError::Text(_)) => problem(
+            StatusCode::BAD_REQUEST,
+            "The events are not understood; none of them counts",
+            &error.to_string(),
+            &json!({}),
+        ),
+        Err(error) => problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The events could not be kept: post them again",
+            &error.to_string(),
+            &json!({}),
+        ),
+    }
+}
+
+/// `GET /api/v1/routing-events`: how the source is doing, and what it did not understand.
+pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
+    match spi(&control) {
+        Ok(spi) => {
+            let view =
+                json!({ "apiVersion": "v1", "source": spi.standing().view(), "dead_letters": spi.dead_letters() });
+            Json(view).into_response()
+        }
+        Err(response) => *response,
+    }
+}
+
+/// Which applications.
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    namespace: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    protocol: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /api/v1/applications`.
+pub(super) async fn list(
+    State(control): State<Arc<Control>>,
+    Query(wanted): Query<Wanted>,
+    headers: HeaderMap,
+) -> Response {
+    let spi = match spi(&control) {
+        Ok(spi) => spi,
+        Err(response) => return *response,
+    };
+    let matches = |app: &Application| {
+        let has = |of: &dyn Fn(&signalbox_core::spi::Endpoint) -> bool| app.endpoints.values().any(of);
+        wanted
+            .namespace
+            .as_ref()
+            .is_none_or(|namespace| *namespace == app.key.namespace)
+            && wanted.kind.as_ref().is_none_or(|kind| has(&|e| e.types.contains(kind)))
+            && wanted
+                .protocol
+                .as_ref()
+                .is_none_or(|protocol| has(&|e| e.protocols.contains(protocol)))
+    };
+    let limit = wanted.limit.unwrap_or(1000);
+    let (mut total, mut shown) = (0, Vec::new());
+    spi.each(|app| {
+        if matches(app) {
+            total += 1;
+            if shown.len() < limit {
+                shown.push(json!({
+                    "namespace": app.key.namespace, "name": app.key.app, "scalable": app.scalable, "ha": app.ha,
+                    "endpoints": app.endpoints.len(), "aliases": app.aliases,
+                }));
+            }
+        }
+    });
+    tagged(
+        &headers,
+        &json!({ "apiVersion": "v1", "total": total, "applications": shown }),
+    )
+}
+
+/// `GET /api/v1/applications/{namespace}/{name}`: all that is known of where it can be reached.
+pub(super) async fn one(
+    State(control): State<Arc<Control>>,
+    Path((namespace, app)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let spi = match spi(&control) {
+        Ok(spi) => spi,
+        Err(response) => return *response,
+    };
+    let key = AppKey { namespace, app };
+    match spi.application(&key) {
+        Some(app) => tagged(&headers, &table(&control.shared.snapshot.load(), &app)),
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "There is no such application",
+            &format!("no event has told of an application {key}"),
+            &json!({}),
+        ),
+    }
+}
+
+fn table(snapshot: &Snapshot, app: &Application) -> Value {
+    let cluster = app.key.to_string();
+    let model = &snapshot.model;
+    let at = model.clusters.iter().position(|known| known.name == cluster);
+    // Aliases first, then the name that is implied.
+    let implied = model
+        .routes
+        .iter()
+        .filter(|route| route.clusters.iter().any(|(c, _)| Some(*c) == at));
+    let implied = implied
+        .map(|route| route.host.to_string())
+        .filter(|name| !app.aliases.contains(name));
+    let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
+    let mut urls = Vec::new();
+    for name in &names {
+        // The router's own wildcard certificate is not known here: only names with one of their own are promised.
+        if app.certificates.contains_key(name) {
+            urls.push(format!("https://{name}/"));
+        }
+        urls.push(format!("http://{name}/"));
+    }
+    let endpoints: Vec<_> = app
+        .endpoints
+        .iter()
+        .zip(host_names(app))
+        .map(|((address, endpoint), host)| {
+            let state = at.and_then(|at| snapshot.hosts.get(at)?.iter().find(|state| state.name == host));
+            json!({
+                "host": host,
+                "address": address.ip(),
+                "port": address.port(),
+                "gear_id": endpoint.gear,
+                "port_name": endpoint.name,
+                "types": endpoint.types,
+                "protocols": endpoint.protocols,
+                "mappings": endpoint.mappings,
+                "hostnames": if endpoint.types.contains(BALANCER) { &names[..] } else { &[] },
+                "takes_connections": state.is_some(),
+                "health": state.map(|state| state.health().0),
+                "out_of_rotation": snapshot.rotation.by(&cluster, &host).map(ToString::to_string),
+            })
+        })
+        .collect();
+    let is_balancer = |endpoint: &&Value| {
+        endpoint["types"]
+            .as_array()
+            .is_some_and(|types| types.contains(&json!(BALANCER)))
+    };
+    let balancers: Vec<_> = endpoints
+        .iter()
+        .filter(is_balancer)
+        .map(|endpoint| json!({ "address": endpoint["address"], "port": endpoint["port"], "gear_id": endpoint["gear_id"] }))
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "namespace": app.key.namespace,
+        "name": app.key.app,
+        "announced": app.announced,
+        "scalable": app.scalable,
+        // Never announced when it becomes so: two balancers say it.
+        "ha": app.ha == Some(true) || balancers.len() > 1,
+        "hostnames": names,
+        "urls": urls,
+        "balancers": balancers,
+        "endpoints": endpoints,
+        "certificates": app.certificates.keys().collect::<Vec<_>>(),
+    })
+}
+
+/// With an ETag (RFC 9110, section 8.8.3), so that who has it already need not have it again.
+fn tagged(headers: &HeaderMap, answer: &Value) -> Response {
+    let body = answer.to_string();
+    let tag = format!("\"{:016x}\"", hash::bytes(0, body.as_bytes()));
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag || one.trim() == "*"));
+    if is_known {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
+    }
+    (
+        [
+            (header::ETAG, tag),
+            (header::CONTENT_TYPE, "application/json".to_owned()),
+        ],
+        body,
+    )
+        .into_response()
+}

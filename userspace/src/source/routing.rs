@@ -1,0 +1,127 @@
+//! Runs the source of OpenShift's routing events as the configuration asks for it, with the store's file for a ledger.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use signalbox_core::model::RoutingEvents;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::Learnt;
+use super::routing_spi::{Ledger, RoutingSpi, SOURCE};
+use crate::durable::Durable;
+use crate::state::Shared;
+
+/// Kind of the ledger's records.
+const KIND: &str = "routing-spi";
+
+/// The source that runs now, for the API.
+pub type Current = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
+
+/// Runs it.
+pub struct Routing {
+    shared: Arc<Shared>,
+    durable: Arc<Durable>,
+    current: Current,
+    out: mpsc::UnboundedSender<Learnt>,
+    running: Option<(RoutingEvents, JoinHandle<()>)>,
+    /// Settings with which it could not be opened: said once.
+    failed: Option<RoutingEvents>,
+}
+
+struct Records(Arc<Durable>);
+
+impl Ledger for Records {
+    fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), String> {
+        let changes: Vec<_> = changed
+            .iter()
+            .map(|(key, value)| (KIND, key.clone(), value.clone()))
+            .collect();
+        self.0.put(&changes).map_err(|error| crate::error_chain(&error))
+    }
+}
+
+impl Routing {
+    #[must_use]
+    pub fn new(
+        shared: Arc<Shared>,
+        durable: Arc<Durable>,
+        current: Current,
+        out: mpsc::UnboundedSender<Learnt>,
+    ) -> Self {
+        Self {
+            shared,
+            durable,
+            current,
+            out,
+            running: None,
+            failed: None,
+        }
+    }
+
+    /// Runs it with these settings, or not at all. Blocks on files.
+    pub fn follow(&mut self, wanted: Option<&RoutingEvents>) {
+        if self.running.as_ref().map(|(settings, _)| settings) == wanted {
+            return;
+        }
+        self.close();
+        let Some(settings) = wanted else { return };
+        match self.open(settings) {
+            Ok(spi) => {
+                self.shared.add_source(Arc::clone(spi.standing()));
+                let task = tokio::spawn(async move { match spi.run().await {} });
+                self.running = Some((settings.clone(), task));
+                self.failed = None;
+            }
+            Err(error) if self.failed.as_ref() != Some(settings) => {
+                tracing::error!(error, "Routing events are not taken.");
+                self.failed = Some(settings.clone());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Tries again what could not be opened, since the file may be there by now.
+    pub fn retry(&mut self) {
+        if let Some(settings) = self.failed.clone() {
+            self.follow(Some(&settings));
+        }
+    }
+
+    fn open(&self, settings: &RoutingEvents) -> Result<Arc<RoutingSpi>, String> {
+        let records = self.durable.raw(KIND).map_err(|error| crate::error_chain(&error))?;
+        let ledger = Arc::new(Records(Arc::clone(&self.durable)));
+        let out = self.out.clone();
+        let tell = Box::new(move |learnt: Learnt| {
+            // A store that is gone means that the process is ending: nothing is acknowledged then.
+            let _ = out.send(learnt);
+        });
+        let spi =
+            RoutingSpi::open(settings.clone(), records, ledger, tell).map_err(|error| crate::error_chain(&error))?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&spi));
+        Ok(spi)
+    }
+
+    /// Takes no more events; the ledger is not touched any more when this returns.
+    pub fn close(&mut self) {
+        if let Some((_, task)) = self.running.take() {
+            task.abort();
+        }
+        let closed = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(spi) = closed {
+            spi.close();
+            self.shared.forget_source(SOURCE);
+        }
+    }
+
+    /// Whether it is wanted, though it may not have been opened.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.running.is_some() || self.failed.is_some()
+    }
+}
+
+impl Drop for Routing {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
