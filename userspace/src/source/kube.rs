@@ -6,11 +6,13 @@
 //! its watcher keeps bookmarks to itself, and refuses a whole list for one object that it cannot decode.
 
 mod backoff;
+mod complaint;
 mod connect;
 mod decode;
 mod feed;
 mod hub;
 mod lines;
+mod path;
 mod read;
 mod trouble;
 mod what;

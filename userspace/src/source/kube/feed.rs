@@ -8,6 +8,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
 use super::backoff::Backoff;
+use super::complaint::complaint;
 use super::connect::Connector;
 use super::decode::Item;
 use super::read::Reader;
@@ -16,8 +17,7 @@ use super::what::What;
 use super::{Pace, Standing};
 
 /// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time; and
-/// much later, after a minute or so, where names would be taken
-/// away.
+/// much later, after a minute or so, where names would be taken away.
 const MISSES: u32 = 3;
 const MISSES_ONCE_LISTED: u32 = 10;
 
@@ -119,7 +119,7 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
                     sleep(pace.absent).await;
                     continue;
                 }
-            } else if let Some((text, denied)) = reader.complaint(trouble, at.is_some()) {
+            } else if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
                 reader.teller.tell(News::Trouble { text, denied }).await;
             }
         }

@@ -12,6 +12,7 @@ use super::connect::Connector;
 use super::decode::{Item, place};
 use super::feed::{Feed, News, Teller};
 use super::lines::{Lines, whole};
+use super::path::{escaped, path};
 use super::trouble::Trouble;
 use super::what::What;
 use super::{Pace, Standing};
@@ -24,7 +25,7 @@ const LONGEST: usize = 512 << 20;
 
 /// Reads what a feed is for.
 pub(super) struct Reader {
-    feed: Feed,
+    pub(super) feed: Feed,
     connector: Arc<Connector>,
     pace: Pace,
     standing: Arc<Standing>,
@@ -107,7 +108,7 @@ impl Reader {
             if !next.is_empty() {
                 let _ = write!(query, "&continue={}", escaped(&next)); // a String takes everything
             }
-            let response = self.connector.get(&self.path(&query)).await?;
+            let response = self.connector.get(&path(&self.feed, self.home, &query)).await?;
             let body = whole(response.into_body(), LONGEST, self.pace.silence).await?;
             let page: Page = serde_json::from_slice(&body)
                 .map_err(|error| Trouble::Garbled(format!("the list of {} is none: {error}", self.feed.name())))?;
@@ -144,7 +145,7 @@ impl Reader {
         let seconds = self.pace.watch.as_secs().max(1);
         let from = escaped(version);
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
-        let response = self.connector.get(&self.path(&query)).await?;
+        let response = self.connector.get(&path(&self.feed, self.home, &query)).await?;
         self.teller.tell(News::Heard).await;
         let mut lines = Lines::new(response.into_body(), self.pace.silence);
         while let Some(line) = lines.next().await? {
@@ -215,71 +216,5 @@ impl Reader {
         let names = known.get("resources").and_then(Value::as_array);
         let is_it = |resource: &Value| resource.get("name").and_then(Value::as_str) == Some(self.feed.what.plural());
         Ok(names.is_some_and(|names| !names.iter().any(is_it)))
-    }
-
-    /// What is to be said of a trouble, if it is one for a person, and whether it is a right that is missing.
-    pub(super) fn complaint(&self, trouble: Trouble, watching: bool) -> Option<(String, bool)> {
-        match trouble {
-            // Mended by the next request, or that one has a trouble of its own.
-            Trouble::Absent | Trouble::Expired => None,
-            Trouble::Broken(_) if watching => None,
-            Trouble::Broken(text) => Some((format!("the list of {} broke off: {text}", self.feed.name()), false)),
-            Trouble::Forbidden(said) => Some((self.forbidden(&said, watching), true)),
-            Trouble::Unauthorized(text)
-            | Trouble::Garbled(text)
-            | Trouble::Unreachable(text)
-            | Trouble::Failed(text) => Some((text, false)),
-        }
-    }
-
-    fn forbidden(&self, said: &str, watching: bool) -> String {
-        let verb = if watching { "watch" } else { "list" };
-        let name = self.feed.name();
-        let or = match self.feed.what {
-            What::Names(_) => " (or leave it out by `resources` or `namespaces`)",
-            What::Pods if self.feed.guessed => " (or say by `routers` where the router pods are)",
-            What::Pods => "",
-            What::Nodes => " (or use `InternalIP`)",
-        };
-        format!("the account may not {verb} {name} (403{said}): give it a role with the verbs list and watch{or}")
-    }
-
-    fn path(&self, query: &str) -> String {
-        let (home, plural) = (self.home, self.feed.what.plural());
-        let mut path = match &self.feed.namespace {
-            Some(namespace) => format!("/{home}/namespaces/{namespace}/{plural}?{query}"),
-            None => format!("/{home}/{plural}?{query}"),
-        };
-        if let Some(labels) = &self.feed.labels {
-            let _ = write!(path, "&labelSelector={}", escaped(labels)); // a String takes everything
-        }
-        path
-    }
-}
-
-/// As part of a query.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(char::from(byte)),
-            _ => {
-                let _ = write!(escaped, "%{byte:02X}"); // a String takes everything
-            }
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_selector_survives_a_query() {
-        assert_eq!(
-            escaped("a/b=c,d in (e, é)&x"),
-            "a%2Fb%3Dc%2Cd%20in%20%28e%2C%20%C3%A9%29%26x"
-        );
     }
 }

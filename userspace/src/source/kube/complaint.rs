@@ -1,0 +1,31 @@
+//! What a person is told of a trouble, with the remedy.
+
+use super::feed::Feed;
+use super::trouble::Trouble;
+use super::what::What;
+
+/// What is to be said of a trouble, if it is one for a person, and whether it is a right that is missing.
+pub(super) fn complaint(feed: &Feed, trouble: Trouble, watching: bool) -> Option<(String, bool)> {
+    match trouble {
+        // Mended by the next request, or that one has a trouble of its own.
+        Trouble::Absent | Trouble::Expired => None,
+        Trouble::Broken(_) if watching => None,
+        Trouble::Broken(text) => Some((format!("the list of {} broke off: {text}", feed.name()), false)),
+        Trouble::Forbidden(said) => Some((forbidden(feed, &said, watching), true)),
+        Trouble::Unauthorized(text) | Trouble::Garbled(text) | Trouble::Unreachable(text) | Trouble::Failed(text) => {
+            Some((text, false))
+        }
+    }
+}
+
+fn forbidden(feed: &Feed, said: &str, watching: bool) -> String {
+    let verb = if watching { "watch" } else { "list" };
+    let name = feed.name();
+    let or = match feed.what {
+        What::Names(_) => " (or leave it out by `resources` or `namespaces`)",
+        What::Pods if feed.guessed => " (or say by `routers` where the router pods are)",
+        What::Pods => "",
+        What::Nodes => " (or use `InternalIP`)",
+    };
+    format!("the account may not {verb} {name} (403{said}): give it a role with the verbs list and watch{or}")
+}
