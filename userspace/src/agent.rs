@@ -14,7 +14,7 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::{mpsc, watch};
 
 use crate::remote::{Remote, RemoteError};
-use crate::source::{Standing, kube};
+use crate::source::{self, Standing};
 
 /// How long a balancer that knows everything is left alone.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -43,7 +43,12 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
     }
     let (out, mut learnt) = mpsc::unbounded_channel();
     let standing = Standing::new(&format!("kube:{cluster}"), "kubernetes");
-    let watching = kube::spawn(kube::Settings::new(source), cluster.clone(), Arc::clone(&standing), out);
+    let watching = source::kube::spawn(
+        source::kube::Settings::new(source),
+        cluster.clone(),
+        Arc::clone(&standing),
+        out,
+    );
     tracing::info!(cluster, "Watching.");
     let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
@@ -104,9 +109,8 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
         }
         // After a failure no sooner for a change: a balancer that is down is not asked ten times a second.
         if said.is_empty() {
-            match tokio::time::timeout(wait, known.changed()).await {
-                Ok(Err(_)) => return,
-                Ok(Ok(())) | Err(_) => {}
+            if let Ok(Err(_)) = tokio::time::timeout(wait, known.changed()).await {
+                return;
             }
         } else {
             tokio::time::sleep(wait).await;

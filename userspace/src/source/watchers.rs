@@ -8,10 +8,11 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::Learnt;
 use super::routing::{Current, Routing};
 use super::routing_spi::SOURCE;
-use super::{Learnt, kube};
 use crate::durable::Durable;
+use crate::source;
 use crate::state::Shared;
 use crate::store::Event;
 
@@ -74,8 +75,8 @@ impl Watchers {
                 continue;
             }
             let standing = self.shared.source(&format!("{PREFIX}{cluster}"), "kubernetes");
-            let settings = kube::Settings::new(source.clone());
-            let task = kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
+            let settings = source::kube::Settings::new(source.clone());
+            let task = source::kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
             self.running.insert(cluster.to_owned(), (source.clone(), task));
         }
     }
