@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase as _, StorageError, TableDefinition, TableError};
@@ -48,10 +49,21 @@ pub enum DurableError {
 /// A change of one record: its kind, its key, and its new value; `None` removes it.
 pub type Change = (&'static str, String, Option<Vec<u8>>);
 
+/// For how long the file is left to another process that is to take it: longer than a takeover may take.
+const LENT: Duration = Duration::from_secs(15);
+
 /// The file.
 pub struct Durable {
     path: PathBuf,
-    open: Mutex<Option<Database>>,
+    lent_for: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Database>,
+    /// Since when it is left to another process.
+    lent: Option<Instant>,
 }
 
 impl Durable {
@@ -60,7 +72,8 @@ impl Durable {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            open: Mutex::default(),
+            lent_for: LENT,
+            state: Mutex::default(),
         }
     }
 
@@ -118,33 +131,39 @@ impl Durable {
         })
     }
 
-    /// Lets another process have the file. The next [`Durable::put`] takes it up again, if it can.
+    /// Lets another process have the file. Should that not come, it is taken up again some seconds later.
     pub fn release(&self) {
-        *self.lock() = None;
+        let mut state = self.lock();
+        (state.open, state.lent) = (None, Some(Instant::now()));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Database>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DurableError> {
-        let mut open = self.lock();
-        if open.is_none() {
-            *open = Some(self.open()?);
-        }
-        let Some(db) = open.as_ref() else {
+        let mut state = self.lock();
+        if state.lent.is_some_and(|since| since.elapsed() < self.lent_for) {
             return Err(DurableError::InUse {
                 path: self.path.clone(),
             });
+        }
+        let db = match state.open.take() {
+            Some(db) => db,
+            None => self.open()?,
         };
-        work(db).map_err(|source| {
+        state.lent = None;
+        match work(&db) {
+            Ok(done) => {
+                state.open = Some(db);
+                Ok(done)
+            }
             // After an I/O error the database refuses all further work: the next attempt opens it anew.
-            *open = None;
-            DurableError::Write {
+            Err(source) => Err(DurableError::Write {
                 path: self.path.clone(),
                 source: Box::new(source),
-            }
-        })
+            }),
+        }
     }
 
     fn open(&self) -> Result<Database, DurableError> {
@@ -205,7 +224,7 @@ mod tests {
     #[test]
     fn what_is_put_is_there_when_the_file_is_opened_again() {
         let path = place("again");
-        let durable = Durable::new(&path);
+        let mut durable = Durable::new(&path);
         assert_eq!(durable.all::<u32>("a").unwrap(), []);
         let put = |kind, key: &str, value: Option<&str>| (kind, key.to_owned(), value.map(|v| v.as_bytes().to_vec()));
         durable
@@ -227,9 +246,19 @@ mod tests {
         let second = Durable::new(&path);
         let refused = second.put(&[put("a", "q", Some("5"))]).unwrap_err();
         assert!(matches!(refused, DurableError::InUse { .. }), "{refused}");
+        durable.lent_for = Duration::from_millis(200);
         durable.release();
+        let refused = durable.put(&[put("a", "q", Some("5"))]).unwrap_err();
+        assert!(
+            matches!(refused, DurableError::InUse { .. }),
+            "it is left to the other: {refused}"
+        );
         assert_eq!(second.all::<u32>("a").unwrap(), expected);
         assert_eq!(second.all::<u32>("b").unwrap(), [("x".to_owned(), 3)]);
+        std::thread::sleep(Duration::from_millis(250));
+        assert!(durable.all::<u32>("a").is_err(), "the other has it");
+        drop(second);
+        assert_eq!(durable.all::<u32>("a").unwrap(), expected, "and is gone");
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         gone(&path);

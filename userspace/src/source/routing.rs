@@ -64,7 +64,10 @@ impl Routing {
             return;
         }
         self.close();
-        let Some(settings) = wanted else { return };
+        let Some(settings) = wanted else {
+            self.failed = None;
+            return;
+        };
         match self.open(settings) {
             Ok(spi) => {
                 self.shared.add_source(Arc::clone(spi.standing()));
@@ -111,6 +114,12 @@ impl Routing {
             spi.close();
             self.shared.forget_source(SOURCE);
         }
+    }
+
+    /// The same, until another process that is to have the ledger has not come.
+    pub fn lend(&mut self) {
+        self.failed = self.running.as_ref().map(|(settings, _)| settings.clone());
+        self.close();
     }
 
     /// Whether it is wanted, though it may not have been opened.

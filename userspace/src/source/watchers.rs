@@ -97,7 +97,7 @@ impl Watchers {
 
     /// The file for records is another process's from now on.
     pub fn let_go(&mut self) {
-        self.routing.close();
+        self.routing.lend();
     }
 }
 
