@@ -32,7 +32,9 @@ pub(super) async fn by_agent(
     body: String,
 ) -> Response {
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
-    let learned = serde_json::from_str::<Learned>(&body)
+    // As in `prototype`: a list is no object.
+    let learned = serde_json::from_str::<serde_json::Map<String, Value>>(&body)
+        .and_then(|object| serde_json::from_value::<Learned>(object.into()))
         .map_err(|error| error.to_string())
         .and_then(Learned::checked);
     take(&control, &source, cluster, learned, StatusCode::OK).await

@@ -493,7 +493,13 @@ mod tests {
     fn the_document_and_the_code_agree() {
         let (code, document) = (include_str!("metrics.rs"), include_str!("../../../docs/metrics.md"));
         let mut written = Vec::new();
-        for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
+        for (kind, suffix) in [
+            ("counter", "_total"),
+            ("counter_owned", "_total"),
+            ("gauge", ""),
+            ("gauge_owned", ""),
+            ("seconds", "_seconds"),
+        ] {
             for call in code.split(&format!("out.{kind}(")).skip(1) {
                 let name = call.split('"').nth(1).unwrap();
                 written.push(format!("signalbox_{name}{suffix}"));

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
 use signalbox_core::model::Host;
 use signalbox_core::name::HostPattern;
@@ -68,7 +69,10 @@ fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result
 /// makes the whole body wrong, since fewer hosts would carry the same load.
 pub fn parse(text: &str) -> Result<Learned, String> {
     let expected = r#"expected {"routes": {"a.test": {"url": "a.test", "weight": 1}}, "routerHosts": {"router-1": {"name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443}}}"#;
-    let body: Body = serde_json::from_str(text).map_err(|error| format!("{error}; {expected}"))?;
+    // A list would be taken for an object whose fields come in order, and an empty one for a cluster without anything.
+    let body: Body = serde_json::from_str::<serde_json::Map<String, Value>>(text)
+        .and_then(|object| serde_json::from_value(object.into()))
+        .map_err(|error| format!("{error}; {expected}"))?;
     let mut learned = Learned::default();
     for (key, host) in body.router_hosts.unwrap_or_default() {
         let port = |port: u16| (port != 0).then_some(port);
