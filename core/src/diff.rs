@@ -68,7 +68,7 @@ fn settings(before: &Model, after: &Model) -> Vec<Change> {
             ("timeouts", debug(&model.timeouts)),
             ("limits", debug(&model.limits)),
             ("datapath", debug(&model.datapath)),
-            ("store", debug(&model.store)),
+            ("store", debug(&(&model.store, &model.etcd))),
             ("balancers", debug(&model.balancers)),
             ("unmatched", unmatched(model)),
         ]

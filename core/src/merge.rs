@@ -41,7 +41,13 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         clusters.insert(cluster.name.clone(), index);
     }
     let mut routes: HashMap<&HostPattern, Vec<(usize, u32)>, FixedState> = HashMap::default();
-    for (name, learned) in by_cluster(lore) {
+    let taught = |name: &str| {
+        file.clusters
+            .iter()
+            .find(|c| c.name == name)
+            .is_none_or(Cluster::learns)
+    };
+    for (name, learned) in by_cluster(lore).filter(|(name, _)| taught(name)) {
         let at = *clusters.entry(name.to_owned()).or_insert_with(|| {
             model.clusters.push(Cluster::learnt(name));
             model.clusters.len() - 1
@@ -132,7 +138,13 @@ mod tests {
     use super::*;
     use crate::learned::Claim;
     use crate::model::Host;
-    use crate::view::tests::model;
+
+    /// Both clusters of it learn.
+    fn model() -> Model {
+        let mut model = crate::view::tests::model();
+        model.clusters.iter_mut().for_each(|cluster| cluster.learn = true);
+        model
+    }
 
     fn host(name: &str, last: u8) -> Host {
         Host {
@@ -202,6 +214,19 @@ mod tests {
         );
         let app = &merged.routes[0];
         assert_eq!(app.host.to_string(), "app.test", "the file's routes keep their places");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_learn_is_what_the_file_says() {
+        let mut file = model();
+        let lore = lore(&[("agent:east", "east", learned(&[host("n1", 1)], &[("shop.test", 10)]))]);
+        assert_eq!(merge(&file, &lore, &Weights::new()).clusters[0].hosts.len(), 3);
+        file.clusters[0].learn = false;
+        let merged = merge(&file, &lore, &Weights::new());
+        assert_eq!(
+            (merged.clusters[0].hosts.len(), shares(&merged, "shop.test")),
+            (2, None)
+        );
     }
 
     #[test]

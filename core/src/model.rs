@@ -39,10 +39,25 @@ pub struct Model {
     pub datapath: Datapath,
     /// Where what arrives by API, event and rotation is kept.
     pub store: PathBuf,
+    /// A table that several balancers share; `None`: each has its own.
+    pub etcd: Option<EtcdStore>,
     /// The other balancers of the set, which serve the same addresses or names.
     pub balancers: Vec<Balancer>,
     /// What tells of OpenShift's applications; `None`: nothing does.
     pub routing_events: Option<RoutingEvents>,
+}
+
+/// An etcd that holds what several balancers share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdStore {
+    /// Its members: `http://HOST:PORT` or `https://HOST:PORT`.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with; ends in `/`.
+    pub prefix: String,
+    /// PEM file with the authorities that have signed the members' certificates.
+    pub ca: Option<PathBuf>,
+    /// PEM files with our certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Another balancer's admin API.

@@ -126,6 +126,9 @@ pub struct Out {
     pub since: u64,
     /// The job that took it out.
     pub job: u64,
+    /// When what is left is closed: milliseconds since 1970.
+    #[serde(default)]
+    pub until: u64,
 }
 
 /// All that is out of rotation.

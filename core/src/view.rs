@@ -252,6 +252,7 @@ pub(crate) mod tests {
             },
             datapath: Datapath { tier: None, cut: true },
             store: "/nowhere/state.redb".into(),
+            etcd: None,
             balancers: Vec::new(),
             routing_events: None,
         }

@@ -18,6 +18,7 @@ use crate::control::{Control, Facts};
 use crate::datapath::pipe;
 use crate::datapath::worker::{self, Order, Setup};
 use crate::durable::Durable;
+use crate::etcd::Etcd;
 use crate::front::Front;
 use crate::keeper::Keeper;
 use crate::kernel::sockmap::kernel_is_sound;
@@ -163,7 +164,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         Front::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
     let durable = Arc::new(Durable::new(&model.store));
     let jobs = Arc::<Jobs>::default();
-    let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs));
+    let etcd = model.etcd.as_ref().map(Etcd::new);
+    let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs), etcd.clone());
     if let Err(error) = memory.restore() {
         // Traffic comes first. What is changed by API is refused until this is mended.
         let error = crate::error_chain(&error);
@@ -172,6 +174,13 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             "What an earlier process remembered cannot be read: nothing is out of rotation."
         );
         degraded.push(("store", error));
+    }
+    if let Err(error) = memory.restore_shared().await {
+        let error = crate::error_chain(&error);
+        tracing::error!(
+            error,
+            "The table that balancers share cannot be read: what was known last is in force."
+        );
     }
     let facts = Facts {
         steering: if front.steers() { "sk_lookup" } else { "bind" },
@@ -250,7 +259,10 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
-    control.resume_jobs();
+    tokio::spawn(control.clone().tend_jobs());
+    if let Some(etcd) = etcd {
+        tokio::spawn(etcd.follow(control.events.clone()));
+    }
     if let Some(file) = control.file.clone() {
         let watching = control.clone();
         tokio::spawn(async move {

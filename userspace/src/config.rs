@@ -95,7 +95,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let timeouts = settings::timeouts(timeouts.as_ref(), report);
     let limits = settings::limits(limits.as_ref(), report);
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
-    let store = settings::store(store.as_ref(), report);
+    let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
     let (names, clusters) = clusters::all(clusters.as_ref(), report);
     let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
@@ -116,6 +116,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         limits,
         datapath,
         store,
+        etcd,
         balancers: balancers?,
         routing_events: routing_events?,
     };

@@ -38,6 +38,8 @@ pub enum DurableError {
         #[source]
         source: Box<redb::Error>,
     },
+    #[error("{} has not been read yet: what it holds would be lost", path.display())]
+    Unread { path: PathBuf },
     #[error("{} could not be written: is the disk full?", path.display())]
     Write {
         path: PathBuf,
@@ -64,6 +66,7 @@ struct State {
     open: Option<Database>,
     /// Since when it is left to another process.
     lent: Option<Instant>,
+    given_up: bool,
 }
 
 impl Durable {
@@ -131,10 +134,24 @@ impl Durable {
         })
     }
 
+    /// The error of whoever would write before having read.
+    #[must_use]
+    pub fn unread(&self) -> DurableError {
+        DurableError::Unread {
+            path: self.path.clone(),
+        }
+    }
+
     /// Lets another process have the file. Should that not come, it is taken up again some seconds later.
     pub fn release(&self) {
         let mut state = self.lock();
         (state.open, state.lent) = (None, Some(Instant::now()));
+    }
+
+    /// Another process has taken it: for good.
+    pub fn give_up(&self) {
+        let mut state = self.lock();
+        (state.open, state.lent, state.given_up) = (None, Some(Instant::now()), true);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,7 +160,7 @@ impl Durable {
 
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DurableError> {
         let mut state = self.lock();
-        if state.lent.is_some_and(|since| since.elapsed() < self.lent_for) {
+        if state.given_up || state.lent.is_some_and(|since| since.elapsed() < self.lent_for) {
             return Err(DurableError::InUse {
                 path: self.path.clone(),
             });

@@ -150,6 +150,10 @@ impl Keeper {
                 continue;
             }
             let flow = self.cut.table.read(index);
+            // Its worker still writes to it: it comes again, drained or not there.
+            if flow.drained < DRAINED {
+                continue;
+            }
             let Some((host, _)) = self.registry.host_of(flow.host) else {
                 continue;
             };
@@ -349,10 +353,11 @@ impl Keeper {
 
     /// The flow is no connection of anybody's any more.
     fn uncount(&self, index: u32, flow: &Flow, end: End) {
-        if flow.marks & HANDED == 0 {
+        // Once, whoever comes first: what has been read of the flow may be old.
+        let marks = self.cut.table.take_marks(index);
+        if marks & HANDED == 0 {
             return;
         }
-        self.cut.table.set_marks(index, 0);
         self.shared.totals.current.leave();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.active.leave();
@@ -362,7 +367,7 @@ impl Keeper {
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.leave();
         }
-        if flow.marks & COUNTED != 0 {
+        if marks & COUNTED != 0 {
             let source = Source::new(self.shared.seed, from_words(flow.client));
             self.shared.limiter.closed(source);
         }

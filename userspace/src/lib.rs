@@ -13,6 +13,7 @@ pub mod datapath;
 pub mod demo;
 pub mod doctor;
 pub mod durable;
+pub mod etcd;
 pub mod front;
 pub mod health;
 pub mod keeper;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
@@ -16,10 +16,13 @@ use serde_json::Value;
 use signalbox_core::model::Balancer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 /// For one request, from the name's look-up to the answer's end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Of a refusal, this many characters are repeated.
+const MOST_DETAIL: usize = 500;
 /// The largest answer.
 const MOST_ANSWER: usize = 64 << 20;
 
@@ -52,21 +55,72 @@ pub struct Remote(pub Balancer);
 impl Remote {
     /// Asks; the answer, if it is a good one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, RemoteError> {
-        let unreachable = |why: String| RemoteError::Unreachable {
-            url: self.0.url.clone(),
-            why,
+        self.ask_within(PATIENCE, method, path, body).await
+    }
+
+    /// The same with another patience.
+    pub async fn ask_within(
+        &self,
+        patience: Duration,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<Value, RemoteError> {
+        let exchange = async {
+            let (status, mut body) = self.open(method, path, body).await?;
+            let mut all = Vec::new();
+            while let Some(some) = body.next().await.map_err(|why| self.unreachable(why))? {
+                if all.len() + some.len() > MOST_ANSWER {
+                    return Err(self.unreachable("the answer is too long".into()));
+                }
+                all.extend_from_slice(&some);
+            }
+            Ok((status, all))
         };
-        let asked = tokio::time::timeout(PATIENCE, self.exchange(method, path, body));
-        let (status, body) = asked
-            .await
-            .map_err(|_| unreachable(format!("no answer within {} s", PATIENCE.as_secs())))??;
-        let value = serde_json::from_slice(&body).unwrap_or_default();
-        if status.is_success() {
-            return Ok(value);
+        let asked = tokio::time::timeout(patience, exchange).await;
+        let late = |_| self.unreachable(format!("no answer within {} s", patience.as_secs()));
+        let (status, body) = asked.map_err(late)??;
+        self.judged(status, &body)
+    }
+
+    /// Asks for an answer that goes on: `more` gets it line by line, until it says false. An end is an error.
+    pub async fn lines(
+        &self,
+        path: &str,
+        body: String,
+        mut more: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), RemoteError> {
+        let (status, mut body) = self.open(Method::POST, path, Some(body)).await?;
+        let mut line = Vec::new();
+        while let Some(some) = body.next().await.map_err(|why| self.unreachable(why))? {
+            if !status.is_success() {
+                return self.judged(status, &some).map(drop);
+            }
+            for byte in some {
+                if byte != b'\n' {
+                    line.push(byte);
+                } else if !more(&std::mem::take(&mut line)) {
+                    return Ok(());
+                }
+            }
+            if line.len() > MOST_ANSWER {
+                return Err(self.unreachable("a line is too long".into()));
+            }
         }
+        Err(self.unreachable("the answer has ended".into()))
+    }
+
+    fn judged(&self, status: StatusCode, body: &[u8]) -> Result<Value, RemoteError> {
+        let parsed = serde_json::from_slice::<Value>(body);
+        if status.is_success() {
+            return parsed.map_err(|error| self.unreachable(format!("the answer is not JSON: {error}")));
+        }
+        let value = parsed.unwrap_or_default();
         let detail = value["detail"]
             .as_str()
-            .map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+            .map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+        // Whoever is at the other end, it is not to fill our log.
+        let detail = detail.chars().take(MOST_DETAIL).collect();
         Err(RemoteError::Refused {
             url: self.0.url.clone(),
             status,
@@ -74,16 +128,14 @@ impl Remote {
         })
     }
 
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<String>,
-    ) -> Result<(StatusCode, Bytes), RemoteError> {
-        let unreachable = |why: String| RemoteError::Unreachable {
+    fn unreachable(&self, why: String) -> RemoteError {
+        RemoteError::Unreachable {
             url: self.0.url.clone(),
             why,
-        };
+        }
+    }
+
+    async fn open(&self, method: Method, path: &str, body: Option<String>) -> Result<(StatusCode, Body), RemoteError> {
         let wrong = || RemoteError::Url(self.0.url.clone());
         let uri: Uri = self.0.url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
@@ -93,10 +145,8 @@ impl Remote {
             _ => return Err(wrong()),
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", format!("{host}:{port}"));
+        let authority = uri.authority().map_or_else(String::new, ToString::to_string);
+        let mut request = Request::builder().method(method).uri(path).header("host", authority);
         if let Some(file) = &self.0.token_file {
             let token = read(file).await?;
             request = request.header(
@@ -106,20 +156,20 @@ impl Remote {
         }
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| self.unreachable(error.to_string()))?;
         let stream = connect(&host, port)
             .await
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| self.unreachable(error.to_string()))?;
         if !secure {
-            return send(stream, request).await.map_err(unreachable);
+            return send(stream, request).await.map_err(|why| self.unreachable(why));
         }
         let name = ServerName::try_from(host).map_err(|_| wrong())?;
         let connector = TlsConnector::from(Arc::new(self.tls().await?));
         let stream = connector
             .connect(name, stream)
             .await
-            .map_err(|error| unreachable(format!("TLS: {error}")))?;
-        send(stream, request).await.map_err(unreachable)
+            .map_err(|error| self.unreachable(format!("TLS: {error}")))?;
+        send(stream, request).await.map_err(|why| self.unreachable(why))
     }
 
     async fn tls(&self) -> Result<ClientConfig, RemoteError> {
@@ -184,21 +234,53 @@ async fn connect(host: &str, port: u16) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
+/// An answer's body, with the connection that it comes over.
+struct Body {
+    body: Incoming,
+    driving: JoinHandle<()>,
+}
+
+impl Body {
+    /// The next part; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(error.to_string()),
+                Some(Ok(frame)) => {
+                    // Trailers are nothing to us.
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.driving.abort();
+    }
+}
+
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), String> {
+) -> Result<(StatusCode, Body), String> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    let driving = tokio::spawn(connection);
-    let outcome = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
-        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
-    };
-    let outcome = outcome.await;
-    driving.abort();
-    outcome
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    match sender.send_request(request).await {
+        Ok(response) => {
+            let status = response.status();
+            let body = response.into_body();
+            Ok((status, Body { body, driving }))
+        }
+        Err(error) => {
+            driving.abort();
+            Err(error.to_string())
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! flows to end by themselves, until its deadline, and closes what is left. It outlives the process: the next one goes
 //! on where it was, with the same deadline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,11 +98,24 @@ pub enum RotateError {
 
 /// All jobs.
 #[derive(Default)]
-pub struct Jobs(Mutex<BTreeMap<u64, Job>>);
+pub struct Jobs {
+    all: Mutex<BTreeMap<u64, Job>>,
+    /// Those that somebody sees through.
+    seen_to: Mutex<HashSet<u64>>,
+}
 
 impl Jobs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody saw a job through yet; whoever asks does from now on.
+    fn claim(&self, id: u64) -> bool {
+        self.seen_to.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
+    }
+
+    fn unclaim(&self, id: u64) {
+        self.seen_to.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
     /// Ids grow, also over a restart.
@@ -132,6 +145,11 @@ impl Jobs {
     #[must_use]
     pub fn all(&self) -> Vec<Job> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Leaves all jobs to another process.
+    pub fn hand_over(&self) {
+        self.lock().retain(|_, job| job.ended.is_some());
     }
 
     /// Changes a job that has not ended; what it is then.
@@ -185,20 +203,33 @@ impl Control {
         outcome.await.map_err(|_| RotateError::Ending)?
     }
 
-    /// Goes on with the jobs of an earlier process.
-    pub fn resume_jobs(&self) {
-        for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
-            tracing::info!(job = job.id, "A rotation of an earlier process goes on.");
-            tokio::spawn(self.clone().see_through(job.id));
+    /// Sees through the jobs of an earlier process, and those that another balancer has begun. For ever.
+    pub async fn tend_jobs(self) {
+        loop {
+            for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
+                tokio::spawn(self.clone().see_through(job.id));
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 
     async fn see_through(self, id: u64) {
+        if !self.jobs.claim(id) {
+            return;
+        }
         loop {
             let Some(job) = self.jobs.get(id).filter(|job| job.ended.is_none()) else {
+                self.jobs.unclaim(id);
                 return;
             };
-            let remaining = self.remaining(&job.subjects).await;
+            // What has been taken in again meanwhile, by whomever, is no business of this job's.
+            let subjects = self.still_out(&job.subjects);
+            if subjects.is_empty() {
+                self.jobs.change(id, |job| job.progress = Progress::Cancelled);
+                let _ = self.events.send(crate::store::Event::JobChanged(id));
+                continue;
+            }
+            let remaining = self.remaining(&subjects).await;
             let left: u64 = remaining.iter().map(|(_, n)| u64::from(*n)).sum();
             let progress = if left == 0 {
                 Progress::Done
@@ -210,7 +241,7 @@ impl Control {
             let is_first = progress == Progress::Closing && job.progress == Progress::Draining;
             if is_first || progress == Progress::Closing {
                 // Again and again: a connection that was being made is there a moment later.
-                self.close(&job.subjects);
+                self.close(&self.still_out(&subjects));
             }
             if progress != job.progress || is_first {
                 self.jobs.change(id, |job| {
@@ -237,6 +268,13 @@ impl Control {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Those of these that are out of rotation.
+    fn still_out(&self, subjects: &[Subject]) -> Vec<Subject> {
+        let rotation = Arc::clone(&self.shared.snapshot.load().rotation);
+        let is_out = |subject: &&Subject| rotation.0.contains_key(subject);
+        subjects.iter().filter(is_out).cloned().collect()
     }
 
     /// What a job waits for: connections by host, or by route.

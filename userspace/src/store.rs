@@ -24,6 +24,8 @@ use signalbox_core::view::{Standing, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::durable::DurableError;
+use crate::etcd::Records;
 use crate::front::{Front, Prepared};
 use crate::health;
 use crate::kernel::steer::ApplyError;
@@ -50,6 +52,8 @@ pub enum Event {
     SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
     /// What a source knows of a cluster.
     Learnt(Learnt),
+    /// All that balancers share, as it is now.
+    Shared(Records),
     /// Something is taken out of rotation, or in.
     Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
     /// A rotation is called off.
@@ -198,6 +202,15 @@ impl Store {
         }
     }
 
+    /// What could not be read at the start is read as soon as it can be.
+    fn remember(&mut self) -> Result<(), DurableError> {
+        if tokio::task::block_in_place(|| self.memory.restore())? {
+            tracing::info!("What an earlier process remembered has been read now.");
+            (self.stale, self.dirty) = (true, true);
+        }
+        Ok(())
+    }
+
     async fn take(&mut self, event: Event) {
         match event {
             Event::Connected(host) => {
@@ -234,6 +247,7 @@ impl Store {
                 let _ = reply.send(outcome);
             }
             Event::Learnt(learnt) => self.learn(learnt),
+            Event::Shared(records) => self.share(records),
             Event::Rotate(request, reply) => {
                 let _ = reply.send(self.rotate(request));
             }
@@ -258,6 +272,10 @@ impl Store {
                 let _ = reply.send(self.front.offer());
             }
             Event::HandedOver(done) => {
+                // All of that is the successor's; our own flows end at the latest when this process does.
+                self.watchers.give_up();
+                self.memory.durable.give_up();
+                self.memory.jobs.hand_over();
                 self.front.handed_over().await;
                 let _ = done.send(());
             }
@@ -346,6 +364,8 @@ impl Store {
                 self.shared.announce("ejection", data);
             }
         }
+        // Said at the start, and to whoever wants something changed.
+        let _ = self.remember();
         self.memory.save();
         tokio::task::block_in_place(|| self.watchers.retry());
         let before = self.draining.len();

@@ -42,12 +42,19 @@ impl Control {
         let mut parts = Vec::new();
         for (url, asking) in asked {
             let outcome = match asking.await {
-                Ok(Ok(answer)) => Ok(answer["job"]["id"].as_u64()),
+                Ok(Ok(answer)) => match answer["job"]["id"].as_u64() {
+                    Some(job) => Ok(job),
+                    None => Err(format!("{url} answers, but not as a signalbox does")),
+                },
                 Ok(Err(error)) => Err(crate::error_chain(&error)),
                 Err(error) => Err(error.to_string()),
             };
             parts.push(match outcome {
-                Ok(job) => Part { url, job, error: None },
+                Ok(job) => Part {
+                    url,
+                    job: Some(job),
+                    error: None,
+                },
                 Err(error) => Part {
                     url,
                     job: None,

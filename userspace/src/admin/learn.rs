@@ -56,6 +56,17 @@ pub(super) async fn forget(
         let detail = format!("source {source:?} has told nothing of cluster {cluster:?}");
         return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail, &json!({}));
     }
+    let runs =
+        |standing: &Arc<Standing>| standing.name == source && matches!(standing.kind, "kubernetes" | "routing-spi");
+    if control.shared.sources().iter().any(runs) {
+        let detail = format!("source {source:?} runs as the configuration says: take it out there");
+        return problem(
+            StatusCode::CONFLICT,
+            "The source is not to be forgotten",
+            &detail,
+            &json!({}),
+        );
+    }
     match tell(&control, source, cluster, None).await {
         Ok(()) => Json(json!({ "apiVersion": "v1" })).into_response(),
         Err(error) => not_taken(&error),

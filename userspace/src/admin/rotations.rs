@@ -63,20 +63,22 @@ pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> 
         force: body.force,
     };
     let (outcome, parts) = if body.all_balancers {
-        control.rotate_everywhere(request).await
+        // To its end, though whoever asked may go away in the middle.
+        let acting = Arc::clone(&control);
+        let rotating = tokio::spawn(async move { acting.rotate_everywhere(request).await });
+        rotating.await.unwrap_or((Err(RotateError::Ending), Vec::new()))
     } else {
         (control.rotate(request).await, Vec::new())
     };
-    let failed: Vec<_> = parts.iter().filter_map(|part| part.error.as_deref()).collect();
+    let mut failed: Vec<_> = parts.iter().filter_map(|part| part.error.clone()).collect();
+    if let (Err(error), false) = (&outcome, parts.is_empty()) {
+        failed.push(format!("here: {error}"));
+    }
     if !failed.is_empty() {
-        let here = match &outcome {
-            Ok(_) => String::new(),
-            Err(error) => format!("; and here: {error}"),
-        };
         return problem(
             StatusCode::BAD_GATEWAY,
             "Not all balancers have done it; those that are not named have",
-            &format!("{}{here}", failed.join("; ")),
+            &failed.join("; "),
             &json!({ "balancers": parts }),
         );
     }

@@ -1,8 +1,9 @@
 //! The admin API over TLS, and who proves by a certificate who it is (mTLS).
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::extract::connect_info::Connected;
@@ -21,8 +22,43 @@ use crate::remote::certificates;
 
 /// For a handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Handshakes at once.
+/// Connections that have shaken hands and wait to be served.
 const AT_ONCE: usize = 64;
+/// Handshakes at once, of one address.
+const OF_ONE: usize = 8;
+/// And of all.
+const OF_ALL: usize = 512;
+
+/// Handshakes under way, by address.
+type Places = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// One of them.
+struct Place(Places, IpAddr);
+
+impl Place {
+    fn take(places: &Places, source: IpAddr) -> Option<Self> {
+        let mut all = places.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = all.values().sum();
+        let of_one = all.entry(source).or_default();
+        if *of_one >= OF_ONE || total >= OF_ALL {
+            return None;
+        }
+        *of_one += 1;
+        Some(Self(Arc::clone(places), source))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_one) = all.get_mut(&self.1) {
+            *of_one -= 1;
+            if *of_one == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
+}
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +95,7 @@ impl Secured {
         let local = listener.local_addr()?;
         let mut files = Files::new(tls.clone())?;
         let (sender, ready) = mpsc::channel(AT_ONCE);
+        let places = Places::default();
         tokio::spawn(async move {
             loop {
                 let (stream, addr) = match listener.accept().await {
@@ -69,16 +106,17 @@ impl Secured {
                         continue;
                     }
                 };
-                // A full channel: as many shake hands as may.
-                let Ok(permit) = sender.clone().reserve_owned().await else {
-                    return;
+                // Who says nothing takes a place of its own address, and of nobody else's.
+                let Some(place) = Place::take(&places, addr.ip()) else {
+                    continue;
                 };
-                let acceptor = files.acceptor();
+                let (acceptor, sender) = (files.acceptor(), sender.clone());
                 tokio::spawn(async move {
                     let handshake = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await;
+                    drop(place);
                     if let Ok(Ok(stream)) = handshake {
                         let certified = stream.get_ref().1.peer_certificates().is_some();
-                        permit.send((stream, Peer { addr, certified }));
+                        let _ = sender.send((stream, Peer { addr, certified })).await;
                     }
                 });
             }

@@ -58,7 +58,7 @@ fn balancer(place: &Place<'_>, report: &mut Report) -> Option<Balancer> {
 }
 
 /// `http://HOST:PORT` or `https://HOST:PORT`.
-fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let is_good = text.parse::<hyper::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))

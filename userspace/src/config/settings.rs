@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
-use signalbox_core::model::{Admin, AdminTls, Bind, Datapath, Limits, PerSource, Tier, Timeouts};
+use signalbox_core::model::{Admin, AdminTls, Bind, Datapath, EtcdStore, Limits, PerSource, Tier, Timeouts};
 
 use super::address::Taken;
 use super::map::Map;
@@ -43,6 +43,10 @@ const TIMEOUTS: Timeouts = Timeouts {
     shutdown: Duration::from_secs(30),
     drain: Duration::from_secs(120),
 };
+
+/// Members of an etcd.
+const MOST_MEMBERS: usize = 16;
+const PREFIX: &str = "/signalbox/";
 
 const STORE: &str = "/var/lib/signalbox/state.redb";
 
@@ -173,16 +177,51 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
     }
 }
 
-/// Where what arrives by API, event and rotation is kept.
-pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> PathBuf {
+/// Where what arrives by API, event and rotation is kept: here, and with others.
+pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> (PathBuf, Option<EtcdStore>) {
     let default = || PathBuf::from(STORE);
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
-        return default();
+        return (default(), None);
     };
-    let path = map.require("path");
+    let path = map.take("path");
+    let etcd = map.take("etcd");
     map.finish(report);
     let path = path.and_then(|place| place.text(report).map(PathBuf::from));
-    path.unwrap_or_else(default)
+    let etcd = etcd.and_then(|place| self::etcd(&place, report));
+    (path.unwrap_or_else(default), etcd)
+}
+
+fn etcd(place: &Place<'_>, report: &mut Report) -> Option<EtcdStore> {
+    let mut map = Map::open(place, report)?;
+    let endpoints = map.require("endpoints");
+    let prefix = map.take("prefix");
+    let ca = map.take("ca");
+    let cert = map.take("cert");
+    let key = map.take("key");
+    map.finish(report);
+    let mut path = |place: Option<Place<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
+    let (ca, cert, key) = (path(ca), path(cert), path(key));
+    if cert.is_some() != key.is_some() {
+        place.fault(report, "`cert` and `key` go together");
+    }
+    let mut urls = Vec::new();
+    let at = endpoints?;
+    for item in at.items("endpoints", MOST_MEMBERS, report)? {
+        urls.push(super::balancers::url(&item, report)?);
+    }
+    if urls.is_empty() {
+        at.fault(report, "etcd has at least one member, such as http://127.0.0.1:2379");
+    }
+    let mut prefix = prefix.and_then(|place| place.text(report)).unwrap_or(PREFIX).to_owned();
+    if !prefix.ends_with('/') {
+        prefix.push('/');
+    }
+    Some(EtcdStore {
+        endpoints: urls,
+        prefix,
+        ca,
+        identity: cert.zip(key),
+    })
 }
 
 /// Limits against greedy clients.

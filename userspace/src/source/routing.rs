@@ -118,8 +118,16 @@ impl Routing {
 
     /// The same, until another process that is to have the ledger has not come.
     pub fn lend(&mut self) {
-        self.failed = self.running.as_ref().map(|(settings, _)| settings.clone());
+        if let Some((settings, _)) = &self.running {
+            self.failed = Some(settings.clone());
+        }
         self.close();
+    }
+
+    /// Another process takes events from now on.
+    pub fn give_up(&mut self) {
+        self.close();
+        self.failed = None;
     }
 
     /// Whether it is wanted, though it may not have been opened.

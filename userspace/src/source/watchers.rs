@@ -95,6 +95,14 @@ impl Watchers {
         self.routing.retry();
     }
 
+    /// All that is learnt is another process's business from now on.
+    pub fn give_up(&mut self) {
+        self.routing.give_up();
+        for (_, (_, task)) in self.running.drain() {
+            task.abort();
+        }
+    }
+
     /// The file for records is another process's from now on.
     pub fn let_go(&mut self) {
         self.routing.lend();

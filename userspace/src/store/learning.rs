@@ -16,13 +16,13 @@ impl Store {
     /// A new configuration, whole or not at all.
     pub(super) fn configure(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
         let is_first = !self.served;
-        let weights = std::sync::Arc::clone(&self.memory.weights);
+        let before_it = self.memory.set_over();
         let ended = self.memory.configured(fingerprint, is_first);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
         match self.apply(self.merged()) {
             Ok(applied) => {
                 if let Some(ended) = ended
-                    && let Err(error) = self.memory.put(&[ended])
+                    && let Err(error) = self.memory.put_shared(&[ended])
                 {
                     tracing::warn!(
                         error = crate::error_chain(&error),
@@ -34,7 +34,8 @@ impl Store {
                 Ok(applied)
             }
             Err(error) => {
-                (self.file, self.memory.weights) = (before, weights);
+                self.file = before;
+                self.memory.unset_over(before_it);
                 Err(error)
             }
         }
@@ -64,6 +65,8 @@ impl Store {
 
     /// A source has told something. It is in force with the next model.
     pub(super) fn learn(&mut self, learnt: Learnt) {
+        // Where it fails, writing fails, too, and says so.
+        let _ = self.remember();
         let Learnt {
             source,
             cluster,
@@ -147,6 +150,7 @@ impl Store {
         if set.is_empty() {
             return Err("a route needs at least one cluster".into());
         }
+        self.remember().map_err(|error| crate::error_chain(&error))?;
         let mut weights: BTreeMap<_, _> = (*self.memory.weights).clone();
         weights.insert(host.to_owned(), set.to_vec());
         self.memory.set_weights(weights).map_err(|e| crate::error_chain(&e))?;

@@ -10,6 +10,7 @@ use signalbox_core::merge::Weights;
 use signalbox_core::rotation::{Out, Rotation, Subject};
 
 use crate::durable::{Change, Durable, DurableError};
+use crate::etcd::{Etcd, EtcdError, Records};
 use crate::rotate::{Job, Jobs};
 
 // Kinds of records.
@@ -34,11 +35,36 @@ pub struct Memory {
     pub lore: Arc<Lore>,
     pub weights: Arc<Weights>,
     pub rotation: Arc<Rotation>,
+    /// The table that other balancers share; what is on disk here is then a copy, for a start without it.
+    shared: Option<Arc<Etcd>>,
+    /// What an earlier process has left has been read. Before that nothing is written: it would be lost.
+    restored: bool,
+    /// Of the shared table: what is older is not news.
+    revision: u64,
     /// The configuration that the weights were set over.
     over: u64,
     /// What has been learnt and is not on disk yet: source and cluster.
     unsaved: BTreeSet<(String, String)>,
     saved: Instant,
+}
+
+/// Why something could not be remembered.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+}
+
+/// What others have changed.
+#[derive(Debug, Default)]
+pub struct Adopted {
+    /// Taken out of rotation, and in.
+    pub is_out: Vec<(Subject, Out)>,
+    pub is_in: Vec<Subject>,
+    /// A new model is to be made.
+    pub model: bool,
 }
 
 /// When what has been learnt is on disk.
@@ -69,10 +95,13 @@ struct OutRecord {
 impl Memory {
     /// Nothing is remembered.
     #[must_use]
-    pub fn new(durable: Arc<Durable>, jobs: Arc<Jobs>) -> Self {
+    pub fn new(durable: Arc<Durable>, jobs: Arc<Jobs>, shared: Option<Arc<Etcd>>) -> Self {
         Self {
             durable,
             jobs,
+            shared,
+            restored: false,
+            revision: 0,
             lore: Arc::default(),
             weights: Arc::default(),
             rotation: Arc::default(),
@@ -82,26 +111,125 @@ impl Memory {
         }
     }
 
-    /// Reads what an earlier process has left.
-    pub fn restore(&mut self) -> Result<(), DurableError> {
-        let mut lore = Lore::new();
-        for (key, learned) in self.durable.all::<Learned>(LEARNT)? {
+    /// Reads what an earlier process has left, if that has not been done. True if it has been done now.
+    pub fn restore(&mut self) -> Result<bool, DurableError> {
+        if self.restored {
+            return Ok(false);
+        }
+        let learnt = self.durable.all::<Learned>(LEARNT)?;
+        let out = self.durable.all::<OutRecord>(ROTATION)?;
+        let jobs = self.durable.all::<Job>(JOB)?;
+        let weights = self.durable.all::<WeightsRecord>(WEIGHTS)?.pop();
+        let mut lore = (*self.lore).clone();
+        for (key, learned) in learnt {
             if let Some((source, cluster)) = key.split_once(SEPARATOR) {
+                // What has been learnt since is newer.
                 let of = lore.entry(source.to_owned()).or_default();
-                of.insert(cluster.to_owned(), Arc::new(learned));
+                of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
             }
         }
-        let records = self.durable.all::<OutRecord>(ROTATION)?;
-        let rotation = records.into_iter().map(|(_, record)| (record.subject, record.out));
+        let rotation = out.into_iter().map(|(_, record)| (record.subject, record.out));
         let rotation = Rotation(rotation.collect());
-        for (_, job) in self.durable.all::<Job>(JOB)? {
+        for (_, job) in jobs {
             self.jobs.insert(job);
         }
-        if let Some((_, record)) = self.durable.all::<WeightsRecord>(WEIGHTS)?.pop() {
-            (self.over, self.weights) = (record.over, Arc::new(record.weights));
+        if let Some((_, record)) = weights {
+            // Later than the start there is a configuration in force already.
+            if self.over == 0 || self.over == record.over {
+                (self.over, self.weights) = (record.over, Arc::new(record.weights));
+            }
         }
         (self.lore, self.rotation) = (Arc::new(lore), Arc::new(rotation));
+        self.restored = true;
+        Ok(true)
+    }
+
+    /// Reads what balancers share, so that the first table is right already.
+    pub async fn restore_shared(&mut self) -> Result<(), MemoryError> {
+        if let Some(etcd) = self.shared.clone() {
+            let records = etcd.all().await?;
+            self.adopt(records);
+        }
         Ok(())
+    }
+
+    /// The table that other balancers share.
+    #[must_use]
+    pub fn shared(&self) -> Option<Arc<Etcd>> {
+        self.shared.clone()
+    }
+
+    /// Takes what is in the shared table, if it is not older than what is known; what that changes.
+    pub fn adopt(&mut self, records: Records) -> Adopted {
+        let mut adopted = Adopted::default();
+        if records.revision < self.revision {
+            return adopted;
+        }
+        self.revision = records.revision;
+        // Sources that watch for themselves are this balancer's own.
+        let is_shared = |source: &str| source.starts_with("api:") || source.starts_with("agent:");
+        let mut lore: Lore = (*self.lore).clone();
+        lore.retain(|source, _| !is_shared(source));
+        let (mut rotation, mut weights) = (Rotation::default(), Weights::new());
+        let mut copies = Vec::new();
+        for (kind, key, value) in &records.all {
+            let kind = match kind.as_str() {
+                LEARNT => {
+                    let learned = serde_json::from_slice::<Learned>(value);
+                    if let (Some((source, cluster)), Ok(learned)) = (key.split_once(SEPARATOR), learned) {
+                        let of = lore.entry(source.to_owned()).or_default();
+                        of.insert(cluster.to_owned(), Arc::new(learned));
+                    }
+                    LEARNT
+                }
+                ROTATION => {
+                    if let Ok(record) = serde_json::from_slice::<OutRecord>(value) {
+                        rotation.0.insert(record.subject, record.out);
+                    }
+                    ROTATION
+                }
+                WEIGHTS => {
+                    // Set over another configuration than ours, they are not meant for it.
+                    match serde_json::from_slice::<WeightsRecord>(value) {
+                        Ok(record) if self.over == 0 || record.over == self.over => {
+                            (self.over, weights) = (record.over, record.weights);
+                        }
+                        _ => {}
+                    }
+                    WEIGHTS
+                }
+                _ => continue,
+            };
+            copies.push((kind, key.clone(), Some(value.clone())));
+        }
+        for subject in self.rotation.0.keys() {
+            if !rotation.0.contains_key(subject) {
+                adopted.is_in.push(subject.clone());
+                copies.push((ROTATION, subject.to_string(), None));
+            }
+        }
+        for (subject, out) in &rotation.0 {
+            if !self.rotation.0.contains_key(subject) {
+                adopted.is_out.push((subject.clone(), out.clone()));
+            }
+        }
+        for (source, clusters) in self.lore.iter() {
+            for cluster in clusters.keys() {
+                if lore.get(source).is_none_or(|of| !of.contains_key(cluster)) {
+                    copies.push((LEARNT, format!("{source}{SEPARATOR}{cluster}"), None));
+                }
+            }
+        }
+        adopted.model = lore != *self.lore || weights != *self.weights;
+        let is_news = adopted.model || rotation != *self.rotation;
+        (self.lore, self.rotation, self.weights) = (Arc::new(lore), Arc::new(rotation), Arc::new(weights));
+        if is_news && let Err(error) = self.put(&copies) {
+            tracing::warn!(
+                error = crate::error_chain(&error),
+                "A copy of the shared table could not be written."
+            );
+        }
+        adopted
     }
 
     /// A configuration is in force: weights that were set over another one are gone. Over the same one, of an earlier
@@ -112,16 +240,31 @@ impl Memory {
             return None;
         }
         self.weights = Arc::default();
+        if is_first && self.shared.is_some() {
+            // Others may have them over a configuration that they still have.
+            return None;
+        }
         Some((WEIGHTS, ALL.to_owned(), None))
     }
 
+    /// The weights, and what they were set over.
+    #[must_use]
+    pub fn set_over(&self) -> (u64, Arc<Weights>) {
+        (self.over, Arc::clone(&self.weights))
+    }
+
+    /// The configuration was refused: as before.
+    pub fn unset_over(&mut self, (over, weights): (u64, Arc<Weights>)) {
+        (self.over, self.weights) = (over, weights);
+    }
+
     /// The weights are these from now on.
-    pub fn set_weights(&mut self, weights: Weights) -> Result<(), DurableError> {
+    pub fn set_weights(&mut self, weights: Weights) -> Result<(), MemoryError> {
         let record = WeightsRecord {
             over: self.over,
             weights,
         };
-        self.put(&[(WEIGHTS, ALL.to_owned(), Some(json(&record)))])?;
+        self.put_shared(&[(WEIGHTS, ALL.to_owned(), Some(json(&record)))])?;
         self.weights = Arc::new(record.weights);
         Ok(())
     }
@@ -133,7 +276,7 @@ impl Memory {
         cluster: &str,
         what: Option<Arc<Learned>>,
         keep: Keep,
-    ) -> Result<bool, DurableError> {
+    ) -> Result<bool, MemoryError> {
         let known = self.lore.get(source).and_then(|of| of.get(cluster));
         if known == what.as_ref() {
             return Ok(false);
@@ -141,7 +284,7 @@ impl Memory {
         let key = (source.to_owned(), cluster.to_owned());
         match keep {
             Keep::Now => {
-                self.put(&[learnt_record(&key, what.as_deref())])?;
+                self.put_shared(&[learnt_record(&key, what.as_deref())])?;
                 self.unsaved.remove(&key);
             }
             Keep::Soon => drop(self.unsaved.insert(key)),
@@ -192,8 +335,8 @@ impl Memory {
     }
 
     /// What is out is this from now on, and this job sees to it.
-    pub fn rotate(&mut self, rotation: Rotation, job: &Job) -> Result<(), DurableError> {
-        let mut changes = vec![job_record(job)];
+    pub fn rotate(&mut self, rotation: Rotation, job: &Job) -> Result<(), MemoryError> {
+        let mut changes = Vec::new();
         for subject in self.rotation.0.keys().filter(|s| !rotation.0.contains_key(s)) {
             changes.push((ROTATION, subject.to_string(), None));
         }
@@ -206,26 +349,61 @@ impl Memory {
                 changes.push((ROTATION, subject.to_string(), Some(json(&record))));
             }
         }
-        self.put(&changes)?;
-        self.rotation = Arc::new(rotation);
+        if self.shared.is_some() {
+            self.put_shared(&changes)?;
+            self.rotation = Arc::new(rotation);
+            // What is out counts; a job that is lost here is made anew of it.
+            self.job_written(job);
+        } else {
+            changes.push(job_record(job));
+            self.put(&changes)?;
+            self.rotation = Arc::new(rotation);
+        }
         Ok(())
     }
 
     /// A job is further than it was.
     pub fn job_changed(&self, id: u64) {
-        if let Some(job) = self.jobs.get(id)
-            && let Err(error) = self.put(&[job_record(&job)])
-        {
+        if let Some(job) = self.jobs.get(id) {
+            self.job_written(&job);
+        }
+    }
+
+    fn job_written(&self, job: &Job) {
+        if let Err(error) = self.put(&[job_record(job)]) {
             tracing::warn!(
-                job = id,
+                job = job.id,
                 error = crate::error_chain(&error),
                 "How far a job is could not be written."
             );
         }
     }
 
+    /// Writes what balancers share: where they share a table, there first.
+    pub fn put_shared(&mut self, changes: &[Change]) -> Result<(), MemoryError> {
+        let Some(etcd) = self.shared.clone() else {
+            return Ok(self.put(changes)?);
+        };
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes));
+        let revision = tokio::task::block_in_place(putting)?;
+        self.revision = self.revision.max(revision);
+        if let Err(error) = self.put(changes) {
+            tracing::warn!(
+                error = crate::error_chain(&error),
+                "A copy of the shared table could not be written."
+            );
+        }
+        Ok(())
+    }
+
     /// Writes without holding up the other tasks of the control plane.
     pub fn put(&self, changes: &[Change]) -> Result<(), DurableError> {
+        if !self.restored {
+            return Err(self.durable.unread());
+        }
         tokio::task::block_in_place(|| self.durable.put(changes))
     }
 }

@@ -7,6 +7,7 @@ use signalbox_core::rotation::{Out, Rotation, Subject};
 use signalbox_core::view::{Destination, View};
 
 use super::{Store, standing};
+use crate::etcd::Records;
 use crate::rotate::{Action, Job, Progress, Request, RotateError};
 use crate::state::unix_ms;
 
@@ -19,20 +20,26 @@ impl Store {
         if request.names.is_empty() {
             return Err(RotateError::Nothing);
         }
+        self.remember()
+            .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
         let now = unix_ms();
         let mut rotation = (*self.memory.rotation).clone();
         let id = self.memory.jobs.next_id();
+        let named = request.names.iter().map(|name| match request.action {
+            Action::Out => Ok(Subject::parse(name, &self.model)?),
+            Action::In => self.that_is_out(name),
+        });
+        let named = named.collect::<Result<Vec<_>, RotateError>>()?;
+        let timeout = request.timeout.unwrap_or_else(|| self.patience(&named));
+        let until = now.saturating_add(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let mut subjects = Vec::new();
-        for name in &request.names {
-            let subject = match request.action {
-                Action::Out => Subject::parse(name, &self.model)?,
-                Action::In => self.that_is_out(name)?,
-            };
+        for subject in named {
             match request.action {
                 Action::Out => {
                     let out = Out {
                         since: now / 1000,
                         job: id,
+                        until,
                     };
                     rotation.0.entry(subject.clone()).or_insert(out);
                 }
@@ -48,7 +55,6 @@ impl Store {
                 return Err(RotateError::Last(lost));
             }
         }
-        let timeout = request.timeout.unwrap_or_else(|| self.patience(&subjects));
         let is_out = request.action == Action::Out;
         let job = Job {
             id,
@@ -67,6 +73,38 @@ impl Store {
         let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
         tracing::info!(job = id, action = ?job.action, ?subjects, timeout_s = timeout.as_secs(), "Rotation changed.");
         Ok(job)
+    }
+
+    /// Another balancer has changed the shared table.
+    pub(super) fn share(&mut self, records: Records) {
+        let adopted = self.memory.adopt(records);
+        self.stale |= adopted.model;
+        if adopted.is_out.is_empty() && adopted.is_in.is_empty() {
+            return;
+        }
+        // What was taken out elsewhere drains here, too, until the same time.
+        for (subject, out) in adopted.is_out {
+            let mut job = self.memory.jobs.get(out.job).unwrap_or_else(|| Job {
+                id: out.job,
+                action: Action::Out,
+                subjects: Vec::new(),
+                started: out.since.saturating_mul(1000),
+                deadline: out.until,
+                progress: Progress::Draining,
+                closed: 0,
+                ended: None,
+            });
+            if job.ended.is_none() && !job.subjects.contains(&subject) {
+                tracing::info!(job = job.id, %subject, "Taken out of rotation by another balancer.");
+                job.subjects.push(subject);
+                self.memory.jobs.insert(job.clone());
+                self.memory.job_changed(job.id);
+            }
+        }
+        if !adopted.is_in.is_empty() {
+            self.stop_draining(&adopted.is_in, 0);
+        }
+        self.publish();
     }
 
     /// Calls a job off: what it took out is in again.

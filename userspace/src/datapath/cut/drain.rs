@@ -71,9 +71,14 @@ impl Attempt {
                 Ok(())
             }
             Err(error) => {
-                cutter.kernel.table.set_marks(index, 0);
+                let still_ours = cutter.kernel.table.take_marks(index) & HANDED != 0;
                 cutter.abort(index, &client, &host);
-                Err(error)
+                if still_ours {
+                    return Err(error);
+                }
+                // It had ended, and the keeper has counted that.
+                seat.outlive();
+                Ok(())
             }
         }
     }

@@ -135,6 +135,13 @@ impl Table {
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.store(marks, Ordering::Relaxed);
     }
 
+    /// What the flow counts as, which it does not from now on: only one who asks gets it.
+    #[must_use]
+    pub fn take_marks(&self, index: u32) -> u8 {
+        // SAFETY: as above.
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.swap(0, Ordering::Relaxed)
+    }
+
     /// `FIN_SEEN` and the rest, of a direction.
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {

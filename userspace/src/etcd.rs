@@ -1,0 +1,287 @@
+//! A table that several balancers share: what is told by API, rotation and weights, in an etcd (3.4 or later).
+//!
+//! Over etcd's own JSON gateway (`/v3/...`), so that no gRPC is needed. Writes are acknowledged when etcd has them. A
+//! watch says only that something has changed: then everything under the prefix is read again, which is little.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_core::model::{Balancer, EtcdStore};
+use tokio::sync::mpsc;
+
+use crate::durable::Change;
+use crate::remote::{Remote, RemoteError};
+use crate::store::Event;
+
+/// For one member to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After a failure nobody is made to wait for another one so soon.
+const SPARE: Duration = Duration::from_secs(3);
+/// Without a change, everything is read again, should a watch have died without a word.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Many changes at once are read once.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Until the next attempt after a failure, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// Operations that etcd takes in one transaction (`--max-txn-ops`), and a few less.
+const MOST_OPERATIONS: usize = 100;
+
+/// Why it could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// Of all members, the last one's reason.
+    #[error("no etcd member could be asked")]
+    Unreachable(#[source] RemoteError),
+    #[error("no etcd member could be asked a moment ago: {0}")]
+    Spared(String),
+    #[error("etcd answers what is not understood: {0}")]
+    Odd(String),
+}
+
+/// All records, as of a revision.
+#[derive(Debug, Default)]
+pub struct Records {
+    pub revision: u64,
+    /// Kind, key, value.
+    pub all: Vec<(String, String, Vec<u8>)>,
+}
+
+/// A connection to its members; each request is one of its own.
+pub struct Etcd {
+    members: Vec<Remote>,
+    prefix: String,
+    /// Which member answered last, and when and why none did.
+    state: Mutex<(usize, Option<(Instant, String)>)>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    header: Header,
+    #[serde(default)]
+    kvs: Vec<Pair>,
+}
+
+/// Numbers stand in quotes (int64 in JSON, as protobuf has it).
+#[derive(Deserialize)]
+struct Header {
+    revision: String,
+}
+
+#[derive(Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+impl Answer {
+    fn revision(&self) -> Result<u64, EtcdError> {
+        let revision = &self.header.revision;
+        revision
+            .parse()
+            .map_err(|_| EtcdError::Odd(format!("revision {revision:?}")))
+    }
+}
+
+fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+fn decoded(text: &str) -> Result<Vec<u8>, EtcdError> {
+    BASE64_STANDARD
+        .decode(text)
+        .map_err(|error| EtcdError::Odd(error.to_string()))
+}
+
+impl Etcd {
+    #[must_use]
+    pub fn new(settings: &EtcdStore) -> Arc<Self> {
+        let member = |url: &String| {
+            Remote(Balancer {
+                url: url.clone(),
+                token_file: None,
+                ca: settings.ca.clone(),
+                identity: settings.identity.clone(),
+            })
+        };
+        Arc::new(Self {
+            members: settings.endpoints.iter().map(member).collect(),
+            prefix: settings.prefix.clone(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Writes changes; the revision after them. On return all members that matter have them.
+    pub async fn put(&self, changes: &[Change]) -> Result<u64, EtcdError> {
+        let mut revision = 0;
+        for some in changes.chunks(MOST_OPERATIONS) {
+            let operations: Vec<_> = some
+                .iter()
+                .map(|(kind, key, value)| {
+                    let key = encoded(format!("{}{kind}/{key}", self.prefix));
+                    match value {
+                        Some(value) => json!({ "requestPut": { "key": key, "value": encoded(value) } }),
+                        None => json!({ "requestDeleteRange": { "key": key } }),
+                    }
+                })
+                .collect();
+            let answer = self.ask("/v3/kv/txn", &json!({ "success": operations })).await?;
+            revision = understood(answer)?.revision()?;
+        }
+        Ok(revision)
+    }
+
+    /// Everything under the prefix.
+    pub async fn all(&self) -> Result<Records, EtcdError> {
+        let answer = understood(self.ask("/v3/kv/range", &self.range()).await?)?;
+        let mut records = Records {
+            revision: answer.revision()?,
+            all: Vec::new(),
+        };
+        for pair in &answer.kvs {
+            let key = String::from_utf8(decoded(&pair.key)?).map_err(|error| EtcdError::Odd(error.to_string()))?;
+            let Some((kind, key)) = key.strip_prefix(&self.prefix).and_then(|rest| rest.split_once('/')) else {
+                continue;
+            };
+            records
+                .all
+                .push((kind.to_owned(), key.to_owned(), decoded(&pair.value)?));
+        }
+        Ok(records)
+    }
+
+    /// Keeps the store up to date with what others change. For ever.
+    pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
+        let mut pause = RETRY.0;
+        loop {
+            match self.all().await {
+                Ok(records) => {
+                    pause = RETRY.0;
+                    let next = records.revision + 1;
+                    if events.send(Event::Shared(records)).is_err() {
+                        return;
+                    }
+                    self.changed_since(next).await;
+                    tokio::time::sleep(SETTLE).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = crate::error_chain(&error),
+                        "The shared table cannot be read; what is known stays."
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+
+    /// Returns when something has changed, or may have.
+    async fn changed_since(&self, revision: u64) {
+        let mut create = self.range();
+        create["start_revision"] = json!(revision.to_string());
+        let body = json!({ "create_request": create }).to_string();
+        let member = self.member();
+        // The first line says that the watch has begun.
+        let watch = self.members[member].lines("/v3/watch", body, |line| !has_events(line));
+        if let Ok(Err(error)) = tokio::time::timeout(SILENCE, watch).await {
+            tracing::debug!(error = crate::error_chain(&error), "A watch of etcd has ended.");
+            self.next_member(member);
+            tokio::time::sleep(RETRY.0).await;
+        }
+    }
+
+    fn range(&self) -> Value {
+        let mut end = self.prefix.clone().into_bytes();
+        // The first key behind all that begin with the prefix; it ends in `/`.
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        json!({ "key": encoded(&self.prefix), "range_end": encoded(end) })
+    }
+
+    fn member(&self) -> usize {
+        self.lock().0 % self.members.len()
+    }
+
+    fn next_member(&self, failed: usize) {
+        let mut state = self.lock();
+        if state.0 % self.members.len() == failed {
+            state.0 = (failed + 1) % self.members.len();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (usize, Option<(Instant, String)>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks members in turn until one answers.
+    async fn ask(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
+        if let Some((when, why)) = &self.lock().1
+            && when.elapsed() < SPARE
+        {
+            return Err(EtcdError::Spared(why.clone()));
+        }
+        let mut attempt = 0;
+        loop {
+            let member = self.member();
+            let asked = self.members[member]
+                .ask_within(PATIENCE, Method::POST, path, Some(body.to_string()))
+                .await;
+            let error = match asked {
+                Ok(answer) => {
+                    self.lock().1 = None;
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            self.next_member(member);
+            attempt += 1;
+            if attempt == self.members.len() {
+                self.lock().1 = Some((Instant::now(), crate::error_chain(&error)));
+                return Err(EtcdError::Unreachable(error));
+            }
+        }
+    }
+}
+
+fn understood(answer: Value) -> Result<Answer, EtcdError> {
+    serde_json::from_value(answer).map_err(|error| EtcdError::Odd(error.to_string()))
+}
+
+/// Whether a line of a watch tells of a change, or of an end of the watch: both are reasons to look.
+fn has_events(line: &[u8]) -> bool {
+    let Ok(line) = serde_json::from_slice::<Value>(line) else {
+        return true;
+    };
+    let result = &line["result"];
+    result.is_null() || result["events"].is_array() || result["canceled"] == true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_watch_says_is_told_apart() {
+        for (line, wanted) in [
+            (r#"{"result":{"header":{"revision":"3"},"created":true}}"#, false),
+            (
+                r#"{"result":{"header":{"revision":"4"},"events":[{"kv":{"key":"YQ=="}}]}}"#,
+                true,
+            ),
+            (
+                r#"{"result":{"header":{},"canceled":true,"compact_revision":"9"}}"#,
+                true,
+            ),
+            (r#"{"error":{"message":"lost"}}"#, true),
+            ("nonsense", true),
+        ] {
+            assert_eq!(has_events(line.as_bytes()), wanted, "{line}");
+        }
+    }
+}
