@@ -30,6 +30,7 @@ const PACKAGES: [Package; 16] = [
     package("ca-certificates"),
     package("bpftool"),
     package("activemq"),
+    package("etcd-server"),
 ];
 
 pub(super) fn run() -> Result<()> {
