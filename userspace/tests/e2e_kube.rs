@@ -114,7 +114,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     // The balancer reaches the API server of east; west's only its own agent does.
     let (east, west) = (Cluster::start(&lab.lb), Cluster::start(lab.host("west-2")));
     east.put_routers(&["east-1", "east-2"]);
-    east.put_route("app.test", 100);
+    east.put_route("app.example.com", 100);
     west.put_routers(&["west-2"]);
 
     let token = lab.dir().join("token");
@@ -134,8 +134,8 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     std::fs::write(&path, whole).unwrap();
     let mut sb = Signalbox::start_file(&lab, "signalbox", &path, &[]);
     sb.wait_healthy(&["east-1", "east-2"]);
-    assert!(eventually(SOON, || shares(&sb, "app.test") == json!([["east", 100]])));
-    assert_eq!(http::ask(&lab, HTTP, "app.test").status, 200);
+    assert!(eventually(SOON, || shares(&sb, "app.example.com") == json!([["east", 100]])));
+    assert_eq!(http::ask(&lab, HTTP, "app.example.com").status, 200);
 
     let agent = lab.dir().join("agent.yaml");
     let text = format!(
@@ -172,36 +172,47 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
                 lab.client.run(|| {
                     let mut failures = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
-                        failures.extend(http::ask_here(HTTP, "app.test").err());
+                        failures.extend(http::ask_here(HTTP, "app.example.com").err());
                     }
                     failures
                 })
             })
         });
+        // Not decrypted on the way: the router hosts' own certificates count.
+        let by_tls = scope.spawn(|| {
+            let mut failures = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                let answer = http::curl(&lab, "10.1.0.1", &["https://app.example.com/"]);
+                if answer.code != 0 {
+                    failures.push(format!("TLS: {}", answer.trace));
+                }
+            }
+            failures
+        });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for (old, new) in [(99, 1), (50, 50), (1, 99)] {
-                east.put_route("app.test", old);
-                west.put_route("app.test", new);
+                east.put_route("app.example.com", old);
+                west.put_route("app.example.com", new);
                 let wanted = json!([["west", new], ["east", old]]);
                 assert!(
-                    eventually(SOON, || shares(&sb, "app.test") == wanted),
+                    eventually(SOON, || shares(&sb, "app.example.com") == wanted),
                     "{}",
-                    shares(&sb, "app.test")
+                    shares(&sb, "app.example.com")
                 );
             }
             // The old cluster's API server dies: what it said last stays, and shows its age.
             east.obey(Order::Kill);
             assert!(eventually(SOON, || source(&sb, "kube:east")["connected"] == false));
-            assert_eq!(shares(&sb, "app.test"), json!([["west", 99], ["east", 1]]));
+            assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99], ["east", 1]]));
             // The agent dies and comes back, too.
             agent.kill();
             agent = spawn_agent();
             east.obey(Order::Restart);
             east.api.change(|store| store.delete("routes", "shop", "web"));
-            assert!(eventually(Duration::from_secs(60), || shares(&sb, "app.test")
+            assert!(eventually(Duration::from_secs(60), || shares(&sb, "app.example.com")
                 == json!([["west", 99]])));
             for _ in 0..20 {
-                assert_eq!(http::ask(&lab, HTTP, "app.test").field("host"), "west-2");
+                assert_eq!(http::ask(&lab, HTTP, "app.example.com").field("host"), "west-2");
             }
             for router in &mut routers[..2] {
                 router.kill();
@@ -209,7 +220,8 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
             std::thread::sleep(Duration::from_millis(300));
         }));
         stop.store(true, Ordering::SeqCst);
-        let failures = callers.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        let mut failures: Vec<String> = callers.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        failures.extend(by_tls.join().unwrap());
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         failures
     });
@@ -228,9 +240,9 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     sb.kill9();
     let sb = Signalbox::start_file(&lab, "signalbox", &path, &[]);
     sb.wait_healthy(&["west-2"]);
-    assert_eq!(shares(&sb, "app.test"), json!([["west", 99]]));
+    assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99]]));
     assert_eq!(sb.host("east-1")["cluster"], "east", "{}", sb.json("/api/v1/hosts"));
-    assert_eq!(http::ask(&lab, HTTP, "app.test").field("host"), "west-2");
+    assert_eq!(http::ask(&lab, HTTP, "app.example.com").field("host"), "west-2");
 
     // A cluster that is not watched any more is forgotten.
     let without = std::fs::read_to_string(&path).unwrap();
