@@ -3,13 +3,16 @@
 //! The file is an operator's word: its hosts and routes stand as they are. A name that the file does not have goes to
 //! every cluster that serves it, by the weight that it has there. What loses is not lost: [`lost`] says to whom.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
 use crate::learned::{Learned, Lore, Rejected};
 use crate::model::{Balance, Cluster, Ejection, HealthCheck, Model, Route};
 use crate::name::HostPattern;
+
+/// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
+const MOST: usize = 65_535;
 
 /// Weights that operators have set: for a route, clusters by name.
 pub type Weights = BTreeMap<String, Vec<(String, u32)>>;
@@ -48,14 +51,22 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
             .is_none_or(Cluster::learns)
     };
     for (name, learned) in by_cluster(lore).filter(|(name, _)| taught(name)) {
-        let at = *clusters.entry(name.to_owned()).or_insert_with(|| {
-            model.clusters.push(Cluster::learnt(name));
-            model.clusters.len() - 1
-        });
+        let at = match clusters.get(name) {
+            Some(&at) => at,
+            // Workers number them in 16 bits.
+            None if model.clusters.len() >= MOST => continue,
+            None => {
+                model.clusters.push(Cluster::learnt(name));
+                clusters.insert(name.to_owned(), model.clusters.len() - 1);
+                model.clusters.len() - 1
+            }
+        };
+        let mut known: HashSet<String, FixedState> = HashSet::default();
+        known.extend(model.clusters[at].hosts.iter().map(|host| host.name.clone()));
         for host in &learned.hosts {
             let hosts = &mut model.clusters[at].hosts;
             // Several sources may know the same host, and the file.
-            if !hosts.iter().any(|known| known.name == host.name) {
+            if hosts.len() < MOST && known.insert(host.name.clone()) {
                 hosts.push(host.clone());
             }
         }

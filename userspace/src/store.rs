@@ -287,7 +287,9 @@ impl Store {
     }
 
     fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
-        self.hosts.values_mut().find(|entry| Arc::ptr_eq(&entry.state, host))
+        // By name: there may be many thousand, and each is checked every few seconds.
+        let key = (host.cluster.clone(), host.name.clone());
+        self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
     }
 
     fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
