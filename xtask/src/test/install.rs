@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 17] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
