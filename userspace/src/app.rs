@@ -182,6 +182,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             "The table that balancers share cannot be read: what was known last is in force."
         );
     }
+    let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
+    let instead = memory.instead_of(fingerprint(&text)).map(str::to_owned);
     let facts = Facts {
         steering: if front.steers() { "sk_lookup" } else { "bind" },
         workers,
@@ -194,7 +196,6 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let keeper = cut
         .clone()
         .map(|(cut, registry)| Keeper::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
-    let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
     let control = Control {
         shared: Arc::clone(&shared),
         workers: handles,
@@ -224,18 +225,11 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     );
 
     let admin_addr = model.admin.listen;
-    let (reply, applied) = oneshot::channel();
     let origin = control
         .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    let configuration = Configuration {
-        model,
-        origin,
-        fingerprint: fingerprint(&text),
-    };
-    let _ = events.send(Event::Apply(Box::new(configuration), reply));
-    applied.await.context("the store ended")?.map_err(anyhow::Error::msg)?;
+    begin(&control, &origin, model, &text, instead).await?;
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
@@ -300,6 +294,40 @@ fn load_cut(
             None
         }
     }
+}
+
+/// Puts the first configuration in force: the one that the API has put in place of the file's, or the file's.
+async fn begin(
+    control: &Control,
+    origin: &str,
+    model: Model,
+    text: &str,
+    instead: Option<String>,
+) -> anyhow::Result<()> {
+    if let Some(instead) = instead {
+        match control.apply_instead(&instead, "API, before the restart").await {
+            Ok(_) => return Ok(()),
+            Err(refused) => {
+                tracing::error!(
+                    error = refused.error,
+                    "What the API has put in place of the file is refused now: the file counts."
+                );
+            }
+        }
+    }
+    let (reply, applied) = oneshot::channel();
+    let configuration = Configuration {
+        model,
+        origin: origin.to_owned(),
+        fingerprint: fingerprint(text),
+        instead: None,
+    };
+    let _ = control.events.send(Event::Apply(Box::new(configuration), reply));
+    applied
+        .await
+        .context("the store ended")?
+        .map(drop)
+        .map_err(anyhow::Error::msg)
 }
 
 /// What all parts share, before there is a configuration in force.

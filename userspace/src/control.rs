@@ -17,6 +17,7 @@ use crate::registry::Registry;
 use crate::rotate::Jobs;
 use crate::source::routing::Current;
 use crate::state::Shared;
+use crate::store::memory::Instead;
 use crate::store::{Applied, Configuration, Event, fingerprint};
 
 /// What was found out about the machine at the start.
@@ -105,8 +106,27 @@ impl Control {
         news
     }
 
-    /// Applies a configuration given as text, whole or not at all.
+    /// Applies a configuration given as text, whole or not at all; it is the file's.
     pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, Refused> {
+        self.apply(text, source, None).await
+    }
+
+    /// The same with one that stands in place of the file's until that is changed or read again.
+    pub async fn apply_instead(&self, text: &str, source: &str) -> Result<Applied, Refused> {
+        let file = self
+            .read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_deref()
+            .map(fingerprint);
+        let instead = file.map(|of| Instead {
+            of,
+            text: text.to_owned(),
+        });
+        self.apply(text, source, instead).await
+    }
+
+    async fn apply(&self, text: &str, source: &str, instead: Option<Instead>) -> Result<Applied, Refused> {
         let parsed = match config::parse(text) {
             Ok(parsed) => parsed,
             Err(errors) => {
@@ -124,6 +144,7 @@ impl Control {
             model: parsed.model,
             origin: source.into(),
             fingerprint: fingerprint(text),
+            instead,
         };
         self.tell(Event::Apply(Box::new(configuration), reply))?;
         outcome

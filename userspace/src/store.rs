@@ -35,7 +35,7 @@ use crate::source::routing::Current;
 use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
-use memory::Memory;
+use memory::{Instead, Memory};
 
 /// At most so often a new model is made of what sources tell.
 const PACE: Duration = Duration::from_millis(20);
@@ -76,6 +76,8 @@ pub struct Configuration {
     pub origin: String,
     /// Tells it from others: see [`fingerprint`].
     pub fingerprint: u64,
+    /// It stands in place of the file's, also after a restart.
+    pub instead: Option<Instead>,
 }
 
 /// A number that changes with the text of a configuration.
@@ -225,8 +227,9 @@ impl Store {
                     model,
                     origin: source,
                     fingerprint,
+                    instead,
                 } = *configuration;
-                let outcome = self.configure(model, fingerprint);
+                let outcome = self.configure(model, fingerprint, instead);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
                     Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),

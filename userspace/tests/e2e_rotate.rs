@@ -562,3 +562,45 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
     let why = refusal(&sb, &["rotate", "out", "east-2", "--all-balancers"]);
     assert!(why.contains(url) && why.contains("would be left without"), "{why}");
 }
+
+#[test]
+fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else() {
+    if !privileged("a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else") {
+        return;
+    }
+    let lab = cut::lab();
+    let body = |weight: u32| config::web(&[&format!("{{ host: a.test, clusters: {{ east: {weight} }} }}")]);
+    let weight = |sb: &Signalbox| sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();
+    let put = |sb: &Signalbox, text: &str| sb.unix("PUT", "/api/v1/config", &sb.document(text)).status;
+    let mut sb = Signalbox::start(&lab, &body(1));
+    assert_eq!(put(&sb, &body(7)), 200);
+    assert_eq!(
+        sb.unix("PUT", "/api/v1/routes/a.test", r#"{"clusters":{"east":9}}"#)
+            .status,
+        200
+    );
+    for _ in 0..2 {
+        sb.kill9();
+        sb = Signalbox::start(&lab, &body(1));
+        assert_eq!(weight(&sb), 9, "with the weights that were set over it");
+    }
+    // A refused one leaves the last good one.
+    assert_eq!(put(&sb, &body(700)), 422);
+    let taken = body(8).replace("10.1.0.1:80", "10.1.0.1:22222");
+    let holder = lab.lb.listen("10.1.0.1:22222");
+    assert_eq!(put(&sb, &taken), 422);
+    drop(holder);
+    sb.kill9();
+    sb = Signalbox::start(&lab, &body(1));
+    assert_eq!(weight(&sb), 9);
+    // Read again on request, the file counts; and it does when it has changed.
+    assert_eq!(sb.unix("POST", "/api/v1/reload", "").status, 200);
+    assert_eq!(weight(&sb), 1);
+    sb.kill9();
+    sb = Signalbox::start(&lab, &body(1));
+    assert_eq!(weight(&sb), 1);
+    assert_eq!(put(&sb, &body(7)), 200);
+    sb.kill9();
+    sb = Signalbox::start(&lab, &body(2));
+    assert_eq!(weight(&sb), 2);
+}

@@ -65,7 +65,7 @@ pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
 }
 
 pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
-    answer(control.apply_text(&body, "API").await)
+    answer(control.apply_instead(&body, "API").await)
 }
 
 /// The body of a change of weights.

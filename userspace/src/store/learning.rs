@@ -7,14 +7,44 @@ use serde_json::json;
 use signalbox_core::merge::merge;
 use signalbox_core::model::Model;
 
-use super::memory::Keep;
+use super::memory::{Instead, Keep};
 use super::{Applied, Store};
 use crate::source::Learnt;
 use crate::source::routing_spi::SOURCE;
 
 impl Store {
-    /// A new configuration, whole or not at all.
-    pub(super) fn configure(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
+    /// A new configuration, whole or not at all. What stands in place of the file is on disk before it is in force.
+    pub(super) fn configure(
+        &mut self,
+        model: Model,
+        fingerprint: u64,
+        instead: Option<Instead>,
+    ) -> Result<Applied, String> {
+        if instead.is_none() {
+            let applied = self.put_in_force(model, fingerprint)?;
+            if let Err(error) = self.memory.put_instead(None) {
+                let error = crate::error_chain(&error);
+                tracing::warn!(
+                    error,
+                    "What stood in place of the file could not be removed: it may come back."
+                );
+            }
+            return Ok(applied);
+        }
+        let written = self.remember().and_then(|()| self.memory.put_instead(instead));
+        let before = written.map_err(|error| crate::error_chain(&error))?;
+        self.put_in_force(model, fingerprint).inspect_err(|_| {
+            if let Err(error) = self.memory.put_instead(before) {
+                let error = crate::error_chain(&error);
+                tracing::warn!(
+                    error,
+                    "A refused configuration is still on disk; a start would refuse it again."
+                );
+            }
+        })
+    }
+
+    fn put_in_force(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
         let is_first = !self.served;
         let before_it = self.memory.set_over();
         let ended = self.memory.configured(fingerprint, is_first);

@@ -18,8 +18,9 @@ const LEARNT: &str = "learnt";
 const ROTATION: &str = "rotation";
 const WEIGHTS: &str = "weights";
 const JOB: &str = "job";
+const CONFIGURATION: &str = "configuration";
 
-/// Key of the only record of [`WEIGHTS`].
+/// Key of the only record of [`WEIGHTS`], and of [`CONFIGURATION`].
 const ALL: &str = "all";
 
 /// Between a source's name and a cluster's in a key: neither can hold it.
@@ -41,6 +42,8 @@ pub struct Memory {
     restored: bool,
     /// Of the shared table: what is older is not news.
     revision: u64,
+    /// The configuration that the API has put in place of the file's.
+    configuration: Option<Instead>,
     /// The configuration that the weights were set over.
     over: u64,
     /// What has been learnt and is not on disk yet: source and cluster.
@@ -78,6 +81,14 @@ pub enum Keep {
     Elsewhere,
 }
 
+/// A configuration that counts as long as the file says what it said then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instead {
+    /// Of the file's text: [`super::fingerprint`].
+    pub of: u64,
+    pub text: String,
+}
+
 /// Weights, and the configuration that they were set over: a new one makes an end of them.
 #[derive(Serialize, Deserialize)]
 struct WeightsRecord {
@@ -101,6 +112,7 @@ impl Memory {
             jobs,
             shared,
             restored: false,
+            configuration: None,
             revision: 0,
             lore: Arc::default(),
             weights: Arc::default(),
@@ -120,6 +132,11 @@ impl Memory {
         let out = self.durable.all::<OutRecord>(ROTATION)?;
         let jobs = self.durable.all::<Job>(JOB)?;
         let weights = self.durable.all::<WeightsRecord>(WEIGHTS)?.pop();
+        self.configuration = self
+            .durable
+            .all::<Instead>(CONFIGURATION)?
+            .pop()
+            .map(|(_, record)| record);
         let mut lore = (*self.lore).clone();
         for (key, learned) in learnt {
             if let Some((source, cluster)) = key.split_once(SEPARATOR) {
@@ -245,6 +262,21 @@ impl Memory {
             return None;
         }
         Some((WEIGHTS, ALL.to_owned(), None))
+    }
+
+    /// What the API has put in place of a file that says this.
+    #[must_use]
+    pub fn instead_of(&self, file: u64) -> Option<&str> {
+        let instead = self.configuration.as_ref().filter(|instead| instead.of == file);
+        instead.map(|instead| instead.text.as_str())
+    }
+
+    /// What stands in place of the file is this from now on; what it was.
+    pub fn put_instead(&mut self, instead: Option<Instead>) -> Result<Option<Instead>, DurableError> {
+        if instead != self.configuration {
+            self.put(&[(CONFIGURATION, ALL.to_owned(), instead.as_ref().map(json))])?;
+        }
+        Ok(std::mem::replace(&mut self.configuration, instead))
     }
 
     /// The weights, and what they were set over.

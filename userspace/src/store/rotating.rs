@@ -66,7 +66,7 @@ impl Store {
             closed: 0,
             ended: (!is_out).then_some(now),
         };
-        self.put_in_force(rotation, &job)?;
+        self.rotate_to(rotation, &job)?;
         if !is_out {
             self.stop_draining(&job.subjects, id);
         }
@@ -114,12 +114,12 @@ impl Store {
         let mut rotation = (*self.memory.rotation).clone();
         rotation.0.retain(|_, out| out.job != id);
         (job.progress, job.ended) = (Progress::Cancelled, Some(unix_ms()));
-        self.put_in_force(rotation, &job)?;
+        self.rotate_to(rotation, &job)?;
         tracing::info!(job = id, "A rotation was called off.");
         Ok(job)
     }
 
-    fn put_in_force(&mut self, rotation: Rotation, job: &Job) -> Result<(), RotateError> {
+    fn rotate_to(&mut self, rotation: Rotation, job: &Job) -> Result<(), RotateError> {
         self.memory
             .rotate(rotation, job)
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
