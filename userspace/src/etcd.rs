@@ -17,16 +17,21 @@ use crate::durable::Change;
 use crate::remote::{Remote, RemoteError};
 use crate::store::Event;
 
-/// For one member to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// For one member to answer: the store waits for it.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// After a failure nobody is made to wait for another one so soon.
-const SPARE: Duration = Duration::from_secs(3);
+const SPARE: Duration = Duration::from_secs(10);
+/// Members that are asked before that is a failure.
+const ATTEMPTS: usize = 2;
 /// Without a change, everything is read again, should a watch have died without a word.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Many changes at once are read once.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Until the next attempt after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// The key that is there if the table is.
+const MARK: &str = "meta/made";
+
 /// Operations that etcd takes in one transaction (`--max-txn-ops`), and a few less.
 const MOST_OPERATIONS: usize = 100;
 
@@ -40,12 +45,18 @@ pub enum EtcdError {
     Spared(String),
     #[error("etcd answers what is not understood: {0}")]
     Odd(String),
+    #[error("another balancer has changed the shared table at the same moment: ask again")]
+    Conflict,
 }
 
 /// All records, as of a revision.
 #[derive(Debug, Default)]
 pub struct Records {
     pub revision: u64,
+    /// Nobody has made the table yet.
+    pub is_new: bool,
+    /// The table is older than it was before: it has been restored.
+    pub went_back: bool,
     /// Kind, key, value.
     pub all: Vec<(String, String, Vec<u8>)>,
 }
@@ -63,6 +74,9 @@ struct Answer {
     header: Header,
     #[serde(default)]
     kvs: Vec<Pair>,
+    /// Of a transaction.
+    #[serde(default)]
+    succeeded: bool,
 }
 
 /// Numbers stand in quotes (int64 in JSON, as protobuf has it).
@@ -115,11 +129,12 @@ impl Etcd {
         })
     }
 
-    /// Writes changes; the revision after them. On return all members that matter have them.
-    pub async fn put(&self, changes: &[Change]) -> Result<u64, EtcdError> {
-        let mut revision = 0;
+    /// Writes changes, unless somebody has written after `known`; the revision after them. On return all members that
+    /// matter have them.
+    pub async fn put(&self, changes: &[Change], known: u64) -> Result<u64, EtcdError> {
+        let mut revision = known;
         for some in changes.chunks(MOST_OPERATIONS) {
-            let operations: Vec<_> = some
+            let mut operations: Vec<_> = some
                 .iter()
                 .map(|(kind, key, value)| {
                     let key = encoded(format!("{}{kind}/{key}", self.prefix));
@@ -129,8 +144,19 @@ impl Etcd {
                     }
                 })
                 .collect();
-            let answer = self.ask("/v3/kv/txn", &json!({ "success": operations })).await?;
-            revision = understood(answer)?.revision()?;
+            // Tells a table that is empty from one that nobody has made yet.
+            let mark = encoded(format!("{}{MARK}", self.prefix));
+            operations.push(json!({ "requestPut": { "key": mark, "value": encoded("1") } }));
+            let mut unchanged = self.range();
+            unchanged["target"] = json!("MOD");
+            unchanged["result"] = json!("LESS");
+            unchanged["mod_revision"] = json!((revision + 1).to_string());
+            let body = json!({ "compare": [unchanged], "success": operations });
+            let answer = understood(self.ask("/v3/kv/txn", &body).await?)?;
+            if !answer.succeeded {
+                return Err(EtcdError::Conflict);
+            }
+            revision = answer.revision()?;
         }
         Ok(revision)
     }
@@ -140,6 +166,8 @@ impl Etcd {
         let answer = understood(self.ask("/v3/kv/range", &self.range()).await?)?;
         let mut records = Records {
             revision: answer.revision()?,
+            is_new: true,
+            went_back: false,
             all: Vec::new(),
         };
         for pair in &answer.kvs {
@@ -147,6 +175,7 @@ impl Etcd {
             let Some((kind, key)) = key.strip_prefix(&self.prefix).and_then(|rest| rest.split_once('/')) else {
                 continue;
             };
+            records.is_new = false;
             records
                 .all
                 .push((kind.to_owned(), key.to_owned(), decoded(&pair.value)?));
@@ -156,11 +185,20 @@ impl Etcd {
 
     /// Keeps the store up to date with what others change. For ever.
     pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
-        let mut pause = RETRY.0;
+        let (mut pause, mut last) = (RETRY.0, 0);
         loop {
             match self.all().await {
-                Ok(records) => {
+                Ok(mut records) => {
                     pause = RETRY.0;
+                    records.went_back = records.revision < last;
+                    if records.went_back {
+                        tracing::warn!(
+                            revision = records.revision,
+                            before = last,
+                            "The shared table has gone back: it has been restored, or made anew."
+                        );
+                    }
+                    last = records.revision;
                     let next = records.revision + 1;
                     if events.send(Event::Shared(records)).is_err() {
                         return;
@@ -237,11 +275,15 @@ impl Etcd {
                     self.lock().1 = None;
                     return Ok(answer);
                 }
+                // It answers: no fault of the member's.
+                Err(error @ RemoteError::Refused { status, .. }) if status.is_client_error() => {
+                    return Err(EtcdError::Unreachable(error));
+                }
                 Err(error) => error,
             };
             self.next_member(member);
             attempt += 1;
-            if attempt == self.members.len() {
+            if attempt == self.members.len().min(ATTEMPTS) {
                 self.lock().1 = Some((Instant::now(), crate::error_chain(&error)));
                 return Err(EtcdError::Unreachable(error));
             }

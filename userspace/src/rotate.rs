@@ -217,6 +217,7 @@ impl Control {
         if !self.jobs.claim(id) {
             return;
         }
+        let mut doubted = false;
         loop {
             let Some(job) = self.jobs.get(id).filter(|job| job.ended.is_none()) else {
                 self.jobs.unclaim(id);
@@ -224,6 +225,12 @@ impl Control {
             };
             // What has been taken in again meanwhile, by whomever, is no business of this job's.
             let subjects = self.still_out(&job.subjects);
+            if subjects.is_empty() && !std::mem::replace(&mut doubted, true) {
+                // Or has been read from the disk, and is in force in a moment.
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            doubted = false;
             if subjects.is_empty() {
                 self.jobs.change(id, |job| job.progress = Progress::Cancelled);
                 let _ = self.events.send(crate::store::Event::JobChanged(id));

@@ -86,10 +86,13 @@ fn add(application: &mut Application, change: &Change) {
             application.ha = *ha;
         }
         Change::AddEndpoint { at, endpoint } => {
-            // A gear has each of its ports once: at another address it has moved.
+            // A gear is on one node: at another address it has moved. There it may have several ports of one name, which
+            // is that of its cartridge.
             if endpoint.gear.is_some() && endpoint.name.is_some() {
                 let same = |other: &super::Endpoint| other.gear == endpoint.gear && other.name == endpoint.name;
-                application.endpoints.retain(|_, other| !same(other));
+                application
+                    .endpoints
+                    .retain(|other_at, other| other_at.ip() == at.ip() || !same(other));
             }
             application.endpoints.insert(*at, endpoint.clone());
         }

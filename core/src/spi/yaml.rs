@@ -88,16 +88,21 @@ impl Builder {
                 let tag = tag.as_ref().map(|tag| tag.suffix.as_str());
                 let kind = scalar(&text, style, tag);
                 self.count(1, line)?;
-                self.add(Node { line, kind }, anchor, 1, 0)
+                let size = weight(&kind);
+                self.add(Node { line, kind }, anchor, size, 0)
             }
             Event::Alias(id) => {
-                let Some((node, size, depth)) = self.anchors.get(&id).cloned() else {
+                let Some((_, size, depth)) = self.anchors.get(&id) else {
                     return Err(self.wrong(line, "expected an alias of something that ended before it"));
                 };
+                let (size, depth) = (*size, *depth);
                 if self.open.len() + depth > DEEPEST {
                     return Err(self.too_deep(line));
                 }
                 self.count(size, line)?;
+                let Some((node, ..)) = self.anchors.get(&id).cloned() else {
+                    return Ok(());
+                };
                 self.add(node, 0, size, depth)
             }
             Event::SequenceStart(anchor, _) => self.begin(Open::List(Vec::new()), anchor, line),
@@ -168,6 +173,14 @@ impl Builder {
     }
 }
 
+/// What a scalar counts: a long text that is repeated takes memory each time.
+fn weight(kind: &Kind) -> usize {
+    match kind {
+        Kind::Text(text) => 1 + text.len() / 64,
+        _ => 1,
+    }
+}
+
 /// How many nodes, and how deep. The depth is bounded, so the recursion is.
 fn measure(node: &Node) -> (usize, usize) {
     let join = |(size, depth): (usize, usize), node: &Node| {
@@ -175,7 +188,7 @@ fn measure(node: &Node) -> (usize, usize) {
         (size + more, depth.max(deeper + 1))
     };
     match &node.kind {
-        Kind::Null | Kind::Text(_) | Kind::Binary => (1, 0),
+        Kind::Null | Kind::Text(_) | Kind::Binary => (weight(&node.kind), 0),
         Kind::List(items) => items.iter().fold((1, 1), join),
         Kind::Map(entries) => entries.iter().flat_map(|(key, value)| [key, value]).fold((1, 1), join),
     }

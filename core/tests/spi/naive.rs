@@ -57,9 +57,16 @@ fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
 fn undoes(later: &Change, added: &Change) -> bool {
     match (added, later) {
         (Change::AddEndpoint { at, .. }, Change::AddEndpoint { at: new, .. }) if at == new => true,
-        (Change::AddEndpoint { endpoint: old, .. }, Change::AddEndpoint { endpoint: new, .. }) => {
+        (
+            Change::AddEndpoint { at, endpoint: old },
+            Change::AddEndpoint {
+                at: there,
+                endpoint: new,
+            },
+        ) => {
             let port = |endpoint: &Endpoint| endpoint.gear.clone().zip(endpoint.name.clone());
-            port(old).is_some() && port(old) == port(new)
+            // A gear that is on another node now.
+            at.ip() != there.ip() && port(old).is_some() && port(old) == port(new)
         }
         (Change::AddEndpoint { at, endpoint }, Change::RemoveEndpoint { at: gone, gear }) => {
             at == gone && (gear.is_none() || endpoint.gear.is_none() || *gear == endpoint.gear)

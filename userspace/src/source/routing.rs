@@ -1,6 +1,6 @@
 //! Runs the source of OpenShift's routing events as the configuration asks for it, with the store's file for a ledger.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use signalbox_core::model::RoutingEvents;
 use tokio::sync::mpsc;
@@ -23,6 +23,8 @@ pub struct Routing {
     durable: Arc<Durable>,
     current: Current,
     out: mpsc::UnboundedSender<Learnt>,
+    /// At the start, what would be told: it is returned instead.
+    known: Arc<Mutex<Option<Vec<Learnt>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
     /// Settings with which it could not be opened: said once.
     failed: Option<RoutingEvents>,
@@ -53,9 +55,21 @@ impl Routing {
             durable,
             current,
             out,
+            known: Arc::default(),
             running: None,
             failed: None,
         }
+    }
+
+    /// The same at the start; what is known of all applications, so that they are in the first table.
+    pub fn begin(&mut self, wanted: Option<&RoutingEvents>) -> Vec<Learnt> {
+        *self.lock() = Some(Vec::new());
+        self.follow(wanted);
+        self.lock().take().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Learnt>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs it with these settings, or not at all. Blocks on files.
@@ -93,8 +107,12 @@ impl Routing {
     fn open(&self, settings: &RoutingEvents) -> Result<Arc<RoutingSpi>, String> {
         let records = self.durable.raw(KIND).map_err(|error| crate::error_chain(&error))?;
         let ledger = Arc::new(Records(Arc::clone(&self.durable)));
-        let out = self.out.clone();
+        let (out, known) = (self.out.clone(), Arc::clone(&self.known));
         let tell = Box::new(move |learnt: Learnt| {
+            if let Some(known) = &mut *known.lock().unwrap_or_else(PoisonError::into_inner) {
+                known.push(learnt);
+                return;
+            }
             // A store that is gone means that the process is ending: nothing is acknowledged then.
             let _ = out.send(learnt);
         });

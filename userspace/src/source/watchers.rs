@@ -81,6 +81,11 @@ impl Watchers {
         }
     }
 
+    /// At the start: what is known already of what this configuration asks for.
+    pub fn begin(&mut self, model: &Model) -> Vec<Learnt> {
+        self.routing.begin(model.routing_events.as_ref())
+    }
+
     /// Whether what this source has told of a cluster is still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {

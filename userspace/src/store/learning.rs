@@ -46,6 +46,11 @@ impl Store {
 
     fn put_in_force(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
         let is_first = !self.served;
+        if is_first {
+            for learnt in tokio::task::block_in_place(|| self.watchers.begin(&model)) {
+                self.learn(learnt);
+            }
+        }
         let before_it = self.memory.set_over();
         let ended = self.memory.configured(fingerprint, is_first);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));

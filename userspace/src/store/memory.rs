@@ -165,9 +165,32 @@ impl Memory {
     pub async fn restore_shared(&mut self) -> Result<(), MemoryError> {
         if let Some(etcd) = self.shared.clone() {
             let records = etcd.all().await?;
-            self.adopt(records);
+            if records.is_new {
+                // Nobody has been here: the table begins with what we have.
+                self.revision = etcd.put(&self.shareable(), records.revision).await?;
+            } else {
+                self.adopt(records);
+            }
         }
         Ok(())
+    }
+
+    /// All that balancers share, as records.
+    fn shareable(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (source, clusters) in self.lore.iter().filter(|(source, _)| is_shared(source)) {
+            for (cluster, what) in clusters {
+                changes.push(learnt_record(&(source.clone(), cluster.clone()), Some(what)));
+            }
+        }
+        for (subject, out) in &self.rotation.0 {
+            let record = OutRecord {
+                subject: subject.clone(),
+                out: out.clone(),
+            };
+            changes.push((ROTATION, subject.to_string(), Some(json(&record))));
+        }
+        changes
     }
 
     /// The table that other balancers share.
@@ -179,12 +202,10 @@ impl Memory {
     /// Takes what is in the shared table, if it is not older than what is known; what that changes.
     pub fn adopt(&mut self, records: Records) -> Adopted {
         let mut adopted = Adopted::default();
-        if records.revision < self.revision {
+        if (records.revision < self.revision && !records.went_back) || records.is_new {
             return adopted;
         }
         self.revision = records.revision;
-        // Sources that watch for themselves are this balancer's own.
-        let is_shared = |source: &str| source.starts_with("api:") || source.starts_with("agent:");
         let mut lore: Lore = (*self.lore).clone();
         lore.retain(|source, _| !is_shared(source));
         let (mut rotation, mut weights) = (Rotation::default(), Weights::new());
@@ -207,13 +228,13 @@ impl Memory {
                 }
                 WEIGHTS => {
                     // Set over another configuration than ours, they are not meant for it.
-                    match serde_json::from_slice::<WeightsRecord>(value) {
-                        Ok(record) if self.over == 0 || record.over == self.over => {
-                            (self.over, weights) = (record.over, record.weights);
-                        }
-                        _ => {}
+                    if let Ok(record) = serde_json::from_slice::<WeightsRecord>(value)
+                        && record.over == self.over
+                    {
+                        weights = record.weights;
+                        copies.push((WEIGHTS, ALL.to_owned(), Some(value.clone())));
                     }
-                    WEIGHTS
+                    continue;
                 }
                 _ => continue,
             };
@@ -226,7 +247,8 @@ impl Memory {
             }
         }
         for (subject, out) in &rotation.0 {
-            if !self.rotation.0.contains_key(subject) {
+            // In and out again between two looks is another drain.
+            if self.rotation.0.get(subject).is_none_or(|known| known.job != out.job) {
                 adopted.is_out.push((subject.clone(), out.clone()));
             }
         }
@@ -257,7 +279,7 @@ impl Memory {
             return None;
         }
         self.weights = Arc::default();
-        if is_first && self.shared.is_some() {
+        if self.shared.is_some() {
             // Others may have them over a configuration that they still have.
             return None;
         }
@@ -296,7 +318,12 @@ impl Memory {
             over: self.over,
             weights,
         };
-        self.put_shared(&[(WEIGHTS, ALL.to_owned(), Some(json(&record)))])?;
+        let key = match self.shared {
+            // Balancers with another configuration have other weights.
+            Some(_) => format!("{:016x}", self.over),
+            None => ALL.to_owned(),
+        };
+        self.put_shared(&[(WEIGHTS, key, Some(json(&record)))])?;
         self.weights = Arc::new(record.weights);
         Ok(())
     }
@@ -419,7 +446,8 @@ impl Memory {
         if changes.is_empty() {
             return Ok(());
         }
-        let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes));
+        let known = self.revision;
+        let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes, known));
         let revision = tokio::task::block_in_place(putting)?;
         self.revision = self.revision.max(revision);
         if let Err(error) = self.put(changes) {
@@ -438,6 +466,11 @@ impl Memory {
         }
         tokio::task::block_in_place(|| self.durable.put(changes))
     }
+}
+
+/// Sources that watch for themselves are this balancer's own.
+fn is_shared(source: &str) -> bool {
+    source.starts_with("api:") || source.starts_with("agent:")
 }
 
 fn learnt_record((source, cluster): &(String, String), what: Option<&Learned>) -> Change {

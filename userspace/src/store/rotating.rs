@@ -82,6 +82,7 @@ impl Store {
         if adopted.is_out.is_empty() && adopted.is_in.is_empty() {
             return;
         }
+        self.publish();
         // What was taken out elsewhere drains here, too, until the same time.
         for (subject, out) in adopted.is_out {
             let mut job = self.memory.jobs.get(out.job).unwrap_or_else(|| Job {
@@ -104,7 +105,6 @@ impl Store {
         if !adopted.is_in.is_empty() {
             self.stop_draining(&adopted.is_in, 0);
         }
-        self.publish();
     }
 
     /// Calls a job off: what it took out is in again.
@@ -123,9 +123,9 @@ impl Store {
         self.memory
             .rotate(rotation, job)
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
-        self.memory.jobs.insert(job.clone());
-        // Before the answer: what is asked after it obeys.
+        // Before the answer: what is asked after it obeys. And before the job, which looks at what is out.
         self.publish();
+        self.memory.jobs.insert(job.clone());
         let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
         let data = json!({ "job": job.id, "action": job.action, "subjects": subjects, "progress": job.progress });
         self.shared.announce("rotation", data);

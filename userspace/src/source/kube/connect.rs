@@ -31,6 +31,14 @@ pub(super) struct Connector {
     client: Mutex<Option<Client>>,
 }
 
+/// An error in words. Those of a program that gets credentials quote its environment and what it printed: secrets.
+fn said(error: &Error) -> String {
+    match error {
+        Error::Auth(_) => "the credentials that the configuration names could not be had".to_owned(),
+        error => crate::error_chain(error),
+    }
+}
+
 impl Connector {
     /// `answer`: how long the server may take to begin one.
     pub(super) fn new(connection: Connection, answer: Duration) -> Self {
@@ -96,10 +104,11 @@ impl Connector {
         // Feeds try again by themselves, and tell of it.
         config.default_retry = false;
         // A kubeconfig may name a program that gets the credentials, which kube runs here.
-        let new = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
-        let new = new
-            .map_err(|error| error.to_string())?
-            .map_err(|error| crate::error_chain(&error))?;
+        let new = tokio::task::spawn_blocking(move || Client::try_from(config));
+        let new = tokio::time::timeout(self.answer, new)
+            .await
+            .map_err(|_| "the program that gets the credentials does not end".to_owned())?;
+        let new = new.map_err(|error| error.to_string())?.map_err(|error| said(&error))?;
         *client = Some(new.clone());
         Ok(new)
     }
@@ -114,7 +123,7 @@ impl Connector {
             Connection::Kubeconfig { path, .. } => format!("the API server of {}", path.display()),
             Connection::Url { url, .. } => url.clone(),
         };
-        format!("{at} cannot be reached: {}", crate::error_chain(error))
+        format!("{at} cannot be reached: {}", said(error))
     }
 
     fn credentials(&self) -> String {
