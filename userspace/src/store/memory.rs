@@ -450,7 +450,15 @@ impl Memory {
         let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes, known));
         let revision = tokio::task::block_in_place(putting)?;
         self.revision = self.revision.max(revision);
-        if let Err(error) = self.put(changes) {
+        // Here there is one configuration only.
+        let copies: Vec<_> = changes
+            .iter()
+            .map(|(kind, key, value)| {
+                let key = if *kind == WEIGHTS { ALL } else { key };
+                (*kind, key.to_owned(), value.clone())
+            })
+            .collect();
+        if let Err(error) = self.put(&copies) {
             tracing::warn!(
                 error = crate::error_chain(&error),
                 "A copy of the shared table could not be written."
