@@ -4,15 +4,15 @@
 //! again. What has not changed is told again now and then, so that a balancer sees that the agent lives.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use hyper::Method;
-use signalbox_common::hash;
 use signalbox_core::learned::Learned;
 use signalbox_core::model::Balancer;
 use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::{mpsc, watch};
 
+use crate::backoff::Backoff;
 use crate::remote::{Remote, RemoteError};
 use crate::source::{self, Standing};
 
@@ -74,7 +74,8 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
     let url = balancer.url.clone();
     let path = format!("/api/v1/clusters/{cluster}/learned");
     let remote = Remote(balancer);
-    let (mut pause, mut said) = (RETRY.0, String::new());
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1, &url);
+    let mut said = String::new();
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
@@ -85,7 +86,8 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
                     if !said.is_empty() {
                         tracing::info!(balancer = url, "The balancer is told again.");
                     }
-                    (pause, said) = (RETRY.0, String::new());
+                    backoff.reset();
+                    said.clear();
                     AGAIN
                 }
                 Err(error) => {
@@ -95,9 +97,7 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
                         tracing::warn!(balancer = url, error, "A balancer could not be told; the others are.");
                         said = error;
                     }
-                    let wait = jittered(pause);
-                    pause = (pause * 2).min(RETRY.1);
-                    wait
+                    backoff.pause()
                 }
             },
         };
@@ -121,11 +121,4 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
 async fn push(remote: &Remote, path: &str, what: &Learned) -> Result<(), RemoteError> {
     let body = serde_json::to_string(what).unwrap_or_default();
     remote.ask(Method::PUT, path, Some(body)).await.map(drop)
-}
-
-/// Half of it at least, by chance: agents that lost a balancer together do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let share = hash::mix(now.as_nanos() as u64) % 512;
-    pause / 2 + pause * share as u32 / 1024
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use signalbox_core::model::{Balancer, EtcdStore};
 use tokio::sync::mpsc;
 
+use crate::backoff::Backoff;
 use crate::durable::Change;
 use crate::remote::{Remote, RemoteError};
 use crate::store::Event;
@@ -185,11 +186,12 @@ impl Etcd {
 
     /// Keeps the store up to date with what others change. For ever.
     pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
-        let (mut pause, mut last) = (RETRY.0, 0);
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1, &self.prefix);
+        let mut last = 0;
         loop {
             match self.all().await {
                 Ok(mut records) => {
-                    pause = RETRY.0;
+                    backoff.reset();
                     records.went_back = records.revision < last;
                     if records.went_back {
                         tracing::warn!(
@@ -211,8 +213,7 @@ impl Etcd {
                         error = crate::error_chain(&error),
                         "The shared table cannot be read; what is known stays."
                     );
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY.1);
+                    tokio::time::sleep(backoff.pause()).await;
                 }
             }
         }

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod agent;
 pub mod app;
+pub mod backoff;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -19,6 +20,7 @@ pub mod health;
 pub mod keeper;
 pub mod kernel;
 pub mod logging;
+pub mod pem;
 pub mod registry;
 pub mod remote;
 pub mod rotate;

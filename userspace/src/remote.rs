@@ -9,15 +9,15 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use signalbox_core::model::Balancer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+
+use crate::pem::{self, PemError};
 
 /// For one request, from the name's look-up to the answer's end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,8 +37,8 @@ pub enum RemoteError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{} holds no certificate or key that can be used: {why}", path.display())]
-    Pem { path: PathBuf, why: String },
+    #[error(transparent)]
+    Pem(#[from] PemError),
     #[error("{url} does not answer: {why}")]
     Unreachable { url: String, why: String },
     #[error("{url} refuses: {status}: {detail}")]
@@ -164,35 +164,12 @@ impl Remote {
             return send(stream, request).await.map_err(|why| self.unreachable(why));
         }
         let name = ServerName::try_from(host).map_err(|_| wrong())?;
-        let connector = TlsConnector::from(Arc::new(self.tls().await?));
+        let connector = TlsConnector::from(Arc::new(pem::client(self.0.ca.as_deref(), self.0.identity.as_ref())?));
         let stream = connector
             .connect(name, stream)
             .await
             .map_err(|error| self.unreachable(format!("TLS: {error}")))?;
         send(stream, request).await.map_err(|why| self.unreachable(why))
-    }
-
-    async fn tls(&self) -> Result<ClientConfig, RemoteError> {
-        let mut roots = RootCertStore::empty();
-        if let Some(path) = &self.0.ca {
-            for certificate in certificates(path, &read(path).await?)? {
-                roots.add(certificate).map_err(|error| pem(path, &error))?;
-            }
-        }
-        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| pem(Path::new("-"), &error))?
-            .with_root_certificates(roots);
-        match &self.0.identity {
-            Some((certificate, key)) => {
-                let chain = certificates(certificate, &read(certificate).await?)?;
-                let key_der = PrivateKeyDer::from_pem_slice(&read(key).await?).map_err(|error| pem(key, &error))?;
-                builder
-                    .with_client_auth_cert(chain, key_der)
-                    .map_err(|error| pem(certificate, &error))
-            }
-            None => Ok(builder.with_no_client_auth()),
-        }
     }
 }
 
@@ -201,24 +178,6 @@ async fn read(path: &Path) -> Result<Vec<u8>, RemoteError> {
         path: path.to_owned(),
         source,
     })
-}
-
-fn pem(path: &Path, why: &impl ToString) -> RemoteError {
-    RemoteError::Pem {
-        path: path.to_owned(),
-        why: why.to_string(),
-    }
-}
-
-/// The certificates of a PEM file; at least one.
-pub(crate) fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, RemoteError> {
-    let all: Vec<_> = CertificateDer::pem_slice_iter(text)
-        .collect::<Result<_, _>>()
-        .map_err(|error| pem(path, &error))?;
-    if all.is_empty() {
-        return Err(pem(path, &"there is none"));
-    }
-    Ok(all)
 }
 
 /// Connects to the first address that answers.

@@ -246,11 +246,11 @@ impl Control {
                 Progress::Draining
             };
             let is_first = progress == Progress::Closing && job.progress == Progress::Draining;
-            if is_first || progress == Progress::Closing {
+            if progress == Progress::Closing {
                 // Again and again: a connection that was being made is there a moment later.
                 self.close(&self.still_out(&subjects));
             }
-            if progress != job.progress || is_first {
+            if progress != job.progress {
                 self.jobs.change(id, |job| {
                     if is_first {
                         job.closed = left;

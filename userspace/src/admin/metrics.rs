@@ -84,34 +84,6 @@ impl Out<'_> {
         Ok(())
     }
 
-    fn gauge_owned(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Vec<(&'static str, String)>, f64)>,
-    ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in values {
-            metric.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-
-    fn counter_owned(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Vec<(&'static str, String)>, u64)>,
-    ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in values {
-            metric
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
     fn seconds<'l, 'h>(
         &mut self,
         name: &str,
@@ -133,6 +105,10 @@ impl Out<'_> {
         }
         Ok(())
     }
+}
+
+fn of(source: &Standing) -> Labels<'_> {
+    vec![("source", &source.name)]
 }
 
 fn by_label<'a>(key: &'static str, name: &'a str, what: &'static str, counters: &Labelled) -> Vec<(Labels<'a>, u64)> {
@@ -410,33 +386,27 @@ impl Scrape {
     fn control_plane(&self, out: &mut Out<'_>) -> fmt::Result {
         let (shared, snapshot) = (&self.0.shared, self.0.shared.snapshot.load());
         let sources = shared.sources();
-        let of = |source: &Standing| vec![("source", source.name.clone())];
-        out.gauge_owned(
+        out.gauge(
             "source_connected",
             "Whether a source of routes is in touch with what it learns from",
             sources.iter().map(|s| (of(s), f64::from(u8::from(s.connected())))),
         )?;
-        out.gauge_owned(
+        out.gauge(
             "source_staleness_seconds",
             "Time since a source was last known to be up to date",
             sources.iter().filter_map(|s| Some((of(s), s.staleness()?))),
         )?;
-        out.counter_owned(
+        out.counter(
             "source_failures",
             "Times that a source lost its way, or never found it",
             sources.iter().map(|s| (of(s), s.failures.get())),
         )?;
-        out.counter_owned(
+        out.counter(
             "source_events",
             "What sources were told, by kind and outcome",
-            sources.iter().flat_map(|s| {
-                let with = |event: &'static str| vec![("source", s.name.clone()), ("event", event.to_owned())];
-                s.events
-                    .get()
-                    .into_iter()
-                    .map(move |(event, n)| (with(event), n))
-                    .collect::<Vec<_>>()
-            }),
+            sources
+                .iter()
+                .flat_map(|s| by_label("source", &s.name, "event", &s.events)),
         )?;
         out.seconds(
             "table_swap",
@@ -493,13 +463,7 @@ mod tests {
     fn the_document_and_the_code_agree() {
         let (code, document) = (include_str!("metrics.rs"), include_str!("../../../docs/metrics.md"));
         let mut written = Vec::new();
-        for (kind, suffix) in [
-            ("counter", "_total"),
-            ("counter_owned", "_total"),
-            ("gauge", ""),
-            ("gauge_owned", ""),
-            ("seconds", "_seconds"),
-        ] {
+        for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
             for call in code.split(&format!("out.{kind}(")).skip(1) {
                 let name = call.split('"').nth(1).unwrap();
                 written.push(format!("signalbox_{name}{suffix}"));

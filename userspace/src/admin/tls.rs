@@ -2,23 +2,21 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use signalbox_core::model::AdminTls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::remote::certificates;
+use crate::pem;
 
 /// For a handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -191,21 +189,13 @@ fn changed(tls: &AdminTls) -> Vec<Option<SystemTime>> {
 }
 
 fn load(tls: &AdminTls) -> anyhow::Result<TlsAcceptor> {
-    let read =
-        |path: &Path| std::fs::read(path).map_err(|error| anyhow::anyhow!("reading {}: {error}", path.display()));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = certificates(&tls.cert, &read(&tls.cert)?)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&tls.key)?)
-        .map_err(|error| anyhow::anyhow!("{} holds no private key: {error}", tls.key.display()))?;
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let (chain, key) = (pem::certificates(&tls.cert)?, pem::key(&tls.key)?);
+    let builder = ServerConfig::builder_with_provider(pem::provider()).with_safe_default_protocol_versions()?;
     let builder = match &tls.client_ca {
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path, &read(path)?)? {
-                roots.add(certificate)?;
-            }
             // Whoever has none may still look.
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            let roots = Arc::new(pem::authorities(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, pem::provider())
                 .allow_unauthenticated()
                 .build()?;
             builder.with_client_cert_verifier(verifier)

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use signalbox_core::model::{Host, HttpProbe, Probe, TlsProbe};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -128,12 +128,7 @@ fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsCo
         .map_err(|error| error.to_string())?;
     let config = match &tls.ca {
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            let wrong = |error: String| format!("reading the authorities of {}: {error}", path.display());
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))? {
-                let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-            }
+            let roots = crate::pem::authorities(path).map_err(|error| format!("authorities: {error}"))?;
             builder.with_root_certificates(roots).with_no_client_auth()
         }
         None => builder

@@ -5,7 +5,6 @@
 //! everything stays as it was told last. Only this module knows the kube crate, and uses of it the connection alone:
 //! its watcher keeps bookmarks to itself, and refuses a whole list for one object that it cannot decode.
 
-mod backoff;
 mod complaint;
 mod connect;
 mod decode;

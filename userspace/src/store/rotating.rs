@@ -61,7 +61,7 @@ impl Store {
             action: request.action,
             subjects,
             started: now,
-            deadline: if is_out { now + timeout.as_millis() as u64 } else { now },
+            deadline: if is_out { until } else { now },
             progress: if is_out { Progress::Draining } else { Progress::Done },
             closed: 0,
             ended: (!is_out).then_some(now),

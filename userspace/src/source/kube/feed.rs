@@ -7,7 +7,6 @@ use std::time::Instant;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use super::backoff::Backoff;
 use super::complaint::complaint;
 use super::connect::Connector;
 use super::decode::Item;
@@ -15,6 +14,7 @@ use super::read::Reader;
 use super::trouble::Trouble;
 use super::what::What;
 use super::{Pace, Standing};
+use crate::backoff::Backoff;
 
 /// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time; and
 /// much later, after a minute or so, where names would be taken away.
@@ -123,6 +123,6 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
                 reader.teller.tell(News::Trouble { text, denied }).await;
             }
         }
-        sleep(backoff.next()).await;
+        sleep(backoff.pause()).await;
     }
 }

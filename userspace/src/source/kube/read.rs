@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::backoff::Backoff;
 use super::connect::Connector;
 use super::decode::{Item, place};
 use super::feed::{Feed, News, Teller};
@@ -16,6 +15,7 @@ use super::path::{escaped, path};
 use super::trouble::Trouble;
 use super::what::What;
 use super::{Pace, Standing};
+use crate::backoff::Backoff;
 
 /// How many objects are listed at a time.
 const PAGE: usize = 500;

@@ -1,17 +1,16 @@
 //! A byte stream to a broker: TCP, and TLS where it is asked for.
 
-use std::fmt::Display;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use signalbox_core::model::{Broker, BrokerTls};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::pem;
 
 /// A stream of either kind.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -38,41 +37,12 @@ pub(super) async fn connect(broker: &Broker, tls: Option<&BrokerTls>) -> Result<
     let Some(tls) = tls else { return Ok(Box::new(tcp)) };
     let name = ServerName::try_from(broker.host.clone())
         .map_err(|_| format!("{} cannot be a server name for TLS", broker.host))?;
-    let connector = TlsConnector::from(Arc::new(client(tls)?));
+    let connector = TlsConnector::from(Arc::new(
+        pem::client(Some(&tls.ca), tls.identity.as_ref()).map_err(|error| error.to_string())?,
+    ));
     let stream = connector
         .connect(name, tcp)
         .await
         .map_err(|error| format!("TLS: {error}"))?;
     Ok(Box::new(stream))
-}
-
-fn client(tls: &BrokerTls) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(&tls.ca)? {
-        roots.add(authority).map_err(|error| wrong(&tls.ca, error))?;
-    }
-    let builder = builder.with_root_certificates(roots);
-    let Some((cert, key)) = &tls.identity else {
-        return Ok(builder.with_no_client_auth());
-    };
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?;
-    builder
-        .with_client_auth_cert(certificates(cert)?, private)
-        .map_err(|error| wrong(cert, error))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
-    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
-    if all.is_empty() {
-        return Err(wrong(path, "there is no certificate in it"));
-    }
-    Ok(all)
-}
-
-fn wrong(path: &Path, error: impl Display) -> String {
-    format!("reading {}: {error}", path.display())
 }

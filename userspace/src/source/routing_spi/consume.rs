@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::connect;
 use super::session::{HEART_BEAT, Message, News, Session};
-use super::{ApplyError, RoutingSpi};
+use super::{ApplyError, RoutingSpi, SOURCE};
+use crate::backoff::Backoff;
 
 /// The first pause and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
@@ -29,9 +29,13 @@ const MOST_SAID: usize = 100;
 /// A connection that held for so long, or brought a message, was a good one.
 const GOOD: Duration = Duration::from_secs(30);
 
+fn backoff() -> Backoff {
+    Backoff::new(PAUSES.0, PAUSES.1, SOURCE)
+}
+
 /// Consumes for ever. Drop it at any point: what was not acknowledged comes again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
-    let mut pause = Pause::default();
+    let mut backoff = self::backoff();
     let mut said = HashSet::new();
     loop {
         for broker in &spi.settings.brokers {
@@ -61,12 +65,12 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             }
             spi.standing.failed(error);
             if took || begun.elapsed() >= GOOD {
-                pause = Pause::default();
+                backoff.reset();
                 // Perhaps the broker is only restarting: the next one first, but not at once.
-                sleep(pause.next()).await;
+                sleep(backoff.pause()).await;
             }
         }
-        sleep(pause.next()).await;
+        sleep(backoff.pause()).await;
     }
 }
 
@@ -94,7 +98,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
 
 /// Returns when the message may be acknowledged.
 async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -> Result<(), String> {
-    let mut pause = Pause::default();
+    let mut backoff = self::backoff();
     loop {
         let text = match std::str::from_utf8(&message.body) {
             _ if message.cut => Err((
@@ -118,7 +122,7 @@ async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -
         tracing::warn!(%error, "A routing event waits.");
         spi.standing.events.inc("waiting");
         spi.standing.failed(error.to_string());
-        session.during(sleep(pause.next())).await?;
+        session.during(sleep(backoff.pause())).await?;
     }
 }
 
@@ -133,40 +137,4 @@ async fn bury(
         tracing::warn!(reason, "A message is no routing event: it was set aside.");
     }
     Ok(result)
-}
-
-/// Pauses that double, each shortened at random by up to a half, so that many consumers do not come back at once.
-struct Pause(Duration);
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self(PAUSES.0)
-    }
-}
-
-impl Pause {
-    fn next(&mut self) -> Duration {
-        let whole = self.0;
-        self.0 = (whole * 2).min(PAUSES.1);
-        // Each RandomState has keys of its own.
-        let drawn = RandomState::new().hash_one(0) % 1000;
-        whole.mul_f64(1.0 - drawn as f64 / 2000.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_half_a_minute_and_no_further() {
-        let mut pause = Pause::default();
-        let mut most = PAUSES.0;
-        for _ in 0..100 {
-            let next = pause.next();
-            assert!(next <= most && next >= most / 2, "{next:?} of {most:?}");
-            most = (most * 2).min(Duration::from_secs(30));
-        }
-        assert_eq!(most, Duration::from_secs(30));
-    }
 }

@@ -8,7 +8,7 @@ use crate::state::unix_ms;
 
 /// Doubles from one failure to the next, and is shortened by up to a half at random: feeds and balancers that lost the
 /// server together do not come back together.
-pub(super) struct Backoff {
+pub struct Backoff {
     first: Duration,
     most: Duration,
     next: Duration,
@@ -16,7 +16,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, most: Duration, name: &str) -> Self {
+    pub fn new(first: Duration, most: Duration, name: &str) -> Self {
         let here = u64::from(std::process::id());
         Self {
             first,
@@ -27,11 +27,12 @@ impl Backoff {
     }
 
     /// All is well: the next failure is a first one.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    pub(super) fn next(&mut self) -> Duration {
+    /// How long to wait after a failure.
+    pub fn pause(&mut self) -> Duration {
         let whole = self.next.min(self.most);
         self.next = (whole * 2).min(self.most);
         self.seed = hash::mix(self.seed.wrapping_add(1));
@@ -54,13 +55,13 @@ mod tests {
         let mut backoff = Backoff::new(first, most, "east routes");
         let mut whole = first;
         for _ in 0..12 {
-            let wait = backoff.next();
+            let wait = backoff.pause();
             assert!(wait <= whole && wait > whole / 2, "{wait:?} of {whole:?}");
             whole = (whole * 2).min(most);
         }
         assert_eq!(whole, most);
         backoff.reset();
-        assert!(backoff.next() <= first);
+        assert!(backoff.pause() <= first);
     }
 
     #[test]
@@ -68,7 +69,7 @@ mod tests {
         let (first, most) = (Duration::from_secs(1), Duration::from_secs(30));
         let waits = |name| {
             let mut backoff = Backoff::new(first, most, name);
-            (0..8).map(|_| backoff.next()).collect::<Vec<_>>()
+            (0..8).map(|_| backoff.pause()).collect::<Vec<_>>()
         };
         assert_ne!(waits("a"), waits("b"));
     }

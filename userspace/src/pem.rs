@@ -1,0 +1,69 @@
+//! Certificates, keys and authorities in PEM files, and what TLS makes of them.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// What a file holds that cannot be used, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("reading {}: {why}", path.display())]
+pub struct PemError {
+    path: PathBuf,
+    why: String,
+}
+
+fn wrong(path: &Path, why: impl Display) -> PemError {
+    PemError {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+/// The cryptography of all TLS here.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificates of a file; at least one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
+    if all.is_empty() {
+        return Err(wrong(path, "there is no certificate in it"));
+    }
+    Ok(all)
+}
+
+/// The key of a file.
+pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, error))
+}
+
+/// The authorities of a file.
+pub fn authorities(path: &Path) -> Result<RootCertStore, PemError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| wrong(path, error))?;
+    }
+    Ok(roots)
+}
+
+/// How to be a client: of servers that these authorities have signed, none without; with this certificate and key.
+pub fn client(ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, PemError> {
+    let roots = ca.map(authorities).transpose()?.unwrap_or_else(RootCertStore::empty);
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(Path::new("-"), error))?
+        .with_root_certificates(roots);
+    let Some((certificate, private)) = identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    builder
+        .with_client_auth_cert(certificates(certificate)?, key(private)?)
+        .map_err(|error| wrong(certificate, error))
+}
