@@ -11,10 +11,11 @@
 pub mod cut;
 pub mod gate;
 pub mod hash;
+pub mod l4;
 pub mod reason;
 pub mod steer;
 
 pub use reason::Reason;
 
 /// Version of the layout below. Anything pinned or handed over between processes carries it.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;

@@ -101,6 +101,32 @@ reasons! {
     /// A SYN on the addresses and ports of a flow that has just ended, and whose socket is not closed yet: it comes again
     /// after a reset that closes the socket.
     CutUnseated = 37, "cut_in", "unseated";
+    /// A client's packet of a layer-4 service went to its host.
+    L4Forwarded = 38, "l4", "forwarded";
+    /// The first packet of a flow went to the host of its slot.
+    L4Opened = 39, "l4", "opened";
+    /// A host's answer went to its client.
+    L4Replied = 40, "l4", "replied";
+    /// An ICMP error about a packet of a service was rewritten and sent on.
+    L4Icmp = 41, "l4", "icmp";
+    /// No service's packet: the kernel's business.
+    L4Miss = 42, "l4", "miss";
+    /// Headers that are not whole or not possible: the kernel's business, which drops them.
+    L4Malformed = 43, "l4", "malformed";
+    /// More IPv6 extension headers than are gone through: the kernel's business.
+    L4Extended = 44, "l4", "extended";
+    /// No host of the service may get a new flow: dropped.
+    L4NoHost = 45, "l4", "no_host";
+    /// The host's Ethernet address is not known yet: dropped.
+    L4NoNeighbour = 46, "l4", "no_neighbour";
+    /// No source port is free with this host: dropped.
+    L4NoPort = 47, "l4", "no_port";
+    /// A packet of a service had no hops left: dropped.
+    L4Hops = 48, "l4", "hop_limit";
+    /// A packet of a service is larger than what gets to its host: its sender is told.
+    L4TooBig = 49, "l4", "too_big";
+    /// The kernel had no memory for the new flow, or the packet could not be changed: dropped.
+    L4Failed = 50, "l4", "failed";
 }
 
 /// How many there are: the size of `COUNTERS`.

@@ -10,6 +10,7 @@
 mod count;
 mod cut;
 mod impair;
+mod l4;
 mod relay;
 mod steer;
 

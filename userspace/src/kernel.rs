@@ -5,6 +5,7 @@
 
 pub mod counters;
 pub mod cut;
+pub mod l4;
 pub mod map;
 pub mod object;
 pub mod sockmap;

@@ -11,7 +11,7 @@ mod ingress;
 mod maps;
 mod pair;
 mod share;
-mod skb;
+pub mod skb;
 
 use aya_ebpf::{macros::classifier, programs::TcContext};
 

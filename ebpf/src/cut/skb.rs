@@ -55,11 +55,14 @@ impl View {
 
     #[inline(always)]
     pub fn now(ctx: &TcContext) -> Self {
-        Self {
-            data: ctx.data(),
-            end: ctx.data_end(),
-            unknown: field(ctx, |skb| unsafe { &raw const (*skb).len }),
-        }
+        let unknown = field(ctx, |skb| unsafe { &raw const (*skb).len });
+        Self::of(ctx.data(), ctx.data_end(), unknown)
+    }
+
+    /// A packet that lies between `data` and `end`, and some number that the verifier does not know.
+    #[inline(always)]
+    pub const fn of(data: usize, end: usize, unknown: u32) -> Self {
+        Self { data, end, unknown }
     }
 
     /// The verifier wants to see the very pointer that was compared with the packet's end. At the machine level packets

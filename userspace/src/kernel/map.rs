@@ -1,14 +1,19 @@
 //! Map operations by descriptor, callable from any thread. aya's own map types want exclusive access.
 
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use signalbox_common::gate::Gate;
 
+const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
+const BPF_OBJ_PIN: libc::c_long = 6;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 
 /// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
@@ -78,7 +83,7 @@ impl MapFd {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     keys = keys.get(attr.count as usize + 1..).unwrap_or_default();
                 }
-                other => return other,
+                other => return other.map(drop),
             }
         }
         Ok(())
@@ -92,20 +97,103 @@ impl MapFd {
             value: value as u64,
             flags: 0,
         };
-        bpf(command, &mut attr)
+        bpf(command, &mut attr).map(drop)
     }
 }
 
 /// `bpf(2)`.
-fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
+fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
     let size = size_of::<T>() as libc::c_long;
     // SAFETY: the attribute lives for the call, and so does what it points to: keys and values of the map's sizes.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size) };
     if ret < 0 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(())
+        Ok(ret)
     }
+}
+
+/// `BPF_F_MMAPABLE`.
+pub const MMAPABLE: u32 = 1 << 10;
+
+/// The part of `union bpf_attr` that making a map uses.
+#[repr(C)]
+struct CreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; 16],
+}
+
+/// A new array map. `name` has 15 bytes at the most.
+pub fn create_array(name: &str, value_size: u32, max_entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    create(name, BPF_MAP_TYPE_ARRAY, value_size, max_entries, flags, 0)
+}
+
+/// A new array of maps like `inner`.
+pub fn create_array_of_maps(name: &str, max_entries: u32, inner: &OwnedFd) -> io::Result<OwnedFd> {
+    const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+    create(
+        name,
+        BPF_MAP_TYPE_ARRAY_OF_MAPS,
+        4,
+        max_entries,
+        0,
+        inner.as_raw_fd() as u32,
+    )
+}
+
+fn create(name: &str, kind: u32, value_size: u32, max_entries: u32, flags: u32, inner: u32) -> io::Result<OwnedFd> {
+    let mut attr = CreateAttr {
+        map_type: kind,
+        key_size: 4,
+        value_size,
+        max_entries,
+        map_flags: flags,
+        inner_map_fd: inner,
+        numa_node: 0,
+        map_name: [0; 16],
+    };
+    attr.map_name[..name.len()].copy_from_slice(name.as_bytes());
+    let fd = bpf(BPF_MAP_CREATE, &mut attr)?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The part of `union bpf_attr` that pinning uses.
+#[repr(C)]
+struct PinAttr {
+    pathname: u64,
+    bpf_fd: u32,
+    file_flags: u32,
+}
+
+/// Pins a map where the bpf file system is mounted.
+pub fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attr = PinAttr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: map.as_raw_fd() as u32,
+        file_flags: 0,
+    };
+    bpf(BPF_OBJ_PIN, &mut attr).map(drop)
+}
+
+/// Writes an element of so many bytes as the map's values have.
+pub fn update_bytes<K: Copy>(map: &OwnedFd, key: &K, value: &[u8]) -> io::Result<()> {
+    let mut attr = ElemAttr {
+        map_fd: map.as_raw_fd() as u32,
+        _pad: 0,
+        key: ptr::from_ref(key) as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 
 /// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).

@@ -1,0 +1,580 @@
+//! The body of the programs: which service, which host, what becomes of the packet.
+
+use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, SLOTS, Service, Target, mode, service, state};
+use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
+use super::rewrite::Changes;
+use super::{error, rewrite, track};
+use crate::cut::Buffer;
+use crate::{Reason, hash};
+
+/// Ports that are tried for a new flow of mode `nat`.
+const TRIES: u32 = 8;
+/// From one to the next: odd, so that all are reached where their number is a power of two.
+const STEP: u32 = 7919;
+/// The same on every balancer, so that they agree without talking.
+const SEED: u64 = 0x6c34_7369_676e_616c;
+
+/// What the kernel provides: the maps of the programs, and the packet's circumstances. References into maps are not
+/// exclusive: other CPUs write the same flow's fields, each whole.
+#[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
+pub trait Kernel {
+    /// Ticks of 2^20 ns.
+    fn now(&self) -> u32;
+    /// What all services have in common.
+    fn config(&self) -> Option<&Config>;
+    /// A flow that both sides have confirmed.
+    fn established(&self, key: &Key) -> Option<&mut Flow>;
+    /// A flow that has begun.
+    fn opening(&self, key: &Key) -> Option<&mut Flow>;
+    /// Remembers a flow that has begun; with `fresh` only where the key is free.
+    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool;
+    /// Moves both directions of a flow, or its only one, among the established.
+    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool;
+    /// Removes an established flow's direction.
+    fn end(&self, key: &Key);
+    /// The service that listens on a target.
+    fn service(&self, target: &Target) -> Option<&Service>;
+    /// What a slot of a table holds.
+    fn slot(&self, table: u32, slot: u32) -> Option<u16>;
+    /// A host.
+    fn host(&self, index: u32) -> Option<&Host>;
+    /// The host's port for a service, where it is not the one listened on.
+    fn port(&self, service: u16, host: u32) -> Option<u16>;
+    /// An address that mode `nat` writes as the source.
+    fn source(&self, index: u32) -> Option<[u32; 4]>;
+    /// Whether a socket of this machine has a connection on which such packets arrive.
+    fn is_local(&self, key: &Key) -> bool;
+    /// The ports of a datagram whose first fragment has been seen.
+    fn fragment(&self, fragment: &Fragment) -> Option<u32>;
+    /// Remembers them.
+    fn learn_fragment(&self, fragment: &Fragment, ports: u32);
+    /// Counts a packet.
+    fn tally(&self, service: u16, host: u32, bytes: u32, direction: Direction);
+    /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
+    fn way_back(&self) -> [u32; 3];
+    /// The interface and VLAN that it came in by.
+    fn arrival(&self) -> (u32, u16);
+    /// Length of the largest IP packet in it: a packet of the network card's or ours, or several put together.
+    fn largest(&self, seen: &Seen) -> u32;
+}
+
+/// What is counted of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From a client, of a known flow.
+    In,
+    /// From a client, the first of a flow.
+    First,
+    /// From a host.
+    Out,
+}
+
+/// What the kernel is to do with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Action {
+    /// It goes its way as if we were not there.
+    Pass = 0,
+    /// It ends here.
+    Drop = 1,
+    /// It is sent as [`Out`] says.
+    Send = 2,
+    /// Its sender is told that [`Out::mtu`] bytes are the most.
+    TooBig = 3,
+}
+
+/// What is done with a packet, and why. One number, because a function of a BPF program returns one register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Verdict(u64);
+
+impl Verdict {
+    /// A verdict.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(reason: Reason, action: Action) -> Self {
+        Self((reason as u64) << 8 | action as u64)
+    }
+
+    /// The number of its [`Reason`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn reason(self) -> u32 {
+        (self.0 >> 8) as u32
+    }
+
+    /// What is done.
+    #[inline(always)]
+    #[must_use]
+    pub const fn action(self) -> u32 {
+        (self.0 & 0xff) as u32
+    }
+}
+
+/// How a packet is sent.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Out {
+    /// Destination and source Ethernet addresses, as they stand in a header.
+    pub macs: [u32; 3],
+    /// The interface it leaves by.
+    pub ifindex: u32,
+    /// The interface below it.
+    pub port: u32,
+    /// Its VLAN; 0 for none.
+    pub vlan: u32,
+    /// The IP version of the tunnel; 0 for none.
+    pub tunnel: u32,
+    /// Outer source address.
+    pub outer_source: [u32; 4],
+    /// Outer destination address.
+    pub outer_destination: [u32; 4],
+    /// 1 where addresses were written, and a hop taken away.
+    pub translated: u32,
+    /// Where the checksum is that `changes` apply to; 0 for none.
+    pub checksum: u32,
+    /// The most that gets there.
+    pub mtu: u32,
+    /// What the checksum changes by.
+    pub changes: Changes,
+}
+
+/// Working memory: more than a program's stack holds.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Scratch {
+    /// The packet.
+    pub seen: Seen,
+    /// How it is sent.
+    pub out: Out,
+    /// A new flow, the client's direction.
+    pub forward: Flow,
+    /// A new flow, the host's direction.
+    pub reply: Flow,
+    /// The host's direction's key.
+    pub reverse: Key,
+}
+
+/// Decides about the packet whose IP header begins at `l3`.
+#[inline(always)]
+pub fn balance<B: Buffer + ?Sized, K: Kernel>(
+    packet: &mut B,
+    kernel: &K,
+    l3: u32,
+    version: u32,
+    s: &mut Scratch,
+) -> Verdict {
+    s.out.tunnel = 0;
+    s.out.translated = 0;
+    s.out.checksum = 0;
+    s.out.changes = Changes::default();
+    let seen = &mut s.seen;
+    if let Err(reason) = packet::ip(packet, l3, version, seen) {
+        return Verdict::new(reason, Action::Pass);
+    }
+    if !matches!(seen.key.protocol, TCP | UDP) {
+        if error::is_icmp(seen) {
+            return icmp(packet, kernel, s);
+        }
+        return Verdict::new(Reason::L4Miss, Action::Pass);
+    }
+    if seen.fragment == LATER {
+        let Some(ports) = kernel.fragment(&fragment(seen)) else {
+            return Verdict::new(Reason::L4Miss, Action::Pass);
+        };
+        seen.key.ports = ports;
+        seen.flags = 0;
+        seen.header = 0;
+    } else if let Err(reason) = packet::ports(packet, seen) {
+        return Verdict::new(reason, Action::Pass);
+    }
+    let now = kernel.now();
+    if let Some(flow) = kernel.established(&s.seen.key) {
+        if !track::begins_anew(&s.seen, flow, now) {
+            return carry(packet, kernel, s, flow, now, Reason::L4Forwarded);
+        }
+        forget(kernel, &s.seen.key, flow);
+    } else if let Some(flow) = kernel.opening(&s.seen.key)
+        && !track::begins_anew(&s.seen, flow, now)
+    {
+        if flow.state & state::REPLY == 0 {
+            confirm(kernel, s, flow);
+        }
+        return carry(packet, kernel, s, flow, now, Reason::L4Forwarded);
+    }
+    begin(packet, kernel, s, now)
+}
+
+/// The key of a flow's other direction in mode `nat`.
+#[inline(always)]
+#[must_use]
+pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
+    Key {
+        source: flow.destination,
+        destination: flow.source,
+        ports: flow.ports.rotate_left(16),
+        protocol,
+    }
+}
+
+#[inline(always)]
+fn forget<K: Kernel>(kernel: &K, key: &Key, flow: &Flow) {
+    if flow.mode == mode::NAT {
+        let other = other_way(flow, key.protocol);
+        kernel.end(&other);
+    }
+    kernel.end(key);
+}
+
+#[inline(always)]
+fn fragment(seen: &Seen) -> Fragment {
+    Fragment {
+        source: seen.key.source,
+        destination: seen.key.destination,
+        id: seen.id,
+        protocol: seen.key.protocol,
+    }
+}
+
+/// A flow that both sides have confirmed gets a place that no newer one takes from it. Where the table is full it stays
+/// where it is.
+#[inline(always)]
+fn confirm<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow) {
+    if flow.mode != mode::NAT {
+        // Nobody hears the host but the client. Three packets show a client that means it.
+        if flow.packets >= 2 {
+            kernel.promote(&s.seen.key, flow, None);
+        }
+        return;
+    }
+    s.reverse = other_way(flow, s.seen.key.protocol);
+    if let Some(reply) = kernel.opening(&s.reverse)
+        && track::confirms(&s.seen, reply)
+    {
+        kernel.promote(&s.seen.key, flow, Some((&s.reverse, reply)));
+    }
+}
+
+/// A packet of a known flow.
+#[inline(always)]
+fn carry<B: Buffer + ?Sized, K: Kernel>(
+    packet: &mut B,
+    kernel: &K,
+    s: &mut Scratch,
+    flow: &mut Flow,
+    now: u32,
+    reason: Reason,
+) -> Verdict {
+    track::note(flow, &s.seen, now);
+    if s.seen.fragment == FIRST {
+        kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
+    }
+    if flow.state & state::REPLY != 0 {
+        kernel.tally(flow.service, flow.host, s.seen.length, Direction::Out);
+        s.out.macs = flow.macs;
+        s.out.ifindex = flow.ifindex;
+        s.out.port = flow.ifindex;
+        s.out.vlan = u32::from(flow.vlan);
+        return translated(packet, s, flow, Reason::L4Replied);
+    }
+    kernel.tally(flow.service, flow.host, s.seen.length, Direction::In);
+    let way_back = kernel.way_back();
+    if way_back != flow.macs {
+        moved(kernel, s, flow, &way_back);
+    }
+    onward(packet, kernel, s, flow, reason)
+}
+
+/// The client's packets come from another Ethernet address: a router has taken over from another. Answers go there too.
+#[inline(always)]
+fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u32; 3]) {
+    let (ifindex, vlan) = kernel.arrival();
+    flow.macs = *way_back;
+    flow.ifindex = ifindex;
+    flow.vlan = vlan;
+    if flow.mode == mode::NAT {
+        s.reverse = other_way(flow, s.seen.key.protocol);
+        let reply = match kernel.established(&s.reverse) {
+            Some(reply) => Some(reply),
+            None => kernel.opening(&s.reverse),
+        };
+        if let Some(reply) = reply {
+            reply.macs = *way_back;
+            reply.ifindex = ifindex;
+            reply.vlan = vlan;
+        }
+    }
+}
+
+/// To the host.
+#[inline(always)]
+fn onward<B: Buffer + ?Sized, K: Kernel>(
+    packet: &mut B,
+    kernel: &K,
+    s: &mut Scratch,
+    flow: &Flow,
+    reason: Reason,
+) -> Verdict {
+    let Some(host) = kernel.host(flow.host) else {
+        return Verdict::new(Reason::L4NoHost, Action::Drop);
+    };
+    if host.ifindex == 0 {
+        return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
+    }
+    s.out.macs = host.macs;
+    s.out.ifindex = host.ifindex;
+    s.out.port = host.port;
+    s.out.vlan = u32::from(host.vlan);
+    let mut room = u32::from(host.mtu);
+    if flow.mode == mode::DSR_IPIP {
+        room = room.wrapping_sub(tunnel(kernel, s, host));
+    }
+    if kernel.largest(&s.seen) > room {
+        s.out.mtu = room;
+        return Verdict::new(Reason::L4TooBig, Action::TooBig);
+    }
+    if flow.mode == mode::NAT {
+        return translated(packet, s, flow, reason);
+    }
+    Verdict::new(reason, Action::Send)
+}
+
+/// Addresses of the tunnel; returns the length of its header. The outer source varies with the flow, so that the host's
+/// network card spreads its flows over queues.
+#[inline(always)]
+fn tunnel<K: Kernel>(kernel: &K, s: &mut Scratch, host: &Host) -> u32 {
+    let entropy = flow_hash(&s.seen.key) as u32;
+    s.out.outer_destination = host.address;
+    let config = kernel.config();
+    if is_v4(&host.address) {
+        let (fixed, free) = config.map_or((0, 0), |config| (config.outer_v4, config.outer_v4_free));
+        s.out.tunnel = 4;
+        s.out.outer_source = [0, 0, 0xffff, fixed | (entropy & free)];
+        packet::V4_HEADER
+    } else {
+        let [a, b, c] = config.map_or([0; 3], |config| config.outer_v6);
+        s.out.tunnel = 6;
+        s.out.outer_source = [a, b, c, entropy];
+        packet::V6_HEADER
+    }
+}
+
+#[inline(always)]
+fn is_v4(address: &[u32; 4]) -> bool {
+    address[0] | address[1] == 0 && address[2] == 0xffff
+}
+
+#[inline(always)]
+fn translated<B: Buffer + ?Sized>(packet: &mut B, s: &mut Scratch, flow: &Flow, reason: Reason) -> Verdict {
+    match rewrite::translate(packet, &s.seen, flow) {
+        Ok(changes) => {
+            s.out.changes = changes;
+            s.out.translated = 1;
+        }
+        Err(true) => return Verdict::new(Reason::L4Hops, Action::Drop),
+        Err(false) => return Verdict::new(Reason::L4Malformed, Action::Drop),
+    }
+    s.out.checksum = match (s.seen.fragment, s.seen.key.protocol) {
+        (LATER, _) => 0,
+        (_, TCP) => s.seen.l4 + 16,
+        _ => s.seen.l4 + 6,
+    };
+    Verdict::new(reason, Action::Send)
+}
+
+/// Hash of what a flow's packets have in common.
+#[inline(always)]
+#[must_use]
+pub const fn flow_hash(key: &Key) -> u64 {
+    hash::mix(source_hash(key) ^ ((key.ports as u64) << 32 | key.protocol as u64))
+}
+
+/// Hash of a client.
+#[inline(always)]
+#[must_use]
+pub const fn source_hash(key: &Key) -> u64 {
+    let [a, b, c, d] = key.source;
+    hash::mix(hash::mix(SEED ^ ((a as u64) << 32 | b as u64)) ^ ((c as u64) << 32 | d as u64))
+}
+
+/// The slot of a hash.
+#[inline(always)]
+#[must_use]
+pub const fn slot(hash: u64) -> u32 {
+    (((hash >> 32) * SLOTS as u64) >> 32) as u32
+}
+
+/// The host of a flow that nothing is known of.
+#[inline(always)]
+fn choose<K: Kernel>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
+    let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
+    let found = *kernel.service(&target)?;
+    let hash = if found.flags & service::BY_SOURCE != 0 {
+        source_hash(key)
+    } else {
+        flow_hash(key)
+    };
+    let host = kernel.slot(found.table, slot(hash)).unwrap_or(NO_HOST);
+    Some((found, u32::from(host)))
+}
+
+/// A packet of no known flow: the first of one, perhaps.
+#[inline(always)]
+fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, now: u32) -> Verdict {
+    let Some((service, host)) = choose(kernel, &s.seen.key) else {
+        return Verdict::new(Reason::L4Miss, Action::Pass);
+    };
+    if host == u32::from(NO_HOST) {
+        return Verdict::new(Reason::L4NoHost, Action::Drop);
+    }
+    let (ifindex, vlan) = kernel.arrival();
+    s.forward = Flow {
+        host,
+        service: service.number,
+        mode: service.mode,
+        idle: service.idle,
+        macs: kernel.way_back(),
+        ifindex,
+        vlan,
+        seen: now,
+        ..Flow::default()
+    };
+    track::note(&mut s.forward, &s.seen, now);
+    if service.mode == mode::NAT {
+        let reason = map_ports(kernel, s, &service, now);
+        if reason != Reason::L4Opened {
+            return Verdict::new(reason, Action::Drop);
+        }
+    }
+    // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same hash.
+    let _ = kernel.open(&s.seen.key, &s.forward, false);
+    kernel.tally(service.number, host, s.seen.length, Direction::First);
+    if s.seen.fragment == FIRST {
+        kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
+    }
+    let flow = s.forward;
+    onward(packet, kernel, s, &flow, Reason::L4Opened)
+}
+
+/// Finds a source address and port for a new flow, and remembers what its answers become.
+#[inline(always)]
+fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32) -> Reason {
+    let (index, key) = (s.forward.host, s.seen.key);
+    let (Some(host), Some(config)) = (kernel.host(index), kernel.config()) else {
+        return Reason::L4NoHost;
+    };
+    let mut port = key.ports & 0xffff;
+    if service.flags & service::HAS_PORTS != 0
+        && let Some(other) = kernel.port(service.number, index)
+    {
+        port = u32::from(other);
+    }
+    let (sources, ports, first) = (host.sources, config.ports, config.first_port);
+    if sources == 0 || ports == 0 {
+        return Reason::L4NoPort;
+    }
+    s.reply = Flow {
+        source: key.destination,
+        destination: key.source,
+        ports: key.ports.rotate_left(16),
+        state: state::REPLY,
+        packets: 0,
+        bytes: 0,
+        ack: 0,
+        ..s.forward
+    };
+    s.reverse = Key {
+        source: host.address,
+        destination: [0; 4],
+        ports: 0,
+        protocol: key.protocol,
+    };
+    // From the client's own numbers: a flow that has been forgotten most often finds its port again.
+    let start = flow_hash(&key) as u32;
+    let mut tried = 0;
+    while tried < TRIES {
+        let draw = start.wrapping_add(tried * STEP);
+        tried += 1;
+        let Some(source) = kernel.source(host.first_source + draw % sources) else {
+            return Reason::L4NoPort;
+        };
+        let ours = first + (draw / 16) % ports;
+        s.reverse.destination = source;
+        s.reverse.ports = port << 16 | (ours & 0xffff);
+        if kernel.established(&s.reverse).is_some() {
+            continue;
+        }
+        let mut fresh = true;
+        if let Some(other) = kernel.opening(&s.reverse) {
+            let is_its_own =
+                other.destination == key.source && other.ports == s.reply.ports && other.source == key.destination;
+            if !is_its_own && !track::is_over(now.wrapping_sub(other.seen), config.opening) {
+                continue;
+            }
+            fresh = false;
+        } else if kernel.is_local(&s.reverse) {
+            continue;
+        }
+        if kernel.open(&s.reverse, &s.reply, fresh) {
+            s.forward.source = source;
+            s.forward.destination = host.address;
+            s.forward.ports = (ours & 0xffff) << 16 | port;
+            return Reason::L4Opened;
+        }
+    }
+    Reason::L4NoPort
+}
+
+/// An ICMP error about a packet of a flow.
+#[inline(always)]
+fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
+    let miss = Verdict::new(Reason::L4Miss, Action::Pass);
+    let Some(quoted) = error::quoted(packet, &s.seen) else {
+        return miss;
+    };
+    s.reverse = quoted.arriving;
+    let known = match kernel.established(&s.reverse) {
+        Some(flow) => Some(flow),
+        None => kernel.opening(&s.reverse),
+    };
+    let flow = match known {
+        Some(flow) => *flow,
+        None => match choose(kernel, &s.reverse) {
+            // The host answered by itself: it is the one to hear of it.
+            Some((service, host)) if service.mode != mode::NAT && host != u32::from(NO_HOST) => Flow {
+                host,
+                mode: service.mode,
+                ..Flow::default()
+            },
+            _ => return miss,
+        },
+    };
+    if flow.mode != mode::NAT {
+        return onward(packet, kernel, s, &flow, Reason::L4Icmp);
+    }
+    if rewrite::hop(packet, &s.seen).is_none() {
+        return Verdict::new(Reason::L4Hops, Action::Drop);
+    }
+    if error::translate(packet, &s.seen, &quoted, &flow).is_none() {
+        return Verdict::new(Reason::L4Malformed, Action::Drop);
+    }
+    s.out.translated = 1;
+    if flow.state & state::REPLY != 0 {
+        s.out.macs = flow.macs;
+        s.out.ifindex = flow.ifindex;
+        s.out.port = flow.ifindex;
+        s.out.vlan = u32::from(flow.vlan);
+        return Verdict::new(Reason::L4Icmp, Action::Send);
+    }
+    let Some(host) = kernel.host(flow.host) else {
+        return Verdict::new(Reason::L4NoHost, Action::Drop);
+    };
+    if host.ifindex == 0 {
+        return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
+    }
+    s.out.macs = host.macs;
+    s.out.ifindex = host.ifindex;
+    s.out.port = host.port;
+    s.out.vlan = u32::from(host.vlan);
+    Verdict::new(Reason::L4Icmp, Action::Send)
+}

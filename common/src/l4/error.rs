@@ -1,0 +1,96 @@
+//! ICMP errors about packets of a flow, for the end that has to hear of them (RFC 792, RFC 4443).
+//!
+//! A router quotes the beginning of the packet that it could not forward. In mode `nat` that is the packet as we sent it,
+//! and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered the
+//! client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
+
+use super::abi::{Flow, Key};
+use super::packet::{self, ICMP, ICMPV6, Seen, TCP, UDP, WHOLE};
+use super::rewrite::addresses;
+use crate::cut::icmp::{AT_CHECKSUM, HEADER, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
+use crate::cut::{Buffer, Diff, Tuple};
+
+/// What an error is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quoted {
+    /// Packets that arrive from the one it was sent to have this key.
+    pub arriving: Key,
+    /// Where the quoted IP header begins.
+    pub l3: u32,
+    /// Where its ports are.
+    pub l4: u32,
+}
+
+/// Whether a packet is an ICMP message of the IP version it comes in.
+#[inline(always)]
+#[must_use]
+pub fn is_icmp(seen: &Seen) -> bool {
+    seen.key.protocol == if seen.version == 4 { ICMP } else { ICMPV6 } && seen.fragment == WHOLE
+}
+
+/// Reads what an ICMP error quotes. `None` for other messages, and for what is no service's.
+#[inline(always)]
+pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
+    let kind = packet.u8(seen.l4)?;
+    let is_error = if seen.version == 4 {
+        matches!(kind, V4_UNREACHABLE | V4_EXCEEDED)
+    } else {
+        matches!(kind, V6_UNREACHABLE | V6_TOO_BIG | V6_EXCEEDED)
+    };
+    if !is_error {
+        return None;
+    }
+    let l3 = packet.forgotten(seen.l4 + HEADER) & 0xff;
+    let mut arriving = Key::default();
+    let (protocol, l4) = if seen.version == 4 {
+        let first = packet.u8(l3)?;
+        arriving.source = Tuple::mapped(packet.u32(l3 + 16)?);
+        arriving.destination = Tuple::mapped(packet.u32(l3 + 12)?);
+        // A later fragment has no ports.
+        if packet.u16(l3 + 6)? & 0x1fff != 0 {
+            return None;
+        }
+        (packet.u8(l3 + 9)?, l3 + u32::from(first & 15) * 4)
+    } else {
+        let mut i = 0;
+        while i < 4 {
+            arriving.source[i] = packet.u32(l3 + 24 + 4 * i as u32)?;
+            arriving.destination[i] = packet.u32(l3 + 8 + 4 * i as u32)?;
+            i += 1;
+        }
+        (packet.u8(l3 + 6)?, l3 + packet::V6_HEADER)
+    };
+    arriving.protocol = u32::from(protocol);
+    if !matches!(arriving.protocol, TCP | UDP) || l4 > 240 {
+        return None;
+    }
+    arriving.ports = packet.u32(l4)?.rotate_left(16);
+    Some(Quoted { arriving, l3, l4 })
+}
+
+/// Writes an error for the peer of the flow's direction `flow`, which the packets arriving from where it is about have.
+#[inline(always)]
+pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quoted, flow: &Flow) -> Option<()> {
+    let peer = &flow.destination;
+    let mut diff = Diff::default();
+    let before = packet.u16(quoted.l3 + 10)?;
+    // What it quotes went from the peer to the address that the peer knows.
+    let inner = addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source)?;
+    diff.and(inner);
+    if seen.version == 4 {
+        diff.u16(before, packet.u16(quoted.l3 + 10)?);
+    }
+    let ports = packet.u32(quoted.l4)?;
+    let new = flow.ports.rotate_left(16);
+    packet.set_u32(quoted.l4, new)?;
+    diff.u32(ports, new);
+    // Its sender, a router, stays.
+    let outer = addresses(packet, seen.l3, seen.version, None, peer)?;
+    if seen.version == 6 {
+        diff.and(outer);
+    }
+    // Always computed by its sender, never left to hardware.
+    let at = seen.l4 + AT_CHECKSUM;
+    let checksum = packet.u16(at)?;
+    packet.set_u16(at, diff.applied(checksum))
+}

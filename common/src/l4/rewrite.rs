@@ -1,0 +1,88 @@
+//! Translation of source and destination (mode `nat`).
+
+use super::abi::Flow;
+use super::packet::{LATER, Seen};
+use crate::cut::{Buffer, Diff};
+
+/// What changes the checksum of what an IP packet carries: its addresses (the pseudo-header), and the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Changes {
+    /// By the addresses.
+    pub addresses: Diff,
+    /// By what it covers itself.
+    pub rest: Diff,
+}
+
+/// Takes one hop away. `None` where none is left. Keeps the checksum of an IPv4 header.
+#[inline(always)]
+pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
+    let at = if seen.version == 4 { seen.l3 + 8 } else { seen.l3 + 7 };
+    let hops = packet.u8(at)?;
+    if hops <= 1 {
+        return None;
+    }
+    packet.set_u8(at, hops - 1)?;
+    if seen.version == 4 {
+        let mut diff = Diff::default();
+        diff.u16(u16::from(hops) << 8, u16::from(hops - 1) << 8);
+        let checksum = packet.u16(seen.l3 + 10)?;
+        packet.set_u16(seen.l3 + 10, diff.applied(checksum))?;
+    }
+    Some(())
+}
+
+/// Writes addresses into the IP header at `l3`; without a `source` that stays. Keeps the checksum of an IPv4 header.
+#[inline(always)]
+pub fn addresses<B: Buffer + ?Sized>(
+    packet: &mut B,
+    l3: u32,
+    version: u32,
+    source: Option<&[u32; 4]>,
+    destination: &[u32; 4],
+) -> Option<Diff> {
+    let mut diff = Diff::default();
+    if version == 4 {
+        if let Some(source) = source {
+            diff.u32(packet.u32(l3 + 12)?, source[3]);
+            packet.set_u32(l3 + 12, source[3])?;
+        }
+        diff.u32(packet.u32(l3 + 16)?, destination[3]);
+        packet.set_u32(l3 + 16, destination[3])?;
+        let checksum = packet.u16(l3 + 10)?;
+        packet.set_u16(l3 + 10, diff.applied(checksum))?;
+    } else {
+        let mut i = 0;
+        while i < 4 {
+            let at = l3 + 8 + 4 * i as u32;
+            if let Some(source) = source {
+                diff.u32(packet.u32(at)?, source[i]);
+                packet.set_u32(at, source[i])?;
+            }
+            diff.u32(packet.u32(at + 16)?, destination[i]);
+            packet.set_u32(at + 16, destination[i])?;
+            i += 1;
+        }
+    }
+    Some(diff)
+}
+
+/// Writes a flow's addresses and ports, and takes one hop away. `Err(true)`: no hop is left; `Err(false)`: the packet ends
+/// too early. The checksum of what it carries is left to the caller.
+#[inline(always)]
+pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Changes, bool> {
+    if hop(packet, seen).is_none() {
+        return Err(true);
+    }
+    let (source, destination) = (&flow.source, &flow.destination);
+    let Some(addresses) = addresses(packet, seen.l3, seen.version, Some(source), destination) else {
+        return Err(false);
+    };
+    let mut rest = Diff::default();
+    if seen.fragment != LATER {
+        rest.u32(seen.key.ports, flow.ports);
+        if packet.set_u32(seen.l4, flow.ports).is_none() {
+            return Err(false);
+        }
+    }
+    Ok(Changes { addresses, rest })
+}

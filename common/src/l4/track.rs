@@ -1,0 +1,75 @@
+//! What is followed of a flow: who has spoken, who has ended it.
+
+use super::Seen;
+use super::abi::{Flow, state};
+use super::packet::TCP;
+use crate::cut::header::{ACK, FIN, RST, SYN};
+
+/// A client's acknowledgement may be this far ahead of what the host has said first, and still show that it has heard it.
+const NEAR: u32 = 1 << 24;
+
+/// Notes a packet of a flow.
+#[inline(always)]
+pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
+    flow.seen = now;
+    flow.packets = flow.packets.wrapping_add(1);
+    flow.bytes = flow.bytes.wrapping_add(seen.length as u64);
+    let mut state = flow.state;
+    if seen.key.protocol == TCP {
+        let flags = seen.flags as u8;
+        if flags & ACK != 0 {
+            flow.ack = seen.ack;
+        }
+        if flags & FIN != 0 {
+            state |= state::FIN;
+        }
+        if flags & RST != 0 {
+            state |= state::RST;
+        }
+    }
+    if state & (state::REPLY | state::ANSWERED) == state::REPLY {
+        // A SYN takes one number.
+        flow.first = seen.seq.wrapping_add((seen.flags >> 1) & 1);
+        state |= state::ANSWERED;
+    }
+    if state != flow.state {
+        flow.state = state;
+    }
+}
+
+/// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears nothing:
+/// its flow stays among those that make room for others.
+#[inline(always)]
+#[must_use]
+pub fn confirms(seen: &Seen, reply: &Flow) -> bool {
+    if reply.state & state::ANSWERED == 0 {
+        return false;
+    }
+    if seen.key.protocol != TCP {
+        return true;
+    }
+    let flags = seen.flags as u8;
+    flags & (ACK | SYN | RST) == ACK && seen.ack.wrapping_sub(reply.first) < NEAR
+}
+
+/// Whether a packet of a client begins a new connection on the addresses and ports of a flow that has ended.
+#[inline(always)]
+#[must_use]
+pub fn begins_anew(seen: &Seen, flow: &Flow, now: u32) -> bool {
+    if flow.state & state::REPLY != 0 {
+        return false;
+    }
+    let idle = now.wrapping_sub(flow.seen);
+    if seen.key.protocol != TCP {
+        return is_over(idle, flow.idle);
+    }
+    seen.flags as u8 & (SYN | ACK | RST) == SYN
+        && (flow.state & (state::FIN | state::RST) != 0 || is_over(idle, flow.idle))
+}
+
+/// Whether so many ticks are too many. What seems older than half of the clock's round is newer than now.
+#[inline(always)]
+#[must_use]
+pub const fn is_over(ticks: u32, most: u32) -> bool {
+    ticks > most && ticks < 1 << 31
+}

@@ -1,0 +1,61 @@
+//! The Ethernet frame of a packet, and what is put around it.
+
+use signalbox_common::cut::{Buffer, checksum::Diff};
+use signalbox_common::l4::{Seen, decide::Out};
+
+use super::IN_TUNNEL;
+
+pub const IPV4: u16 = 0x0800;
+pub const IPV6: u16 = 0x86dd;
+pub const VLAN: u16 = 0x8100;
+pub const ETH: u32 = 14;
+pub const TAG: u32 = 4;
+
+const HOPS: u32 = 64;
+const DONT_FRAGMENT: u32 = 0x4000;
+
+/// The Ethernet addresses for packets back to a frame's sender, as they stand in a header.
+#[inline(always)]
+pub fn way_back<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
+    // The last first: one check against the packet's end does for all.
+    let (c, b, a) = (packet.u32(8)?, packet.u32(4)?, packet.u32(0)?);
+    Some([b << 16 | c >> 16, c << 16 | a >> 16, a << 16 | b >> 16])
+}
+
+/// The EtherType of an IP version.
+#[inline(always)]
+pub fn ethertype(version: u32) -> u16 {
+    if version == 4 { IPV4 } else { IPV6 }
+}
+
+/// The words of a tunnel's IPv4 header (RFC 2003).
+#[inline(always)]
+pub fn outer_v4(seen: &Seen, out: &Out) -> [u32; 5] {
+    let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };
+    let mut words = [
+        0x4500 << 16 | ((seen.length + 20) & 0xffff),
+        DONT_FRAGMENT,
+        HOPS << 24 | u32::from(protocol) << 16,
+        out.outer_source[3],
+        out.outer_destination[3],
+    ];
+    let mut sum = Diff::default();
+    let mut i = 0;
+    while i < 5 {
+        sum.u32(0, words[i]);
+        i += 1;
+    }
+    // Nothing has become the header: the checksum of nothing, changed by it.
+    words[2] |= u32::from(sum.applied(0xffff));
+    words
+}
+
+/// The first two words of a tunnel's IPv6 header (RFC 2473); the flow label varies with the flow.
+#[inline(always)]
+pub fn outer_v6(seen: &Seen, out: &Out) -> [u32; 2] {
+    let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };
+    [
+        6 << 28 | (out.outer_source[3] & 0xf_ffff),
+        (seen.length & 0xffff) << 16 | u32::from(protocol) << 8 | HOPS,
+    ]
+}

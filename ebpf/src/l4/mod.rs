@@ -1,0 +1,12 @@
+//! Layer-4 services: one body (`signalbox_common::l4::decide`), two programs that run it on packets.
+//!
+//! `l4_xdp` stands in the network card's driver, `l4_tc` at the ingress of interfaces whose driver has no XDP, or for which
+//! XDP would cost more than it gains. Minimum kernel: 5.11 (`bpf_ktime_get_coarse_ns`).
+
+mod frame;
+mod maps;
+mod tc;
+mod xdp;
+
+/// `IPPROTO_IPIP` and `IPPROTO_IPV6`.
+const IN_TUNNEL: [u8; 2] = [4, 41];

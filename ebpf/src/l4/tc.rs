@@ -1,0 +1,157 @@
+//! TC: the same on packets that the kernel has put together, or has still to cut and complete.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
+    helpers::{
+        bpf_csum_update, bpf_l4_csum_replace, bpf_redirect, bpf_skb_adjust_room, bpf_skb_store_bytes, bpf_skb_vlan_push,
+    },
+    macros::classifier,
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    l4::{
+        balance,
+        decide::{Action, Scratch, Verdict},
+        packet::UDP,
+    },
+};
+
+use super::{
+    frame::{ETH, VLAN, ethertype, outer_v4, outer_v6, way_back},
+    maps::{Maps, scratch},
+};
+use crate::{
+    count::{COUNTERS, bump},
+    cut::skb::{IPV4, IPV6, View, field},
+};
+
+const PASS: i32 = -1;
+const DROP: i32 = 2;
+const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
+const BPF_F_MARK_MANGLED_0: u64 = 1 << 5;
+const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
+const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
+
+/// Ethernet and IP headers, then the longest of what follows that is looked at: ICMP's quoted headers.
+const HEADERS: u32 = 150;
+
+#[classifier]
+pub fn l4_tc(ctx: TcContext) -> i32 {
+    let Some(s) = scratch() else { return PASS };
+    let verdict = decide(&ctx, s);
+    bump(&COUNTERS, verdict.reason());
+    if verdict.action() == Action::Pass as u32 {
+        PASS
+    } else if verdict.action() == Action::Send as u32 {
+        send(&ctx, s).unwrap_or(DROP)
+    } else {
+        DROP
+    }
+}
+
+#[inline(always)]
+fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
+    let miss = Verdict::new(Reason::L4Miss, Action::Pass);
+    // A tagged packet comes again, untagged, at the VLAN's own interface.
+    let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let version = match protocol {
+        _ if tagged != 0 => return miss,
+        IPV4 => 4,
+        IPV6 => 6,
+        _ => return miss,
+    };
+    let mut view = View::new(ctx, HEADERS);
+    let Some(way_back) = way_back(&view) else {
+        return miss;
+    };
+    let maps = Maps {
+        ctx: ctx.as_ptr(),
+        ifindex: field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
+        vlan: 0,
+        way_back,
+        segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
+    };
+    balance(&mut view, &maps, ETH, version, s)
+}
+
+#[inline(always)]
+fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
+    let (seen, out) = (&s.seen, &s.out);
+    let skb = ctx.skb.skb;
+    if out.translated != 0 {
+        // SAFETY: helpers on the context's own packet, which check offsets.
+        unsafe { checksum(skb, s) };
+    }
+    if out.tunnel != 0 {
+        let (length, flags) = if out.tunnel == 4 {
+            (20, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4)
+        } else {
+            (40, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6)
+        };
+        // SAFETY: as above.
+        if unsafe { bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC as u32, flags) } != 0 {
+            bump(&COUNTERS, Reason::L4Failed as u32);
+            return None;
+        }
+        if out.tunnel == 4 {
+            store(skb, ETH, outer_v4(seen, out).map(u32::to_be))?;
+        } else {
+            store(skb, ETH, outer_v6(seen, out).map(u32::to_be))?;
+            store(skb, ETH + 8, out.outer_source.map(u32::to_be))?;
+            store(skb, ETH + 24, out.outer_destination.map(u32::to_be))?;
+        }
+        store(skb, 12, ethertype(out.tunnel).to_be())?;
+    }
+    store(skb, 0, out.macs.map(u32::to_be))?;
+    // SAFETY: as above.
+    unsafe {
+        if out.vlan != 0 && out.port == out.ifindex {
+            bpf_skb_vlan_push(skb, VLAN.to_be(), out.vlan as u16);
+        }
+        Some(bpf_redirect(out.ifindex, 0) as i32)
+    }
+}
+
+#[inline(always)]
+fn store<T>(skb: *mut __sk_buff, at: u32, value: T) -> Option<()> {
+    let size = size_of::<T>() as u32;
+    // SAFETY: the helper reads the value and checks the offset.
+    let stored = unsafe { bpf_skb_store_bytes(skb, at, (&raw const value).cast(), size, 0) };
+    (stored == 0).then_some(())
+}
+
+/// Keeps the checksum of what the IP packet carries, as far as that has been computed yet.
+#[inline(always)]
+unsafe fn checksum(skb: *mut __sk_buff, s: &Scratch) {
+    let (seen, out) = (&s.seen, &s.out);
+    if seen.version == 6 {
+        // See `cut::forward::send`: an IPv6 header makes up for none of its changes by itself.
+        let mut header = out.changes.addresses;
+        header.u16(1, 0);
+        // SAFETY: a packet without a sum of the network card's is left alone.
+        unsafe { bpf_csum_update(skb, header.for_kernel() as u32) };
+    }
+    if out.checksum == 0 {
+        return;
+    }
+    let udp = if seen.key.protocol == UDP {
+        BPF_F_MARK_MANGLED_0
+    } else {
+        0
+    };
+    let changes = &out.changes;
+    // SAFETY: the helpers check the offset.
+    unsafe {
+        bpf_l4_csum_replace(skb, out.checksum, 0, changes.rest.for_kernel(), udp);
+        bpf_l4_csum_replace(
+            skb,
+            out.checksum,
+            0,
+            changes.addresses.for_kernel(),
+            udp | BPF_F_PSEUDO_HDR,
+        );
+    }
+}

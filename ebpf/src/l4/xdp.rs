@@ -1,0 +1,261 @@
+//! XDP: a packet is changed where it lies, and sent from there.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
+    helpers::{bpf_csum_diff, bpf_redirect, bpf_xdp_adjust_head},
+    macros::xdp,
+    programs::XdpContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{Buffer, Diff},
+    l4::{
+        Seen, balance,
+        decide::{Action, Out, Scratch, Verdict},
+        packet::{UDP, WHOLE},
+    },
+};
+
+use super::{
+    frame::{ETH, IPV4, IPV6, TAG, VLAN, ethertype, outer_v4, outer_v6, way_back},
+    maps::{Maps, scratch},
+};
+use crate::{
+    count::{COUNTERS, bump},
+    cut::skb::View,
+};
+
+#[xdp]
+pub fn l4_xdp(ctx: XdpContext) -> u32 {
+    let Some(s) = scratch() else { return XDP_PASS };
+    let (verdict, l2) = decide(&ctx, s);
+    bump(&COUNTERS, verdict.reason());
+    if verdict.action() == Action::Pass as u32 {
+        XDP_PASS
+    } else if verdict.action() == Action::Send as u32 {
+        send(&ctx, s, l2)
+    } else {
+        XDP_DROP
+    }
+}
+
+#[inline(always)]
+fn view(ctx: &XdpContext) -> View {
+    let (data, end) = (ctx.data(), ctx.data_end());
+    View::of(data, end, (end - data) as u32)
+}
+
+#[inline(always)]
+fn decide(ctx: &XdpContext, s: &mut Scratch) -> (Verdict, u32) {
+    let miss = (Verdict::new(Reason::L4Miss, Action::Pass), 0);
+    let mut view = view(ctx);
+    let (Some(way_back), Some(kind)) = (way_back(&view), view.u16(12)) else {
+        return miss;
+    };
+    let (mut kind, mut l2, mut vlan) = (kind, ETH, 0);
+    if kind == VLAN {
+        let (Some(tag), Some(inner)) = (view.u16(14), view.u16(16)) else {
+            return miss;
+        };
+        (kind, l2, vlan) = (inner, ETH + TAG, tag & 0xfff);
+    }
+    let version = match kind {
+        IPV4 => 4,
+        IPV6 => 6,
+        _ => return miss,
+    };
+    let maps = Maps {
+        ctx: ctx.as_ptr(),
+        // SAFETY: a field of the context that the kernel gave for the time of the call.
+        ifindex: unsafe { (&raw const (*ctx.ctx).ingress_ifindex).read_volatile() },
+        vlan,
+        way_back,
+        segment: 0,
+    };
+    (balance(&mut view, &maps, l2, version, s), l2)
+}
+
+/// Sends the packet, whose Ethernet header has `l2` bytes.
+#[inline(always)]
+fn send(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> u32 {
+    let (seen, out) = (&s.seen, &s.out);
+    if out.checksum != 0 {
+        let mut packet = view(ctx);
+        if checksum(&mut packet, ctx, seen, out).is_none() {
+            return XDP_DROP;
+        }
+    }
+    let tunnel = match out.tunnel {
+        4 => 20,
+        6 => 40,
+        _ => 0,
+    };
+    let wanted = if out.vlan == 0 { ETH } else { ETH + TAG };
+    let more = (wanted + tunnel) as i32 - l2 as i32;
+    // SAFETY: the helper checks that there is room. Nothing that points into the packet is used again.
+    if more != 0 && unsafe { bpf_xdp_adjust_head(ctx.ctx, -more) } != 0 {
+        bump(&COUNTERS, Reason::L4Failed as u32);
+        return XDP_DROP;
+    }
+    let mut packet = view(ctx);
+    if headers(&mut packet, seen, out, wanted).is_none() {
+        return XDP_DROP;
+    }
+    // SAFETY: a field of the context; a helper without memory arguments.
+    unsafe {
+        if out.port == (&raw const (*ctx.ctx).ingress_ifindex).read_volatile() {
+            XDP_TX
+        } else {
+            bpf_redirect(out.port, 0) as u32
+        }
+    }
+}
+
+#[inline(always)]
+fn headers(packet: &mut View, seen: &Seen, out: &Out, l2: u32) -> Option<()> {
+    packet.set_u32(8, out.macs[2])?;
+    packet.set_u32(4, out.macs[1])?;
+    packet.set_u32(0, out.macs[0])?;
+    let version = if out.tunnel == 0 { seen.version } else { out.tunnel };
+    if l2 != ETH {
+        packet.set_u16(12, VLAN)?;
+        packet.set_u16(14, out.vlan as u16)?;
+    }
+    packet.set_u16(l2 - 2, ethertype(version))?;
+    if out.tunnel == 4 {
+        let words = outer_v4(seen, out);
+        let mut i = 0;
+        while i < 5 {
+            packet.set_u32(l2 + 4 * i as u32, words[i])?;
+            i += 1;
+        }
+    } else if out.tunnel == 6 {
+        let words = outer_v6(seen, out);
+        packet.set_u32(l2, words[0])?;
+        packet.set_u32(l2 + 4, words[1])?;
+        let mut i = 0;
+        while i < 4 {
+            packet.set_u32(l2 + 8 + 4 * i as u32, out.outer_source[i])?;
+            packet.set_u32(l2 + 24 + 4 * i as u32, out.outer_destination[i])?;
+            i += 1;
+        }
+    }
+    Some(())
+}
+
+/// Keeps the checksum of what the IP packet carries.
+#[inline(always)]
+fn checksum(packet: &mut View, ctx: &XdpContext, seen: &Seen, out: &Out) -> Option<()> {
+    let old = packet.u16(out.checksum)?;
+    let is_udp = seen.key.protocol == UDP;
+    if is_udp && old == 0 && seen.version == 4 {
+        // It has none (RFC 768).
+        return Some(());
+    }
+    let pseudo = pseudo(packet, seen)?;
+    // A sender on this machine (the other end of a veth) leaves the checksum to a network card that there is not: in its
+    // place stands the sum of the pseudo-header. Computed anew it is right in either case.
+    let mut as_left = out.changes.addresses;
+    as_left.u16(0, old);
+    let mut new = if seen.fragment == WHOLE && as_left.folded() % 0xffff == pseudo.folded() % 0xffff {
+        packet.set_u16(out.checksum, 0)?;
+        let sum = whole(ctx, seen.l4, seen.length.wrapping_sub(seen.l4 - seen.l3))?;
+        let mut all = pseudo;
+        all.u32(0, sum);
+        all.applied(0xffff)
+    } else {
+        let mut changes = out.changes.addresses;
+        changes.and(out.changes.rest);
+        changes.applied(old)
+    };
+    if is_udp && new == 0 {
+        new = 0xffff;
+    }
+    packet.set_u16(out.checksum, new)
+}
+
+/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), as a change of nothing.
+#[inline(always)]
+fn pseudo(packet: &View, seen: &Seen) -> Option<Diff> {
+    let mut sum = Diff::default();
+    let (at, words) = if seen.version == 4 {
+        (seen.l3 + 12, 2)
+    } else {
+        (seen.l3 + 8, 8)
+    };
+    let mut i = 0;
+    while i < 8 {
+        if i < words {
+            sum.u32(0, packet.u32(at + 4 * i)?);
+        }
+        i += 1;
+    }
+    sum.u32(0, seen.key.protocol + seen.length.wrapping_sub(seen.l4 - seen.l3));
+    Some(sum)
+}
+
+const CHUNK: u32 = 64;
+/// As long as a frame in one piece can be.
+const MOST_CHUNKS: u32 = 64;
+
+/// The sum of `length` bytes from `at`, in memory order made host order.
+#[inline(always)]
+fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
+    let (start, end) = (ctx.data() + (at & 0xff) as usize, ctx.data_end());
+    let (mut sum, mut done, mut chunks) = (0i64, 0u32, 0);
+    while chunks < MOST_CHUNKS {
+        if length - done < CHUNK {
+            break;
+        }
+        sum = add(start, end, done, CHUNK, sum)?;
+        done += CHUNK;
+        chunks += 1;
+    }
+    let mut words = 0;
+    while words < CHUNK / 4 {
+        if length - done < 4 {
+            break;
+        }
+        sum = add(start, end, done, 4, sum)?;
+        done += 4;
+        words += 1;
+    }
+    let mut total = u64::from(sum as u32);
+    let mut rest = [0u8; 4];
+    let mut i = 0;
+    while i < 3 {
+        if done + i < length {
+            let mut stop = start + ((done + i) & 0x1fff) as usize;
+            let byte = stop;
+            stop += 1;
+            // SAFETY: does nothing; see `View::at`.
+            unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
+            if stop > end {
+                return None;
+            }
+            // SAFETY: within the packet, as just checked.
+            rest[i as usize] = unsafe { *(byte as *const u8) };
+        }
+        i += 1;
+    }
+    total += u64::from(u32::from_ne_bytes(rest));
+    total = (total & 0xffff) + (total >> 16 & 0xffff) + (total >> 32);
+    total = (total & 0xffff) + (total >> 16);
+    total = (total & 0xffff) + (total >> 16);
+    Some(u32::from((total as u16).to_be()))
+}
+
+#[inline(always)]
+fn add(start: usize, end: usize, done: u32, size: u32, sum: i64) -> Option<i64> {
+    let from = start + (done & 0x1fff) as usize;
+    let mut stop = from + size as usize;
+    // SAFETY: does nothing; see `View::at`.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
+    if stop > end {
+        return None;
+    }
+    // SAFETY: within the packet, as just checked.
+    let sum = unsafe { bpf_csum_diff(core::ptr::null_mut(), 0, from as *mut u32, size, sum as u32) };
+    (sum >= 0).then_some(sum)
+}
