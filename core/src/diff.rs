@@ -133,7 +133,8 @@ fn hosts(model: &Model) -> BTreeMap<String, String> {
         let ports = [("http", host.http), ("https", host.https), ("tcp", host.tcp)];
         let ports = ports
             .into_iter()
-            .filter_map(|(name, port)| Some(format!(" {name}:{}", port?)));
+            .filter_map(|(name, port)| Some(format!(" {name}:{}", port?)))
+            .chain(host.ports.iter().map(|(service, port)| format!(" {service}:{port}")));
         format!("{}{} weight {}", host.address, ports.collect::<String>(), host.weight)
     };
     let all = model.clusters.iter().flat_map(|cluster| {

@@ -71,7 +71,8 @@ impl Learned {
                 ));
             }
             let ports = [host.http, host.https, host.tcp];
-            if ports == [None; 3] || ports.contains(&Some(0)) {
+            let named = !host.ports.is_empty();
+            if ports == [None; 3] && !named || ports.contains(&Some(0)) || host.ports.values().any(|port| *port == 0) {
                 return Err(format!("host {:?}: it needs a port, and none is 0", host.name));
             }
         }

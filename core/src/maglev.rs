@@ -66,6 +66,41 @@ pub fn build(candidates: &[Candidate]) -> Box<[u16]> {
     }
 }
 
+/// Slots that are drawn for a slot whose host is out, before it is given to any host that is in.
+const DRAWS: u64 = 64;
+const REPAIR_SEED: u64 = 0x7265_7061_6972_6564;
+
+/// The table while some hosts are out: only their slots move, and only for as long as they are out.
+///
+/// A slot whose host is out takes the host of another slot, drawn by its own number, so that the others get of it by their
+/// weights. What comes out depends on who is in and on nothing else: not on who went out first, nor on what was before.
+/// Balancers that know the same hosts agree without talking; where one takes a host for dead that another does not, they
+/// differ in that host's slots alone.
+#[must_use]
+pub fn repaired(table: &[u16], is_in: impl Fn(u16) -> bool) -> Box<[u16]> {
+    let hosts = table.iter().map(|&host| usize::from(host) + 1).max().unwrap_or(0);
+    let is_in: Vec<bool> = (0..hosts).map(|host| is_in(host as u16)).collect();
+    let stands = |host: &u16| is_in.get(usize::from(*host)).copied().unwrap_or(false);
+    let others: Vec<u16> = (0..hosts as u16)
+        .filter(|host| stands(host) && table.contains(host))
+        .collect();
+    if others.is_empty() {
+        return table.into();
+    }
+    let drawn = |slot: u64, draw: u64| hash::mix(REPAIR_SEED ^ slot << 8 ^ draw) as usize;
+    let mend = |(slot, host): (usize, &u16)| {
+        let slot = slot as u64;
+        let mut candidates = (0..DRAWS).filter_map(|draw| table.get(drawn(slot, draw) % table.len()));
+        std::iter::once(host)
+            .chain(candidates.by_ref())
+            .find(|host| stands(host))
+            .or_else(|| others.get(drawn(slot, DRAWS) % others.len()))
+            .copied()
+            .unwrap_or_default()
+    };
+    table.iter().enumerate().map(mend).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +151,71 @@ mod tests {
         let (before, after) = (build(&all), build(&all[1..]));
         let moved = before.iter().zip(&after).filter(|(b, a)| **b != 0 && b != a).count();
         assert!(moved * 100 < SLOTS * 2, "{moved} slots moved needlessly");
+    }
+
+    #[test]
+    fn a_host_that_goes_out_moves_its_own_slots_alone_and_gets_them_back() {
+        let base = build(&hosts(50));
+        let first = repaired(&base, |host| host != 7);
+        let second = repaired(&base, |host| host != 7 && host != 9);
+        let third = repaired(&base, |host| host != 9);
+        assert!(!first.contains(&7) && !second.contains(&7) && !second.contains(&9));
+        for slot in 0..SLOTS {
+            assert!(first[slot] == base[slot] || base[slot] == 7);
+            assert!(second[slot] == first[slot] || first[slot] == 9);
+            assert!(third[slot] == second[slot] || third[slot] == 7 || base[slot] == 7);
+        }
+        assert_eq!(repaired(&base, |_| true), base);
+    }
+
+    #[test]
+    fn while_hosts_are_out_the_others_have_their_shares() {
+        let mut some = hosts(20);
+        some.iter_mut()
+            .for_each(|host| host.weight = 1 + u32::from(host.index % 4));
+        let base = build(&some);
+        let out = |host: u16| host % 5 == 0;
+        let table = repaired(&base, |host| !out(host));
+        let total: u32 = some
+            .iter()
+            .filter(|host| !out(host.index))
+            .map(|host| host.weight)
+            .sum();
+        for host in some.iter().filter(|host| !out(host.index)) {
+            let (got, want) = (
+                share(&table, host.index) as f64,
+                SLOTS as f64 * f64::from(host.weight) / f64::from(total),
+            );
+            assert!((got - want).abs() / want < 0.05, "host {}: {got} of {want}", host.index);
+        }
+    }
+
+    #[test]
+    fn with_nobody_in_the_table_stays_as_it_is_and_with_one_that_one_has_all() {
+        let base = build(&hosts(300));
+        assert_eq!(repaired(&base, |_| false), base);
+        assert!(repaired(&base, |host| host == 299).iter().all(|&host| host == 299));
+        assert!(repaired(&[], |_| true).is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Balance within one percent where there are a hundred slots for each, every slot filled, whatever the weights.
+        #[test]
+        fn shares_follow_weights(weights in prop::collection::vec(1u32..=100, 1..200)) {
+            let mut some = hosts(weights.len() as u16);
+            for (host, &weight) in some.iter_mut().zip(&weights) {
+                host.weight = weight;
+            }
+            let table = build(&some);
+            prop_assert_eq!(table.len(), SLOTS);
+            let total: u32 = weights.iter().sum();
+            for (index, &weight) in weights.iter().enumerate() {
+                let want = SLOTS as f64 * f64::from(weight) / f64::from(total);
+                let got = share(&table, index as u16) as f64;
+                prop_assert!((got - want).abs() <= 1.0f64.max(want / 100.0), "host {}: {} of {}", index, got, want);
+            }
+        }
     }
 
     proptest! {

@@ -164,6 +164,7 @@ mod tests {
             http: Some(80),
             https: None,
             tcp: None,
+            ports: std::collections::BTreeMap::new(),
             weight: 1,
         }
     }

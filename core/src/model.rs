@@ -3,7 +3,9 @@
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
 mod routing_events;
+pub mod services;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +19,7 @@ pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
 pub use routing_events::{Broker, BrokerTls, Login, RoutingEvents};
+pub use services::{Layer4, Service};
 
 /// The whole configuration.
 #[derive(Clone, Debug)]
@@ -45,6 +48,10 @@ pub struct Model {
     pub balancers: Vec<Balancer>,
     /// What tells of OpenShift's applications; `None`: nothing does.
     pub routing_events: Option<RoutingEvents>,
+    /// Ports without a name to peek at.
+    pub services: Vec<Service>,
+    /// What they have in common.
+    pub layer4: Layer4,
 }
 
 /// An etcd that holds what several balancers share.
@@ -252,6 +259,9 @@ pub struct Host {
     /// Port for `tcp` listeners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u16>,
+    /// Its ports for layer-4 services, by their names; for others it is the one listened on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
     /// 1 to 100.
     pub weight: u32,
 }

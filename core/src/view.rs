@@ -24,6 +24,8 @@ pub struct View {
     unmatched: Unmatched,
     /// (cluster, host, weight) of every usable host.
     all: Vec<(usize, u16, u32)>,
+    /// For each cluster, the hosts that may get something new, whatever it is.
+    standing: Vec<Vec<u16>>,
 }
 
 /// Where a name leads.
@@ -57,6 +59,7 @@ impl View {
     pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing, is_closed: impl Fn(&Route) -> bool) -> Self {
         let mut all = Vec::new();
         let mut clusters = Vec::with_capacity(model.clusters.len());
+        let mut in_rotation = Vec::with_capacity(model.clusters.len());
         for (c, cluster) in model.clusters.iter().enumerate() {
             let up = |&h: &usize| standing(c, h).usable && !standing(c, h).out;
             let up: Vec<_> = (0..cluster.hosts.len()).filter(up).collect();
@@ -68,6 +71,7 @@ impl View {
                     .iter()
                     .filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))),
             );
+            in_rotation.push(usable.iter().map(|&h| h as u16).collect());
             clusters.push([Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
                 let hosts: Vec<_> = usable
                     .iter()
@@ -107,6 +111,7 @@ impl View {
             clusters,
             unmatched: model.unmatched,
             all,
+            standing: in_rotation,
         }
     }
 
@@ -171,6 +176,12 @@ impl View {
         best.map(|(_, _, at)| at)
     }
 
+    /// The hosts of a cluster that may get something new, whatever ports they have.
+    #[must_use]
+    pub fn standing(&self, cluster: usize) -> &[u16] {
+        self.standing.get(cluster).map_or(&[], Vec::as_slice)
+    }
+
     /// The hosts of a cluster that new connections may go to.
     #[must_use]
     pub fn usable(&self, cluster: usize, protocol: Protocol) -> &[(u16, u32)] {
@@ -195,6 +206,7 @@ pub(crate) mod tests {
             http: Some(80),
             https: Some(443),
             tcp: None,
+            ports: std::collections::BTreeMap::new(),
             weight: 1,
         };
         let cluster = |name: &str, hosts| Cluster {
@@ -226,6 +238,8 @@ pub(crate) mod tests {
                 tls: None,
             },
             listeners: vec![],
+            services: vec![],
+            layer4: crate::model::Layer4::default(),
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],
             routes: vec![Route {
                 host: HostPattern::parse("app.test").unwrap(),

@@ -23,6 +23,7 @@ use crate::front::Front;
 use crate::keeper::Keeper;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::{Cut, Kernel};
+use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
 use crate::source::routing::Current;
@@ -196,6 +197,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let keeper = cut
         .clone()
         .map(|(cut, registry)| Keeper::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
+    let services =
+        Services::start(Arc::clone(&shared), predecessor.is_some()).context("starting the thread of services")?;
     let control = Control {
         shared: Arc::clone(&shared),
         workers: handles,
@@ -208,6 +211,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         keeper: keeper.clone(),
         jobs,
         routing: Current::default(),
+        services: Arc::clone(&services),
     };
     if let Some(kernel) = &mut kernel {
         follow_gates(kernel, &control);
@@ -219,6 +223,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             front,
             memory,
             Arc::clone(&control.routing),
+            services,
             events.clone(),
         )
         .run(inbox),
@@ -336,6 +341,7 @@ fn shared(model: &Model) -> Shared {
         listeners: Vec::new(),
         clusters: Vec::new(),
         routes: Vec::new(),
+        services: Vec::new(),
         ..model.clone()
     };
     let snapshot = Snapshot {
@@ -450,6 +456,7 @@ impl Running {
             max_connections = self.control.facts.max_connections,
             "Serving."
         );
+        let mut relieved = false;
         loop {
             tokio::select! {
                 _ = hangup.recv() => {
@@ -465,6 +472,7 @@ impl Running {
                     self.admin.retire();
                     // The flow table is the successor's.
                     self.keeper = None;
+                    relieved = true;
                     break;
                 }
                 () = tokio::time::sleep(watchdog.unwrap_or(Duration::from_secs(3600))) => {
@@ -499,6 +507,9 @@ impl Running {
         self.admin.close();
         if let Some(keeper) = &self.keeper {
             keeper.stop();
+        }
+        if !relieved {
+            self.control.services.stop();
         }
         tracing::info!("Stopped.");
         Ok(())

@@ -4,6 +4,7 @@ mod agent;
 mod client;
 mod explain;
 mod rotate;
+mod services;
 mod show;
 
 use std::io::IsTerminal as _;
@@ -62,6 +63,8 @@ enum Command {
     Clusters(Show),
     /// Show the hosts of a running signalbox.
     Hosts(Show),
+    /// Show the layer-4 services of a running signalbox, and where their programs stand.
+    Services(Show),
     /// Show the flows of a running signalbox.
     Flows {
         #[command(flatten)]
@@ -81,6 +84,9 @@ enum Command {
         /// Only those of this route.
         #[arg(long)]
         route: Option<String>,
+        /// Those of this layer-4 service, in place of all others.
+        #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route"])]
+        service: Option<String>,
     },
     /// Say why a name goes where it goes: which route, which weights, which host is next, on which tier.
     Explain {
@@ -120,7 +126,7 @@ enum Command {
     },
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
-    /// Remove the pinned programs and maps of tier cut from this network namespace; its flows end with them.
+    /// Remove the pinned programs and maps of tier cut and of services from this network namespace; flows end with them.
     Detach,
     /// Write a completion script for a shell.
     Completions { shell: clap_complete::Shell },
@@ -214,7 +220,12 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             cluster,
             tier,
             route,
+            service,
         } => {
+            if let Some(service) = service {
+                let path = format!("/api/v1/services/{service}/flows?limit={limit}");
+                return show::print("service_flows", &path, &show.socket, show.output);
+            }
             let mut path = format!("/api/v1/flows?limit={limit}");
             for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier), ("route", route)] {
                 if let Some(value) = value {
@@ -230,6 +241,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show,
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
+        Command::Services(show) => services::print(&show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
         Command::Doctor { output } => doctor::run(output),

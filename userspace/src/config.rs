@@ -25,6 +25,7 @@ mod routes;
 mod routing_events;
 mod scalar;
 mod selector;
+mod services;
 mod settings;
 mod suggest;
 mod unique;
@@ -75,7 +76,14 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let mut map = Map::open(&root, report)?;
     let version = map.require("version");
     let admin = map.take("admin");
-    let listeners = map.require("listeners");
+    let services = map.take("services");
+    let layer4 = map.take("layer4");
+    // Who has services needs no listener.
+    let listeners = if services.is_some() {
+        map.take("listeners")
+    } else {
+        map.require("listeners")
+    };
     let clusters = map.require("clusters");
     let routes = map.take("routes");
     let unmatched = map.take("unmatched");
@@ -98,7 +106,12 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
     let (names, clusters) = clusters::all(clusters.as_ref(), report);
-    let listeners = listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report);
+    let listeners = match (&listeners, &services) {
+        (None, Some(_)) => Some(Vec::new()),
+        _ => listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report),
+    };
+    let services = services::all(services.as_ref(), &names, &mut taken, report);
+    let layer4 = services::common(layer4.as_ref(), report);
     let routes = routes::all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
     let events_spot = routing_events.as_ref().map(Place::spot);
@@ -119,6 +132,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         etcd,
         balancers: balancers?,
         routing_events: routing_events?,
+        services: services?.into_iter().map(|(_, service)| service).collect(),
+        layer4,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
     Some((model, warnings))

@@ -13,6 +13,7 @@ use crate::datapath::worker::Handle;
 use crate::keeper::Keeper;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
+use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
 use crate::source::routing::Current;
@@ -48,6 +49,8 @@ pub struct Control {
     pub jobs: Arc<Jobs>,
     /// The source of OpenShift's routing events, where there is one.
     pub routing: Current,
+    /// Layer-4 services.
+    pub services: Arc<Services>,
 }
 
 /// Why a change was refused.

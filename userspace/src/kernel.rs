@@ -7,6 +7,7 @@ pub mod counters;
 pub mod cut;
 pub mod l4;
 pub mod map;
+pub mod netlink;
 pub mod object;
 pub mod sockmap;
 pub mod steer;

@@ -287,6 +287,12 @@ impl Control {
     /// What a job waits for: connections by host, or by route.
     pub async fn remaining(&self, subjects: &[Subject]) -> Vec<(String, u32)> {
         let mut all = on_hosts(&self.shared.snapshot.load(), subjects);
+        for (host, flows) in self.services.on_hosts(subjects) {
+            match all.iter_mut().find(|(known, _)| *known == host) {
+                Some((_, count)) => *count += flows,
+                None => all.push((host, flows)),
+            }
+        }
         for subject in subjects {
             if let Subject::Application(name) = subject {
                 let filter = crate::datapath::flow::Filter {
@@ -308,9 +314,13 @@ impl Control {
         for worker in &self.workers {
             worker.send(Order::Close(Arc::clone(&subjects)));
         }
-        if let Some(keeper) = self.keeper.clone() {
-            tokio::task::spawn_blocking(move || keeper.close(&subjects));
-        }
+        let (keeper, services) = (self.keeper.clone(), Arc::clone(&self.services));
+        tokio::task::spawn_blocking(move || {
+            if let Some(keeper) = keeper {
+                keeper.close(&subjects);
+            }
+            services.close(&subjects);
+        });
     }
 
     /// A job as the API shows it.

@@ -29,6 +29,7 @@ use crate::etcd::Records;
 use crate::front::{Front, Prepared};
 use crate::health;
 use crate::kernel::steer::ApplyError;
+use crate::layer4::Services;
 use crate::rotate::{Job, Request, RotateError};
 use crate::source::Learnt;
 use crate::source::routing::Current;
@@ -121,6 +122,7 @@ pub struct Store {
     /// What the configuration says, before anything is added.
     file: Arc<Model>,
     memory: Memory,
+    services: Arc<Services>,
     watchers: Watchers,
     /// What sources have told since the model was made.
     told: Vec<oneshot::Sender<Result<(), String>>>,
@@ -146,6 +148,7 @@ impl Store {
         front: Front,
         memory: Memory,
         routing: Current,
+        services: Arc<Services>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
@@ -161,6 +164,7 @@ impl Store {
             events,
             file: Arc::clone(&model),
             memory,
+            services,
             watchers,
             told: Vec::new(),
             stale: false,
@@ -279,6 +283,8 @@ impl Store {
                 self.watchers.give_up();
                 self.memory.durable.give_up();
                 self.memory.jobs.hand_over();
+                let services = Arc::clone(&self.services);
+                tokio::task::block_in_place(|| services.retire());
                 self.front.handed_over().await;
                 let _ = done.send(());
             }
@@ -587,6 +593,7 @@ impl Store {
             hosts,
         };
         self.shared.snapshot.store(Arc::new(snapshot));
+        self.services.changed();
     }
 }
 

@@ -92,6 +92,7 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Resu
         http,
         https,
         tcp: None,
+        ports: std::collections::BTreeMap::new(),
         weight: 1,
     }))
 }

@@ -83,6 +83,7 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
         https: port(speaks(&tls)),
         // Of an endpoint that does not say what it speaks, nothing is known but that it is TCP.
         tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
+        ports: std::collections::BTreeMap::new(),
         weight: 1,
     }
 }

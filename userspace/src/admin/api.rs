@@ -91,6 +91,23 @@ fn state(api: Described) -> Described {
             &read("/api/v1/hosts", "Hosts, those that still drain included"),
             async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
         )
+        .with(
+            &read(
+                "/api/v1/services",
+                "Layer-4 services, their hosts, and where their programs stand",
+            ),
+            async |State(c): State<Arc<Control>>| Json(views::services(&c)),
+        )
+        .with(
+            &Operation {
+                query: &[("limit", "at most so many; 1000 where nothing is said")],
+                ..read(
+                    "/api/v1/services/{name}/flows",
+                    "Established connections and sessions of a layer-4 service",
+                )
+            },
+            service_flows,
+        )
         .with(&flows_query, flows)
         .with(&explain_query, explain::explain)
         .with(&events, events::stream)
@@ -318,6 +335,22 @@ struct FlowQuery {
     listener: Option<String>,
     tier: Option<String>,
     route: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Most {
+    limit: Option<usize>,
+}
+
+async fn service_flows(
+    State(control): State<Arc<Control>>,
+    axum::extract::Path(name): axum::extract::Path<String>,
+    Query(most): Query<Most>,
+) -> Json<Value> {
+    let services = Arc::clone(&control.services);
+    let some = move || services.flows(Some(&name), most.limit.unwrap_or(1000));
+    let flows = tokio::task::spawn_blocking(some).await.unwrap_or_default();
+    Json(json!({ "apiVersion": "v1", "service_flows": flows }))
 }
 
 async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Json<Value> {

@@ -19,6 +19,7 @@ use super::histogram::Histogram;
 use crate::control::Control;
 use crate::datapath::cut::Unfit;
 use crate::datapath::relay::End;
+use crate::layer4::ServiceView;
 use crate::rotate::Progress;
 use crate::source::Standing;
 use crate::state::{Counter, Labelled};
@@ -43,6 +44,10 @@ impl fmt::Debug for Scrape {
 }
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+fn borrowed<'a>(labels: &'a [(&'static str, String)]) -> Labels<'a> {
+    labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
 
 /// Writes one metric with all its label sets.
 struct Out<'a>(DescriptorEncoder<'a>);
@@ -126,6 +131,7 @@ impl Collector for Scrape {
         self.listeners(&mut out)?;
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
+        self.services(&mut out)?;
         self.control_plane(&mut out)?;
         self.kernel(&mut out)
     }
@@ -437,6 +443,78 @@ impl Scrape {
         )
     }
 
+    fn services(&self, out: &mut Out<'_>) -> fmt::Result {
+        let all = self.0.services.list();
+        let of = |get: fn(&ServiceView) -> u64| {
+            let label = |service: &'_ ServiceView| vec![("service", service.name.clone())];
+            all.iter()
+                .map(|service| (label(service), get(service)))
+                .collect::<Vec<_>>()
+        };
+        let flows = of(|service| u64::from(service.flows));
+        let named = |labels: &Vec<(&'static str, String)>| -> Vec<(&'static str, String)> { labels.clone() };
+        let gauge: Vec<_> = flows.iter().map(|(labels, n)| (named(labels), *n as f64)).collect();
+        out.gauge(
+            "service_flows",
+            "Established connections and sessions of a layer-4 service",
+            gauge.iter().map(|(labels, n)| (borrowed(labels), *n)),
+        )?;
+        let flows = of(|service| service.flows_total);
+        out.counter(
+            "service_flows_opened",
+            "Flows of a layer-4 service begun",
+            flows.iter().map(|(labels, n)| (borrowed(labels), *n)),
+        )?;
+        let directions = |client: fn(&ServiceView) -> u64, host: fn(&ServiceView) -> u64| {
+            let one = |service: &ServiceView, direction: &str, n| {
+                let labels = vec![("service", service.name.clone()), ("direction", direction.to_owned())];
+                (labels, n)
+            };
+            all.iter()
+                .flat_map(|service| [one(service, "in", client(service)), one(service, "out", host(service))])
+                .collect::<Vec<_>>()
+        };
+        let packets = directions(|s| s.packets_in, |s| s.packets_out);
+        out.counter(
+            "service_packets",
+            "Packets of a layer-4 service, from clients (in) and, in mode nat, from hosts (out)",
+            packets.iter().map(|(labels, n)| (borrowed(labels), *n)),
+        )?;
+        let bytes = directions(|s| s.bytes_in, |s| s.bytes_out);
+        out.counter(
+            "service_bytes",
+            "Bytes of IP packets of a layer-4 service, likewise",
+            bytes.iter().map(|(labels, n)| (borrowed(labels), *n)),
+        )?;
+        let hosts: Vec<_> = all
+            .iter()
+            .flat_map(|service| service.hosts.iter().map(move |host| (service, host)))
+            .map(|(service, host)| {
+                let labels = vec![("service", service.name.clone()), ("host", host.name.clone())];
+                (labels, host.share / 100.0)
+            })
+            .collect();
+        out.gauge(
+            "service_host_share",
+            "The part of new flows of a layer-4 service that a host gets now",
+            hosts.iter().map(|(labels, n)| (borrowed(labels), *n)),
+        )?;
+        let hooks = self.0.services.hooks();
+        out.gauge(
+            "service_hook",
+            "Interfaces with a program of layer-4 services, and which: 1",
+            hooks
+                .iter()
+                .map(|on| (vec![("interface", on.interface.as_str()), ("hook", on.hook)], 1.0)),
+        )?;
+        let troubles = self.0.services.troubles().len();
+        out.gauge(
+            "service_troubles",
+            "What of layer-4 services is not as it should be; `signalbox services` says what",
+            [(Vec::new(), troubles as f64)],
+        )
+    }
+
     fn kernel(&self, out: &mut Out<'_>) -> fmt::Result {
         let mut exits = self
             .0
@@ -449,6 +527,9 @@ impl Scrape {
             exits.retain(|(reason, _)| !ours(reason));
             exits.extend(cut.exits().into_iter().filter(|(reason, _)| ours(reason)));
         }
+        let ours = |reason: &Reason| reason.program() == "l4";
+        exits.retain(|(reason, _)| !ours(reason));
+        exits.extend(self.0.services.exits().into_iter().filter(|(reason, _)| ours(reason)));
         let exits = exits
             .iter()
             .map(|(reason, n)| (vec![("program", reason.program()), ("reason", reason.label())], *n));

@@ -171,3 +171,14 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "bytes_out": state.bytes_out.get(),
     })
 }
+
+/// Layer-4 services.
+#[must_use]
+pub fn services(control: &Control) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "services": control.services.list(),
+        "hooks": control.services.hooks(),
+        "troubles": control.services.troubles(),
+    })
+}

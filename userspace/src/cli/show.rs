@@ -28,7 +28,7 @@ pub fn emit(value: &Value, output: Output) -> anyhow::Result<()> {
 }
 
 /// A reader that has had enough (`| head`) is no error.
-fn say(text: &str) -> anyhow::Result<()> {
+pub(super) fn say(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
@@ -68,6 +68,26 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("FAILURES", "failures"),
             ("CLUSTERS", "clusters"),
             ("LAST ERROR", "last_error"),
+        ],
+        "services" => &[
+            ("SERVICE", "name"),
+            ("PROTOCOL", "protocol"),
+            ("LISTEN", "listen"),
+            ("CLUSTER", "cluster"),
+            ("MODE", "mode"),
+            ("FLOWS", "flows"),
+            ("TOTAL", "flows_total"),
+            ("IN", "bytes_in"),
+            ("OUT", "bytes_out"),
+        ],
+        "service_flows" => &[
+            ("CLIENT", "client"),
+            ("LISTEN", "listen"),
+            ("PROTOCOL", "protocol"),
+            ("HOST", "host"),
+            ("PACKETS", "packets_in"),
+            ("IN", "bytes_in"),
+            ("IDLE", "idle_seconds"),
         ],
         "rotations" => &[("OUT OF ROTATION", "subject"), ("SINCE", "since"), ("JOB", "job")],
         "jobs" => &[

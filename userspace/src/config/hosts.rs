@@ -1,5 +1,6 @@
 //! The hosts of a cluster.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use signalbox_core::model::{Host, HttpProbe, Probe, Protocol};
@@ -32,6 +33,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     let http = map.take("http");
     let https = map.take("https");
     let tcp = map.take("tcp");
+    let ports = map.take("ports");
     let weight = map.take("weight");
     let known = map.finish(report);
 
@@ -40,6 +42,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     let mut port = |place: Option<Place<'_>>| maybe(place.as_ref(), |place| place.port(report));
     let (http, https, tcp) = (port(http), port(https), port(tcp));
     let weight = optional(weight.as_ref(), 1, |place| place.number(1, 100, report));
+    let ports = ports.map_or(Some(BTreeMap::new()), |place| named_ports(&place, report));
     // Of a host with a mistake in its ports or keys nobody can say which ports it lacks.
     let host = Host {
         name: name?,
@@ -47,6 +50,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
         http: http?,
         https: https?,
         tcp: tcp?,
+        ports: ports?,
         weight,
     };
     if known {
@@ -55,11 +59,33 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     Some(host)
 }
 
+/// Ports by the names of layer-4 services.
+fn named_ports(place: &Place<'_>, report: &mut Report) -> Option<BTreeMap<String, u16>> {
+    let mut ports = Some(BTreeMap::new());
+    for entry in place.entries(report)? {
+        let at = Place {
+            node: &entry.value,
+            path: place.path.key(&entry.key),
+        };
+        match (at.port(report), &mut ports) {
+            (Some(port), Some(ports)) => {
+                ports.insert(entry.key.clone(), port);
+            }
+            _ => ports = None,
+        }
+    }
+    ports
+}
+
 fn check_ports(host: &Host, place: &Place<'_>, probe: &Probe, report: &mut Report) {
-    if host.http.or(host.https).or(host.tcp).is_none() {
+    let is_given = matches!(
+        probe,
+        Probe::Tcp { port: Some(_) } | Probe::Http(HttpProbe { port: Some(_), .. })
+    );
+    if host.http.or(host.https).or(host.tcp).is_none() && host.ports.is_empty() && !is_given {
         place.fault(
             report,
-            "the host has no port: give it at least one of `http`, `https` and `tcp`",
+            "the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`, or its health check a `port`",
         );
         return;
     }

@@ -20,7 +20,7 @@ use signalbox_common::cut::flow::{Tuple, why};
 pub use attempt::{Attempt, Connecting};
 use drain::Draining;
 use ports::Ports;
-pub use ports::for_the_kernel;
+pub use ports::{for_services, for_the_kernel};
 use source::Sources;
 
 use crate::kernel::Cut;

@@ -230,6 +230,37 @@ pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
     }
 }
 
+/// The name of an interface's driver (`ETHTOOL_GDRVINFO`), asked by any socket of the network namespace.
+pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    const ETHTOOL_GDRVINFO: u32 = 3;
+    /// `struct ethtool_drvinfo` (`include/uapi/linux/ethtool.h`).
+    #[repr(C)]
+    struct Info {
+        command: u32,
+        driver: [u8; 32],
+        rest: [u8; 160],
+    }
+    let mut info = Info {
+        command: ETHTOOL_GDRVINFO,
+        driver: [0; 32],
+        rest: [0; 160],
+    };
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: the ioctl reads one ifreq, and writes what its pointer leads to, which is as long as it takes it to be.
+    unsafe { check(libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) as isize)? };
+    let end = info.driver.iter().position(|b| *b == 0).unwrap_or(info.driver.len());
+    Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
+}
+
 /// Begins to connect from an address and port; non-blocking.
 pub fn connect_from(local: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     use socket2::{Domain, Protocol, Socket, Type};

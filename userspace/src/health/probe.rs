@@ -28,7 +28,11 @@ impl Prober {
         let at = |port: Option<u16>| port.map(|port| SocketAddr::new(host.address, port));
         match probe {
             Probe::Tcp { port } => Self {
-                target: at(port.or(host.https).or(host.http).or(host.tcp)),
+                target: at(port
+                    .or(host.https)
+                    .or(host.http)
+                    .or(host.tcp)
+                    .or(host.ports.values().next().copied())),
                 request: None,
                 tls: None,
             },
@@ -199,6 +203,7 @@ mod tests {
             http: Some(port),
             https: Some(port),
             tcp: None,
+            ports: std::collections::BTreeMap::new(),
             weight: 1,
         }
     }

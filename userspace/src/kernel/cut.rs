@@ -8,7 +8,7 @@ pub mod hooks;
 pub mod interfaces;
 pub mod names;
 pub mod pins;
-mod reset;
+pub(crate) mod reset;
 pub mod table;
 
 use std::io;
@@ -28,7 +28,7 @@ use super::map::MapFd;
 use super::object::{KernelError, OBJECT, map_fd, program};
 use hooks::Hooks;
 use names::Names;
-use pins::Pins;
+use pins::{Kind, Pins};
 use table::{Pending, Table};
 
 /// Maps that live as long as flows do.
@@ -62,13 +62,13 @@ impl Cut {
     /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
     pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        let pins = Pins::open(take_over).map_err(failed("opening the directory of pinned maps"))?;
+        let pins = Pins::open(Kind::Cut, take_over).map_err(failed("opening the directory of pinned maps"))?;
         let adopted = pins.path("FLOWS").exists();
         let mut loader = EbpfLoader::new();
         for name in PINNED {
             loader.map_pin_path(name, pins.path(name));
         }
-        for name in UNUSED {
+        for name in UNUSED.iter().chain(&super::l4::MAPS) {
             loader.map_max_entries(name, 1);
         }
         loader
@@ -155,7 +155,7 @@ impl Cut {
     /// Removes all that would outlive the process.
     pub fn remove_all(&self) -> io::Result<()> {
         hooks::remove_filters();
-        pins::remove_all().map(drop)
+        pins::remove_all(Kind::Cut).map(drop)
     }
 
     /// Removes flows that have ended: their packets are the kernel's business again, which answers them with a reset.
@@ -190,7 +190,11 @@ impl Cut {
 /// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.
 pub fn probe() -> Result<(), KernelError> {
     let mut loader = EbpfLoader::new();
-    for name in UNUSED.iter().chain(&["FLOWS", "TUPLES", "SHAKES", "NAMES"]) {
+    for name in UNUSED
+        .iter()
+        .chain(&super::l4::MAPS)
+        .chain(&["FLOWS", "TUPLES", "SHAKES", "NAMES"])
+    {
         loader.map_max_entries(name, 1);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
@@ -209,12 +213,15 @@ fn load_programs(ebpf: &mut Ebpf) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Removes everything of tier `cut` from this network namespace, of whatever version, and says what that was. Refuses
+/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of whatever version, and says what that was. Refuses
 /// while a process uses it.
 pub fn detach() -> io::Result<Vec<std::path::PathBuf>> {
-    drop(Pins::open(false)?);
+    drop(Pins::open(Kind::Cut, false)?);
+    drop(Pins::open(Kind::Layer4, false)?);
     hooks::remove_filters();
-    pins::remove_all()
+    let mut removed = pins::remove_all(Kind::Cut)?;
+    removed.extend(super::l4::detach()?);
+    Ok(removed)
 }
 
 /// Flows that have ended, as the programs tell.
@@ -243,7 +250,7 @@ fn take<T>(
     })
 }
 
-fn read_names(ebpf: &mut Ebpf) -> Result<Vec<(u32, signalbox_common::cut::flow::Name)>, KernelError> {
+pub(super) fn read_names(ebpf: &mut Ebpf) -> Result<Vec<(u32, signalbox_common::cut::flow::Name)>, KernelError> {
     let unusable = |e| KernelError::Map {
         name: "NAMES",
         source: Box::new(e),

@@ -1,21 +1,295 @@
-//! Layer-4 services: their programs and maps.
+//! Layer-4 services: their programs and maps, loaded, pinned, and attached to interfaces.
+//!
+//! They outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts or has been
+//! killed, and the next process goes on with the same flows.
+
+pub mod hooks;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-use signalbox_common::l4::abi::{MAX_TABLES, SLOTS};
+use aya::EbpfLoader;
+use aya::maps::{Array, Map, MapData, PerCpuArray};
+use aya::programs::{SchedClassifier, Xdp};
+use signalbox_common::Reason;
+use signalbox_common::l4::abi::{MAX_HOSTS, MAX_TABLES, SLOTS};
+use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 
-use super::map;
+use super::cut::names::Names;
+use super::cut::pins::{self, Kind, Pins};
+use super::map::{self, MapFd};
+use super::object::{KernelError, OBJECT, map_fd, program};
+use hooks::Hooks;
+
+/// All of them: other copies of the object make each as small as can be.
+pub const MAPS: [&str; 12] = [
+    "L4_ESTABLISHED",
+    "L4_OPENING",
+    "L4_SERVICES",
+    "L4_TABLES",
+    "L4_HOSTS",
+    "L4_PORTS",
+    "L4_SOURCES",
+    "L4_FRAGMENTS",
+    "L4_CONFIG",
+    "L4_SCRATCH",
+    "L4_SERVICE_TALLY",
+    "L4_HOST_TALLY",
+];
+
+/// Maps that live as long as flows do.
+const PINNED: [(&str, &str); 12] = [
+    ("L4_ESTABLISHED", "L4_ESTABLISHED"),
+    ("L4_OPENING", "L4_OPENING"),
+    ("L4_SERVICES", "L4_SERVICES"),
+    ("L4_TABLES", "L4_TABLES"),
+    ("L4_HOSTS", "L4_HOSTS"),
+    ("L4_PORTS", "L4_PORTS"),
+    ("L4_SOURCES", "L4_SOURCES"),
+    ("L4_CONFIG", "L4_CONFIG"),
+    ("L4_SERVICE_TALLY", "L4_SERVICE_TALLY"),
+    ("L4_HOST_TALLY", "L4_HOST_TALLY"),
+    ("COUNTERS", "L4_COUNTERS"),
+    ("NAMES", "L4_NAMES"),
+];
+
+/// Maps of other tiers, which this copy of the object does not use.
+const UNUSED: [&str; 11] = [
+    "PEERS",
+    "VERDICTS",
+    "LEGS",
+    "GATES",
+    "BINDINGS",
+    "STEERED",
+    "FLOWS",
+    "TUPLES",
+    "SHAKES",
+    "PENDING",
+    "CUT_BINDINGS",
+];
 
 /// Bytes of a table.
 pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
+
+/// What of layer-4 services is in the kernel.
+pub struct Layer4 {
+    pub pins: Pins,
+    /// Numbers of services by name.
+    pub names: Names,
+    pub established: MapFd,
+    pub opening: MapFd,
+    services: MapFd,
+    tables: MapFd,
+    hosts: MapFd,
+    ports: MapFd,
+    sources: MapFd,
+    config: MapFd,
+    found_hosts: Vec<Host>,
+    counters: PerCpuArray<MapData, u64>,
+    service_tally: PerCpuArray<MapData, Tally>,
+    host_tally: PerCpuArray<MapData, Tally>,
+    hooks: Mutex<Hooks>,
+}
+
+impl Layer4 {
+    /// Loads the programs onto the pinned maps, or onto new ones for `flows` connections. Attaches nothing yet.
+    pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
+        let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
+        let pins = Pins::open(Kind::Layer4, take_over).map_err(failed("opening the directory of pinned maps"))?;
+        pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
+        let mut loader = EbpfLoader::new();
+        for (name, pin) in PINNED {
+            loader.map_pin_path(name, pins.path(pin));
+        }
+        for name in UNUSED {
+            loader.map_max_entries(name, 1);
+        }
+        loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
+        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        load_programs(&mut ebpf)?;
+        let unusable = |name: &'static str| {
+            move |e| KernelError::Map {
+                name,
+                source: Box::new(e),
+            }
+        };
+        let names = Names::new(map_fd(&ebpf, "NAMES")?, super::cut::read_names(&mut ebpf)?);
+        let map = ebpf.map("L4_HOSTS").ok_or(KernelError::NoMap("L4_HOSTS"))?;
+        let known = Array::<_, Host>::try_from(map).map_err(unusable("L4_HOSTS"))?;
+        let found_hosts = known.iter().collect::<Result<_, _>>().map_err(unusable("L4_HOSTS"))?;
+        let fd = |name| map_fd(&ebpf, name);
+        let (established, opening, services, tables) = (
+            fd("L4_ESTABLISHED")?,
+            fd("L4_OPENING")?,
+            fd("L4_SERVICES")?,
+            fd("L4_TABLES")?,
+        );
+        let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
+        let mut take =
+            |name: &'static str| -> Result<Map, KernelError> { ebpf.take_map(name).ok_or(KernelError::NoMap(name)) };
+        let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
+        let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
+        let host_tally = PerCpuArray::try_from(take("L4_HOST_TALLY")?).map_err(unusable("L4_HOST_TALLY"))?;
+        Ok(Self {
+            hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
+            pins,
+            names,
+            established,
+            opening,
+            services,
+            tables,
+            hosts,
+            ports,
+            sources,
+            config,
+            found_hosts,
+            counters,
+            service_tally,
+            host_tally,
+        })
+    }
+
+    /// The hosts that an earlier process left, by their numbers; all zero where there is none.
+    #[must_use]
+    pub fn found_hosts(&self) -> &[Host] {
+        &self.found_hosts
+    }
+
+    pub fn set_service(&self, target: &Target, service: &Service) -> io::Result<()> {
+        self.services.update(target, service)
+    }
+
+    pub fn remove_service(&self, target: &Target) -> io::Result<()> {
+        self.services.delete(target)
+    }
+
+    pub fn service(&self, target: &Target) -> io::Result<Option<Service>> {
+        self.services.get(target)
+    }
+
+    pub fn host(&self, number: u32) -> io::Result<Option<Host>> {
+        self.hosts.get(&number)
+    }
+
+    /// The targets that there are.
+    pub fn targets(&self) -> io::Result<Vec<Target>> {
+        self.services.keys()
+    }
+
+    pub fn set_host(&self, number: u32, host: &Host) -> io::Result<()> {
+        assert!(number < MAX_HOSTS, "host {number}");
+        self.hosts.update(&number, host)
+    }
+
+    /// A service's port on a host, where it is not the one listened on.
+    pub fn set_port(&self, service: u16, host: u32, port: Option<u16>) -> io::Result<()> {
+        let key = u32::from(service) << 16 | (host & 0xffff);
+        match port {
+            Some(port) => self.ports.update(&key, &u32::from(port)),
+            None => self.ports.delete(&key),
+        }
+    }
+
+    pub fn set_source(&self, index: u32, address: &[u32; 4]) -> io::Result<()> {
+        self.sources.update(&index, address)
+    }
+
+    pub fn set_config(&self, config: &Config) -> io::Result<()> {
+        self.config.update(&0u32, config)
+    }
+
+    /// Puts a table in place of the one before, in one step.
+    pub fn swap_table(&self, index: u32, slots: &[u16]) -> io::Result<()> {
+        let mut bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_ne_bytes()).collect();
+        bytes.resize(TABLE_BYTES, 0xff);
+        let table = new_table(&bytes)?;
+        self.tables.update(&index, &(table.as_raw_fd() as u32))
+    }
+
+    /// Removes a table: no host gets a new flow by it.
+    pub fn remove_table(&self, index: u32) -> io::Result<()> {
+        self.tables.delete(&index)
+    }
+
+    /// How often the programs ended in each way.
+    #[must_use]
+    pub fn exits(&self) -> Vec<(Reason, u64)> {
+        super::counters::exits(&self.counters)
+    }
+
+    /// What a service has carried.
+    #[must_use]
+    pub fn service_tally(&self, service: u16) -> Tally {
+        sum(&self.service_tally, u32::from(service))
+    }
+
+    /// What a host has been sent, and has answered.
+    #[must_use]
+    pub fn host_tally(&self, host: u32) -> Tally {
+        sum(&self.host_tally, host)
+    }
+
+    /// The hooks, to be attached, followed and asked.
+    pub fn hooks(&self) -> std::sync::MutexGuard<'_, Hooks> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a flow's direction.
+    pub fn remove_flow(&self, key: &Key) -> io::Result<()> {
+        self.established.delete(key)?;
+        self.opening.delete(key)
+    }
+
+    /// Goes through the flows of one map; `each` gets every entry once, or not, if it comes or goes meanwhile.
+    pub fn each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
+        map.each(each)
+    }
+
+    /// Removes all that would outlive the process.
+    pub fn remove_all(&self) -> io::Result<()> {
+        detach().map(drop)
+    }
+}
+
+/// Removes everything of layer-4 services from this network namespace. The directory may be locked by us.
+pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
+    hooks::remove_filters();
+    pins::remove_all(Kind::Layer4)
+}
+
+fn load_programs(ebpf: &mut aya::Ebpf) -> Result<(), KernelError> {
+    let wrong = |name| {
+        move |e| KernelError::Program {
+            name,
+            source: Box::new(e),
+        }
+    };
+    program::<Xdp>(ebpf, "l4_xdp")?.load().map_err(wrong("l4_xdp"))?;
+    program::<SchedClassifier>(ebpf, "l4_tc")?
+        .load()
+        .map_err(wrong("l4_tc"))
+}
+
+fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
+    let all = map.get(&index, 0);
+    all.map_or(Tally::default(), |values| {
+        values.iter().fold(Tally::default(), |sum, one| Tally {
+            flows: sum.flows + one.flows,
+            packets_in: sum.packets_in + one.packets_in,
+            bytes_in: sum.bytes_in + one.bytes_in,
+            packets_out: sum.packets_out + one.packets_out,
+            bytes_out: sum.bytes_out + one.bytes_out,
+        })
+    })
+}
 
 /// A table in the kernel, to be swapped in.
 pub fn new_table(slots: &[u8]) -> io::Result<OwnedFd> {
     assert_eq!(slots.len(), TABLE_BYTES);
     let map = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;
-    map::update_bytes(&map, &0u32, slots)?;
+    MapFd::new(map.as_fd())?.update_bytes(&0u32, slots)?;
     Ok(map)
 }
 

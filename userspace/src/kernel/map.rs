@@ -11,10 +11,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use signalbox_common::gate::Gate;
 
 const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
+const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
 const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
+
+/// Entries that are read by one call.
+const BATCH: usize = 1024;
 
 /// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
 #[repr(C)]
@@ -87,6 +93,74 @@ impl MapFd {
             }
         }
         Ok(())
+    }
+
+    /// Writes an element of so many bytes as the map's values have.
+    pub fn update_bytes<K: Copy>(&self, key: &K, value: &[u8]) -> io::Result<()> {
+        self.call(BPF_MAP_UPDATE_ELEM, ptr::from_ref(key).cast(), value.as_ptr())
+    }
+
+    /// The value of a key, if it is there. `K` and `V` must be the map's own types.
+    pub fn get<K: Copy, V: Copy + Default>(&self, key: &K) -> io::Result<Option<V>> {
+        let mut value = V::default();
+        match self.call(
+            BPF_MAP_LOOKUP_ELEM,
+            ptr::from_ref(key).cast(),
+            ptr::from_mut(&mut value).cast(),
+        ) {
+            Ok(()) => Ok(Some(value)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All keys of a map that nobody else changes.
+    pub fn keys<K: Copy + Default>(&self) -> io::Result<Vec<K>> {
+        let (mut keys, mut next) = (Vec::<K>::new(), K::default());
+        loop {
+            let last = keys.last().map_or(ptr::null(), |key| ptr::from_ref(key).cast());
+            match self.call(BPF_MAP_GET_NEXT_KEY, last, ptr::from_mut(&mut next).cast()) {
+                Ok(()) => keys.push(next),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(keys),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Goes through a hash map that others change meanwhile: every entry that stays is handed out once. Kernel 5.6+.
+    pub fn each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
+        let (mut keys, mut values) = (vec![K::default(); BATCH], vec![V::default(); BATCH]);
+        let (mut position, mut begun) = (0u64, false);
+        loop {
+            let mut attr = BatchAttr {
+                in_batch: if begun { ptr::from_ref(&position) as u64 } else { 0 },
+                out_batch: ptr::from_mut(&mut position) as u64,
+                keys: keys.as_mut_ptr() as u64,
+                values: values.as_mut_ptr() as u64,
+                count: keys.len() as u32,
+                map_fd: self.0.as_raw_fd() as u32,
+                elem_flags: 0,
+                flags: 0,
+            };
+            let ended = match bpf(BPF_MAP_LOOKUP_BATCH, &mut attr) {
+                Ok(_) => false,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+                // A bucket with more than there is room for.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && keys.len() < 1 << 20 => {
+                    keys.resize(keys.len() * 2, K::default());
+                    values.resize(keys.len(), V::default());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for (key, value) in keys.iter().zip(&values).take(attr.count as usize) {
+                each(key, value);
+            }
+            if ended {
+                return Ok(());
+            }
+            begun = true;
+        }
     }
 
     fn call(&self, command: libc::c_long, key: *const u8, value: *const u8) -> io::Result<()> {
@@ -182,18 +256,6 @@ pub fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
         file_flags: 0,
     };
     bpf(BPF_OBJ_PIN, &mut attr).map(drop)
-}
-
-/// Writes an element of so many bytes as the map's values have.
-pub fn update_bytes<K: Copy>(map: &OwnedFd, key: &K, value: &[u8]) -> io::Result<()> {
-    let mut attr = ElemAttr {
-        map_fd: map.as_raw_fd() as u32,
-        _pad: 0,
-        key: ptr::from_ref(key) as u64,
-        value: value.as_ptr() as u64,
-        flags: 0,
-    };
-    bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 
 /// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).

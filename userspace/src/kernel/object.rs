@@ -69,9 +69,11 @@ impl Kernel {
             nix::libc::RLIM_INFINITY,
             nix::libc::RLIM_INFINITY,
         );
-        let mut ebpf = EbpfLoader::new()
-            .load(OBJECT)
-            .map_err(|e| KernelError::Load(Box::new(e)))?;
+        let mut loader = EbpfLoader::new();
+        for name in super::l4::MAPS {
+            loader.map_max_entries(name, 1);
+        }
+        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
         let counters = Arc::new(Counters::new(&mut ebpf)?);
         let mut degraded = Vec::new();
         let (joiner, gate_events) = match Self::prepare_sockmap(&mut ebpf) {
@@ -140,8 +142,14 @@ impl Kernel {
 
 /// A duplicate of a map's descriptor.
 pub(super) fn map_fd(ebpf: &Ebpf, name: &'static str) -> Result<MapFd, KernelError> {
-    let Some(Map::SockHash(data) | Map::SockMap(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::Array(data)) =
-        ebpf.map(name)
+    let Some(
+        Map::SockHash(data)
+        | Map::SockMap(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::LpmTrie(data)
+        | Map::Array(data),
+    ) = ebpf.map(name)
     else {
         return Err(KernelError::NoMap(name));
     };

@@ -88,6 +88,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
             http: port(host.http_port),
             https: port(host.https_port),
             tcp: None,
+            ports: std::collections::BTreeMap::new(),
             weight: 1,
         });
     }

@@ -3,7 +3,8 @@
 //! One list for each host's address and port, oldest first: a port that has just been used comes back as late as can be,
 //! for the host may keep the old connection in TIME_WAIT. Ports of the kernel's own ephemeral range are left to it, so
 //! that it never picks one with a live flow. Where that range is nearly everything it is divided: the upper part for cut
-//! flows, the lower part for connections of ours that the kernel chooses a port for.
+//! flows and services, the lower part for connections of ours that the kernel chooses a port for. A part of what is left
+//! is that of layer-4 services, so that no flow of theirs ever has the addresses and ports of a cut one.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,7 +19,11 @@ const FEW: usize = 8192;
 
 /// The parts of a divided range.
 const LOWER: RangeInclusive<u16> = 1024..=20_479;
-const UPPER: RangeInclusive<u16> = 20_480..=u16::MAX;
+const UPPER: RangeInclusive<u16> = 32_768..=u16::MAX;
+
+/// Ports of layer-4 services, and where the kernel's range is divided.
+const SERVICES: RangeInclusive<u16> = 1024..=16_383;
+const SERVICES_DIVIDED: RangeInclusive<u16> = 20_480..=32_767;
 
 /// The ports that the kernel may choose from for connections of ours that are not to be cut, where it must be told.
 pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
@@ -28,9 +33,25 @@ pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
         .clone()
 }
 
-/// Ports outside the kernel's range.
+/// The source ports that layer-4 services use for mode `nat`, where nothing else is configured.
+#[must_use]
+pub fn for_services() -> RangeInclusive<u16> {
+    let kernel = configured();
+    if outside(&kernel).count() < FEW {
+        return SERVICES_DIVIDED;
+    }
+    // Where the kernel's range begins among them they end before it.
+    let last = if kernel.contains(SERVICES.end()) && *kernel.start() > 2048 {
+        kernel.start() - 1
+    } else {
+        *SERVICES.end()
+    };
+    *SERVICES.start()..=last
+}
+
+/// Ports outside the kernel's range, and that of services.
 fn outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
-    (1024..=u16::MAX).filter(|port| !ephemeral.contains(port))
+    (SERVICES.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
 }
 
 pub(super) struct Ports {
@@ -131,7 +152,7 @@ mod tests {
     fn workers_share_the_ports_and_leave_the_kernels_alone() {
         let range = ephemeral("32768\t60999\n");
         let (a, b) = (Ports::beside(&range, 0, 2), Ports::beside(&range, 1, 2));
-        assert_eq!(a.ours.len() + b.ours.len(), 65536 - 1024 - 28232);
+        assert_eq!(a.ours.len() + b.ours.len(), 65536 - 16_384 - 28232);
         assert!(
             a.ours
                 .iter()

@@ -111,7 +111,7 @@ impl Hooks {
             if self.tcx {
                 attach_link(program, interface, side, &pin)?;
             } else {
-                attach_filter(program, interface, side)?;
+                attach_filter(program, interface, side, PRIORITY)?;
             }
         }
         Ok(())
@@ -128,12 +128,12 @@ pub(super) fn remove_filters() {
     }
 }
 
-fn link(index: u32, program: &str) -> String {
+pub(in crate::kernel) fn link(index: u32, program: &str) -> String {
     format!("{LINK}{index}-{program}")
 }
 
 /// Replaces the program in the pinned link, or makes one and pins it.
-fn attach_link(
+pub(in crate::kernel) fn attach_link(
     program: &mut SchedClassifier,
     interface: &Interface,
     side: TcAttachType,
@@ -166,8 +166,13 @@ fn attach_link(
 }
 
 /// Replaces the program in the filter, or makes one.
-fn attach_filter(program: &mut SchedClassifier, interface: &Interface, side: TcAttachType) -> Result<(), KernelError> {
-    let replaced = SchedClassifierLink::attached(&interface.name, side, PRIORITY, HANDLE, None)
+pub(in crate::kernel) fn attach_filter(
+    program: &mut SchedClassifier,
+    interface: &Interface,
+    side: TcAttachType,
+    priority: u16,
+) -> Result<(), KernelError> {
+    let replaced = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None)
         .ok()
         .and_then(|link| program.attach_to_link(link).ok());
     let id = match replaced {
@@ -176,7 +181,7 @@ fn attach_filter(program: &mut SchedClassifier, interface: &Interface, side: TcA
             // There is one already as a rule.
             let _ = tc::qdisc_add_clsact(&interface.name);
             let options = NlOptions {
-                priority: PRIORITY,
+                priority,
                 handle: HANDLE,
                 classid: None,
             };
@@ -190,14 +195,14 @@ fn attach_filter(program: &mut SchedClassifier, interface: &Interface, side: TcA
     Ok(())
 }
 
-fn wrong(source: aya::programs::ProgramError) -> KernelError {
+pub(in crate::kernel) fn wrong(source: aya::programs::ProgramError) -> KernelError {
     KernelError::Program {
         name: "cut",
         source: Box::new(source),
     }
 }
 
-fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
+pub(in crate::kernel) fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
     KernelError::Io {
         what: "pinning a link",
         source: std::io::Error::other(crate::error_chain(error)),

@@ -22,7 +22,7 @@ struct Known {
 }
 
 impl Names {
-    pub(super) fn new(map: MapFd, found: Vec<(u32, Name)>) -> Self {
+    pub(in crate::kernel) fn new(map: MapFd, found: Vec<(u32, Name)>) -> Self {
         let mut known = Known::default();
         for (number, name) in found {
             let text = String::from_utf8_lossy(&name.text);

@@ -16,6 +16,24 @@ use crate::datapath::sys;
 /// The bpf file system.
 const ROOT: &str = "/sys/fs/bpf";
 
+/// What is pinned: each outlives the process, and is removed, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Tier `cut`.
+    Cut,
+    /// Layer-4 services.
+    Layer4,
+}
+
+impl Kind {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Cut => "net",
+            Self::Layer4 => "l4-net",
+        }
+    }
+}
+
 /// The directory of this network namespace, locked while a process uses it.
 #[derive(Clone)]
 pub struct Pins {
@@ -26,12 +44,12 @@ pub struct Pins {
 
 impl Pins {
     /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
-    pub fn open(take_over: bool) -> io::Result<Self> {
+    pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
         let root = Path::new(ROOT);
         if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
             mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), None::<&str>)?;
         }
-        let dir = directory()?;
+        let dir = directory(kind)?;
         fs::create_dir_all(&dir)?;
         let lock = match Flock::lock(File::open(&dir)?, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Some(lock),
@@ -81,27 +99,27 @@ fn names_in(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// The directory of this network namespace and of this version of the maps.
-fn directory() -> io::Result<PathBuf> {
+fn directory(kind: Kind) -> io::Result<PathBuf> {
     Ok(Path::new(ROOT)
         .join(format!("signalbox/v{ABI_VERSION}"))
-        .join(namespace()?))
+        .join(namespace(kind)?))
 }
 
 /// A name for this network namespace: its cookie, which is never used again until the next boot (an inode is).
-fn namespace() -> io::Result<String> {
+fn namespace(kind: Kind) -> io::Result<String> {
     let socket = nix::sys::socket::socket(
         nix::sys::socket::AddressFamily::Inet,
         nix::sys::socket::SockType::Datagram,
         nix::sys::socket::SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    Ok(format!("net-{}", sys::netns_cookie(socket.as_raw_fd())?))
+    Ok(format!("{}-{}", kind.prefix(), sys::netns_cookie(socket.as_raw_fd())?))
 }
 
 /// Removes everything that any version has pinned for this network namespace: links first, so that no program runs on
 /// maps that are gone. Returns what was removed.
-pub fn remove_all() -> io::Result<Vec<PathBuf>> {
-    let namespace = namespace()?;
+pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {
+    let namespace = namespace(kind)?;
     let base = Path::new(ROOT).join("signalbox");
     let mut removed = Vec::new();
     let Ok(versions) = names_in(&base) else {

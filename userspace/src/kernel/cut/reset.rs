@@ -43,6 +43,11 @@ pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Tells one end, as the other: at `seq`, which it expects next.
+pub(crate) fn one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::io::Result<()> {
+    send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack))
+}
+
 fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
     let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::from(RAW)))?;
     socket.send_to(packet, &to.into()).map(drop)

@@ -1,0 +1,291 @@
+//! Layer-4 services: ports without a name to peek at.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use signalbox_common::l4::abi::{MAX_SERVICES, MAX_SOURCES, MAX_TARGETS};
+use signalbox_core::model::services::{Affinity, Hook, Mode, ServiceBind, Transport};
+use signalbox_core::model::{Bind, Layer4, Service};
+
+use super::address::Taken;
+use super::clusters::Names;
+use super::map::Map;
+use super::node::{Place, Spot};
+use super::report::{Report, quote};
+use super::scalar::{maybe, optional};
+use super::unique::Unique;
+
+/// How long a flow of UDP, or a connection of TCP, is known without a packet.
+const IDLE_UDP: Duration = Duration::from_secs(30);
+const IDLE_TCP: Duration = Duration::from_secs(3600);
+
+/// Fewer are of no use, and more than the kernel's memory is likely to have.
+const FLOWS: RangeInclusive<u32> = 1024..=16_777_216;
+
+/// What services are decoded against.
+struct Around<'a> {
+    names: &'a Names,
+    taken: &'a mut Taken,
+    targets: Vec<(ServiceBind, Transport, String, Spot)>,
+    ports: usize,
+    unique: Unique,
+}
+
+/// All services with their places.
+pub(super) fn all(
+    place: Option<&Place<'_>>,
+    names: &Names,
+    taken: &mut Taken,
+    report: &mut Report,
+) -> Option<Vec<(Spot, Service)>> {
+    let Some(place) = place else {
+        return Some(Vec::new());
+    };
+    let mut around = Around {
+        names,
+        taken,
+        targets: Vec::new(),
+        ports: 0,
+        unique: Unique::default(),
+    };
+    let mut services = Some(Vec::new());
+    for item in place.items("services", MAX_SERVICES as usize - 1, report)? {
+        match (service(&item, &mut around, report), &mut services) {
+            (Some(service), Some(services)) => services.push((item.spot(), service)),
+            _ => services = None,
+        }
+    }
+    services
+}
+
+fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> Option<Service> {
+    let mut map = Map::open(place, report)?;
+    let name = map.require("name");
+    let protocol = map.require("protocol");
+    let listen = map.require("listen");
+    let cluster = map.require("cluster");
+    let mode = map.take("mode");
+    let affinity = map.take("affinity");
+    let idle = map.take("idle");
+    map.finish(report);
+
+    let label = name
+        .as_ref()
+        .and_then(Place::plain)
+        .map_or_else(|| "a service".to_owned(), |name| format!("service {}", quote(name)));
+    let name = name.and_then(|name| around.unique.name(&name, "service", report));
+    let protocol = protocol.and_then(|place| place.word("a protocol of services", &Transport::ALL, report));
+    let listen = listen.and_then(|place| addresses(&place, &label, protocol, around, report));
+    let cluster = maybe(cluster.as_ref(), |place| around.names.at(place, report));
+    let mode = optional(mode.as_ref(), Mode::Nat, |place| {
+        place.word("a mode", &Mode::ALL, report)
+    });
+    let affinity = optional(affinity.as_ref(), Affinity::Flow, |place| {
+        place.word("an affinity", &Affinity::ALL, report)
+    });
+    let default = if protocol == Some(Transport::Udp) {
+        IDLE_UDP
+    } else {
+        IDLE_TCP
+    };
+    let idle = optional(idle.as_ref(), default, |place| place.duration(report));
+    Some(Service {
+        name: name?,
+        protocol: protocol?,
+        listen: listen?,
+        cluster: cluster??,
+        mode,
+        affinity,
+        idle,
+    })
+}
+
+fn addresses(
+    place: &Place<'_>,
+    owner: &str,
+    protocol: Option<Transport>,
+    around: &mut Around<'_>,
+    report: &mut Report,
+) -> Option<Vec<ServiceBind>> {
+    let items: Vec<Place<'_>> = place.items("addresses", usize::MAX, report)?.collect();
+    if items.is_empty() {
+        place.fault(report, "a service needs at least one address, such as 10.1.0.1:3306");
+        return None;
+    }
+    let mut all = Vec::with_capacity(items.len());
+    for item in &items {
+        let Some(text) = item.text(report) else { continue };
+        let bind = self::bind(text).and_then(|bind| {
+            take(&bind, owner, item.spot(), protocol, around)?;
+            Ok(bind)
+        });
+        match bind {
+            Ok(bind) => all.push(bind),
+            Err(problem) => item.fault(report, problem),
+        }
+    }
+    Some(all)
+}
+
+/// An address and a port, or a range of them.
+fn bind(text: &str) -> Result<ServiceBind, String> {
+    const FORMS: &str = "such as 10.1.0.1:3306, [fd00:1::1]:3306 or 10.1.0.9:7000-7100";
+    let shown = quote(text);
+    let parts = text.rsplit_once(':').filter(|(place, _)| !place.is_empty());
+    let Some((place, ports)) = parts else {
+        return Err(format!("{shown} is not an address with a port, {FORMS}"));
+    };
+    let inner = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = match inner.unwrap_or(place).parse::<IpAddr>() {
+        Ok(IpAddr::V6(_)) if inner.is_none() => return Err(format!("{shown} is not an address with a port, {FORMS}")),
+        Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
+            return Err(format!(
+                "{shown}: a service listens on addresses of its own, not on all there are, {FORMS}"
+            ));
+        }
+        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
+            return Err(format!(
+                "{shown} is IPv4 in IPv6 clothing: write {}:{ports}",
+                IpAddr::V6(ip).to_canonical()
+            ));
+        }
+        Ok(ip) => ip,
+        Err(_) => return Err(format!("{shown} is not an address with a port, {FORMS}")),
+    };
+    let port = |text: &str| {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|port| digits && *port > 0)
+    };
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(ServiceBind {
+            address,
+            ports: first..=last,
+        }),
+        _ => Err(format!(
+            "{shown} needs a port, or a range of them, from 1 to 65535, {FORMS}"
+        )),
+    }
+}
+
+/// Notes who listens on it; an error where somebody does already.
+fn take(
+    bind: &ServiceBind,
+    owner: &str,
+    spot: Spot,
+    protocol: Option<Transport>,
+    around: &mut Around<'_>,
+) -> Result<(), String> {
+    let overlaps = |other: &&(ServiceBind, Transport, String, Spot)| {
+        other.0.address == bind.address
+            && Some(other.1) == protocol
+            && other.0.ports.start() <= bind.ports.end()
+            && bind.ports.start() <= other.0.ports.end()
+    };
+    if let Some((other, _, who, at)) = around.targets.iter().find(overlaps) {
+        return Err(format!("{bind} is already used by {who} on line {} ({other})", at.line));
+    }
+    if protocol == Some(Transport::Tcp) {
+        for port in bind.ports.clone() {
+            let prefix = IpNet::from(bind.address);
+            around.taken.take(Bind { prefix, port }, owner, Some(spot))?;
+        }
+    }
+    around.ports += bind.ports.len();
+    if around.ports > MAX_TARGETS as usize {
+        return Err(format!("services listen on more than {MAX_TARGETS} ports in all"));
+    }
+    if let Some(protocol) = protocol {
+        around.targets.push((bind.clone(), protocol, owner.to_owned(), spot));
+    }
+    Ok(())
+}
+
+/// What all services have in common.
+pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> Layer4 {
+    let defaults = Layer4::default();
+    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+        return defaults;
+    };
+    let hook = map.take("hook");
+    let flows = map.take("flows");
+    let nat = map.take("nat");
+    let tunnel = map.take("tunnel");
+    map.finish(report);
+    let (nat_sources, nat_ports) = nat.map_or((Vec::new(), None), |place| self::nat(&place, report));
+    let (tunnel_v4, tunnel_v6) = tunnel.map_or((defaults.tunnel_v4, defaults.tunnel_v6), |place| {
+        self::tunnel(&place, &defaults, report)
+    });
+    Layer4 {
+        hook: optional(hook.as_ref(), defaults.hook, |place| {
+            place.word("a place for programs", &Hook::ALL, report)
+        }),
+        flows: optional(flows.as_ref(), defaults.flows, |place| {
+            place.number(*FLOWS.start(), *FLOWS.end(), report)
+        }),
+        nat_sources,
+        nat_ports,
+        tunnel_v4,
+        tunnel_v6,
+    }
+}
+
+fn nat(place: &Place<'_>, report: &mut Report) -> (Vec<IpAddr>, Option<RangeInclusive<u16>>) {
+    let Some(mut map) = Map::open(place, report) else {
+        return (Vec::new(), None);
+    };
+    let sources = map.take("sources");
+    let ports = map.take("ports");
+    map.finish(report);
+    let mut addresses = Vec::new();
+    if let Some(sources) = sources
+        && let Some(items) = sources.items("addresses", MAX_SOURCES as usize / 4, report)
+    {
+        addresses.extend(items.filter_map(|item| item.machine(report)));
+    }
+    let ports = ports.and_then(|place| range(&place, report));
+    (addresses, ports)
+}
+
+fn range(place: &Place<'_>, report: &mut Report) -> Option<RangeInclusive<u16>> {
+    let text = place.text(report)?;
+    let parsed = text
+        .split_once('-')
+        .and_then(|(first, last)| Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?))
+        .filter(|range| *range.start() >= 1024 && range.start() < range.end());
+    if parsed.is_none() {
+        let shown = quote(text);
+        place.fault(
+            report,
+            format!("{shown} is not a range of ports above 1023, such as 1024-32767"),
+        );
+    }
+    parsed
+}
+
+fn tunnel(place: &Place<'_>, defaults: &Layer4, report: &mut Report) -> (ipnet::Ipv4Net, ipnet::Ipv6Net) {
+    let mut found = (defaults.tunnel_v4, defaults.tunnel_v6);
+    let Some(mut map) = Map::open(place, report) else {
+        return found;
+    };
+    let v4 = map.take("source_ipv4");
+    let v6 = map.take("source_ipv6");
+    map.finish(report);
+    if let Some(place) = v4 {
+        match place.prefix(report) {
+            Some(IpNet::V4(net)) => found.0 = net,
+            Some(IpNet::V6(_)) => place.fault(report, "this is IPv6: write an IPv4 prefix, such as 172.16.0.0/16"),
+            None => {}
+        }
+    }
+    if let Some(place) = v6 {
+        match place.prefix(report) {
+            Some(IpNet::V6(net)) if net.prefix_len() <= 96 => found.1 = net,
+            Some(_) => place.fault(report, "write an IPv6 prefix of /96 or shorter, such as 100::/64"),
+            None => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,209 @@
+//! Where the programs of layer-4 services stand: in the drivers, or in TC.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use aya::Ebpf;
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{SchedClassifier, TcAttachType, Xdp, XdpMode, tc};
+use signalbox_core::model::services::Hook;
+
+use crate::kernel::cut::hooks::{attach_filter, attach_link, has_tcx, link, unpinned, wrong};
+use crate::kernel::cut::interfaces::{self, Interface};
+use crate::kernel::cut::pins::Pins;
+use crate::kernel::object::{KernelError, program};
+
+/// Before filters of tier `cut`, and of others.
+const PRIORITY: u16 = 40;
+
+/// The programs, and where they are attached.
+pub struct Hooks {
+    ebpf: Ebpf,
+    pins: Pins,
+    on: BTreeMap<u32, On>,
+    refused: BTreeMap<u32, String>,
+}
+
+/// An interface with one of the programs.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct On {
+    pub interface: String,
+    /// `xdp` or `tc`.
+    pub hook: &'static str,
+    /// Why it is that one.
+    pub why: String,
+}
+
+impl Hooks {
+    pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
+        Self {
+            ebpf,
+            pins,
+            on: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn on(&self) -> Vec<On> {
+        self.on.values().cloned().collect()
+    }
+
+    /// Interfaces that carry packets but have no program, and why.
+    #[must_use]
+    pub fn refused(&self) -> Vec<String> {
+        self.refused.values().cloned().collect()
+    }
+
+    /// Attaches to interfaces that routes go by and that have none yet, and forgets those that are gone. All are of one
+    /// kind: a packet that comes in by XDP cannot leave by an interface whose driver does not have it.
+    pub fn follow(&mut self, wanted: Hook) {
+        let all = interfaces::carrying();
+        let gone = |index: &u32| !all.iter().any(|interface| interface.index == *index);
+        for index in self.on.keys().copied().filter(gone).collect::<Vec<_>>() {
+            self.on.remove(&index);
+            for name in ["l4_xdp", "l4_tc"] {
+                let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
+            }
+        }
+        self.refused.retain(|index, _| !gone(index));
+        if all.iter().all(|interface| self.on.contains_key(&interface.index)) {
+            return;
+        }
+        let mut why = match wanted {
+            Hook::Tc => Some("configured (`layer4.hook: tc`)".to_owned()),
+            Hook::Native => None,
+            Hook::Auto => all.iter().find_map(costly),
+        };
+        if why.is_none() {
+            for interface in &all {
+                match self.attach_xdp(interface) {
+                    Ok(()) => {}
+                    Err(error) if wanted == Hook::Native => self.refuse(interface, &error),
+                    Err(error) => {
+                        why = Some(format!(
+                            "{} has no native XDP: {}",
+                            interface.name,
+                            crate::error_chain(&error)
+                        ));
+                        break;
+                    }
+                }
+            }
+        }
+        let Some(why) = why else { return };
+        self.leave("l4_xdp");
+        for interface in &all {
+            match self.attach_tc(interface, &why) {
+                Ok(()) => {}
+                Err(error) => self.refuse(interface, &error),
+            }
+        }
+    }
+
+    /// Takes a program off all interfaces.
+    fn leave(&mut self, name: &str) {
+        for index in self.on.keys().copied().collect::<Vec<_>>() {
+            let pin = self.pins.path(&link(index, name));
+            if pin.exists() {
+                let _ = std::fs::remove_file(pin);
+                self.on.remove(&index);
+            }
+        }
+    }
+
+    fn refuse(&mut self, interface: &Interface, error: &KernelError) {
+        let error = format!("{}: {}", interface.name, crate::error_chain(error));
+        if self.refused.get(&interface.index) != Some(&error) {
+            tracing::warn!(error, "Services cannot be had on an interface.");
+            self.refused.insert(interface.index, error);
+        }
+    }
+
+    fn attach_xdp(&mut self, interface: &Interface) -> Result<(), KernelError> {
+        if self.on.get(&interface.index).is_some_and(|on| on.hook == "xdp") {
+            return Ok(());
+        }
+        let pin = self.pins.path(&link(interface.index, "l4_xdp"));
+        let program: &mut Xdp = program(&mut self.ebpf, "l4_xdp")?;
+        if !replaced(program, &pin) {
+            let id = program.attach(&interface.name, XdpMode::Driver).map_err(wrong)?;
+            let made: FdLink = program
+                .take_link(id)
+                .map_err(wrong)?
+                .try_into()
+                .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
+            made.pin(&pin).map_err(|e| unpinned(&e))?;
+        }
+        // One of an earlier process's.
+        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, "l4_tc")));
+        self.stands(interface, "xdp", "the driver has XDP");
+        Ok(())
+    }
+
+    fn attach_tc(&mut self, interface: &Interface, why: &str) -> Result<(), KernelError> {
+        if self.on.get(&interface.index).is_some_and(|on| on.hook == "tc") {
+            return Ok(());
+        }
+        let pin = self.pins.path(&link(interface.index, "l4_tc"));
+        let program: &mut SchedClassifier = program(&mut self.ebpf, "l4_tc")?;
+        if has_tcx() {
+            attach_link(program, interface, TcAttachType::Ingress, &pin)?;
+        } else {
+            attach_filter(program, interface, TcAttachType::Ingress, PRIORITY)?;
+        }
+        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, "l4_xdp")));
+        self.stands(interface, "tc", why);
+        Ok(())
+    }
+
+    fn stands(&mut self, interface: &Interface, hook: &'static str, why: &str) {
+        tracing::info!(interface = interface.name, hook, why, "Services are on an interface.");
+        self.refused.remove(&interface.index);
+        let on = On {
+            interface: interface.name.clone(),
+            hook,
+            why: why.to_owned(),
+        };
+        self.on.insert(interface.index, on);
+    }
+}
+
+/// Puts the program into the pinned link, if there is one, in one step.
+fn replaced(program: &mut Xdp, pin: &Path) -> bool {
+    let Ok(pinned) = PinnedLink::from_pin(pin) else {
+        return false;
+    };
+    let link = XdpLink::try_from(FdLink::from(pinned))
+        .ok()
+        .and_then(|link| program.attach_to_link(link).ok())
+        .and_then(|id| program.take_link(id).ok());
+    if link.is_none() {
+        // The shell of a link whose interface is gone, and whose number another has now.
+        let _ = std::fs::remove_file(pin);
+    }
+    link.is_some()
+}
+
+/// Why native XDP on an interface would cost more than it gains, if it would.
+fn costly(interface: &Interface) -> Option<String> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    match crate::datapath::sys::driver(&socket, &interface.name) {
+        Ok(driver) if driver == "veth" => Some(format!(
+            "{} is a veth: native XDP would take segmentation offload from its peer (`layer4.hook: native` insists)",
+            interface.name
+        )),
+        // A driver that says nothing of itself may still have it: trying tells.
+        _ => None,
+    }
+}
+
+/// Takes our filters off all interfaces, where they are filters.
+pub(super) fn remove_filters() {
+    for interface in interfaces::carrying() {
+        // Not there, as a rule.
+        let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, "l4_tc");
+    }
+}

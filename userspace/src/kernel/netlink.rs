@@ -1,0 +1,218 @@
+//! What the kernel knows of interfaces, routes and neighbours (rtnetlink(7)).
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    pub mac: [u8; 6],
+    pub mtu: u32,
+    /// The interface below, and the tag, where it is one of a VLAN.
+    pub vlan: Option<(u32, u16)>,
+}
+
+/// The way to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub ifindex: u32,
+    /// Who is asked for on the wire: a router, or the address itself.
+    pub next: IpAddr,
+    /// The address that packets of ours have as their source.
+    pub source: Option<IpAddr>,
+    /// The route's own limit, where it has one.
+    pub mtu: Option<u32>,
+    /// The address is this machine's own.
+    pub local: bool,
+}
+
+/// A conversation with the kernel.
+pub struct Netlink(Socket);
+
+impl Netlink {
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self(socket))
+    }
+
+    /// All interfaces, by index.
+    pub fn links(&self) -> io::Result<HashMap<u32, Link>> {
+        let mut links = HashMap::new();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        self.ask(request, NLM_F_DUMP, |answer| {
+            let RouteNetlinkMessage::NewLink(message) = answer else {
+                return;
+            };
+            let (mut link, mut below, mut tag) = (Link::default(), None, None);
+            for attribute in message.attributes {
+                match attribute {
+                    LinkAttribute::Address(mac) => link.mac = mac.try_into().unwrap_or_default(),
+                    LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                    LinkAttribute::Link(index) => below = Some(index),
+                    LinkAttribute::LinkInfo(infos) => {
+                        for info in infos {
+                            if let LinkInfo::Data(InfoData::Vlan(vlan)) = info {
+                                tag = vlan.into_iter().find_map(|one| match one {
+                                    InfoVlan::Id(id) => Some(id),
+                                    _ => None,
+                                });
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            link.vlan = below.zip(tag);
+            links.insert(message.header.index, link);
+        })?;
+        Ok(links)
+    }
+
+    /// Ethernet addresses of neighbours that are known, by interface and address.
+    pub fn neighbours(&self) -> io::Result<HashMap<(u32, IpAddr), ([u8; 6], bool)>> {
+        let mut neighbours = HashMap::new();
+        let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+        self.ask(request, NLM_F_DUMP, |answer| {
+            let RouteNetlinkMessage::NewNeighbour(message) = answer else {
+                return;
+            };
+            let fresh = match message.header.state {
+                NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp => true,
+                NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe => false,
+                _ => return,
+            };
+            let (mut address, mut mac) = (None, None);
+            for attribute in message.attributes {
+                match attribute {
+                    NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => address = Some(IpAddr::V4(v4)),
+                    NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => address = Some(IpAddr::V6(v6)),
+                    NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok(),
+                    _ => {}
+                }
+            }
+            if let (Some(address), Some(mac)) = (address, mac) {
+                neighbours.insert((message.header.ifindex, address), (mac, fresh));
+            }
+        })?;
+        Ok(neighbours)
+    }
+
+    /// The way to an address; `None` where there is none.
+    pub fn way(&self, to: IpAddr) -> io::Result<Option<Way>> {
+        let mut request = RouteMessage::default();
+        (request.header.address_family, request.header.destination_prefix_length) = match to {
+            IpAddr::V4(_) => (AddressFamily::Inet, 32),
+            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        };
+        request.attributes.push(RouteAttribute::Destination(to.into()));
+        let mut found = None;
+        let asked = self.ask(RouteNetlinkMessage::GetRoute(request), 0, |answer| {
+            let RouteNetlinkMessage::NewRoute(message) = answer else {
+                return;
+            };
+            let mut way = Way {
+                ifindex: 0,
+                next: to,
+                source: None,
+                mtu: None,
+                local: message.header.kind == RouteType::Local,
+            };
+            for attribute in message.attributes {
+                match attribute {
+                    RouteAttribute::Oif(index) => way.ifindex = index,
+                    RouteAttribute::Gateway(RouteAddress::Inet(v4)) => way.next = v4.into(),
+                    RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => way.next = v6.into(),
+                    RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => way.source = Some(v4.into()),
+                    RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => way.source = Some(v6.into()),
+                    RouteAttribute::Metrics(metrics) => {
+                        way.mtu = metrics.iter().find_map(|metric| match metric {
+                            RouteMetric::Mtu(mtu) => Some(*mtu),
+                            _ => None,
+                        });
+                    }
+                    _ => {}
+                }
+            }
+            found = (way.ifindex != 0).then_some(way);
+        });
+        match asked {
+            Ok(()) => Ok(found),
+            // No route is an answer.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the kernel find out, or verify, a neighbour's Ethernet address (`NTF_USE`).
+    pub fn look_for(&self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = ifindex;
+        message.header.flags = NeighbourFlags::Use;
+        message.header.state = NeighbourState::None;
+        let destination = match address {
+            IpAddr::V4(v4) => {
+                message.header.family = AddressFamily::Inet;
+                NeighbourAddress::Inet(v4)
+            }
+            IpAddr::V6(v6) => {
+                message.header.family = AddressFamily::Inet6;
+                NeighbourAddress::Inet6(v6)
+            }
+        };
+        message.attributes.push(NeighbourAttribute::Destination(destination));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        self.ask(RouteNetlinkMessage::NewNeighbour(message), flags, |_| {})
+    }
+
+    /// Sends a request, and hands out what comes in answer to it.
+    fn ask(
+        &self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut each: impl FnMut(RouteNetlinkMessage),
+    ) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        let several = flags & NLM_F_DUMP == NLM_F_DUMP;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.0.send(&bytes, 0)?;
+        loop {
+            let (answer, _) = self.0.recv_from_full()?;
+            let mut rest = answer.as_slice();
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
+                let length = (message.header.length as usize).next_multiple_of(4);
+                match message.payload {
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Error(error) => {
+                        return error.code.map_or(Ok(()), |_| Err(error.to_io()));
+                    }
+                    NetlinkPayload::InnerMessage(inner) => each(inner),
+                    _ => {}
+                }
+                rest = rest.get(length..).unwrap_or_default();
+                if !several && flags & NLM_F_ACK == 0 {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Services, tables and hosts: from a snapshot into the kernel's maps.
+//!
+//! Hosts first, then tables, then services; removal in reverse. At no time does anything point at what is not there.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+
+use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, service};
+use signalbox_common::l4::{Host, Service, Target, mode};
+use signalbox_core::maglev;
+use signalbox_core::model::services::{Affinity, Mode};
+use signalbox_core::model::{Cluster, Service as Wanted, mapped};
+
+use crate::datapath::cut::{from_words, words};
+use crate::kernel::l4::Layer4 as Kernel;
+use crate::state::Snapshot;
+
+/// Why services are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("writing {what} failed")]
+    Map {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there are more than {MAX_HOSTS} hosts of services")]
+    Hosts,
+    #[error("there are more than {MAX_TABLES} tables: one for each cluster and family that services use")]
+    Tables,
+    #[error(
+        "more than {MAX_SERVICES} names of services have been used since the machine started: `signalbox detach`, while \
+         signalbox does not run, forgets them"
+    )]
+    Names,
+    #[error("asking the kernel for {what} failed")]
+    Netlink {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn writing(what: &'static str) -> impl FnOnce(io::Error) -> Trouble {
+    move |source| Trouble::Map { what, source }
+}
+
+/// Which hosts of a cluster a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Family {
+    V4,
+    V6,
+    Any,
+}
+
+impl Family {
+    fn has(self, address: IpAddr) -> bool {
+        match self {
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+            Self::Any => true,
+        }
+    }
+}
+
+/// A table in the kernel.
+struct Table {
+    index: u32,
+    /// Who could be in it, with weights, and the table that all of them make.
+    of: Vec<(u32, u32)>,
+    base: Box<[u16]>,
+    /// Who is in it now.
+    standing: Vec<u32>,
+    shares: HashMap<u32, f64>,
+}
+
+/// What is in the kernel's maps, as far as this process has written it.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// Numbers of hosts by address.
+    numbers: HashMap<IpAddr, u32>,
+    pub(super) written: BTreeMap<u32, Host>,
+    /// Cluster and name of each host that a service can send to, with its number.
+    named: Vec<(String, String, u32)>,
+    /// Hosts that get nothing new.
+    out: HashSet<u32>,
+    tables: HashMap<(String, Family), Table>,
+    services: HashMap<Target, Service>,
+    service_numbers: HashMap<String, u16>,
+    ports: HashMap<(u16, u32), u16>,
+}
+
+impl Tables {
+    /// What an earlier process has left.
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let mut tables = Self::default();
+        for (number, host) in (0..).zip(kernel.found_hosts()) {
+            if host.address != [0; 4] {
+                tables.numbers.insert(from_words(host.address), number);
+                tables.written.insert(number, *host);
+            }
+        }
+        for target in kernel.targets().unwrap_or_default() {
+            if let Ok(Some(service)) = kernel.service(&target) {
+                tables.services.insert(target, service);
+            }
+        }
+        tables
+    }
+
+    /// Makes the maps what a snapshot wants.
+    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
+        let model = &snapshot.model;
+        let used: HashSet<usize> = model.services.iter().map(|service| service.cluster).collect();
+        self.named.clear();
+        let mut out = HashSet::new();
+        for &index in &used {
+            let Some(cluster) = model.clusters.get(index) else {
+                continue;
+            };
+            let standing = snapshot.view.standing(index);
+            for (at, host) in (0u16..).zip(&cluster.hosts) {
+                let number = self.number(host.address)?;
+                self.named.push((cluster.name.clone(), host.name.clone(), number));
+                if !standing.contains(&at) {
+                    out.insert(number);
+                }
+            }
+        }
+        // A host of two clusters that stands in one of them is not out.
+        for &index in &used {
+            let Some(cluster) = model.clusters.get(index) else {
+                continue;
+            };
+            for at in snapshot.view.standing(index) {
+                if let Some(number) = cluster
+                    .hosts
+                    .get(usize::from(*at))
+                    .and_then(|host| self.host_of(host.address))
+                {
+                    out.remove(&number);
+                }
+            }
+        }
+        // Those that are configured no more, too.
+        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
+        out.extend(self.written.keys().filter(|number| !named.contains(number)));
+        self.out = out;
+        let mut wanted = HashMap::new();
+        let mut ports = HashMap::new();
+        let mut tables = HashSet::new();
+        for service in &model.services {
+            let Some(cluster) = model.clusters.get(service.cluster) else {
+                continue;
+            };
+            let number = self.service_number(kernel, &service.name)?;
+            for host in &cluster.hosts {
+                if let (Some(port), Some(at)) = (host.ports.get(&service.name), self.host_of(host.address)) {
+                    ports.insert((number, at), *port);
+                }
+            }
+            for bind in &service.listen {
+                let family = family(service.mode, bind.address);
+                let key = (cluster.name.clone(), family);
+                if tables.insert(key.clone()) {
+                    self.build(kernel, key.clone(), cluster, snapshot.view.standing(service.cluster))?;
+                }
+                let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
+                let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
+                let value = value(service, number, table, has_ports);
+                for port in bind.ports.clone() {
+                    let target = Target::new(words(bind.address), port, service.protocol.number());
+                    wanted.insert(target, value);
+                }
+            }
+        }
+        for (&(service, host), &port) in &ports {
+            if self.ports.get(&(service, host)) != Some(&port) {
+                kernel
+                    .set_port(service, host, Some(port))
+                    .map_err(writing("a host's port"))?;
+            }
+        }
+        for (target, service) in &wanted {
+            if self.services.get(target) != Some(service) {
+                kernel.set_service(target, service).map_err(writing("a service"))?;
+            }
+        }
+        for target in self.services.keys().filter(|target| !wanted.contains_key(target)) {
+            kernel.remove_service(target).map_err(writing("a service"))?;
+        }
+        self.services = wanted;
+        for (service, host) in self.ports.keys().filter(|key| !ports.contains_key(key)) {
+            kernel
+                .set_port(*service, *host, None)
+                .map_err(writing("a host's port"))?;
+        }
+        self.ports = ports;
+        let gone: Vec<_> = self
+            .tables
+            .keys()
+            .filter(|key| !tables.contains(*key))
+            .cloned()
+            .collect();
+        for key in gone {
+            if let Some(table) = self.tables.remove(&key) {
+                kernel.remove_table(table.index).map_err(writing("a table"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all services away: no new flow begins.
+    pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), Trouble> {
+        for target in self.services.drain().map(|(target, _)| target) {
+            kernel.remove_service(&target).map_err(writing("a service"))?;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, address: IpAddr) -> Result<u32, Trouble> {
+        if let Some(number) = self.numbers.get(&address) {
+            return Ok(*number);
+        }
+        let taken: HashSet<u32> = self.numbers.values().copied().collect();
+        let number = (0..MAX_HOSTS)
+            .find(|number| !taken.contains(number))
+            .ok_or(Trouble::Hosts)?;
+        self.numbers.insert(address, number);
+        Ok(number)
+    }
+
+    fn service_number(&mut self, kernel: &Kernel, name: &str) -> Result<u16, Trouble> {
+        if let Some(number) = self.service_numbers.get(name) {
+            return Ok(*number);
+        }
+        let number = kernel.names.number(&["service", name]).map_err(writing("a name"))?;
+        if number >= MAX_SERVICES {
+            return Err(Trouble::Names);
+        }
+        let number = number as u16;
+        self.service_numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    /// Makes the table of a cluster's hosts, if it is not as it should be.
+    fn build(
+        &mut self,
+        kernel: &Kernel,
+        key: (String, Family),
+        cluster: &Cluster,
+        standing: &[u16],
+    ) -> Result<(), Trouble> {
+        let mut of: Vec<(u32, u32)> = Vec::new();
+        let mut up: Vec<u32> = Vec::new();
+        let mut identities = HashMap::new();
+        for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
+            let number = self.number(host.address)?;
+            if identities.insert(number, mapped(host.address)).is_none() {
+                of.push((number, host.weight));
+            }
+            if standing.contains(&at) && !up.contains(&number) {
+                up.push(number);
+            }
+        }
+        up.sort_unstable();
+        let known = self.tables.get(&key);
+        if known.is_some_and(|table| table.of == of && table.standing == up) {
+            return Ok(());
+        }
+        let index = match known {
+            Some(table) => table.index,
+            None => self.free_table()?,
+        };
+        let base = match known {
+            Some(table) if table.of == of => table.base.clone(),
+            _ => {
+                let candidates: Vec<_> = of
+                    .iter()
+                    .map(|(number, weight)| maglev::Candidate {
+                        index: *number as u16,
+                        weight: *weight,
+                        identity: identities.get(number).copied().unwrap_or_default(),
+                    })
+                    .collect();
+                maglev::build(&candidates)
+            }
+        };
+        let mut shares = HashMap::new();
+        if up.is_empty() {
+            kernel.remove_table(index).map_err(writing("a table"))?;
+        } else {
+            let stands: HashSet<u32> = up.iter().copied().collect();
+            let slots = maglev::repaired(&base, |host| stands.contains(&u32::from(host)));
+            kernel.swap_table(index, &slots).map_err(writing("a table"))?;
+            for slot in &slots {
+                *shares.entry(u32::from(*slot)).or_insert(0.0) += 100.0 / slots.len() as f64;
+            }
+        }
+        let table = Table {
+            index,
+            of,
+            base,
+            standing: up,
+            shares,
+        };
+        self.tables.insert(key, table);
+        Ok(())
+    }
+
+    /// A place that neither a table of ours has nor a service of an earlier process points at.
+    fn free_table(&self) -> Result<u32, Trouble> {
+        let ours = self.tables.values().map(|table| table.index);
+        let taken: HashSet<u32> = ours
+            .chain(self.services.values().map(|service| service.table))
+            .collect();
+        (0..MAX_TABLES)
+            .find(|index| !taken.contains(index))
+            .ok_or(Trouble::Tables)
+    }
+
+    /// Forgets hosts that are no longer configured, once `is_idle` says that no flow needs them.
+    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, is_idle: impl Fn(u32) -> bool) {
+        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
+        let gone: Vec<(IpAddr, u32)> = self
+            .numbers
+            .iter()
+            .map(|(address, number)| (*address, *number))
+            .filter(|(_, number)| !named.contains(number) && is_idle(*number))
+            .collect();
+        for (address, number) in gone {
+            if kernel.set_host(number, &Host::default()).is_ok() {
+                self.numbers.remove(&address);
+                self.written.remove(&number);
+            }
+        }
+    }
+
+    /// All hosts, with their numbers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (IpAddr, u32)> {
+        self.numbers.iter().map(|(address, number)| (*address, *number))
+    }
+
+    /// Cluster, name and number of configured hosts.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = (&str, &str, u32)> {
+        self.named
+            .iter()
+            .map(|(cluster, host, number)| (cluster.as_str(), host.as_str(), *number))
+    }
+
+    pub(super) fn host_of(&self, address: IpAddr) -> Option<u32> {
+        self.numbers.get(&address).copied()
+    }
+
+    pub(super) fn number_of(&self, service: &str) -> Option<u16> {
+        self.service_numbers.get(service).copied()
+    }
+
+    pub(super) fn names(&self) -> HashMap<u16, String> {
+        self.service_numbers
+            .iter()
+            .map(|(name, number)| (*number, name.clone()))
+            .collect()
+    }
+
+    pub(super) fn is_reachable(&self, host: u32) -> bool {
+        self.written.get(&host).is_some_and(|host| host.ifindex != 0)
+    }
+
+    pub(super) fn out(&self) -> HashSet<u32> {
+        self.out.clone()
+    }
+
+    /// What part of its table each host has, in percent: of the first address's.
+    pub(super) fn shares(&self, snapshot: &Snapshot, service: &Wanted) -> HashMap<u32, f64> {
+        let cluster = snapshot.model.clusters.get(service.cluster);
+        let mut all = HashMap::new();
+        for bind in service.listen.iter().rev() {
+            let key = cluster.map(|cluster| (cluster.name.clone(), family(service.mode, bind.address)));
+            if let Some(table) = key.and_then(|key| self.tables.get(&key)) {
+                all.extend(&table.shares);
+            }
+        }
+        all
+    }
+}
+
+/// Which hosts can take packets to an address.
+fn family(mode: Mode, address: IpAddr) -> Family {
+    match (mode, address) {
+        (Mode::Nat, IpAddr::V4(_)) => Family::V4,
+        (Mode::Nat, IpAddr::V6(_)) => Family::V6,
+        (Mode::DsrL2 | Mode::DsrIpip, _) => Family::Any,
+    }
+}
+
+fn value(wanted: &Wanted, number: u16, table: u32, has_ports: bool) -> Service {
+    let mut flags = 0;
+    if wanted.affinity == Affinity::Source {
+        flags |= service::BY_SOURCE;
+    }
+    if has_ports {
+        flags |= service::HAS_PORTS;
+    }
+    Service {
+        number,
+        mode: match wanted.mode {
+            Mode::Nat => mode::NAT,
+            Mode::DsrL2 => mode::DSR_L2,
+            Mode::DsrIpip => mode::DSR_IPIP,
+        },
+        flags,
+        table,
+        idle: super::sweep::ticks(wanted.idle),
+    }
+}

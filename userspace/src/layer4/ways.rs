@@ -1,0 +1,210 @@
+//! How packets get to hosts: the interface, the Ethernet addresses, the source address.
+//!
+//! The programs look nothing up: the kernel's own lookup wants forwarding to be switched on, and knows neighbours only
+//! while something else talks to them. So routes and neighbours are followed here, and asked for where they are missing.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use signalbox_common::l4::abi::MAX_SOURCES;
+use signalbox_common::l4::{Config, Host};
+use signalbox_core::model::Layer4 as Wanted;
+
+use super::apply::{Tables, Trouble};
+use super::sweep::ticks;
+use crate::datapath::cut::{for_services, words};
+use crate::kernel::l4::Layer4 as Kernel;
+use crate::kernel::netlink::{Netlink, Way};
+
+/// How often a route is looked up again.
+const ROUTES: Duration = Duration::from_secs(5);
+/// Between requests for the same neighbour.
+const ASK: Duration = Duration::from_secs(1);
+/// How long a flow may be without an answer.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// What is known of the network.
+#[derive(Default)]
+pub(super) struct Ways {
+    netlink: Option<Netlink>,
+    routes: HashMap<IpAddr, (Instant, Option<Way>)>,
+    asked: HashMap<IpAddr, Instant>,
+    sources: Vec<[u32; 4]>,
+    config: Option<Config>,
+    troubles: HashMap<IpAddr, String>,
+}
+
+impl Ways {
+    /// Hosts that cannot be reached, and why.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.troubles.values().cloned().collect();
+        all.sort();
+        all
+    }
+
+    /// Finds out how packets get to each host, and tells the programs. Without `look` only for hosts that are new.
+    pub(super) fn look(
+        &mut self,
+        kernel: &Kernel,
+        tables: &mut Tables,
+        wanted: &Wanted,
+        look: bool,
+    ) -> Result<(), Trouble> {
+        let asking = |what| move |source| Trouble::Netlink { what, source };
+        let writing = |what| move |source| Trouble::Map { what, source };
+        self.configure(kernel, wanted)?;
+        let hosts: Vec<(IpAddr, u32)> = tables
+            .numbers()
+            .filter(|(_, number)| look || !tables.written.contains_key(number))
+            .collect();
+        if hosts.is_empty() {
+            return Ok(());
+        }
+        let netlink = match self.netlink.take() {
+            Some(open) => open,
+            None => Netlink::open().map_err(asking("routes"))?,
+        };
+        let links = netlink.links().map_err(asking("interfaces"))?;
+        let neighbours = netlink.neighbours().map_err(asking("neighbours"))?;
+        let mut troubles = HashMap::new();
+        for &(address, number) in &hosts {
+            let known = self
+                .routes
+                .get(&address)
+                .filter(|(at, way)| way.is_some() && at.elapsed() < ROUTES);
+            let way = match known {
+                Some((_, way)) => way.clone(),
+                None => {
+                    let way = netlink.way(address).map_err(asking("a route"))?;
+                    self.routes.insert(address, (Instant::now(), way.clone()));
+                    way
+                }
+            };
+            let mut host = Host {
+                address: words(address),
+                mtu: 1500,
+                ..Host::default()
+            };
+            match way {
+                None => {
+                    troubles.insert(address, format!("there is no route to host {address}"));
+                }
+                Some(way) if way.local => {
+                    troubles.insert(
+                        address,
+                        format!("host {address} is this machine itself: services send to other machines only"),
+                    );
+                }
+                Some(way) => {
+                    (host.first_source, host.sources) = self.sources(kernel, wanted, &way, address)?;
+                    let neighbour = neighbours.get(&(way.ifindex, way.next));
+                    if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_ask(way.next) {
+                        // A packet of ours would have the kernel do the same.
+                        let _ = netlink.look_for(way.ifindex, way.next);
+                    }
+                    if let (Some((mac, _)), Some(link)) = (neighbour, links.get(&way.ifindex)) {
+                        let [d0, d1, d2, d3, d4, d5] = *mac;
+                        let [s0, s1, s2, s3, s4, s5] = link.mac;
+                        host.macs = [
+                            u32::from_be_bytes([d0, d1, d2, d3]),
+                            u32::from_be_bytes([d4, d5, s0, s1]),
+                            u32::from_be_bytes([s2, s3, s4, s5]),
+                        ];
+                        host.ifindex = way.ifindex;
+                        (host.port, host.vlan) = link.vlan.unwrap_or((way.ifindex, 0));
+                        let mtu = way.mtu.unwrap_or(link.mtu).min(link.mtu);
+                        host.mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                    } else {
+                        troubles.insert(
+                            address,
+                            format!("the Ethernet address of {} (for host {address}) is not known", way.next),
+                        );
+                    }
+                }
+            }
+            if tables.written.get(&number) != Some(&host) {
+                kernel.set_host(number, &host).map_err(writing("a host"))?;
+                tables.written.insert(number, host);
+            }
+        }
+        if look {
+            let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
+            self.routes.retain(|address, _| live.contains(address));
+            self.asked.retain(|_, at| at.elapsed() < ASK);
+        }
+        self.troubles = troubles;
+        self.netlink = Some(netlink);
+        Ok(())
+    }
+
+    fn may_ask(&mut self, address: IpAddr) -> bool {
+        let now = Instant::now();
+        let at = self.asked.entry(address).or_insert(now - ASK);
+        let may = now.duration_since(*at) >= ASK;
+        if may {
+            *at = now;
+        }
+        may
+    }
+
+    /// The place and number of the sources that packets to a host may have.
+    fn sources(&mut self, kernel: &Kernel, wanted: &Wanted, way: &Way, host: IpAddr) -> Result<(u32, u32), Trouble> {
+        let configured: Vec<IpAddr> = wanted
+            .nat_sources
+            .iter()
+            .copied()
+            .filter(|source| source.is_ipv4() == host.is_ipv4())
+            .collect();
+        let all: Vec<[u32; 4]> = if configured.is_empty() {
+            way.source.into_iter().map(words).collect()
+        } else {
+            configured.into_iter().map(words).collect()
+        };
+        if all.is_empty() {
+            return Ok((0, 0));
+        }
+        let found = self.sources.windows(all.len()).position(|some| some == all);
+        let first = found.unwrap_or_else(|| {
+            self.sources.extend(&all);
+            self.sources.len() - all.len()
+        });
+        if found.is_none() {
+            if self.sources.len() > MAX_SOURCES as usize {
+                self.sources.truncate(first);
+                return Ok((0, 0));
+            }
+            for (index, source) in (first as u32..).zip(&all) {
+                let writing = |source| Trouble::Map {
+                    what: "a source address",
+                    source,
+                };
+                kernel.set_source(index, source).map_err(writing)?;
+            }
+        }
+        Ok((first as u32, all.len() as u32))
+    }
+
+    fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
+        let ports = wanted.nat_ports.clone().unwrap_or_else(for_services);
+        let octets = wanted.tunnel_v6.network().octets();
+        let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        let config = Config {
+            first_port: u32::from(*ports.start()),
+            ports: ports.len() as u32,
+            opening: ticks(OPENING),
+            outer_v4: wanted.tunnel_v4.network().to_bits(),
+            outer_v4_free: wanted.tunnel_v4.hostmask().to_bits(),
+            outer_v6: [word(0), word(4), word(8)],
+        };
+        if self.config != Some(config) {
+            let writing = |source| Trouble::Map {
+                what: "the configuration",
+                source,
+            };
+            kernel.set_config(&config).map_err(writing)?;
+            self.config = Some(config);
+        }
+        Ok(())
+    }
+}
