@@ -251,8 +251,13 @@ pub fn unready(control: &Control) -> Vec<String> {
     if shared.stopping.load(Relaxed) {
         reasons.push("stopping".to_owned());
     }
-    if snapshot.listeners.is_empty() {
+    if snapshot.listeners.is_empty() && snapshot.model.services.is_empty() {
         reasons.push("no configuration is in force".to_owned());
+    }
+    if !snapshot.model.services.is_empty() && control.services.hooks().is_empty() {
+        let why = control.services.troubles().into_iter().next();
+        let why = why.unwrap_or_else(|| "their programs are on no interface yet".to_owned());
+        reasons.push(format!("services: {why}"));
     }
     // Once started, a host that has not answered its first check yet must not make us unready again.
     let patience = snapshot
@@ -293,7 +298,11 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
         let hosts = || snapshot.hosts.iter().flatten();
         text += &format!(
             "[{}] configuration\n",
-            if snapshot.listeners.is_empty() { "-" } else { "+" }
+            if snapshot.listeners.is_empty() && snapshot.model.services.is_empty() {
+                "-"
+            } else {
+                "+"
+            }
         );
         text += &format!(
             "[{}] accepting\n",

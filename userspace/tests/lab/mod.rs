@@ -22,6 +22,7 @@ pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod router;
 pub(crate) mod servers;
+pub(crate) mod services;
 pub(crate) mod signalbox;
 pub(crate) mod tiers;
 pub(crate) mod topology;

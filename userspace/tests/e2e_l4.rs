@@ -1,0 +1,254 @@
+//! Layer-4 services with real connections: both families, both protocols, while hosts come and go, while signalbox is
+//! killed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod lab;
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lab::services::{Answerer, ask, echo, greeter, greeting, udp};
+use lab::{Lab, SOON, Server, Signalbox, eventually, privileged};
+use serde_json::json;
+
+const EAST: [(&str, &str, &str); 3] = [
+    ("east-1", "10.2.0.2", "fd00:2::2"),
+    ("east-2", "10.2.0.3", "fd00:2::3"),
+    ("east-3", "10.2.0.4", "fd00:2::6"),
+];
+
+/// A cluster with these hosts, both families, and services on 3306 (TCP) and 53 (UDP).
+fn body(hosts: &[&str]) -> String {
+    let mut list = String::new();
+    for (name, v4, v6) in EAST.iter().filter(|(name, ..)| hosts.contains(name)) {
+        list += &format!("      - {{ name: {name}, address: {v4}, ports: {{ dns: 5353 }} }}\n");
+        list += &format!("      - {{ name: {name}-v6, address: \"{v6}\", ports: {{ dns: 5353 }} }}\n");
+    }
+    format!(
+        r#"services:
+  - {{ name: db, protocol: tcp, listen: ["10.1.0.1:3306", "[fd00:1::1]:3306"], cluster: east }}
+  - {{ name: dns, protocol: udp, listen: ["10.1.0.1:53", "[fd00:1::1]:53"], cluster: east, affinity: source, idle: 2s }}
+timeouts: {{ drain: 3s }}
+clusters:
+  - name: east
+    health: {{ tcp: {{ port: 3306 }}, interval: 500ms, timeout: 500ms, rise: 1, fall: 1 }}
+    hosts:
+{list}"#
+    )
+}
+
+struct Hosts {
+    tcp: BTreeMap<&'static str, Server>,
+    _udp: Vec<Answerer>,
+}
+
+fn start() -> (Lab, Hosts, Signalbox) {
+    let lab = Lab::new();
+    let mut hosts = Hosts {
+        tcp: BTreeMap::new(),
+        _udp: Vec::new(),
+    };
+    for (name, ..) in EAST {
+        hosts.tcp.insert(name, greeter(lab.host(name), "[::]:3306", name));
+        hosts._udp.push(Answerer::start(lab.host(name), "[::]:5353", name));
+    }
+    let sb = Signalbox::start(&lab, &body(&["east-1", "east-2", "east-3"]));
+    sb.wait_healthy(&["east-1", "east-2", "east-3", "east-1-v6", "east-2-v6", "east-3-v6"]);
+    wait_ready(&sb);
+    (lab, hosts, sb)
+}
+
+/// Waits until every host can be reached, and has its share.
+fn wait_ready(sb: &Signalbox) {
+    let ready = || {
+        let answer = sb.json("/api/v1/services");
+        let hosts = answer["services"][0]["hosts"].as_array().cloned().unwrap_or_default();
+        !hosts.is_empty()
+            && hosts.iter().all(|host| host["reachable"] == true)
+            && answer["troubles"].as_array().is_some_and(Vec::is_empty)
+    };
+    assert!(
+        eventually(SOON, ready),
+        "{}\n{}",
+        sb.json("/api/v1/services"),
+        sb.proc.log()
+    );
+}
+
+fn share(sb: &Signalbox, host: &str) -> f64 {
+    let answer = sb.json("/api/v1/services");
+    lab::signalbox::find(&answer["services"][0]["hosts"], "name", host)["share"]
+        .as_f64()
+        .unwrap()
+}
+
+fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
+    let stream = lab.client.connect(to);
+    let name = greeting(&stream);
+    (stream, name)
+}
+
+#[test]
+fn connections_and_datagrams_reach_all_hosts_and_come_back() {
+    if !privileged("connections_and_datagrams_reach_all_hosts_and_come_back") {
+        return;
+    }
+    let (lab, _hosts, sb) = start();
+    for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
+        let mut seen = BTreeMap::<String, usize>::new();
+        for _ in 0..60 {
+            let (stream, name) = connect(&lab, to);
+            *seen.entry(name).or_default() += 1;
+            echo(&stream, &vec![b'x'; 20_000]).unwrap();
+        }
+        assert_eq!(seen.len(), 3, "{to}: {seen:?}");
+    }
+    for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
+        // All of one source go to one host, whatever their ports.
+        let first = ask(&udp(&lab, to), b"who?").unwrap();
+        for _ in 0..20 {
+            let socket = udp(&lab, to);
+            assert_eq!(ask(&socket, b"again").as_ref(), Some(&first));
+            assert_eq!(ask(&socket, b"and again").as_ref(), Some(&first));
+        }
+        // In fragments, there and back.
+        let socket = udp(&lab, to);
+        let large: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
+        assert_eq!(ask(&socket, &large).as_ref(), Some(&first), "{to}: in fragments");
+    }
+    assert_eq!(
+        sb.metric("signalbox_service_flows_opened_total{service=\"db\"}") as u64,
+        120
+    );
+    assert_eq!(
+        sb.metric("signalbox_service_hook{hook=\"tc\"}") as u64,
+        2,
+        "on the client's side and the hosts'"
+    );
+    let table = String::from_utf8(sb.cli(&["services"]).stdout).unwrap();
+    assert!(
+        table.contains("db") && table.contains("east-2-v6") && table.contains("veth"),
+        "{table}"
+    );
+}
+
+#[test]
+fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
+    if !privileged("flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time") {
+        return;
+    }
+    let (lab, mut hosts, sb) = start();
+    let flows: Vec<(TcpStream, String)> = (0..40).map(|_| connect(&lab, "10.1.0.1:3306")).collect();
+    for (stream, _) in &flows {
+        echo(stream, b"established").unwrap();
+    }
+    // Out of the file: nothing new, and what there is goes on.
+    sb.reload(&body(&["east-1", "east-2"]));
+    assert!(eventually(SOON, || share(&sb, "east-1") > 49.0));
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.1.0.1:3306").1, "east-3");
+    }
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    // In again, and one dies: the others' flows go on, its own clients are told in time.
+    sb.reload(&body(&["east-1", "east-2", "east-3"]));
+    assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-3"))));
+    drop(hosts.tcp.remove("east-2"));
+    assert!(eventually(SOON, || share(&sb, "east-2") == 0.0));
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.1.0.1:3306").1, "east-2");
+    }
+    for (stream, name) in flows.iter().filter(|(_, name)| name != "east-2") {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    hosts
+        .tcp
+        .insert("east-2", greeter(lab.host("east-2"), "[::]:3306", "east-2"));
+    assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-2"))));
+    // Out by an operator's word: closed when the time is up, and the job says so.
+    let held = flows.iter().filter(|(_, name)| name == "east-1").count() as u64;
+    assert!(held > 0);
+    let out = json!({ "action": "out", "names": ["east-1"], "timeout": 1.0 });
+    let response = sb.unix("POST", "/api/v1/rotations", &out.to_string());
+    assert!(response.status == 200 || response.status == 202, "{}", response.body);
+    let closed = |stream: &TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut byte = [0];
+        let reset = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        std::io::Read::read(&mut &*stream, &mut byte).is_err_and(reset)
+    };
+    for (stream, _) in flows.iter().filter(|(_, name)| name == "east-1") {
+        assert!(
+            eventually(SOON, || closed(stream)),
+            "a flow of a drained host was not closed"
+        );
+    }
+    for (stream, name) in flows.iter().filter(|(_, name)| name == "east-3") {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        echo(stream, name.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back() {
+    if !privileged("flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back") {
+        return;
+    }
+    let (lab, _hosts, mut sb) = start();
+    let flows: Vec<(TcpStream, String)> = (0..30).map(|_| connect(&lab, "[fd00:1::1]:3306")).collect();
+    sb.kill9();
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..10 {
+        echo(&connect(&lab, "10.1.0.1:3306").0, b"without a balancer").unwrap();
+    }
+    let mut sb = Signalbox::start(&lab, &body(&["east-1", "east-2", "east-3"]));
+    wait_ready(&sb);
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    assert!(eventually(
+        SOON,
+        || sb.metric("signalbox_service_flows{service=\"db\"}") as u64 >= 30
+    ));
+    // And by a successor.
+    let config = lab::signalbox::write_config(&lab, "next.yaml", &body(&["east-1", "east-2", "east-3"]));
+    let mut next = Signalbox::start_file(&lab, "next", &config, &["--takeover"]);
+    assert!(sb.proc.wait_exit(SOON).is_some(), "the predecessor has not ended");
+    wait_ready(&next);
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..10 {
+        echo(&connect(&lab, "10.1.0.1:3306").0, b"with another").unwrap();
+    }
+    drop(flows);
+    next.term();
+    let ended = next.proc.wait_exit(SOON);
+    assert!(
+        ended.is_some_and(|status| status.success()),
+        "{ended:?}: {}",
+        next.proc.log()
+    );
+}
+
+#[test]
+fn udp_sessions_end_by_themselves() {
+    if !privileged("udp_sessions_end_by_themselves") {
+        return;
+    }
+    let (lab, _hosts, sb) = start();
+    let sockets: Vec<_> = (0..20).map(|_| udp(&lab, "10.1.0.1:53")).collect();
+    for socket in &sockets {
+        ask(socket, b"one").unwrap();
+        ask(socket, b"two").unwrap();
+    }
+    let known = || sb.metric("signalbox_service_flows{service=\"dns\"}") as u64;
+    assert!(eventually(SOON, || known() == 20), "{}", known());
+    assert!(eventually(SOON, || known() == 0), "{}", known());
+    ask(&sockets[0], b"three").unwrap();
+}
