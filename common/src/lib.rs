@@ -13,6 +13,7 @@ pub mod gate;
 pub mod hash;
 pub mod l4;
 pub mod reason;
+pub mod shield;
 pub mod steer;
 
 pub use reason::Reason;

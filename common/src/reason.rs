@@ -127,6 +127,8 @@ reasons! {
     L4TooBig = 49, "l4", "too_big";
     /// The kernel had no memory for the new flow, or the packet could not be changed: dropped.
     L4Failed = 50, "l4", "failed";
+    /// A tunnel's header was taken off, on a host: the packet goes on to the host's own sockets.
+    L4Unwrapped = 51, "l4_decap", "unwrapped";
 }
 
 /// How many there are: the size of `COUNTERS`.

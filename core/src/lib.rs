@@ -19,6 +19,7 @@ pub mod model;
 pub mod name;
 pub mod peek;
 pub mod plan;
+pub mod prefixes;
 pub mod rotation;
 pub mod schedule;
 pub mod spi;

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, Map, MapType, SockMap};
-use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb};
+use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use log::{Level, Log, Metadata, Record};
 use signalbox_common::cut::flow::{
     Config, DEFAULT_FLOWS, ENDS_BYTES, Entry, Flow, MAX_NAMES, MAX_SHAKES, MAX_TUPLES, Name, PORTS, Shake, Tuple,
 };
 use signalbox_common::gate::{Gate, Leg, MAX_GATES};
+use signalbox_common::l4::{self, abi};
 use signalbox_common::reason::REASONS;
 use signalbox_common::steer::{
     MAX_BINDINGS, MAX_LISTENER_SLOTS, MAX_LISTENERS, SLOT_V4, STEER_FIXED_BITS, SteerKey, SteerValue,
@@ -43,7 +44,7 @@ fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
             .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
             .map(|(name, map)| (name, shape(map)))
             .collect();
-        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut()].concat().into_iter().collect();
+        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut(), layer4()].concat().into_iter().collect();
         assert_eq!(found, wanted);
         assert!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))));
     });
@@ -95,6 +96,43 @@ fn cut() -> Vec<(&'static str, Shape)> {
     ]
 }
 
+/// Maps of layer-4 services.
+fn layer4() -> Vec<(&'static str, Shape)> {
+    let (key, flow, tally) = (size_of::<l4::Key>(), size_of::<l4::Flow>(), size_of::<l4::Tally>());
+    let fragment = size_of::<l4::Fragment>();
+    let (target, service) = (size_of::<l4::Target>(), size_of::<l4::Service>());
+    vec![
+        ("L4_CONFIG", (MapType::Array, 4, size_of::<l4::Config>(), 1, 0)),
+        (
+            "L4_ESTABLISHED",
+            (MapType::Hash, key, flow, 2 * abi::DEFAULT_FLOWS, NO_PREALLOC),
+        ),
+        ("L4_FRAGMENTS", (MapType::LruHash, fragment, 4, abi::MAX_FRAGMENTS, 0)),
+        (
+            "L4_HOSTS",
+            (MapType::Array, 4, size_of::<l4::Host>(), abi::MAX_HOSTS, 0),
+        ),
+        ("L4_HOST_TALLY", (MapType::PerCpuArray, 4, tally, abi::MAX_HOSTS, 0)),
+        ("L4_OPENING", (MapType::LruHash, key, flow, abi::MAX_OPENING, 0)),
+        ("L4_PORTS", (MapType::Hash, 4, 4, abi::MAX_PORTS, NO_PREALLOC)),
+        (
+            "L4_SCRATCH",
+            (MapType::PerCpuArray, 4, size_of::<l4::decide::Scratch>(), 1, 0),
+        ),
+        (
+            "L4_SERVICES",
+            (MapType::Hash, target, service, abi::MAX_TARGETS, NO_PREALLOC),
+        ),
+        (
+            "L4_SERVICE_TALLY",
+            (MapType::PerCpuArray, 4, tally, abi::MAX_SERVICES, 0),
+        ),
+        ("L4_SOURCES", (MapType::Array, 4, 16, abi::MAX_SOURCES, 0)),
+        // Userspace puts an array of maps in its place.
+        ("L4_TABLES", (MapType::Array, 4, 4, abi::MAX_TABLES, 0)),
+    ]
+}
+
 #[test]
 fn the_kernel_accepts_every_program_and_there_are_no_others() {
     in_own_namespace(|| {
@@ -102,7 +140,11 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
         let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         names.sort();
         let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
-        assert_eq!(names, [&classifiers[..], &["relay", "steer"]].concat());
+        let services = ["l4_decap", "l4_tc", "l4_xdp"];
+        assert_eq!(names, [&classifiers[..], &services, &["relay", "steer"]].concat());
+        // The other two need an array of maps, which tells more: see `kernel_l4_packets`.
+        let decap: &mut Xdp = ebpf.program_mut("l4_decap").unwrap().try_into().unwrap();
+        decap.load().unwrap();
         for name in classifiers {
             let classifier: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
             classifier.load().unwrap();

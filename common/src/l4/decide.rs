@@ -191,16 +191,18 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     let now = kernel.now();
     if let Some(flow) = kernel.established(&s.seen.key) {
         if !track::begins_anew(&s.seen, flow, now) {
-            return carry(packet, kernel, s, flow, now, Reason::L4Forwarded);
+            track::note(flow, &s.seen, now);
+            return carry(packet, kernel, s, flow);
         }
         forget(kernel, &s.seen.key, flow);
     } else if let Some(flow) = kernel.opening(&s.seen.key)
         && !track::begins_anew(&s.seen, flow, now)
     {
+        track::note(flow, &s.seen, now);
         if flow.state & state::REPLY == 0 {
             confirm(kernel, s, flow);
         }
-        return carry(packet, kernel, s, flow, now, Reason::L4Forwarded);
+        return carry(packet, kernel, s, flow);
     }
     begin(packet, kernel, s, now)
 }
@@ -242,7 +244,7 @@ fn fragment(seen: &Seen) -> Fragment {
 fn confirm<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow) {
     if flow.mode != mode::NAT {
         // Nobody hears the host but the client. Three packets show a client that means it.
-        if flow.packets >= 2 {
+        if flow.packets >= 3 {
             kernel.promote(&s.seen.key, flow, None);
         }
         return;
@@ -257,15 +259,7 @@ fn confirm<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow) {
 
 /// A packet of a known flow.
 #[inline(always)]
-fn carry<B: Buffer + ?Sized, K: Kernel>(
-    packet: &mut B,
-    kernel: &K,
-    s: &mut Scratch,
-    flow: &mut Flow,
-    now: u32,
-    reason: Reason,
-) -> Verdict {
-    track::note(flow, &s.seen, now);
+fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, flow: &mut Flow) -> Verdict {
     if s.seen.fragment == FIRST {
         kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
     }
@@ -282,7 +276,7 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(
     if way_back != flow.macs {
         moved(kernel, s, flow, &way_back);
     }
-    onward(packet, kernel, s, flow, reason)
+    onward(packet, kernel, s, flow, Reason::L4Forwarded)
 }
 
 /// The client's packets come from another Ethernet address: a router has taken over from another. Answers go there too.

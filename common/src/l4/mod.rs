@@ -14,6 +14,7 @@ pub mod decide;
 pub mod error;
 pub mod packet;
 pub mod rewrite;
+pub mod too_big;
 pub mod track;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! `l4_xdp` stands in the network card's driver, `l4_tc` at the ingress of interfaces whose driver has no XDP, or for which
 //! XDP would cost more than it gains. Minimum kernel: 5.11 (`bpf_ktime_get_coarse_ns`).
 
+mod decap;
 mod frame;
 mod maps;
 mod tc;

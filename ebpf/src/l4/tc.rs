@@ -4,17 +4,20 @@ use aya_ebpf::{
     EbpfContext as _,
     bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
     helpers::{
-        bpf_csum_update, bpf_l4_csum_replace, bpf_redirect, bpf_skb_adjust_room, bpf_skb_store_bytes, bpf_skb_vlan_push,
+        bpf_csum_update, bpf_l4_csum_replace, bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail,
+        bpf_skb_store_bytes, bpf_skb_vlan_push,
     },
     macros::classifier,
     programs::TcContext,
 };
 use signalbox_common::{
     Reason,
+    cut::Buffer,
     l4::{
         balance,
         decide::{Action, Scratch, Verdict},
         packet::UDP,
+        too_big,
     },
 };
 
@@ -46,6 +49,8 @@ pub fn l4_tc(ctx: TcContext) -> i32 {
         PASS
     } else if verdict.action() == Action::Send as u32 {
         send(&ctx, s).unwrap_or(DROP)
+    } else if verdict.action() == Action::TooBig as u32 {
+        tell(&ctx, s).unwrap_or(DROP)
     } else {
         DROP
     }
@@ -113,6 +118,34 @@ fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
         }
         Some(bpf_redirect(out.ifindex, 0) as i32)
     }
+}
+
+/// Tells the sender that the packet is too big: the packet becomes the answer.
+#[inline(always)]
+fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
+    let (seen, out) = (&s.seen, &s.out);
+    let skb = ctx.skb.skb;
+    let view = View::new(ctx, HEADERS);
+    let back = way_back(&view)?;
+    if !too_big::may_be_told(&view, seen) {
+        return None;
+    }
+    let room = too_big::room(seen.version);
+    // SAFETY: helpers on the context's own packet.
+    unsafe {
+        if bpf_skb_change_tail(skb, ETH + too_big::quoted(seen.version), 0) != 0
+            || bpf_skb_adjust_room(skb, room as i32, BPF_ADJ_ROOM_MAC as u32, 0) != 0
+        {
+            return None;
+        }
+    }
+    let mut view = View::new(ctx, HEADERS);
+    view.set_u32(8, back[2])?;
+    view.set_u32(4, back[1])?;
+    view.set_u32(0, back[0])?;
+    too_big::write(&mut view, ETH, seen, out.mtu)?;
+    // SAFETY: a helper without memory arguments.
+    Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
 }
 
 #[inline(always)]

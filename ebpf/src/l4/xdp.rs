@@ -3,7 +3,7 @@
 use aya_ebpf::{
     EbpfContext as _,
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
-    helpers::{bpf_csum_diff, bpf_redirect, bpf_xdp_adjust_head},
+    helpers::{bpf_csum_diff, bpf_redirect, bpf_xdp_adjust_head, bpf_xdp_adjust_tail},
     macros::xdp,
     programs::XdpContext,
 };
@@ -14,6 +14,7 @@ use signalbox_common::{
         Seen, balance,
         decide::{Action, Out, Scratch, Verdict},
         packet::{UDP, WHOLE},
+        too_big,
     },
 };
 
@@ -35,6 +36,8 @@ pub fn l4_xdp(ctx: XdpContext) -> u32 {
         XDP_PASS
     } else if verdict.action() == Action::Send as u32 {
         send(&ctx, s, l2)
+    } else if verdict.action() == Action::TooBig as u32 {
+        tell(&ctx, s, l2).unwrap_or(XDP_DROP)
     } else {
         XDP_DROP
     }
@@ -110,6 +113,32 @@ fn send(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> u32 {
             bpf_redirect(out.port, 0) as u32
         }
     }
+}
+
+/// Tells the sender that the packet is too big: the packet becomes the answer.
+#[inline(always)]
+fn tell(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> Option<u32> {
+    let (seen, out) = (&s.seen, &mut s.out);
+    let packet = view(ctx);
+    let back = way_back(&packet)?;
+    let tag = if l2 == ETH { 0 } else { packet.u16(14)? };
+    if !too_big::may_be_told(&packet, seen) {
+        return None;
+    }
+    let length = (ctx.data_end() - ctx.data()) as i32;
+    let less = (l2 + too_big::quoted(seen.version)) as i32 - length;
+    let more = too_big::room(seen.version) as i32;
+    // SAFETY: the helpers check that there is room. Nothing that points into the packet is used again.
+    if unsafe { bpf_xdp_adjust_tail(ctx.ctx, less) != 0 || bpf_xdp_adjust_head(ctx.ctx, -more) != 0 } {
+        return None;
+    }
+    out.macs = back;
+    out.vlan = u32::from(tag);
+    out.tunnel = 0;
+    let mut packet = view(ctx);
+    headers(&mut packet, seen, out, l2)?;
+    too_big::write(&mut packet, l2, seen, out.mtu)?;
+    Some(XDP_TX)
 }
 
 #[inline(always)]

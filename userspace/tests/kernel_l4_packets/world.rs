@@ -189,12 +189,17 @@ impl World {
         }
     }
 
-    fn clear(&mut self) {
+    /// Forgets all flows.
+    pub(crate) fn forget(&mut self) {
         for map in [&mut self.established, &mut self.opening] {
             for key in map.keys().collect::<Result<Vec<_>, _>>().unwrap() {
                 map.remove(&key).unwrap();
             }
         }
+    }
+
+    fn clear(&mut self) {
+        self.forget();
         for key in self.services.keys().collect::<Result<Vec<_>, _>>().unwrap() {
             self.services.remove(&key).unwrap();
         }
@@ -366,10 +371,17 @@ impl World {
     /// A connection that both sides have confirmed; returns the client's SYN as the host got it.
     #[track_caller]
     pub(crate) fn connect(&self, client: &str, vip: &str) -> Packet {
+        self.connect_to(client, vip, if client.starts_with('[') { HOST6 } else { HOST })
+    }
+
+    /// The same with the host that has to answer.
+    #[track_caller]
+    pub(crate) fn connect_to(&self, client: &str, vip: &str, host: &str) -> Packet {
         let to_host = self
             .arrives(&Packet::tcp(FROM_CLIENT, client, vip, SYN))
             .sent(Reason::L4Opened);
-        let mut answer = Packet::tcp(FROM_HOST, HOST, HOST, SYN | crate::packet::ACK);
+        assert_eq!(to_host.to, host.parse().unwrap());
+        let mut answer = Packet::tcp(FROM_HOST, host, host, SYN | crate::packet::ACK);
         (answer.from, answer.to) = (to_host.to, to_host.from);
         (answer.seq, answer.ack) = (7000, 1001);
         self.arrives(&answer).sent(Reason::L4Replied);

@@ -1,0 +1,216 @@
+//! A table of IPv4 and IPv6 prefixes: the verdict of the longest one that an address is in.
+//!
+//! A multibit trie whose nodes are compressed by bitmaps (Asai and Ohara: "Poptrie", SIGCOMM 2015). The first 16 bits of
+//! an address are the index of its first node, and each node decides 6 more. What a shorter prefix says has been written
+//! into the leaves below it, so the walk never turns back: one load for each node, and nothing to remember but the
+//! next index. An IPv4 address takes at most 3 nodes, an IPv6 address at most [`MOST_NODES`].
+//!
+//! `signalbox_core::prefixes` builds the table. It is never changed, only replaced as a whole.
+
+/// No prefix holds the address.
+pub const NONE: u32 = 0;
+/// The longest prefix that holds the address denies it.
+pub const DENY: u32 = 1;
+/// The longest prefix that holds the address allows it.
+pub const ALLOW: u32 = 2;
+
+/// Leading bits of an address that are the index of its first node.
+pub const DIRECT_BITS: u32 = 16;
+/// Bits that a node decides.
+pub const NODE_BITS: u32 = 6;
+/// Index of the first of the IPv4 nodes that are indexed directly.
+pub const FIRST_V4: u32 = 0;
+/// Index of the first of the IPv6 nodes that are indexed directly.
+pub const FIRST_V6: u32 = 1 << DIRECT_BITS;
+/// Nodes that are indexed directly; all others stand behind them.
+pub const DIRECT: u32 = 2 << DIRECT_BITS;
+/// Most nodes on an address's way: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros behind them.
+pub const MOST_NODES: u32 = 19;
+
+const _: () = assert!(DIRECT_BITS + NODE_BITS * MOST_NODES >= 128);
+const _: () = assert!(1 << NODE_BITS == u64::BITS);
+
+/// What the next 6 bits of an address lead to: bit `i` of each mask is for those addresses whose 6 bits are `i`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Another node decides. The masks below say nothing then.
+    pub child: u64,
+    /// The verdict is [`DENY`].
+    pub deny: u64,
+    /// The verdict is [`ALLOW`]; where no mask has the bit, it is [`NONE`].
+    pub allow: u64,
+    /// Index of the node of the lowest bit of `child`; those of the others follow it.
+    pub base: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+impl Node {
+    /// The verdict of a slot without a child.
+    #[inline(always)]
+    #[must_use]
+    pub const fn leaf(&self, slot: u32) -> u32 {
+        let (deny, allow) = (self.deny >> slot & 1, self.allow >> slot & 1);
+        deny as u32 * DENY + allow as u32 * ALLOW
+    }
+}
+
+/// Where nodes are kept: a map of the kernel, or memory.
+pub trait Nodes {
+    /// The node at an index; `None` beyond the end.
+    fn node(&self, index: u32) -> Option<&Node>;
+}
+
+impl Nodes for [Node] {
+    fn node(&self, index: u32) -> Option<&Node> {
+        self.get(index as usize)
+    }
+}
+
+/// [`NONE`], [`DENY`] or [`ALLOW`] for an address: words in host order, an IPv4 address in the last one.
+///
+/// The address is shifted through two registers, by constants alone: 5.10's verifier allows no load from the stack at an
+/// index that is not constant, and a shift of 128 bits would be a library's function. The loop's bound is only for the
+/// verifier, and for a table that is wrong: a right one ends every walk before.
+#[inline(always)]
+#[must_use]
+pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) -> u32 {
+    let [w0, w1, w2, w3] = *address;
+    // What is left of the address, its next bit the highest one of `high`.
+    let (mut index, mut high, mut low) = if is_v4 {
+        (FIRST_V4 + (w3 >> 16), u64::from(w3) << 48, 0)
+    } else {
+        (
+            FIRST_V6 + (w0 >> 16),
+            u64::from(w0) << 48 | u64::from(w1) << 16 | u64::from(w2 >> 16),
+            u64::from(w2) << 48 | u64::from(w3) << 16,
+        )
+    };
+    let mut steps = 0;
+    while steps < MOST_NODES {
+        let Some(node) = nodes.node(index) else {
+            return NONE;
+        };
+        let slot = (high >> (u64::BITS - NODE_BITS)) as u32;
+        let bit = 1u64 << slot;
+        if node.child & bit == 0 {
+            return node.leaf(slot);
+        }
+        index = node.base.wrapping_add(ones(node.child & (bit - 1)));
+        high = high << NODE_BITS | low >> (u64::BITS - NODE_BITS);
+        low <<= NODE_BITS;
+        steps += 1;
+    }
+    NONE
+}
+
+/// How many bits are set. By arithmetic, since BPF has no instruction for it: sums of 2, 4 and 8 bits side by side, then
+/// of all bytes in the highest one.
+#[inline(always)]
+#[must_use]
+pub const fn ones(mut x: u64) -> u32 {
+    x -= x >> 1 & 0x5555_5555_5555_5555;
+    x = (x & 0x3333_3333_3333_3333) + (x >> 2 & 0x3333_3333_3333_3333);
+    x = (x + (x >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+    (x.wrapping_mul(0x0101_0101_0101_0101) >> 56) as u32
+}
+
+const _: () = assert!(size_of::<Node>() == 32);
+
+// SAFETY: repr(C), no implicit padding (the size is asserted above), every bit pattern is a valid value.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Node {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn direct() -> Vec<Node> {
+        vec![Node::default(); DIRECT as usize]
+    }
+
+    #[test]
+    fn a_leaf_of_the_first_node_decides_by_bits_16_to_22() {
+        let mut nodes = direct();
+        nodes[0x0a01].deny = 1 << 0b00_0001;
+        nodes[0x0a01].allow = 1 << 0b11_1111;
+        for (address, want) in [
+            (0x0a01_03ff, NONE),
+            (0x0a01_0400, DENY),
+            (0x0a01_07ff, DENY),
+            (0x0a01_0800, NONE),
+            (0x0a01_fbff, NONE),
+            (0x0a01_fc00, ALLOW),
+            (0x0a02_0400, NONE),
+        ] {
+            assert_eq!(
+                verdict(nodes.as_slice(), &[0, 0, 0, address], true),
+                want,
+                "{address:x}"
+            );
+            assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, address], false), NONE);
+        }
+    }
+
+    #[test]
+    fn children_follow_each_other_and_what_is_not_there_is_none() {
+        let mut nodes = direct();
+        nodes[FIRST_V6 as usize + 0x2001].child = 1 << 3 | 1 << 40 | 1 << 63;
+        nodes[FIRST_V6 as usize + 0x2001].base = DIRECT;
+        nodes.extend([DENY, ALLOW].map(|verdict| Node {
+            deny: if verdict == DENY { u64::MAX } else { 0 },
+            allow: if verdict == ALLOW { u64::MAX } else { 0 },
+            ..Node::default()
+        }));
+        for (slot, want) in [(3, DENY), (40, ALLOW), (63, NONE), (0, NONE)] {
+            assert_eq!(
+                verdict(nodes.as_slice(), &[0x2001_0000 | slot << 10, 0, 0, 0], false),
+                want
+            );
+        }
+        assert_eq!(verdict::<[Node]>(&[], &[0; 4], true), NONE);
+    }
+
+    /// Every bit of an address is looked at once, in its place: a chain of nodes with one child each, down to the last bit.
+    #[test]
+    fn the_words_are_taken_6_bits_at_a_time() {
+        let address = [0x2001_0db8, 0x8567_89ab, 0xcdef_fedc, 0xba98_7653];
+        let whole = address.iter().fold(0u128, |sum, &word| sum << 32 | u128::from(word));
+        let mut nodes = direct();
+        let mut at = FIRST_V6 as usize + 0x2001;
+        for depth in (16..124).step_by(6) {
+            nodes[at].child = 1 << (whole << depth >> 122);
+            nodes[at].base = nodes.len() as u32;
+            at = nodes.len();
+            nodes.push(Node::default());
+        }
+        nodes[at].deny = 1 << (whole << 124 >> 122);
+        assert_eq!(verdict(nodes.as_slice(), &address, false), DENY);
+        for bit in 0..128 {
+            let mut other = address;
+            other[bit / 32] ^= 1 << (bit % 32);
+            assert_eq!(verdict(nodes.as_slice(), &other, false), NONE, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_leads_in_a_circle_is_left() {
+        let mut nodes = direct();
+        nodes[0].child = u64::MAX;
+        nodes[0].base = 0;
+        assert_eq!(verdict(nodes.as_slice(), &[0; 4], true), NONE);
+        nodes[0].base = u32::MAX;
+        assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, 0xfc00], true), NONE);
+    }
+
+    proptest! {
+        #[test]
+        fn ones_are_counted(x: u64, shift in 0u32..64) {
+            prop_assert_eq!(ones(x), x.count_ones());
+            prop_assert_eq!(ones(x >> shift), (x >> shift).count_ones());
+            prop_assert_eq!(ones(u64::MAX >> shift), 64 - shift);
+        }
+    }
+}

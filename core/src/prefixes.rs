@@ -1,0 +1,498 @@
+//! Builds the table of prefixes that [`signalbox_common::shield::prefixes`] looks addresses up in.
+//!
+//! The prefixes are sorted once, so that those below a node are one run of them, behind the shorter ones that hold
+//! them. The nodes come level by level: the children of a node stand side by side without any being moved, and the table
+//! is the same from any order of the same prefixes.
+
+use std::cmp::Reverse;
+
+use ipnet::IpNet;
+use signalbox_common::shield::prefixes::{ALLOW, DENY, DIRECT, DIRECT_BITS, FIRST_V4, FIRST_V6, NODE_BITS, NONE, Node};
+
+/// What a prefix says of the addresses in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They are denied.
+    Deny,
+    /// They are allowed, whatever a shorter prefix says.
+    Allow,
+}
+
+/// Builds the table; empty where there are no prefixes. The longest prefix wins, and of the same one [`Verdict::Allow`].
+///
+/// Bits behind a prefix's length are ignored, and IPv4-mapped IPv6 prefixes count as IPv4.
+#[must_use]
+pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> {
+    let mut prefixes: Vec<Prefix> = prefixes
+        .into_iter()
+        .map(|(net, verdict)| Prefix::new(net, verdict))
+        .collect();
+    // Shorter before longer: what holds a prefix stands before it. Allow before deny: it is the one that is kept.
+    prefixes.sort_unstable_by_key(|p| (p.is_v6, p.bits, p.length, Reverse(p.verdict)));
+    prefixes.dedup_by_key(|p| (p.is_v6, p.bits, p.length));
+    drop_needless(&mut prefixes);
+    if prefixes.is_empty() {
+        return Vec::new();
+    }
+    let mut nodes = Vec::new();
+    let (mut level, mut depth) = (direct(&prefixes), DIRECT_BITS);
+    while !level.is_empty() {
+        nodes.reserve_exact(level.len());
+        let (first, mut below) = (nodes.len() + level.len(), Vec::new());
+        for span in level {
+            // A table beyond 2^32 nodes is one that no map could hold: what leads there is cut off.
+            let base = u32::try_from(first + below.len()).unwrap_or(u32::MAX);
+            nodes.push(span.node(depth, base, &mut below));
+        }
+        (level, depth) = (below, depth + NODE_BITS);
+    }
+    nodes
+}
+
+#[derive(Clone, Copy)]
+struct Prefix {
+    /// The address from the highest bit on, in both families; zeros behind the length.
+    bits: u128,
+    length: u32,
+    is_v6: bool,
+    /// [`DENY`] or [`ALLOW`].
+    verdict: u8,
+}
+
+impl Prefix {
+    fn new(net: IpNet, verdict: Verdict) -> Self {
+        const MAPPED: u32 = 96;
+        let (bits, length, is_v6) = match net {
+            IpNet::V4(net) => (
+                u128::from(net.network().to_bits()) << MAPPED,
+                net.prefix_len().into(),
+                false,
+            ),
+            IpNet::V6(net) => {
+                let (network, length) = (net.network(), u32::from(net.prefix_len()));
+                match network.to_ipv4_mapped() {
+                    Some(v4) if length >= MAPPED => (u128::from(v4.to_bits()) << MAPPED, length - MAPPED, false),
+                    _ => (network.to_bits(), length, true),
+                }
+            }
+        };
+        let verdict = match verdict {
+            Verdict::Deny => DENY as u8,
+            Verdict::Allow => ALLOW as u8,
+        };
+        Self {
+            bits,
+            length,
+            is_v6,
+            verdict,
+        }
+    }
+
+    /// Whether all of another one is in it.
+    fn holds(&self, other: &Self) -> bool {
+        let differing = (self.bits ^ other.bits).checked_shr(u128::BITS - self.length);
+        self.is_v6 == other.is_v6 && self.length <= other.length && differing.unwrap_or(0) == 0
+    }
+
+    /// Index of the first node on its addresses' way.
+    fn direct(&self) -> usize {
+        let first = if self.is_v6 { FIRST_V6 } else { FIRST_V4 };
+        first as usize + (self.bits >> (u128::BITS - DIRECT_BITS)) as usize
+    }
+
+    /// The 6 bits that a node at a depth decides by.
+    fn slot(&self, depth: u32) -> u32 {
+        (self.bits << depth >> (u128::BITS - NODE_BITS)) as u32
+    }
+}
+
+/// Drops prefixes that say what the next shorter one around them says: they would cost nodes and change nothing.
+fn drop_needless(sorted: &mut Vec<Prefix>) {
+    let mut around: Vec<Prefix> = Vec::new();
+    sorted.retain(|prefix| {
+        while around.pop_if(|outer| !outer.holds(prefix)).is_some() {}
+        let is_needed = around.last().is_none_or(|outer| outer.verdict != prefix.verdict);
+        if is_needed {
+            around.push(*prefix);
+        }
+        is_needed
+    });
+}
+
+/// What a node is made of.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    /// The prefixes that are longer than the bits that lead to it.
+    prefixes: &'a [Prefix],
+    /// The verdict of the longest prefix that holds all of it.
+    above: u8,
+}
+
+/// Those of the nodes that are indexed directly.
+fn direct(prefixes: &[Prefix]) -> Vec<Span<'_>> {
+    let none = Span {
+        prefixes: &[],
+        above: NONE as u8,
+    };
+    let mut spans = vec![none; DIRECT as usize];
+    let mut rest = prefixes;
+    while let Some((prefix, others)) = rest.split_first() {
+        let index = prefix.direct();
+        if prefix.length <= DIRECT_BITS {
+            let held = spans.iter_mut().skip(index).take(1 << (DIRECT_BITS - prefix.length));
+            held.for_each(|span| span.above = prefix.verdict);
+            rest = others;
+        } else {
+            let inside;
+            (inside, rest) = split(rest, |other| other.direct() == index);
+            if let Some(span) = spans.get_mut(index) {
+                span.prefixes = inside;
+            }
+        }
+    }
+    spans
+}
+
+impl<'a> Span<'a> {
+    /// Its node, whose children are to begin at `base`; what they are made of is added to `below`.
+    fn node(self, depth: u32, base: u32, below: &mut Vec<Self>) -> Node {
+        let mut node = Node::default();
+        paint(&mut node, u64::MAX, self.above);
+        let mut rest = self.prefixes;
+        while let Some((prefix, others)) = rest.split_first() {
+            let slot = prefix.slot(depth);
+            if let Some(deeper) = (depth + NODE_BITS).checked_sub(prefix.length) {
+                // The prefix is longer than `depth`, so this is half of the slots at the most.
+                let slots = (1u64 << (1 << deeper)) - 1;
+                paint(&mut node, slots << slot, prefix.verdict);
+                rest = others;
+            } else {
+                let prefixes;
+                (prefixes, rest) = split(rest, |other| other.slot(depth) == slot);
+                let above = node.leaf(slot) as u8;
+                below.push(Span { prefixes, above });
+                node.child |= 1 << slot;
+                node.base = base;
+            }
+        }
+        // What no lookup reads is left zero.
+        node.deny &= !node.child;
+        node.allow &= !node.child;
+        node
+    }
+}
+
+/// Sets the verdict of slots.
+fn paint(node: &mut Node, slots: u64, verdict: u8) {
+    node.deny &= !slots;
+    node.allow &= !slots;
+    match u32::from(verdict) {
+        DENY => node.deny |= slots,
+        ALLOW => node.allow |= slots,
+        _ => {}
+    }
+}
+
+/// Those at the beginning that belong together, and the rest.
+fn split(prefixes: &[Prefix], is_inside: impl Fn(&Prefix) -> bool) -> (&[Prefix], &[Prefix]) {
+    let inside = prefixes.iter().take_while(|prefix| is_inside(prefix)).count();
+    prefixes.split_at(inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipnet::{Ipv4Net, Ipv6Net};
+    use proptest::prelude::*;
+    use signalbox_common::hash::mix;
+    use signalbox_common::shield::prefixes::{MOST_NODES, verdict};
+    use std::collections::HashMap;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::time::Instant;
+
+    fn nets(texts: &[(&str, Verdict)]) -> Vec<(IpNet, Verdict)> {
+        texts.iter().map(|(text, v)| (text.parse().unwrap(), *v)).collect()
+    }
+
+    fn look(nodes: &[Node], address: IpAddr) -> u32 {
+        match address {
+            IpAddr::V4(v4) => verdict(nodes, &[0, 0, 0, v4.to_bits()], true),
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                verdict(nodes, &[96, 64, 32, 0].map(|shift| (bits >> shift) as u32), false)
+            }
+        }
+    }
+
+    fn number(verdict: Verdict) -> u32 {
+        match verdict {
+            Verdict::Deny => DENY,
+            Verdict::Allow => ALLOW,
+        }
+    }
+
+    fn naive(prefixes: &[(IpNet, Verdict)], address: IpAddr) -> u32 {
+        prefixes
+            .iter()
+            .filter(|(net, _)| net.contains(&address))
+            .map(|(net, verdict)| (net.prefix_len(), number(*verdict)))
+            .max()
+            .map_or(NONE, |(_, verdict)| verdict)
+    }
+
+    fn net_v4(bits: u32, length: u32) -> IpNet {
+        Ipv4Net::new(Ipv4Addr::from_bits(bits), length as u8)
+            .unwrap()
+            .trunc()
+            .into()
+    }
+
+    fn net_v6(bits: u128, length: u32) -> IpNet {
+        Ipv6Net::new(Ipv6Addr::from_bits(bits), length as u8)
+            .unwrap()
+            .trunc()
+            .into()
+    }
+
+    /// The first and the last address, and the ones before and after.
+    fn edges(net: IpNet) -> [IpAddr; 4] {
+        match (net.network(), net.broadcast()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                let (first, last) = (first.to_bits(), last.to_bits());
+                [first, last, first.wrapping_sub(1), last.wrapping_add(1)].map(|bits| Ipv4Addr::from_bits(bits).into())
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                let (first, last) = (first.to_bits(), last.to_bits());
+                [first, last, first.wrapping_sub(1), last.wrapping_add(1)].map(|bits| Ipv6Addr::from_bits(bits).into())
+            }
+            _ => unreachable!("both are of the net's family"),
+        }
+    }
+
+    #[test]
+    fn nothing_in_nothing_out() {
+        assert!(build([]).is_empty());
+        assert_eq!(look(&[], "10.0.0.1".parse().unwrap()), NONE);
+        assert_eq!(look(&[], "::1".parse().unwrap()), NONE);
+    }
+
+    #[test]
+    fn longest_wins_from_the_whole_internet_down_to_a_host() {
+        use Verdict::{Allow, Deny};
+        let prefixes = nets(&[
+            ("0.0.0.0/0", Deny),
+            ("10.0.0.0/8", Allow),
+            ("10.1.0.0/16", Deny),
+            ("10.1.2.0/22", Allow),
+            ("10.1.2.0/28", Deny),
+            ("10.1.2.3/32", Allow),
+            ("255.255.255.255/32", Allow),
+            ("2001:db8::/32", Deny),
+            ("2001:db8::/127", Allow),
+            ("2001:db8::1/128", Deny),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", Deny),
+        ]);
+        let table = build(prefixes.clone());
+        for (address, want) in [
+            ("0.0.0.0", DENY),
+            ("10.0.0.0", ALLOW),
+            ("10.1.255.255", DENY),
+            ("10.1.2.2", DENY),
+            ("10.1.2.3", ALLOW),
+            ("10.1.2.4", DENY),
+            ("10.1.2.16", ALLOW),
+            ("255.255.255.254", DENY),
+            ("255.255.255.255", ALLOW),
+            ("::", NONE),
+            ("2001:db8::", ALLOW),
+            ("2001:db8::1", DENY),
+            ("2001:db8::2", DENY),
+            ("2001:db9::", NONE),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe", NONE),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", DENY),
+        ] {
+            assert_eq!(look(&table, address.parse().unwrap()), want, "{address}");
+        }
+        for (net, _) in &prefixes {
+            for address in edges(*net) {
+                assert_eq!(look(&table, address), naive(&prefixes, address), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_family_has_a_whole_of_its_own() {
+        let v4 = build(nets(&[("0.0.0.0/0", Verdict::Deny)]));
+        let v6 = build(nets(&[("::/0", Verdict::Allow)]));
+        assert_eq!((v4.len(), v6.len()), (DIRECT as usize, DIRECT as usize));
+        for address in ["0.0.0.0", "10.1.2.3", "255.255.255.255"] {
+            let address = address.parse().unwrap();
+            assert_eq!((look(&v4, address), look(&v6, address)), (DENY, NONE));
+        }
+        for address in ["::", "2001:db8::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"] {
+            let address = address.parse().unwrap();
+            assert_eq!((look(&v4, address), look(&v6, address)), (NONE, ALLOW));
+        }
+    }
+
+    #[test]
+    fn mapped_prefixes_are_ipv4_and_bits_behind_the_length_are_ignored() {
+        use Verdict::{Allow, Deny};
+        for (one, other) in [
+            ("::ffff:10.1.2.0/120", "10.1.2.0/24"),
+            ("::ffff:10.1.2.3/128", "10.1.2.3/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+        ] {
+            assert_eq!(build(nets(&[(one, Deny)])), build(nets(&[(other, Deny)])), "{one}");
+        }
+        assert_eq!(
+            look(&build(nets(&[("::/95", Allow)])), "0.0.0.1".parse().unwrap()),
+            NONE
+        );
+        let wider = build(nets(&[("::fffe:0:0/95", Deny)]));
+        assert_eq!(look(&wider, "10.1.2.3".parse().unwrap()), NONE);
+        assert_eq!(look(&wider, "::ffff:10.1.2.3".parse().unwrap()), DENY);
+    }
+
+    #[test]
+    fn of_the_same_prefix_allow_wins_and_what_changes_nothing_costs_nothing() {
+        use Verdict::{Allow, Deny};
+        let (allow, deny) = (("10.1.2.3/32", Allow), ("10.1.2.3/32", Deny));
+        let want = build(nets(&[allow]));
+        assert_eq!(build(nets(&[allow, deny])), want);
+        assert_eq!(build(nets(&[deny, allow, deny])), want);
+        let net = ("10.1.0.0/16", Deny);
+        assert_eq!(build(nets(&[net, deny, ("10.1.2.0/24", Deny)])), build(nets(&[net])));
+        assert_ne!(
+            build(nets(&[net, deny, ("10.1.2.0/24", Allow)])),
+            build(nets(&[net, ("10.1.2.0/24", Allow)]))
+        );
+    }
+
+    /// Close together, so that they hold each other: the bits of one of few addresses up to some bit, then any.
+    fn nearby() -> impl Strategy<Value = u128> {
+        (0u64..3, 0u32..=128, any::<u128>()).prop_map(|(anchor, keep, noise)| {
+            let anchor = u128::from(mix(anchor)) << 64 | u128::from(mix(!anchor));
+            anchor ^ noise.checked_shr(keep).unwrap_or(0)
+        })
+    }
+
+    fn any_net() -> impl Strategy<Value = (IpNet, Verdict)> {
+        let net = prop_oneof![
+            (nearby(), 0u32..=32).prop_map(|(bits, length)| net_v4((bits >> 96) as u32, length)),
+            (nearby(), 0u32..=128).prop_map(|(bits, length)| net_v6(bits, length)),
+        ];
+        (net, prop_oneof![Just(Verdict::Deny), Just(Verdict::Allow)])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn as_a_search_of_all_prefixes_says(
+            prefixes in prop::collection::vec(any_net(), 1..120),
+            others in prop::collection::vec(nearby(), 20),
+        ) {
+            let table = build(prefixes.clone());
+            let near = prefixes.iter().flat_map(|(net, _)| edges(*net));
+            let hosts = others.iter().flat_map(|&bits| [net_v6(bits, 128), net_v4((bits >> 96) as u32, 32)]);
+            for address in near.chain(hosts.flat_map(edges)) {
+                prop_assert_eq!(look(&table, address), naive(&prefixes, address), "{}", address);
+            }
+        }
+
+        #[test]
+        fn the_order_of_prefixes_does_not_matter(
+            (some, other) in prop::collection::vec(any_net(), 1..120)
+                .prop_flat_map(|some| (Just(some.clone()), Just(some).prop_shuffle())),
+        ) {
+            let table = build(some.iter().copied());
+            prop_assert_eq!(&table, &build(other.iter().copied()));
+            prop_assert_eq!(&table, &build(some.into_iter().chain(other)));
+        }
+    }
+
+    /// As many prefixes as asked for; one in 8 allows.
+    fn many(count: u64, net: impl Fn(u64, u64) -> IpNet) -> Vec<(IpNet, Verdict)> {
+        let verdict = |i: u64| {
+            if mix(i).is_multiple_of(8) {
+                Verdict::Allow
+            } else {
+                Verdict::Deny
+            }
+        };
+        (0..count).map(|i| (net(mix(i), mix(!i)), verdict(mix(i)))).collect()
+    }
+
+    // No shorter ones: of so many random prefixes they would hold nearly all others, and make those needless.
+    fn some_v4(high: u64, low: u64) -> IpNet {
+        net_v4(high as u32, 20 + (low % 13) as u32)
+    }
+
+    fn some_v6(high: u64, low: u64) -> IpNet {
+        let high = high >> 4 | 0x2 << 60;
+        net_v6(u128::from(high) << 64 | u128::from(low), 32 + (mix(low) % 97) as u32)
+    }
+
+    fn some_of_both(high: u64, low: u64) -> IpNet {
+        if mix(high).is_multiple_of(2) {
+            some_v4(high, low)
+        } else {
+            some_v6(high, low)
+        }
+    }
+
+    /// Fails where the table says something else than the prefixes near every `step`th of them.
+    fn compare(prefixes: &[(IpNet, Verdict)], table: &[Node], step: usize) {
+        let mut known: HashMap<IpNet, u32> = HashMap::new();
+        for (net, verdict) in prefixes {
+            let known = known.entry(*net).or_default();
+            *known = number(*verdict).max(*known);
+        }
+        let longest = |address: IpAddr| {
+            let host = IpNet::from(address);
+            std::iter::successors(Some(host), IpNet::supernet)
+                .find_map(|net| known.get(&net).copied())
+                .unwrap_or(NONE)
+        };
+        for (net, _) in prefixes.iter().step_by(step) {
+            for address in edges(*net) {
+                assert_eq!(look(table, address), longest(address), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_prefixes() {
+        let prefixes = many(100_000, some_of_both);
+        let table = build(prefixes.iter().copied());
+        compare(&prefixes, &table, 100);
+    }
+
+    #[test]
+    #[ignore = "for the figures: cargo test --release -p signalbox-core --lib prefixes -- --ignored --nocapture"]
+    fn a_million_prefixes() {
+        type Maker = fn(u64, u64) -> IpNet;
+        let kinds: [(&str, Maker); 5] = [
+            ("half of each, /20 to /32 and /32 to /128", some_of_both),
+            ("IPv4, /20 to /32", some_v4),
+            ("IPv4 hosts", |high, _| net_v4(high as u32, 32)),
+            ("IPv6, /32 to /64", |high, low| {
+                net_v6(u128::from(high >> 4 | 0x2 << 60) << 64, 32 + (low % 33) as u32)
+            }),
+            ("IPv6 hosts, all bits random (the worst)", |high, low| {
+                net_v6(u128::from(high) << 64 | u128::from(low), 128)
+            }),
+        ];
+        for (kind, net) in kinds {
+            let prefixes = many(1_000_000, net);
+            let begun = Instant::now();
+            let table = build(prefixes.iter().copied());
+            let (took, megabytes) = (begun.elapsed(), table.len() * size_of::<Node>() / 1_000_000);
+            println!("{kind}: {took:?}, {} nodes, {megabytes} MB", table.len());
+            assert!(table.len() <= DIRECT as usize + prefixes.len() * MOST_NODES as usize);
+            compare(&prefixes, &table, 1000);
+        }
+    }
+}
