@@ -174,7 +174,7 @@ mod tests {
         some.iter_mut()
             .for_each(|host| host.weight = 1 + u32::from(host.index % 4));
         let base = build(&some);
-        let out = |host: u16| host % 5 == 0;
+        let out = |host: u16| host.is_multiple_of(5);
         let table = repaired(&base, |host| !out(host));
         let total: u32 = some
             .iter()

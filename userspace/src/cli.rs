@@ -124,6 +124,14 @@ enum Command {
         #[arg(short, long, default_value = "table")]
         output: Output,
     },
+    /// On a host of a service in mode dsr-ipip: take tunnels' headers off what comes in by an interface.
+    ///
+    /// For hosts without a tunnel device. The program stays until `signalbox detach`. The host also needs the service's
+    /// addresses on its loopback device.
+    Unwrap {
+        /// The interface, such as eth0.
+        interface: String,
+    },
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
     /// Remove the pinned programs and maps of tier cut and of services from this network namespace; flows end with them.
@@ -246,6 +254,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rotate(what) => rotate::run(what),
         Command::Doctor { output } => doctor::run(output),
         Command::Detach => detach(),
+        Command::Unwrap { interface } => {
+            let native = crate::kernel::l4::unwrap::unwrap(&interface)?;
+            let place = if native {
+                "in the driver"
+            } else {
+                "in the stack (generic XDP)"
+            };
+            println!("tunnels are unwrapped on {interface}, {place}, until `signalbox detach`");
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Demo(args) => {
             logging::init(if args.verbose { &cli.log } else { "warn" }).map_err(anyhow::Error::msg)?;
             runtime()?.block_on(demo::run(args))?;

@@ -252,3 +252,144 @@ fn udp_sessions_end_by_themselves() {
     assert!(eventually(SOON, || known() == 0), "{}", known());
     ask(&sockets[0], b"three").unwrap();
 }
+
+/// A cluster whose hosts have the service's address themselves.
+fn direct(lab: &Lab, mode: &str) -> (Vec<Server>, Signalbox) {
+    let mut hosts = Vec::new();
+    for (name, ..) in EAST {
+        let host = lab.host(name);
+        host.must(&["ip", "addr", "add", "10.8.0.1/32", "dev", "lo"]);
+        host.must(&["ip", "route", "replace", "10.1.0.0/24", "via", "10.2.0.1"]);
+        hosts.push(greeter(host, "0.0.0.0:3306", name));
+        if mode == "dsr-ipip" {
+            let out = host.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+            assert!(out.contains("in the driver"), "{out}");
+        }
+    }
+    lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    lab.client
+        .must(&["ip", "route", "add", "10.8.0.1", "via", "10.1.0.1", "mtu", "1400"]);
+    let list: String = EAST
+        .iter()
+        .map(|(name, v4, _)| format!("      - {{ name: {name}, address: {v4}, tcp: 3306 }}\n"))
+        .collect();
+    let body = format!(
+        "services:\n  - {{ name: db, protocol: tcp, listen: [\"10.8.0.1:3306\"], cluster: east, mode: {mode} }}\n\
+         clusters:\n  - name: east\n    health: {{ tcp: {{}}, interval: 500ms, timeout: 500ms, rise: 1, fall: 1 }}\n    \
+         hosts:\n{list}"
+    );
+    let sb = Signalbox::start(lab, &body);
+    sb.wait_healthy(&["east-1", "east-2", "east-3"]);
+    wait_ready(&sb);
+    (hosts, sb)
+}
+
+fn answered_directly(mode: &str) {
+    let lab = Lab::new();
+    let (_hosts, sb) = direct(&lab, mode);
+    let mut seen = BTreeMap::<String, usize>::new();
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let (stream, name) = connect(&lab, "10.8.0.1:3306");
+        echo(&stream, &vec![b'd'; 30_000]).unwrap();
+        *seen.entry(name.clone()).or_default() += 1;
+        held.push((stream, name));
+    }
+    assert_eq!(seen.len(), 3, "{mode}: {seen:?}");
+    let packets = |direction: &str| {
+        sb.metric(&format!(
+            "signalbox_service_packets_total{{service=\"db\",direction=\"{direction}\"}}"
+        ))
+    };
+    assert!(packets("in") > 0.0);
+    assert_eq!(packets("out") as u64, 0, "answers do not come by us");
+    let response = sb.unix(
+        "POST",
+        "/api/v1/rotations",
+        &json!({ "action": "out", "names": ["east-2"], "timeout": 60.0 }).to_string(),
+    );
+    assert!(response.status == 200 || response.status == 202, "{}", response.body);
+    assert!(eventually(SOON, || share(&sb, "east-2") == 0.0));
+    for (stream, name) in &held {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.8.0.1:3306").1, "east-2");
+    }
+    for (name, ..) in EAST {
+        lab.host(name).output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+    }
+}
+
+#[test]
+fn hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address() {
+    if privileged("hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address") {
+        answered_directly("dsr-l2");
+    }
+}
+
+#[test]
+fn hosts_answer_by_themselves_what_reaches_them_by_a_tunnel() {
+    if privileged("hosts_answer_by_themselves_what_reaches_them_by_a_tunnel") {
+        answered_directly("dsr-ipip");
+    }
+}
+
+/// The lab without its bridge, whose hosts each have a cable of their own: every interface has a driver with XDP. The
+/// other ends have a program, too, for a veth takes nothing from XDP before its peer has one.
+fn cabled() -> Lab {
+    let lab = Lab::new();
+    lab.lb.must(&["ip", "link", "del", "back"]);
+    for (name, v4, v6) in EAST {
+        for words in [
+            &["addr", "add", "10.2.0.1/32", "dev", name][..],
+            &["addr", "add", "fd00:2::1/128", "dev", name, "nodad"],
+            &["route", "add", v4, "dev", name, "src", "10.2.0.1"],
+            &["route", "add", v6, "dev", name, "src", "fd00:2::1"],
+        ] {
+            lab.lb.must(&[&["ip"], words].concat());
+        }
+        lab.host(name)
+            .must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+    }
+    lab.client.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+    lab
+}
+
+#[test]
+fn in_the_drivers_it_is_the_same() {
+    if !privileged("in_the_drivers_it_is_the_same") {
+        return;
+    }
+    let lab = cabled();
+    let mut servers = Vec::new();
+    let mut answerers = Vec::new();
+    for (name, ..) in EAST {
+        servers.push(greeter(lab.host(name), "[::]:3306", name));
+        answerers.push(Answerer::start(lab.host(name), "[::]:5353", name));
+    }
+    let body = format!("layer4: {{ hook: native }}\n{}", body(&["east-1", "east-2", "east-3"]));
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1", "east-2", "east-3", "east-1-v6", "east-2-v6", "east-3-v6"]);
+    wait_ready(&sb);
+    assert_eq!(sb.metric("signalbox_service_hook{hook=\"xdp\"}") as u64, 4);
+    for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
+        let mut seen = BTreeMap::<String, usize>::new();
+        for _ in 0..40 {
+            let (stream, name) = connect(&lab, to);
+            *seen.entry(name).or_default() += 1;
+            echo(&stream, &vec![b'x'; 20_001]).unwrap();
+        }
+        assert_eq!(seen.len(), 3, "{to}: {seen:?}");
+    }
+    for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
+        for length in [0, 1, 3, 500, 1400, 5000] {
+            let question = vec![b'q'; length];
+            assert!(ask(&udp(&lab, to), &question).is_some(), "{to}: {length} bytes");
+        }
+    }
+    drop(sb);
+    for ns in EAST.map(|(name, ..)| lab.host(name)).into_iter().chain([&lab.client]) {
+        ns.output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+    }
+}

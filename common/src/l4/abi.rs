@@ -234,6 +234,20 @@ pub struct Tally {
     pub bytes_out: u64,
 }
 
+impl Tally {
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: &Self) -> Self {
+        Self {
+            flows: self.flows + other.flows,
+            packets_in: self.packets_in + other.packets_in,
+            bytes_in: self.bytes_in + other.bytes_in,
+            packets_out: self.packets_out + other.packets_out,
+            bytes_out: self.bytes_out + other.bytes_out,
+        }
+    }
+}
+
 const _: () = assert!(size_of::<Target>() == 20);
 const _: () = assert!(size_of::<Service>() == 12);
 const _: () = assert!(size_of::<Host>() == 48);

@@ -45,10 +45,6 @@ impl fmt::Debug for Scrape {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-fn borrowed<'a>(labels: &'a [(&'static str, String)]) -> Labels<'a> {
-    labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
-}
-
 /// Writes one metric with all its label sets.
 struct Out<'a>(DescriptorEncoder<'a>);
 
@@ -444,68 +440,60 @@ impl Scrape {
     }
 
     fn services(&self, out: &mut Out<'_>) -> fmt::Result {
-        let all = self.0.services.list();
+        let (services, hooks) = (self.0.services.list(), self.0.services.hooks());
         let of = |get: fn(&ServiceView) -> u64| {
-            let label = |service: &'_ ServiceView| vec![("service", service.name.clone())];
-            all.iter()
-                .map(|service| (label(service), get(service)))
+            let one = move |service: &'_ ServiceView| get(service);
+            services
+                .iter()
+                .map(|service| (vec![("service", service.name.as_str())], one(service)))
                 .collect::<Vec<_>>()
         };
-        let flows = of(|service| u64::from(service.flows));
-        let named = |labels: &Vec<(&'static str, String)>| -> Vec<(&'static str, String)> { labels.clone() };
-        let gauge: Vec<_> = flows.iter().map(|(labels, n)| (named(labels), *n as f64)).collect();
+        let live = of(|service| u64::from(service.flows));
         out.gauge(
             "service_flows",
             "Established connections and sessions of a layer-4 service",
-            gauge.iter().map(|(labels, n)| (borrowed(labels), *n)),
+            live.into_iter().map(|(labels, n)| (labels, n as f64)),
         )?;
-        let flows = of(|service| service.flows_total);
         out.counter(
             "service_flows_opened",
             "Flows of a layer-4 service begun",
-            flows.iter().map(|(labels, n)| (borrowed(labels), *n)),
+            of(|service| service.flows_total),
         )?;
         let directions = |client: fn(&ServiceView) -> u64, host: fn(&ServiceView) -> u64| {
-            let one = |service: &ServiceView, direction: &str, n| {
-                let labels = vec![("service", service.name.clone()), ("direction", direction.to_owned())];
-                (labels, n)
-            };
-            all.iter()
-                .flat_map(|service| [one(service, "in", client(service)), one(service, "out", host(service))])
-                .collect::<Vec<_>>()
+            let both = |service| [("in", client(service)), ("out", host(service))].map(|(way, n)| (service, way, n));
+            let all = services.iter().flat_map(both);
+            let labelled =
+                all.map(|(service, way, n)| (vec![("service", service.name.as_str()), ("direction", way)], n));
+            labelled.collect::<Vec<_>>()
         };
-        let packets = directions(|s| s.packets_in, |s| s.packets_out);
         out.counter(
             "service_packets",
             "Packets of a layer-4 service, from clients (in) and, in mode nat, from hosts (out)",
-            packets.iter().map(|(labels, n)| (borrowed(labels), *n)),
+            directions(|service| service.packets_in, |service| service.packets_out),
         )?;
-        let bytes = directions(|s| s.bytes_in, |s| s.bytes_out);
         out.counter(
             "service_bytes",
             "Bytes of IP packets of a layer-4 service, likewise",
-            bytes.iter().map(|(labels, n)| (borrowed(labels), *n)),
+            directions(|service| service.bytes_in, |service| service.bytes_out),
         )?;
-        let hosts: Vec<_> = all
+        let hosts = services
             .iter()
-            .flat_map(|service| service.hosts.iter().map(move |host| (service, host)))
-            .map(|(service, host)| {
-                let labels = vec![("service", service.name.clone()), ("host", host.name.clone())];
-                (labels, host.share / 100.0)
-            })
-            .collect();
+            .flat_map(|service| service.hosts.iter().map(move |host| (service, host)));
         out.gauge(
             "service_host_share",
             "The part of new flows of a layer-4 service that a host gets now",
-            hosts.iter().map(|(labels, n)| (borrowed(labels), *n)),
+            hosts.map(|(service, host)| {
+                let labels = vec![("service", service.name.as_str()), ("host", host.name.as_str())];
+                (labels, host.share / 100.0)
+            }),
         )?;
-        let hooks = self.0.services.hooks();
+        let on = hooks
+            .iter()
+            .map(|on| (vec![("interface", on.interface.as_str()), ("hook", on.hook)], 1.0));
         out.gauge(
             "service_hook",
             "Interfaces with a program of layer-4 services, and which: 1",
-            hooks
-                .iter()
-                .map(|on| (vec![("interface", on.interface.as_str()), ("hook", on.hook)], 1.0)),
+            on,
         )?;
         let troubles = self.0.services.troubles().len();
         out.gauge(

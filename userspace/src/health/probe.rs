@@ -32,7 +32,7 @@ impl Prober {
                     .or(host.https)
                     .or(host.http)
                     .or(host.tcp)
-                    .or(host.ports.values().next().copied())),
+                    .or_else(|| host.ports.values().next().copied())),
                 request: None,
                 tls: None,
             },

@@ -4,6 +4,7 @@
 //! killed, and the next process goes on with the same flows.
 
 pub mod hooks;
+pub mod unwrap;
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -274,15 +275,10 @@ fn load_programs(ebpf: &mut aya::Ebpf) -> Result<(), KernelError> {
 
 fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
     let all = map.get(&index, 0);
-    all.map_or(Tally::default(), |values| {
-        values.iter().fold(Tally::default(), |sum, one| Tally {
-            flows: sum.flows + one.flows,
-            packets_in: sum.packets_in + one.packets_in,
-            bytes_in: sum.bytes_in + one.bytes_in,
-            packets_out: sum.packets_out + one.packets_out,
-            bytes_out: sum.bytes_out + one.bytes_out,
-        })
-    })
+    all.map_or_else(
+        |_| Tally::default(),
+        |values| values.iter().fold(Tally::default(), Tally::and),
+    )
 }
 
 /// A table in the kernel, to be swapped in.

@@ -39,6 +39,9 @@ pub struct Way {
     pub local: bool,
 }
 
+/// Ethernet addresses by interface and address, and whether each has been confirmed of late.
+pub type Neighbours = HashMap<(u32, IpAddr), ([u8; 6], bool)>;
+
 /// A conversation with the kernel.
 pub struct Netlink(Socket);
 
@@ -84,7 +87,7 @@ impl Netlink {
     }
 
     /// Ethernet addresses of neighbours that are known, by interface and address.
-    pub fn neighbours(&self) -> io::Result<HashMap<(u32, IpAddr), ([u8; 6], bool)>> {
+    pub fn neighbours(&self) -> io::Result<Neighbours> {
         let mut neighbours = HashMap::new();
         let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
         self.ask(request, NLM_F_DUMP, |answer| {

@@ -92,7 +92,7 @@ pub(super) fn sweep(kernel: &Kernel, closes: impl Fn(&Flow) -> bool) -> io::Resu
 /// Whether a flow has ended, by both its directions.
 fn is_over(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
     let quiet = |flow: &Flow| between(flow.seen, now);
-    let idle = partner.map_or(quiet(flow), |partner| quiet(flow).min(quiet(partner)));
+    let idle = partner.map_or_else(|| quiet(flow), |partner| quiet(flow).min(quiet(partner)));
     if ticks(idle) >= flow.idle {
         return true;
     }

@@ -301,13 +301,7 @@ impl World {
 
     pub(crate) fn tally(&self) -> Tally {
         let all = self.tally.get(&3, 0).unwrap();
-        all.iter().fold(Tally::default(), |sum, one| Tally {
-            flows: sum.flows + one.flows,
-            packets_in: sum.packets_in + one.packets_in,
-            bytes_in: sum.bytes_in + one.bytes_in,
-            packets_out: sum.packets_out + one.packets_out,
-            bytes_out: sum.bytes_out + one.bytes_out,
-        })
+        all.iter().fold(Tally::default(), Tally::and)
     }
 
     /// What becomes of a packet that arrives.

@@ -1,0 +1,37 @@
+//! On a host of a service in mode `dsr-ipip`: the program that takes tunnels' headers off.
+
+use aya::EbpfLoader;
+use aya::programs::links::FdLink;
+use aya::programs::{Xdp, XdpMode};
+
+use super::{MAPS, UNUSED};
+use crate::kernel::cut::hooks::{link, unpinned, wrong};
+use crate::kernel::cut::pins::{Kind, Pins};
+use crate::kernel::object::{KernelError, OBJECT, program};
+
+/// Puts the program on an interface, where it stays until `signalbox detach`. Says whether it stands in the driver.
+pub fn unwrap(interface: &str) -> Result<bool, KernelError> {
+    let io = |what: &'static str| move |source| KernelError::Io { what, source };
+    let index = nix::net::if_::if_nametoindex(interface).map_err(|e| io("finding the interface")(e.into()))?;
+    let pins = Pins::open(Kind::Layer4, false).map_err(io("opening the directory of pinned programs"))?;
+    let mut loader = EbpfLoader::new();
+    for name in UNUSED.iter().chain(&MAPS).chain(&["NAMES"]) {
+        loader.map_max_entries(name, 1);
+    }
+    let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+    let decap: &mut Xdp = program(&mut ebpf, "l4_decap")?;
+    decap.load().map_err(wrong)?;
+    let (id, native) = match decap.attach(interface, XdpMode::Driver) {
+        Ok(id) => (id, true),
+        // The stack's own place for it, behind any driver.
+        Err(_) => (decap.attach(interface, XdpMode::Skb).map_err(wrong)?, false),
+    };
+    let made: FdLink = decap
+        .take_link(id)
+        .map_err(wrong)?
+        .try_into()
+        .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
+    made.pin(pins.path(&link(index, "l4_decap")))
+        .map_err(|e| unpinned(&e))?;
+    Ok(native)
+}
