@@ -58,6 +58,9 @@ pub(crate) struct Args {
 pub(crate) enum Instead {
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
     Lab(playground::Args),
+    /// What packets of layer-4 services cost
+    #[command(override_usage = "cargo xtask bench xdp [OPTIONS]")]
+    Xdp(crate::xdp::Args),
 }
 
 /// What is to be run.

@@ -23,6 +23,7 @@ mod process;
 mod report;
 mod scenario;
 mod stats;
+mod xdp;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match &args.instead {
         Some(Instead::Lab(args)) => playground::run(args).map(|()| 0),
+        Some(Instead::Xdp(args)) => xdp::run(args).map(|()| 0),
         None => run(&args),
     };
     match outcome {

@@ -7,6 +7,7 @@
 // For one compiler barrier, in `cut::skb`; aya-ebpf uses the same feature.
 #![feature(asm_experimental_arch)]
 
+mod bare;
 mod count;
 mod cut;
 mod impair;

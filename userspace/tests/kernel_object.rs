@@ -141,7 +141,8 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
         names.sort();
         let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
         let services = ["l4_decap", "l4_tc", "l4_xdp"];
-        assert_eq!(names, [&classifiers[..], &services, &["relay", "steer"]].concat());
+        let others = ["relay", "steer"];
+        assert_eq!(names, [&["bare_tx"], &classifiers[..], &services, &others].concat());
         // The other two need an array of maps, which tells more: see `kernel_l4_packets`.
         let decap: &mut Xdp = ebpf.program_mut("l4_decap").unwrap().try_into().unwrap();
         decap.load().unwrap();

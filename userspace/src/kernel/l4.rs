@@ -4,6 +4,7 @@
 //! killed, and the next process goes on with the same flows.
 
 pub mod hooks;
+pub mod trial;
 pub mod unwrap;
 
 use std::io;

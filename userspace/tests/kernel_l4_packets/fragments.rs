@@ -55,7 +55,7 @@ fn the_rest_of_a_datagram_follows_its_first_fragment() {
                 if packet.to.is_ipv4() {
                     assert_eq!(checksum(&sent[14..34]), 0);
                 }
-                from.get_or_insert(sent[14..][addresses.clone()].to_vec());
+                from.get_or_insert_with(|| sent[14..][addresses.clone()].to_vec());
                 assert_eq!(Some(&sent[14..][addresses]), from.as_deref(), "the same addresses");
                 joined.extend(&sent[14 + ip..]);
             }

@@ -137,7 +137,7 @@ pub(crate) fn with_each(test: impl Fn(&mut World) + Send + Sync) {
 }
 
 pub(crate) fn with<F: Fn(&mut World) + Send + Sync>(program: Program, test: F) {
-    let name = std::any::type_name::<F>();
+    let name = crate::kernel::test_of::<F>();
     crate::kernel::in_own_namespace(name, aya::programs::ProgramType::Xdp, &[], move || {
         let mut world = World::fresh(program);
         test(&mut world);

@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
     ("signalbox", &["signalbox-common", "signalbox-core"]),
-    ("signalbox-bench", &["signalbox"]),
+    ("signalbox-bench", &["signalbox-common", "signalbox-core", "signalbox"]),
     ("signalbox-fuzz", &["signalbox-common", "signalbox-core", "signalbox"]),
     ("xtask", &[]),
 ];

@@ -64,7 +64,7 @@ fn hosts() {
     only_mistake(
         &host("name: w, address: 10.0.0.1"),
         path,
-        "the host has no port: give it at least one of `http`, `https` and `tcp`",
+        "the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`",
     );
     only_mistake(&host("name: w, http: 80"), path, "the key `address` is missing");
     only_mistake(

@@ -1,0 +1,323 @@
+//! `cargo xtask bench xdp`: what a packet of a layer-4 service costs, by BPF_PROG_TEST_RUN, against a program that does
+//! nothing but send it back; what tables cost; what a connection costs in memory.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use signalbox::kernel::l4::trial::{Trial, Which};
+use signalbox_common::hash;
+use signalbox_common::l4::abi::{SLOTS, state};
+use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target, mode};
+use signalbox_core::maglev::{self, Candidate};
+
+/// What `cargo xtask bench xdp` takes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds of all measurements, one after the other; medians are shown
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Connections to hold at once
+    #[arg(long, default_value_t = 1_000_000)]
+    connections: u32,
+}
+
+/// Runs of one call: a packet loses a hop with each, and has 255 of them.
+const RUNS: u32 = 250;
+/// Calls of one measurement.
+const CALLS: usize = 400;
+
+const CLIENT: [u32; 4] = [0, 0, 0xffff, 0xc000_0207];
+const VIP: [u32; 4] = [0, 0, 0xffff, 0xc633_6401];
+const HOST: [u32; 4] = [0, 0, 0xffff, 0x0a00_0009];
+const OURS: [u32; 4] = [0, 0, 0xffff, 0x0a00_0001];
+const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xc];
+/// `MACS` the other way round, as words.
+const BACK: [u32; 3] = [0x0200_0000, 0x000c_0200, 0x0000_0001];
+
+/// A measurement: its name, the program, the frame, and what it has to return.
+struct Path {
+    name: &'static str,
+    which: Which,
+    frame: Vec<u8>,
+    returns: u32,
+    runs: u32,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "loading programs needs root");
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).context("a network namespace")?;
+    let mut trial = Trial::load(args.connections)?;
+    let paths = prepare(&trial)?;
+    println!(
+        "ns per packet by BPF_PROG_TEST_RUN, 64-byte payload, medians of {} rounds",
+        args.rounds
+    );
+    let mut times = vec![Vec::new(); paths.len()];
+    for _ in 0..args.rounds {
+        for (path, times) in paths.iter().zip(&mut times) {
+            times.push(measure(&mut trial, path)?);
+        }
+    }
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    let bare = medians.first().copied().unwrap_or(1.0);
+    for (path, ns) in paths.iter().zip(&medians) {
+        println!("  {:<44} {ns:>7.1}   {:>5.1} x bare", path.name, ns / bare);
+    }
+    tables(&trial)?;
+    connections(&mut trial, args.connections)
+}
+
+fn prepare(trial: &Trial) -> Result<Vec<Path>> {
+    let service = |number, mode| Service {
+        number,
+        mode,
+        flags: 0,
+        table: 0,
+        idle: 3_000_000,
+    };
+    let host = Host {
+        address: HOST,
+        macs: [0x0200_0000, 0x000a_0200, 0x0000_0002],
+        ifindex: 1,
+        port: 1,
+        mtu: 1500,
+        sources: 64,
+        ..Host::default()
+    };
+    let config = Config {
+        first_port: 1024,
+        ports: 60_000,
+        opening: 60_000,
+        outer_v4: 0xac10_0000,
+        outer_v4_free: 0xffff,
+        outer_v6: [0; 3],
+    };
+    for source in 0..64u32 {
+        let address = [0, 0, 0xffff, OURS[3] + (source << 8)];
+        trial.sources.update(&source, &address)?;
+    }
+    trial.serve(&Target::new(VIP, 3306, 6), &service(1, mode::NAT), &host, &config)?;
+    trial.serve(&Target::new(VIP, 80, 6), &service(2, mode::DSR_L2), &host, &config)?;
+    let flow = |mode| Flow {
+        host: 0,
+        service: 1,
+        mode,
+        state: state::ANSWERED,
+        idle: u32::MAX / 4,
+        macs: BACK,
+        ifindex: 1,
+        ..Flow::default()
+    };
+    // Written into itself, so that it is found again the next time.
+    let itself = |source: [u32; 4], destination: [u32; 4], ports: u32, direction: u16| {
+        let key = Key {
+            source,
+            destination,
+            ports,
+            protocol: 6,
+        };
+        let flow = Flow {
+            source,
+            destination,
+            ports,
+            state: direction | state::ANSWERED,
+            ..flow(mode::NAT)
+        };
+        (key, flow)
+    };
+    for (key, flow) in [
+        itself(CLIENT, VIP, 40_000 << 16 | 3306, 0),
+        itself(HOST, OURS, 3306 << 16 | 20_000, state::REPLY),
+    ] {
+        trial.remember(&key, &flow)?;
+    }
+    let direct = Key {
+        source: CLIENT,
+        destination: VIP,
+        ports: 40_000 << 16 | 80,
+        protocol: 6,
+    };
+    trial.remember(&direct, &flow(mode::DSR_L2))?;
+    let stranger = frame(CLIENT, [0, 0, 0xffff, 0x0808_0808], 1, 2, 0x10, 0);
+    let paths = [
+        ("bare XDP_TX", Which::Bare, stranger.clone(), 3, RUNS),
+        ("xdp: no service's packet", Which::Xdp, stranger.clone(), 2, RUNS),
+        (
+            "xdp: established, nat, to the host",
+            Which::Xdp,
+            frame(CLIENT, VIP, 40_000, 3306, 0x10, 0),
+            3,
+            RUNS,
+        ),
+        (
+            "xdp: established, nat, to the client",
+            Which::Xdp,
+            frame(HOST, OURS, 3306, 20_000, 0x10, 0),
+            3,
+            RUNS,
+        ),
+        (
+            "xdp: established, dsr-l2",
+            Which::Xdp,
+            frame(CLIENT, VIP, 40_000, 80, 0x10, 0),
+            3,
+            RUNS,
+        ),
+        ("tc: no service's packet", Which::Tc, stranger, u32::MAX, RUNS),
+        (
+            "tc: established, nat, to the host",
+            Which::Tc,
+            frame(CLIENT, VIP, 40_000, 3306, 0x10, 0),
+            7,
+            RUNS,
+        ),
+    ];
+    let path = |(name, which, frame, returns, runs)| Path {
+        name,
+        which,
+        frame,
+        returns,
+        runs,
+    };
+    Ok(paths.into_iter().map(path).collect())
+}
+
+fn measure(trial: &mut Trial, path: &Path) -> Result<f64> {
+    let mut total = Duration::ZERO;
+    for _ in 0..CALLS {
+        let (returned, _, time) = trial.run(path.which, &path.frame, path.runs)?;
+        ensure!(returned == path.returns, "{}: it returned {returned}", path.name);
+        total += time;
+    }
+    Ok(total.as_nanos() as f64 / CALLS as f64)
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// What a change of hosts costs: a table of a thousand hosts with weights from 1 to 100.
+fn tables(trial: &Trial) -> Result<()> {
+    let hosts: Vec<Candidate> = (0..1000u16)
+        .map(|index| Candidate {
+            index,
+            weight: 1 + u32::from(index) % 100,
+            identity: hash::mix(u64::from(index))
+                .to_le_bytes()
+                .repeat(2)
+                .try_into()
+                .unwrap_or_default(),
+        })
+        .collect();
+    let timed = |what: &mut dyn FnMut()| {
+        let mut times: Vec<f64> = (0..9)
+            .map(|_| {
+                let began = Instant::now();
+                what();
+                began.elapsed().as_secs_f64() * 1000.0
+            })
+            .collect();
+        median(&mut times)
+    };
+    let base = maglev::build(&hosts);
+    let build = timed(&mut || drop(maglev::build(&hosts)));
+    let repair = timed(&mut || drop(maglev::repaired(&base, |host| host != 7)));
+    let bytes: Vec<u8> = base.iter().flat_map(|slot| slot.to_ne_bytes()).chain([0; 6]).collect();
+    let swap = timed(&mut || drop(trial.swap_table(&bytes)));
+    println!("table of 1000 hosts, weights 1-100, {SLOTS} slots, ms");
+    println!("  built {build:.2}, one host out {repair:.2}, swapped in {swap:.2}");
+    let moved = |other: &[u16], gone: u16| {
+        let all = base.iter().zip(other);
+        all.filter(|(before, after)| before != after && **before != gone)
+            .count() as f64
+            * 100.0
+            / f64::from(SLOTS)
+    };
+    let without: Vec<Candidate> = hosts.iter().filter(|host| host.index != 7).cloned().collect();
+    println!(
+        "  slots moved needlessly by a host that goes: {:.2} % built anew, {:.2} % repaired",
+        moved(&maglev::build(&without), 7),
+        moved(&maglev::repaired(&base, |host| host != 7), 7)
+    );
+    trial.swap_table(&vec![0; bytes.len()])?;
+    Ok(())
+}
+
+/// Opens connections, each by its SYN, the host's answer and the client's acknowledgement.
+fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
+    let before = available()?;
+    let began = Instant::now();
+    let (mut established, mut refused) = (0u32, 0u32);
+    let mut number = 0u32;
+    while established < wanted && number < wanted.saturating_mul(2) {
+        number += 1;
+        let client = [0, 0, 0xffff, 0x1700_0000 + number / 50_000];
+        let port = (1024 + number % 50_000) as u16;
+        let (returned, sent, _) = trial.run(Which::Xdp, &frame(client, VIP, port, 3306, 0x02, 0), 1)?;
+        if returned != 3 {
+            refused += 1;
+            continue;
+        }
+        let word = |at: usize| {
+            sent.get(at..at + 4)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u32::from_be_bytes)
+        };
+        let (ours, our_port) = ([0, 0, 0xffff, word(26)], (word(34) >> 16) as u16);
+        trial.run(Which::Xdp, &frame(HOST, ours, 3306, our_port, 0x12, 1), 1)?;
+        trial.run(Which::Xdp, &frame(client, VIP, port, 3306, 0x10, 1), 1)?;
+        established += 1;
+    }
+    let took = began.elapsed();
+    let mut held = 0u64;
+    trial.established.each::<Key, Flow>(|_, _| held += 1)?;
+    let used = before.saturating_sub(available()?);
+    println!("connections opened one after the other by three packets each, mode nat");
+    println!(
+        "  {established} in {:.1} s ({refused} found no port), {} entries held, {} bytes of memory for each connection",
+        took.as_secs_f64(),
+        held,
+        used * 1024 / u64::from(established.max(1))
+    );
+    Ok(())
+}
+
+/// `MemAvailable`, in KiB.
+fn available() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.context("/proc/meminfo says nothing of MemAvailable")
+}
+
+/// A frame over IPv4 with 64 bytes of payload, checksums right.
+fn frame(from: [u32; 4], to: [u32; 4], source: u16, destination: u16, flags: u8, ack: u32) -> Vec<u8> {
+    let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+    tcp.extend([0; 4]);
+    tcp.extend(ack.to_be_bytes());
+    tcp.extend([5 << 4, flags, 0x10, 0, 0, 0, 0, 0]);
+    tcp.extend([0x55; 64]);
+    let mut ip = vec![0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 255, 6, 0, 0];
+    ip.extend(from[3].to_be_bytes());
+    ip.extend(to[3].to_be_bytes());
+    let length = (ip.len() + tcp.len()) as u16;
+    ip.splice(2..4, length.to_be_bytes());
+    let sum = checksum(&ip);
+    ip.splice(10..12, sum.to_be_bytes());
+    let pseudo = [&ip[12..20], &[0, 6], &(tcp.len() as u16).to_be_bytes(), &tcp].concat();
+    let sum = checksum(&pseudo);
+    tcp.splice(16..18, sum.to_be_bytes());
+    [&MACS[..], &[8, 0], &ip, &tcp].concat()
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)));
+    let mut sum: u32 = words.sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

@@ -1,0 +1,102 @@
+//! The programs attached to nothing, for benchmarks: run by the kernel on packets that are given to it.
+
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
+
+use super::{TABLE_BYTES, UNUSED, new_table, pin_tables};
+use crate::kernel::cut::hooks::wrong;
+use crate::kernel::map::MapFd;
+use crate::kernel::object::{KernelError, OBJECT, map_fd, program};
+
+/// A program to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Xdp,
+    Tc,
+    /// One that sends every packet back, and does nothing else.
+    Bare,
+}
+
+/// The programs and maps of services.
+pub struct Trial {
+    ebpf: Ebpf,
+    pub established: MapFd,
+    pub services: MapFd,
+    pub hosts: MapFd,
+    pub sources: MapFd,
+    pub config: MapFd,
+    tables: MapFd,
+}
+
+impl Trial {
+    /// Loads them, for so many flows.
+    pub fn load(flows: u32) -> Result<Self, KernelError> {
+        let io = |what: &'static str| move |source| KernelError::Io { what, source };
+        let pin = std::path::PathBuf::from(format!("/sys/fs/bpf/signalbox-trial-{}", std::process::id()));
+        pin_tables(&pin).map_err(io("making the map of tables"))?;
+        let mut loader = EbpfLoader::new();
+        for name in UNUSED.iter().chain(&["NAMES"]) {
+            loader.map_max_entries(name, 1);
+        }
+        loader
+            .map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2))
+            .map_pin_path("L4_TABLES", &pin);
+        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        std::fs::remove_file(&pin).map_err(io("removing a pin"))?;
+        program::<Xdp>(&mut ebpf, "l4_xdp")?.load().map_err(wrong)?;
+        program::<Xdp>(&mut ebpf, "bare_tx")?.load().map_err(wrong)?;
+        program::<SchedClassifier>(&mut ebpf, "l4_tc")?.load().map_err(wrong)?;
+        Ok(Self {
+            established: map_fd(&ebpf, "L4_ESTABLISHED")?,
+            services: map_fd(&ebpf, "L4_SERVICES")?,
+            hosts: map_fd(&ebpf, "L4_HOSTS")?,
+            sources: map_fd(&ebpf, "L4_SOURCES")?,
+            config: map_fd(&ebpf, "L4_CONFIG")?,
+            tables: map_fd(&ebpf, "L4_TABLES")?,
+            ebpf,
+        })
+    }
+
+    /// Serves a target from one host, by one table in which it has every slot.
+    pub fn serve(&self, target: &Target, service: &Service, host: &Host, config: &Config) -> std::io::Result<()> {
+        self.hosts.update(&0u32, host)?;
+        self.config.update(&0u32, config)?;
+        self.swap_table(&[0; TABLE_BYTES])?;
+        self.services.update(target, service)
+    }
+
+    /// Puts a table in place of the one before.
+    pub fn swap_table(&self, slots: &[u8]) -> std::io::Result<()> {
+        let table = new_table(slots)?;
+        self.tables.update(&0u32, &(table.as_raw_fd() as u32))
+    }
+
+    /// Remembers a flow's direction as established.
+    pub fn remember(&self, key: &Key, flow: &Flow) -> std::io::Result<()> {
+        self.established.update(key, flow)
+    }
+
+    /// Runs a program so many times over on the same bytes, which stay changed from one to the next: what it returned
+    /// last, the packet as it was then, and how long one run took.
+    pub fn run(&mut self, which: Which, bytes: &[u8], times: u32) -> Result<(u32, Vec<u8>, Duration), KernelError> {
+        let mut after = vec![0; bytes.len() + 256];
+        let options = TestRunOptions {
+            data_in: Some(bytes),
+            data_out: Some(&mut after),
+            repeat: times,
+            ..TestRunOptions::default()
+        };
+        let run = match which {
+            Which::Xdp => program::<Xdp>(&mut self.ebpf, "l4_xdp")?.test_run(options),
+            Which::Bare => program::<Xdp>(&mut self.ebpf, "bare_tx")?.test_run(options),
+            Which::Tc => program::<SchedClassifier>(&mut self.ebpf, "l4_tc")?.test_run(options),
+        };
+        let run = run.map_err(wrong)?;
+        after.truncate(run.data_size_out as usize);
+        Ok((run.return_value, after, run.duration))
+    }
+}
