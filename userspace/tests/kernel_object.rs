@@ -112,7 +112,6 @@ fn layer4() -> Vec<(&'static str, Shape)> {
             "L4_HOSTS",
             (MapType::Array, 4, size_of::<l4::Host>(), abi::MAX_HOSTS, 0),
         ),
-        ("L4_HOST_TALLY", (MapType::PerCpuArray, 4, tally, abi::MAX_HOSTS, 0)),
         ("L4_OPENING", (MapType::LruHash, key, flow, abi::MAX_OPENING, 0)),
         ("L4_PORTS", (MapType::Hash, 4, 4, abi::MAX_PORTS, NO_PREALLOC)),
         (
@@ -130,6 +129,7 @@ fn layer4() -> Vec<(&'static str, Shape)> {
         ("L4_SOURCES", (MapType::Array, 4, 16, abi::MAX_SOURCES, 0)),
         // Userspace puts an array of maps in its place.
         ("L4_TABLES", (MapType::Array, 4, 4, abi::MAX_TABLES, 0)),
+        ("L4_WANTED", (MapType::Array, 4, 8, abi::WANTED_WORDS, MMAPABLE)),
     ]
 }
 

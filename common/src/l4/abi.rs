@@ -24,6 +24,38 @@ pub const MAX_OPENING: u32 = 131_072;
 /// Datagrams whose first fragment has been seen.
 pub const MAX_FRAGMENTS: u32 = 16_384;
 
+/// Words of `L4_WANTED`: a bit for each port of TCP, then one for each of UDP.
+pub const WANTED_WORDS: u32 = 2 * 65_536 / 64;
+
+/// A port's bit in `L4_WANTED`. Most packets of a machine are no service's: this one load tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortBit {
+    /// The word.
+    pub word: u32,
+    /// The bit in it.
+    pub bit: u32,
+}
+
+impl PortBit {
+    /// The bit of a port and protocol number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(port: u16, protocol: u8) -> Self {
+        let half = if protocol == 6 { 0 } else { WANTED_WORDS / 2 };
+        Self {
+            word: half + (port >> 6) as u32,
+            bit: (port & 63) as u32,
+        }
+    }
+
+    /// The bit of a packet's destination.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(key: &Key) -> Self {
+        Self::new(key.ports as u16, key.protocol as u8)
+    }
+}
+
 /// How packets get to a host.
 pub mod mode {
     /// Source and destination are translated; the host's answers come back through us.

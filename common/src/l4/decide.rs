@@ -1,6 +1,6 @@
 //! The body of the programs: which service, which host, what becomes of the packet.
 
-use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, SLOTS, Service, Target, mode, service, state};
+use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, PortBit, SLOTS, Service, Target, mode, service, state};
 use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
 use super::rewrite::Changes;
 use super::{error, rewrite, track};
@@ -49,7 +49,9 @@ pub trait Kernel {
     /// Remembers them.
     fn learn_fragment(&self, fragment: &Fragment, ports: u32);
     /// Counts a packet.
-    fn tally(&self, service: u16, host: u32, bytes: u32, direction: Direction);
+    fn tally(&self, service: u16, bytes: u32, direction: Direction);
+    /// Whether anybody may want packets to a port: a service, or a host that answers a source port of ours.
+    fn is_wanted(&self, port_protocol: PortBit) -> bool;
     /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
     fn way_back(&self) -> [u32; 3];
     /// The interface and VLAN that it came in by.
@@ -139,6 +141,17 @@ pub struct Out {
     pub changes: Changes,
 }
 
+impl Out {
+    /// Word by word: an array's copy becomes a call that goes byte by byte, for as long as a look-up takes.
+    #[inline(always)]
+    fn set_macs(&mut self, macs: &[u32; 3]) {
+        let (a, b, c) = (macs[0], macs[1], macs[2]);
+        self.macs[0] = a;
+        self.macs[1] = b;
+        self.macs[2] = c;
+    }
+}
+
 /// Working memory: more than a program's stack holds.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -167,7 +180,6 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     s.out.tunnel = 0;
     s.out.translated = 0;
     s.out.checksum = 0;
-    s.out.changes = Changes::default();
     let seen = &mut s.seen;
     if let Err(reason) = packet::ip(packet, l3, version, seen) {
         return Verdict::new(reason, Action::Pass);
@@ -187,6 +199,9 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
         seen.header = 0;
     } else if let Err(reason) = packet::ports(packet, seen) {
         return Verdict::new(reason, Action::Pass);
+    }
+    if !kernel.is_wanted(PortBit::of(&s.seen.key)) {
+        return Verdict::new(Reason::L4Miss, Action::Pass);
     }
     let now = kernel.now();
     if let Some(flow) = kernel.established(&s.seen.key) {
@@ -264,14 +279,14 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
         kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
     }
     if flow.state & state::REPLY != 0 {
-        kernel.tally(flow.service, flow.host, s.seen.length, Direction::Out);
-        s.out.macs = flow.macs;
+        kernel.tally(flow.service, s.seen.length, Direction::Out);
+        s.out.set_macs(&flow.macs);
         s.out.ifindex = flow.ifindex;
         s.out.port = flow.ifindex;
         s.out.vlan = u32::from(flow.vlan);
         return translated(packet, s, flow, Reason::L4Replied);
     }
-    kernel.tally(flow.service, flow.host, s.seen.length, Direction::In);
+    kernel.tally(flow.service, s.seen.length, Direction::In);
     let way_back = kernel.way_back();
     if way_back != flow.macs {
         moved(kernel, s, flow, &way_back);
@@ -315,7 +330,7 @@ fn onward<B: Buffer + ?Sized, K: Kernel>(
     if host.ifindex == 0 {
         return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
     }
-    s.out.macs = host.macs;
+    s.out.set_macs(&host.macs);
     s.out.ifindex = host.ifindex;
     s.out.port = host.port;
     s.out.vlan = u32::from(host.vlan);
@@ -442,7 +457,7 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     }
     // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same hash.
     let _ = kernel.open(&s.seen.key, &s.forward, false);
-    kernel.tally(service.number, host, s.seen.length, Direction::First);
+    kernel.tally(service.number, s.seen.length, Direction::First);
     if s.seen.fragment == FIRST {
         kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
     }
@@ -553,8 +568,9 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
         return Verdict::new(Reason::L4Malformed, Action::Drop);
     }
     s.out.translated = 1;
+    s.out.changes = Changes::default();
     if flow.state & state::REPLY != 0 {
-        s.out.macs = flow.macs;
+        s.out.set_macs(&flow.macs);
         s.out.ifindex = flow.ifindex;
         s.out.port = flow.ifindex;
         s.out.vlan = u32::from(flow.vlan);
@@ -566,7 +582,7 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
     if host.ifindex == 0 {
         return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
     }
-    s.out.macs = host.macs;
+    s.out.set_macs(&host.macs);
     s.out.ifindex = host.ifindex;
     s.out.port = host.port;
     s.out.vlan = u32::from(host.vlan);

@@ -75,7 +75,7 @@ pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quote
     let mut diff = Diff::default();
     let before = packet.u16(quoted.l3 + 10)?;
     // What it quotes went from the peer to the address that the peer knows.
-    let inner = addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source)?;
+    let inner = addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source, 0)?;
     diff.and(inner);
     if seen.version == 4 {
         diff.u16(before, packet.u16(quoted.l3 + 10)?);
@@ -85,7 +85,7 @@ pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quote
     packet.set_u32(quoted.l4, new)?;
     diff.u32(ports, new);
     // Its sender, a router, stays.
-    let outer = addresses(packet, seen.l3, seen.version, None, peer)?;
+    let outer = addresses(packet, seen.l3, seen.version, None, peer, 0)?;
     if seen.version == 6 {
         diff.and(outer);
     }

@@ -63,86 +63,76 @@ pub const LATER: u32 = 2;
 pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, seen: &mut Seen) -> Result<(), Reason> {
     seen.l3 = l3;
     seen.version = version;
-    if version == 4 {
+    let read = if version == 4 {
         v4(packet, l3, seen)
     } else {
         v6(packet, l3, seen)
+    };
+    match read {
+        Some(true) => Ok(()),
+        Some(false) => Err(Reason::L4Extended),
+        None => Err(Reason::L4Malformed),
     }
 }
 
+// One read after the other, each with its way out, the furthest first: of several that are looked at together the
+// compiler makes code in which the verifier finds values that were never read.
+
 #[inline(always)]
-fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Result<(), Reason> {
-    let short = Err(Reason::L4Malformed);
-    let (Some(destination), Some(first)) = (packet.u32(l3 + 16), packet.u8(l3)) else {
-        return short;
-    };
-    let (Some(source), Some(length), Some(offset), Some(protocol)) = (
-        packet.u32(l3 + 12),
-        packet.u16(l3 + 2),
-        packet.u16(l3 + 6),
-        packet.u8(l3 + 9),
-    ) else {
-        return short;
-    };
+fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> {
+    let destination = packet.u32(l3 + 16)?;
+    let source = packet.u32(l3 + 12)?;
+    let protocol = packet.u8(l3 + 9)?;
+    let offset = packet.u16(l3 + 6)?;
+    let length = u32::from(packet.u16(l3 + 2)?);
+    let first = packet.u8(l3)?;
     let header = u32::from(first & 15) * 4;
-    if first >> 4 != 4 || header < V4_HEADER || u32::from(length) < header {
-        return short;
+    if first >> 4 != 4 || header < V4_HEADER || length < header {
+        return None;
     }
     seen.key.source = Tuple::mapped(source);
     seen.key.destination = Tuple::mapped(destination);
     seen.key.protocol = u32::from(protocol);
-    seen.length = u32::from(length);
+    seen.length = length;
     seen.l4 = l3 + header;
     seen.fragment = WHOLE;
     if offset & 0x3fff != 0 {
         seen.fragment = if offset & 0x1fff == 0 { FIRST } else { LATER };
-        seen.id = u32::from(packet.u16(l3 + 4).unwrap_or(0));
+        seen.id = u32::from(packet.u16(l3 + 4)?);
     }
-    Ok(())
+    Some(true)
 }
 
 #[inline(always)]
-fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Result<(), Reason> {
-    let short = Err(Reason::L4Malformed);
-    let (Some(d3), Some(first), Some(payload), Some(next)) = (
-        packet.u32(l3 + 36),
-        packet.u8(l3),
-        packet.u16(l3 + 4),
-        packet.u8(l3 + 6),
-    ) else {
-        return short;
-    };
-    if first >> 4 != 6 {
-        return short;
+fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> {
+    let mut i = 4;
+    while i > 0 {
+        i -= 1;
+        seen.key.destination[i] = packet.u32(l3 + 24 + 4 * i as u32)?;
     }
-    let mut i = 0;
-    while i < 4 {
-        seen.key.source[i] = packet.u32(l3 + 8 + 4 * i as u32).unwrap_or(0);
-        i += 1;
+    i = 4;
+    while i > 0 {
+        i -= 1;
+        seen.key.source[i] = packet.u32(l3 + 8 + 4 * i as u32)?;
     }
-    i = 0;
-    while i < 3 {
-        seen.key.destination[i] = packet.u32(l3 + 24 + 4 * i as u32).unwrap_or(0);
-        i += 1;
+    let mut next = u32::from(packet.u8(l3 + 6)?);
+    let payload = packet.u16(l3 + 4)?;
+    if packet.u8(l3)? >> 4 != 6 {
+        return None;
     }
-    seen.key.destination[3] = d3;
     seen.length = u32::from(payload) + V6_HEADER;
     seen.fragment = WHOLE;
-    let (mut next, mut l4) = (u32::from(next), l3 + V6_HEADER);
+    let mut l4 = l3 + V6_HEADER;
     if !matches!(next, TCP | UDP | ICMPV6) {
         let mut extensions = 0;
         while extensions < MOST_EXTENSIONS {
             let at = packet.forgotten(l4) & 0xff;
             let length = match next {
                 // Hop-by-hop, routing and destination options (RFC 8200, section 4).
-                0 | 43 | 60 => match packet.u8(at + 1) {
-                    Some(length) => (u32::from(length) + 1) * 8,
-                    None => return short,
-                },
+                0 | 43 | 60 => (u32::from(packet.u8(at + 1)?) + 1) * 8,
                 44 => {
-                    let (Some(offset), Some(id)) = (packet.u16(at + 2), packet.u32(at + 4)) else {
-                        return short;
-                    };
+                    seen.id = packet.u32(at + 4)?;
+                    let offset = packet.u16(at + 2)?;
                     seen.fragment = if offset & 0xfff8 != 0 {
                         LATER
                     } else if offset & 1 != 0 {
@@ -150,19 +140,15 @@ fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Result<(), Re
                     } else {
                         WHOLE
                     };
-                    seen.id = id;
                     8
                 }
                 _ => break,
             };
-            next = match packet.u8(at) {
-                Some(next) => packet.forgotten(u32::from(next)),
-                None => return short,
-            };
+            next = packet.forgotten(u32::from(packet.u8(at)?));
             // Beyond 255 no byte is read.
             l4 = at + length;
             if l4 > 200 {
-                return Err(Reason::L4Extended);
+                return Some(false);
             }
             extensions += 1;
             if seen.fragment == LATER {
@@ -172,41 +158,42 @@ fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Result<(), Re
     }
     seen.key.protocol = next;
     seen.l4 = l4;
-    Ok(())
+    Some(true)
 }
 
 /// Reads the ports, and of TCP what is followed of a connection. `Err` where the header is not whole or not possible.
 #[inline(always)]
 pub fn ports<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Result<(), Reason> {
-    let malformed = Err(Reason::L4Malformed);
-    let at = seen.l4;
-    if seen.key.protocol == TCP {
-        let (Some(_), Some(ports), Some(seq), Some(ack), Some(length), Some(flags)) = (
-            packet.u16(at + 18),
-            packet.u32(at),
-            packet.u32(at + AT_SEQ),
-            packet.u32(at + AT_ACK),
-            packet.u8(at + AT_LENGTH),
-            packet.u8(at + AT_FLAGS),
-        ) else {
-            return malformed;
-        };
-        let header = u32::from(length >> 4) * 4;
-        if header < FIXED || (seen.fragment == WHOLE && seen.l4 - seen.l3 + header > seen.length) {
-            return malformed;
-        }
-        seen.key.ports = ports;
-        seen.header = header;
-        seen.flags = u32::from(flags);
-        seen.seq = seq;
-        seen.ack = ack;
-        return Ok(());
-    }
-    let (Some(_), Some(ports)) = (packet.u16(at + 6), packet.u32(at)) else {
-        return malformed;
+    let read = if seen.key.protocol == TCP {
+        tcp(packet, seen)
+    } else {
+        udp(packet, seen)
     };
-    seen.key.ports = ports;
+    read.ok_or(Reason::L4Malformed)
+}
+
+#[inline(always)]
+fn tcp<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Option<()> {
+    let at = seen.l4;
+    // The whole of the fixed part is there.
+    packet.u16(at + 18)?;
+    seen.flags = u32::from(packet.u8(at + AT_FLAGS)?);
+    let header = u32::from(packet.u8(at + AT_LENGTH)? >> 4) * 4;
+    seen.ack = packet.u32(at + AT_ACK)?;
+    seen.seq = packet.u32(at + AT_SEQ)?;
+    seen.key.ports = packet.u32(at)?;
+    seen.header = header;
+    if header < FIXED || (seen.fragment == WHOLE && at - seen.l3 + header > seen.length) {
+        return None;
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn udp<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Option<()> {
+    packet.u16(seen.l4 + 6)?;
+    seen.key.ports = packet.u32(seen.l4)?;
     seen.header = UDP_HEADER;
     seen.flags = 0;
-    Ok(())
+    Some(())
 }

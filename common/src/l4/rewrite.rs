@@ -31,7 +31,8 @@ pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
     Some(())
 }
 
-/// Writes addresses into the IP header at `l3`; without a `source` that stays. Keeps the checksum of an IPv4 header.
+/// Writes addresses into the IP header at `l3`; without a `source` that stays. Keeps the checksum of an IPv4 header, from
+/// which `hops` have been taken away.
 #[inline(always)]
 pub fn addresses<B: Buffer + ?Sized>(
     packet: &mut B,
@@ -39,6 +40,7 @@ pub fn addresses<B: Buffer + ?Sized>(
     version: u32,
     source: Option<&[u32; 4]>,
     destination: &[u32; 4],
+    hops: u8,
 ) -> Option<Diff> {
     let mut diff = Diff::default();
     if version == 4 {
@@ -49,7 +51,9 @@ pub fn addresses<B: Buffer + ?Sized>(
         diff.u32(packet.u32(l3 + 16)?, destination[3]);
         packet.set_u32(l3 + 16, destination[3])?;
         let checksum = packet.u16(l3 + 10)?;
-        packet.set_u16(l3 + 10, diff.applied(checksum))?;
+        let mut header = diff;
+        header.u16(u16::from(hops) << 8, 0);
+        packet.set_u16(l3 + 10, header.applied(checksum))?;
     } else {
         let mut i = 0;
         while i < 4 {
@@ -70,11 +74,19 @@ pub fn addresses<B: Buffer + ?Sized>(
 /// too early. The checksum of what it carries is left to the caller.
 #[inline(always)]
 pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Changes, bool> {
-    if hop(packet, seen).is_none() {
+    let at = seen.l3 + if seen.version == 4 { 8 } else { 7 };
+    let Some(hops) = packet.u8(at) else {
+        return Err(false);
+    };
+    if hops <= 1 {
         return Err(true);
     }
     let (source, destination) = (&flow.source, &flow.destination);
-    let Some(addresses) = addresses(packet, seen.l3, seen.version, Some(source), destination) else {
+    // The hop that is taken away changes a checksum of the header alone.
+    let written = packet
+        .set_u8(at, hops - 1)
+        .and_then(|()| addresses(packet, seen.l3, seen.version, Some(source), destination, 1));
+    let Some(addresses) = written else {
         return Err(false);
     };
     let mut rest = Diff::default();

@@ -11,13 +11,14 @@ use signalbox_common::l4::{
     Config, Flow, Fragment, Host, Kernel, Key, Seen, Service, Tally, Target,
     abi::{
         DEFAULT_FLOWS, MAX_FRAGMENTS, MAX_HOSTS, MAX_OPENING, MAX_PORTS, MAX_SERVICES, MAX_SOURCES, MAX_TABLES,
-        MAX_TARGETS, SLOTS,
+        MAX_TARGETS, PortBit, SLOTS, WANTED_WORDS,
     },
     decide::{Direction, Scratch},
     packet::TCP,
 };
 
 const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_NOEXIST: u64 = 1;
 /// `BPF_F_CURRENT_NETNS`.
@@ -69,8 +70,9 @@ static L4_SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 static L4_SERVICE_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
 
+/// Which ports anybody may want packets to.
 #[map]
-static L4_HOST_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_HOSTS, 0);
+static L4_WANTED: Array<u64> = Array::with_max_entries(WANTED_WORDS, BPF_F_MMAPABLE);
 
 /// This CPU's working memory.
 #[inline(always)]
@@ -259,9 +261,13 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn tally(&self, service: u16, host: u32, bytes: u32, direction: Direction) {
+    fn tally(&self, service: u16, bytes: u32, direction: Direction) {
         count(L4_SERVICE_TALLY.get_ptr_mut(u32::from(service)), bytes, direction);
-        count(L4_HOST_TALLY.get_ptr_mut(host), bytes, direction);
+    }
+
+    #[inline(always)]
+    fn is_wanted(&self, at: PortBit) -> bool {
+        L4_WANTED.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]

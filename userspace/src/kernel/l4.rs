@@ -38,7 +38,7 @@ pub const MAPS: [&str; 12] = [
     "L4_CONFIG",
     "L4_SCRATCH",
     "L4_SERVICE_TALLY",
-    "L4_HOST_TALLY",
+    "L4_WANTED",
 ];
 
 /// Maps that live as long as flows do.
@@ -52,7 +52,7 @@ const PINNED: [(&str, &str); 12] = [
     ("L4_SOURCES", "L4_SOURCES"),
     ("L4_CONFIG", "L4_CONFIG"),
     ("L4_SERVICE_TALLY", "L4_SERVICE_TALLY"),
-    ("L4_HOST_TALLY", "L4_HOST_TALLY"),
+    ("L4_WANTED", "L4_WANTED"),
     ("COUNTERS", "L4_COUNTERS"),
     ("NAMES", "L4_NAMES"),
 ];
@@ -91,7 +91,7 @@ pub struct Layer4 {
     found_hosts: Vec<Host>,
     counters: PerCpuArray<MapData, u64>,
     service_tally: PerCpuArray<MapData, Tally>,
-    host_tally: PerCpuArray<MapData, Tally>,
+    wanted: MapFd,
     hooks: Mutex<Hooks>,
 }
 
@@ -129,11 +129,11 @@ impl Layer4 {
             fd("L4_TABLES")?,
         );
         let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
+        let wanted = fd("L4_WANTED")?;
         let mut take =
             |name: &'static str| -> Result<Map, KernelError> { ebpf.take_map(name).ok_or(KernelError::NoMap(name)) };
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
         let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
-        let host_tally = PerCpuArray::try_from(take("L4_HOST_TALLY")?).map_err(unusable("L4_HOST_TALLY"))?;
         Ok(Self {
             hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
             pins,
@@ -149,7 +149,7 @@ impl Layer4 {
             found_hosts,
             counters,
             service_tally,
-            host_tally,
+            wanted,
         })
     }
 
@@ -227,10 +227,15 @@ impl Layer4 {
         sum(&self.service_tally, u32::from(service))
     }
 
-    /// What a host has been sent, and has answered.
+    /// What `set_wanted` has set; nothing where no port is wanted.
     #[must_use]
-    pub fn host_tally(&self, host: u32) -> Tally {
-        sum(&self.host_tally, host)
+    pub fn wanted(&self, word: u32) -> Option<u64> {
+        self.wanted.get(&word).ok().flatten().filter(|bits| *bits != 0)
+    }
+
+    /// Says whether anybody wants packets to 64 ports: see `PortBit`.
+    pub fn set_wanted(&self, word: u32, bits: u64) -> io::Result<()> {
+        self.wanted.update(&word, &bits)
     }
 
     /// The hooks, to be attached, followed and asked.

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 
-use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, service};
+use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, PortBit, WANTED_WORDS, service};
 use signalbox_common::l4::{Host, Service, Target, mode};
 use signalbox_core::maglev;
-use signalbox_core::model::services::{Affinity, Mode};
-use signalbox_core::model::{Cluster, Service as Wanted, mapped};
+use signalbox_core::model::services::{Affinity, Mode, Transport};
+use signalbox_core::model::{Cluster, Layer4, Model, Service as Wanted, mapped};
 
-use crate::datapath::cut::{from_words, words};
+use crate::datapath::cut::{for_services, from_words, words};
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
@@ -89,6 +89,8 @@ pub(super) struct Tables {
     services: HashMap<Target, Service>,
     service_numbers: HashMap<String, u16>,
     ports: HashMap<(u16, u32), u16>,
+    /// The words of `L4_WANTED` that are not 0.
+    wanted: BTreeMap<u32, u64>,
 }
 
 impl Tables {
@@ -101,6 +103,9 @@ impl Tables {
                 tables.written.insert(number, *host);
             }
         }
+        tables.wanted = (0..WANTED_WORDS)
+            .filter_map(|word| Some((word, kernel.wanted(word)?)))
+            .collect();
         for target in kernel.targets().unwrap_or_default() {
             if let Ok(Some(service)) = kernel.service(&target) {
                 tables.services.insert(target, service);
@@ -182,6 +187,8 @@ impl Tables {
                     .map_err(writing("a host's port"))?;
             }
         }
+        let bits = wanted_ports(model, wanted.keys());
+        self.want(kernel, &bits)?;
         for (target, service) in &wanted {
             if self.services.get(target) != Some(service) {
                 kernel.set_service(target, service).map_err(writing("a service"))?;
@@ -206,6 +213,21 @@ impl Tables {
         for key in gone {
             if let Some(table) = self.tables.remove(&key) {
                 kernel.remove_table(table.index).map_err(writing("a table"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the programs look at packets to these ports. They go on looking at those of services that are no more, whose
+    /// flows may live on.
+    fn want(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), Trouble> {
+        for (&word, &bits) in bits {
+            let before = self.wanted.get(&word).copied().unwrap_or(0);
+            if before | bits != before {
+                kernel
+                    .set_wanted(word, before | bits)
+                    .map_err(writing("the ports of services"))?;
+                self.wanted.insert(word, before | bits);
             }
         }
         Ok(())
@@ -384,6 +406,29 @@ impl Tables {
         }
         all
     }
+}
+
+/// The ports of these targets, and those that hosts answer to.
+fn wanted_ports<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
+    let mut bits = BTreeMap::new();
+    let mut want = |port: u16, protocol: u8| {
+        let at = PortBit::new(port, protocol);
+        *bits.entry(at.word).or_insert(0) |= 1 << at.bit;
+    };
+    for target in targets {
+        want((target.port_protocol >> 16) as u16, target.port_protocol as u8);
+    }
+    for port in nat_ports(&model.layer4) {
+        for (_, transport) in Transport::ALL {
+            want(port, transport.number());
+        }
+    }
+    bits
+}
+
+/// The source ports of mode `nat`.
+pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
+    layer4.nat_ports.clone().unwrap_or_else(for_services)
 }
 
 /// Which hosts can take packets to an address.

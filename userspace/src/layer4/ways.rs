@@ -11,9 +11,9 @@ use signalbox_common::l4::abi::MAX_SOURCES;
 use signalbox_common::l4::{Config, Host};
 use signalbox_core::model::Layer4 as Wanted;
 
-use super::apply::{Tables, Trouble};
+use super::apply::{Tables, Trouble, nat_ports};
 use super::sweep::ticks;
-use crate::datapath::cut::{for_services, words};
+use crate::datapath::cut::words;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::netlink::{Netlink, Way};
 
@@ -186,7 +186,7 @@ impl Ways {
     }
 
     fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
-        let ports = wanted.nat_ports.clone().unwrap_or_else(for_services);
+        let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();
         let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
         let config = Config {

@@ -9,7 +9,7 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
-use signalbox_common::l4::abi::{SLOTS, service};
+use signalbox_common::l4::abi::{PortBit, SLOTS, WANTED_WORDS, service};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode};
 
 use crate::packet::{Packet, SYN, TCP, UDP};
@@ -106,6 +106,7 @@ pub(crate) struct World {
     fragments: HashMap<MapData, signalbox_common::l4::Fragment, u32>,
     counters: PerCpuArray<MapData, u64>,
     tally: PerCpuArray<MapData, Tally>,
+    wanted: Array<MapData, u64>,
     tables: Map,
     ebpf: Ebpf,
 }
@@ -184,6 +185,7 @@ impl World {
             fragments: take("L4_FRAGMENTS").try_into().unwrap(),
             counters: take("COUNTERS").try_into().unwrap(),
             tally: take("L4_SERVICE_TALLY").try_into().unwrap(),
+            wanted: take("L4_WANTED").try_into().unwrap(),
             tables: take("L4_TABLES"),
             ebpf,
         }
@@ -221,6 +223,13 @@ impl World {
             outer_v6: [0x0100_0000, 0, 0],
         };
         self.config.set(0, config, 0).unwrap();
+        for word in 0..WANTED_WORDS {
+            self.wanted.set(word, 0, 0).unwrap();
+        }
+        for port in FIRST_PORT..FIRST_PORT + PORTS {
+            self.want(port as u16, TCP);
+            self.want(port as u16, UDP);
+        }
         self.sources.set(0, words(OURS.parse().unwrap()), 0).unwrap();
         self.sources.set(1, words(OURS6.parse().unwrap()), 0).unwrap();
         for index in 0..8 {
@@ -283,6 +292,13 @@ impl World {
         };
         let target = Target::new(words(at.ip()), at.port(), protocol);
         self.services.insert(target, service, 0).unwrap();
+        self.want(at.port(), protocol);
+    }
+
+    fn want(&mut self, port: u16, protocol: u8) {
+        let at = PortBit::new(port, protocol);
+        let bits = self.wanted.get(&at.word, 0).unwrap() | 1 << at.bit;
+        self.wanted.set(at.word, bits, 0).unwrap();
     }
 
     /// The usual: both families, both protocols, mode `nat`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
+use signalbox_common::l4::abi::PortBit;
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
 
 use super::{TABLE_BYTES, UNUSED, new_table, pin_tables};
@@ -30,6 +31,7 @@ pub struct Trial {
     pub sources: MapFd,
     pub config: MapFd,
     tables: MapFd,
+    wanted: MapFd,
 }
 
 impl Trial {
@@ -57,6 +59,7 @@ impl Trial {
             sources: map_fd(&ebpf, "L4_SOURCES")?,
             config: map_fd(&ebpf, "L4_CONFIG")?,
             tables: map_fd(&ebpf, "L4_TABLES")?,
+            wanted: map_fd(&ebpf, "L4_WANTED")?,
             ebpf,
         })
     }
@@ -67,6 +70,13 @@ impl Trial {
         self.config.update(&0u32, config)?;
         self.swap_table(&[0; TABLE_BYTES])?;
         self.services.update(target, service)
+    }
+
+    /// Has packets to a port of TCP looked at.
+    pub fn want(&self, port: u16) -> std::io::Result<()> {
+        let at = PortBit::new(port, 6);
+        let before = self.wanted.get::<u32, u64>(&at.word)?.unwrap_or_default();
+        self.wanted.update(&at.word, &(before | 1 << at.bit))
     }
 
     /// Puts a table in place of the one before.
