@@ -10,6 +10,7 @@ mod mistakes;
 mod oddities;
 mod routes;
 mod routing_events;
+mod services;
 mod settings;
 mod yaml;
 

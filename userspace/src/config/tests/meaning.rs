@@ -261,7 +261,8 @@ fn the_reference_shows_a_right_file() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 1);
-    let parsed = right(examples[0]);
+    // The one of services is in `services`.
+    assert_eq!(examples.len(), 2);
+    let parsed = right(examples[1]);
     assert_eq!((parsed.warnings.len(), parsed.model.listeners.len()), (0, 3));
 }

@@ -1,0 +1,160 @@
+//! Layer-4 services.
+
+use std::time::Duration;
+
+use signalbox_core::model::services::{Affinity, Hook, Mode, Transport};
+
+use super::{only_mistake, right};
+
+/// The documentation's example, with clusters to go to.
+fn example() -> String {
+    let reference = include_str!("../../../../docs/configuration.md");
+    let services = reference
+        .split("```yaml\n")
+        .filter_map(|rest| rest.split("```").next())
+        .find(|text| text.starts_with("services:"));
+    format!(
+        "{}clusters:\n  - {{ name: east, hosts: [{{ name: a, address: 10.2.0.2, ports: {{ dns: 5353 }} }}] }}\n  \
+         - {{ name: west, hosts: [{{ name: b, address: 10.3.0.2, tcp: 7000 }}] }}\nversion: 1\n",
+        services.unwrap()
+    )
+}
+
+#[track_caller]
+fn wrong(from: &str, to: &str, path: &str, part: &str) {
+    let text = example();
+    assert!(text.contains(from), "the example has no {from:?}");
+    only_mistake(&text.replacen(from, to, 1), path, part);
+}
+
+#[test]
+fn what_the_reference_shows_means_what_it_says() {
+    let model = right(&example()).model;
+    assert!(model.listeners.is_empty(), "services need no listener");
+    let [mysql, dns, game] = &model.services[..] else {
+        panic!("{:?}", model.services)
+    };
+    assert_eq!(
+        (mysql.protocol, mysql.mode, mysql.affinity),
+        (Transport::Tcp, Mode::Nat, Affinity::Flow)
+    );
+    assert_eq!((mysql.cluster, mysql.idle), (0, Duration::from_secs(3600)));
+    assert_eq!(mysql.listen[1].to_string(), "[fd00:1::1]:3306");
+    assert_eq!(
+        (dns.protocol, dns.affinity, dns.idle),
+        (Transport::Udp, Affinity::Source, Duration::from_secs(30))
+    );
+    assert_eq!(
+        (game.mode, game.cluster, game.listen[0].ports.clone()),
+        (Mode::DsrIpip, 1, 7000..=7100)
+    );
+    assert_eq!(game.listen[0].to_string(), "10.1.0.9:7000-7100");
+    assert_eq!(model.clusters[0].hosts[0].ports["dns"], 5353);
+}
+
+#[test]
+fn addresses() {
+    let path = "services[0].listen[0]";
+    let wrong = |to: &str, part: &str| wrong("10.1.0.1:3306", to, path, part);
+    wrong("10.1.0.1", "is not an address with a port, such as");
+    wrong("0.0.0.0:3306", "a service listens on addresses of its own");
+    wrong("*:3306", "is not an address with a port");
+    wrong("10.1.0.0/24:3306", "is not an address with a port");
+    wrong("10.1.0.1:0", "needs a port, or a range of them, from 1 to 65535");
+    wrong("10.1.0.1:9-3", "needs a port, or a range of them");
+    wrong("10.1.0.1:70000", "needs a port, or a range of them");
+    wrong(
+        "[::ffff:10.1.0.1]:3306",
+        "is IPv4 in IPv6 clothing: write 10.1.0.1:3306",
+    );
+    wrong("fd00:1::1:3306", "is not an address with a port");
+    wrong("127.0.0.1:8089", "is already used by admin.listen by default");
+}
+
+#[test]
+fn an_address_has_one_service() {
+    wrong(
+        "10.1.0.9:7000-7100",
+        "10.1.0.1:50-60",
+        "services[2].listen[0]",
+        "10.1.0.1:50-60 is already used by service `dns` on line 3 (10.1.0.1:53)",
+    );
+    // Of another protocol it is another address.
+    right(&example().replacen("10.1.0.9:7000-7100", "10.1.0.1:3306", 1));
+    let listener = "listeners:\n  - { name: web, protocol: tcp, cluster: east, listen: [\"10.1.0.1:3306\"] }\n";
+    only_mistake(
+        &(example() + listener),
+        "services[0].listen[0]",
+        "10.1.0.1:3306 is already used by listener `web`",
+    );
+}
+
+#[test]
+fn words_and_keys() {
+    wrong(
+        "protocol: udp",
+        "protocol: sctp",
+        "services[1].protocol",
+        "allowed: tcp or udp",
+    );
+    wrong(
+        "mode: dsr-ipip",
+        "mode: dsr",
+        "services[2].mode",
+        "allowed: nat, dsr-l2 or dsr-ipip",
+    );
+    wrong(
+        "affinity: source",
+        "affinity: client",
+        "services[1].affinity",
+        "allowed: flow or source",
+    );
+    wrong(
+        "cluster: west",
+        "cluster: wets",
+        "services[2].cluster",
+        "did you mean `west`?",
+    );
+    wrong("name: game", "name: dns", "services[2].name", "dns");
+    wrong("idle: 30s", "idle: 30", "services[1].idle", "has no unit");
+    wrong("name: game, ", "", "services[2]", "the key `name` is missing");
+    wrong(
+        "{ dns: 5353 }",
+        "{ dns: 0 }",
+        "clusters[0].hosts[0].ports.dns",
+        "is not a whole number from 1 to 65535",
+    );
+    wrong(", tcp: 7000", "", "clusters[1].hosts[0]", "the host has no port");
+}
+
+#[test]
+fn what_services_have_in_common() {
+    let with = |text: &str| format!("{}layer4: {text}\n", example());
+    let common = right(&with(
+        "{ hook: tc, flows: 4096, nat: { sources: [10.2.0.1], ports: 2000-3000 }, tunnel: { source_ipv4: 10.99.0.0/16 } }",
+    ));
+    let layer4 = common.model.layer4;
+    assert_eq!(
+        (layer4.hook, layer4.flows, layer4.nat_ports),
+        (Hook::Tc, 4096, Some(2000..=3000))
+    );
+    assert_eq!(layer4.tunnel_v4.to_string(), "10.99.0.0/16");
+    assert_eq!(right(&example()).model.layer4.nat_ports, None);
+    only_mistake(&with("{ hook: generic }"), "layer4.hook", "allowed: auto, native or tc");
+    only_mistake(&with("{ flows: 3 }"), "layer4.flows", "from 1024 to 16777216");
+    only_mistake(
+        &with("{ nat: { ports: 80-90 } }"),
+        "layer4.nat.ports",
+        "a range of ports above 1023",
+    );
+    only_mistake(
+        &with("{ nat: { sources: [0.0.0.0] } }"),
+        "layer4.nat.sources[0]",
+        "not the address of one machine",
+    );
+    only_mistake(
+        &with("{ tunnel: { source_ipv6: \"fd00::/120\" } }"),
+        "layer4.tunnel.source_ipv6",
+        "/96 or shorter",
+    );
+}
