@@ -129,7 +129,41 @@ def proxy_headers():
     save("peek_proxy", "none", b"GET / HTTP/1.1\r\n")
 
 
+def services():
+    """Packets of layer-4 services, several in a file, each behind its distance in time and its length."""
+
+    def l4(protocol, source, destination, flags):
+        ports = struct.pack(">HH", source, destination)
+        if protocol == 6:
+            return ports + struct.pack(">IIBBHHH", 1000, 0, 5 << 4, flags, 4096, 0, 0)
+        return ports + struct.pack(">HH", 8, 0)
+
+    def v4(protocol, *what, source=(192, 0, 2, 7), payload=None):
+        payload = l4(protocol, *what) if payload is None else payload
+        head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(payload), 1, 0x4000, 64, protocol, 0)
+        return head + bytes(source) + bytes((198, 51, 100, 2)) + payload
+
+    def v6(protocol, *what, extension=b"", following=None):
+        payload = extension + l4(protocol, *what)
+        head = struct.pack(">IHBB", 6 << 28, len(payload), following or protocol, 64)
+        ends = bytes.fromhex("20010db8000100000000000000000007" "20010db8000200000000000000000002")
+        return head + ends + payload
+
+    def several(*packets):
+        return b"".join(bytes([1, len(packet)]) + packet for packet in packets)
+
+    opened = v4(6, 40000, 80, 2)
+    save("l4", "tcp", several(opened, v4(6, 40000, 80, 16), v4(6, 40000, 81, 2), v4(6, 40000, 82, 2)))
+    save("l4", "udp", several(v4(17, 5, 80, 0), v6(17, 5, 80, 0), v6(17, 5, 82, 0)))
+    first, later = bytes([17, 0, 0, 1, 0, 0, 0, 9]), bytes([17, 0, 0, 17, 0, 0, 0, 9])
+    fragments = [v6(17, 5, 80, 0, extension=header, following=44) for header in (first, later)]
+    save("l4", "fragments", several(*fragments))
+    error = bytes([3, 4, 0, 0, 0, 0, 5, 0]) + v4(6, 80, 40000, 18)
+    save("l4", "icmp", several(v4(6, 40000, 81, 2), v4(1, source=(203, 0, 113, 5), payload=error)))
+
+
 if __name__ == "__main__":
+    services()
     hand_made_hellos()
     recorded_hellos()
     requests()

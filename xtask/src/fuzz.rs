@@ -30,7 +30,7 @@ struct Target {
     needs: &'static [&'static str],
 }
 
-const TARGETS: [Target; 5] = [
+const TARGETS: [Target; 6] = [
     Target {
         name: "peek_tls",
         feature: None,
@@ -50,6 +50,11 @@ const TARGETS: [Target; 5] = [
         name: "spi",
         feature: None,
         needs: &["core/src/spi.rs", "core/src/spi"],
+    },
+    Target {
+        name: "l4",
+        feature: None,
+        needs: &["common/src/l4/decide.rs", "common/src/l4"],
     },
     Target {
         name: "config",

@@ -17,8 +17,8 @@ pub mod rewrite;
 pub mod too_big;
 pub mod track;
 
-#[cfg(test)]
-mod model;
+#[cfg(any(test, feature = "model"))]
+pub mod model;
 #[cfg(test)]
 mod tests;
 

@@ -1,1 +1,205 @@
+//! What the programs run on, without a kernel: maps as Rust's own, for host tests and fuzzing.
 
+extern crate std;
+
+use std::boxed::Box;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::vec::Vec;
+
+use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
+use super::decide::{Direction, Kernel};
+use super::packet::Seen;
+
+/// Flows stay where they are once they are there, as an element of a kernel's map does while a program runs.
+type Flows = RefCell<HashMap<Key, Box<Flow>>>;
+
+/// The maps.
+#[derive(Default)]
+pub struct Maps {
+    /// Flows that both sides have confirmed.
+    pub established: Flows,
+    /// Flows that have begun.
+    pub opening: Flows,
+    /// Services by what they listen on.
+    pub services: HashMap<Target, Service>,
+    /// The hosts of each table's slots, in turn.
+    pub tables: HashMap<u32, Vec<u16>>,
+    /// Hosts by number.
+    pub hosts: HashMap<u32, Host>,
+    /// Ports of hosts.
+    pub ports: HashMap<(u16, u32), u16>,
+    /// Source addresses.
+    pub sources: Vec<[u32; 4]>,
+    /// Keys on which sockets of the machine have connections.
+    pub local: HashSet<Key>,
+    /// Ports of datagrams.
+    pub fragments: RefCell<HashMap<Fragment, u32>>,
+    /// What all services have in common.
+    pub config: Config,
+    /// The clock.
+    pub now: Cell<u32>,
+    /// Flows that have been removed, for the program that still reads them.
+    #[allow(clippy::vec_box, reason = "somebody may hold a reference into the box")]
+    gone: RefCell<Vec<Box<Flow>>>,
+    /// Packets counted.
+    pub counted: Cell<u32>,
+}
+
+#[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
+fn find<'a>(flows: &'a Flows, key: &Key) -> Option<&'a mut Flow> {
+    let flow: *mut Flow = &raw mut **flows.borrow_mut().get_mut(key)?;
+    // SAFETY: in a box, which neither moves nor goes while a packet is looked at, but for `end` and `promote`, after
+    // which nobody asks for it again. One thread.
+    Some(unsafe { &mut *flow })
+}
+
+impl Kernel for Maps {
+    fn now(&self) -> u32 {
+        self.now.get()
+    }
+
+    fn config(&self) -> Option<&Config> {
+        Some(&self.config)
+    }
+
+    fn established(&self, key: &Key) -> Option<&mut Flow> {
+        find(&self.established, key)
+    }
+
+    fn opening(&self, key: &Key) -> Option<&mut Flow> {
+        find(&self.opening, key)
+    }
+
+    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool {
+        let mut opening = self.opening.borrow_mut();
+        if fresh && opening.contains_key(key) {
+            return false;
+        }
+        match opening.get_mut(key) {
+            Some(place) => **place = *flow,
+            None => drop(opening.insert(*key, Box::new(*flow))),
+        }
+        true
+    }
+
+    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool {
+        // The entries among those that have begun stay, for the program may still read them.
+        for (key, flow) in reverse.into_iter().chain([(key, flow)]) {
+            self.established.borrow_mut().insert(*key, Box::new(*flow));
+        }
+        true
+    }
+
+    fn end(&self, key: &Key) {
+        let gone = self.established.borrow_mut().remove(key);
+        self.gone.borrow_mut().extend(gone);
+    }
+
+    fn service(&self, target: &Target) -> Option<&Service> {
+        self.services.get(target)
+    }
+
+    fn slot(&self, table: u32, slot: u32) -> Option<u16> {
+        let hosts = self.tables.get(&table)?;
+        hosts.get(slot as usize % hosts.len().max(1)).copied()
+    }
+
+    fn host(&self, index: u32) -> Option<&Host> {
+        self.hosts.get(&index)
+    }
+
+    fn port(&self, service: u16, host: u32) -> Option<u16> {
+        self.ports.get(&(service, host)).copied()
+    }
+
+    fn source(&self, index: u32) -> Option<[u32; 4]> {
+        self.sources.get(index as usize).copied()
+    }
+
+    fn is_local(&self, key: &Key) -> bool {
+        self.local.contains(key)
+    }
+
+    fn fragment(&self, fragment: &Fragment) -> Option<u32> {
+        self.fragments.borrow().get(fragment).copied()
+    }
+
+    fn learn_fragment(&self, fragment: &Fragment, ports: u32) {
+        self.fragments.borrow_mut().insert(*fragment, ports);
+    }
+
+    fn tally(&self, _: u16, _: u32, _: Direction) {
+        self.counted.set(self.counted.get() + 1);
+    }
+
+    fn is_wanted(&self, _: PortBit) -> bool {
+        true
+    }
+
+    fn way_back(&self) -> [u32; 3] {
+        [1, 2, 3]
+    }
+
+    fn arrival(&self) -> (u32, u16) {
+        (1, 0)
+    }
+
+    fn largest(&self, seen: &Seen) -> u32 {
+        seen.length
+    }
+}
+
+impl Maps {
+    /// A service of each mode on a port of its own (80, 81, 82), TCP and UDP, both families, to the hosts 0 to 7 of either.
+    #[must_use]
+    pub fn with_services(vip4: [u32; 4], vip6: [u32; 4]) -> Self {
+        let mut maps = Self {
+            config: Config {
+                first_port: 20_000,
+                ports: 10_000,
+                opening: 60_000,
+                outer_v4: 0xac10_0000,
+                outer_v4_free: 0xffff,
+                outer_v6: [0x0100_0000, 0, 0],
+            },
+            sources: [[0, 0, 0xffff, 0x0a00_0001], [0xfd00_0000, 0, 0, 1]].into(),
+            ..Self::default()
+        };
+        for (table, vip) in [vip4, vip6].into_iter().enumerate() {
+            let hosts = (0..8).map(|n| 8 * table as u16 + n);
+            maps.tables.insert(table as u32, hosts.clone().collect());
+            for number in hosts {
+                let address = if table == 0 {
+                    [0, 0, 0xffff, 0x0a00_0100 + u32::from(number)]
+                } else {
+                    [0xfd00_0000, 0, 0, 0x100 + u32::from(number)]
+                };
+                let host = Host {
+                    address,
+                    macs: [u32::from(number) + 10, 11, 12],
+                    ifindex: 2,
+                    port: 2,
+                    mtu: 1500,
+                    first_source: table as u32,
+                    sources: 1,
+                    ..Host::default()
+                };
+                maps.hosts.insert(u32::from(number), host);
+            }
+            for (port, mode) in [(80, 0), (81, 1), (82, 2)] {
+                for protocol in [6, 17] {
+                    let service = Service {
+                        number: port,
+                        mode,
+                        flags: 0,
+                        table: table as u32,
+                        idle: 30_000,
+                    };
+                    maps.services.insert(Target::new(vip, port, protocol), service);
+                }
+            }
+        }
+        maps
+    }
+}
