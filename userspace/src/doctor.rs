@@ -77,6 +77,7 @@ fn examine() -> Vec<Finding> {
     all.extend(programs());
     all.extend([
         cut(),
+        services(),
         descriptors(),
         backlog(),
         ports(),
@@ -86,6 +87,7 @@ fn examine() -> Vec<Finding> {
         conntrack(),
         ipv6(),
     ]);
+    all.extend(direct_return());
     all
 }
 
@@ -205,6 +207,70 @@ fn cut() -> Finding {
         "clsact filters (tcx needs kernel 6.6)"
     };
     ok("cut-through", format!("{how} on {}", names.join(", ")))
+}
+
+/// Where programs of layer-4 services would stand.
+fn services() -> Finding {
+    match crate::kernel::l4::probe() {
+        Ok(()) => ok("layer-4 services", crate::kernel::l4::hooks::outlook()),
+        Err(error) => degraded(
+            "layer-4 services",
+            crate::error_chain(&error),
+            "`services` of the configuration cannot be had; listeners can",
+        ),
+    }
+}
+
+/// What a host of a service in a mode of direct return needs; nothing is said of a machine that has no such address.
+fn direct_return() -> Option<Finding> {
+    let what = "direct return";
+    let addresses = nix::ifaddrs::getifaddrs().ok()?;
+    let on_loopback: Vec<String> = addresses
+        .filter(|one| one.interface_name == "lo")
+        .filter_map(|one| one.address)
+        .filter_map(|address| {
+            let v4 = address.as_sockaddr_in().map(|v4| std::net::IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
+        })
+        .filter(|address| !address.is_loopback())
+        .map(|address| address.to_string())
+        .collect();
+    if on_loopback.is_empty() {
+        return None;
+    }
+    let mut wrong = Vec::new();
+    if number("net/ipv4/conf/all/arp_ignore").unwrap_or(0) == 0 {
+        wrong.push("it answers ARP for them: net.ipv4.conf.all.arp_ignore=1 and arp_announce=2");
+    }
+    if number("net/ipv4/conf/all/rp_filter").unwrap_or(0) == 1 {
+        wrong.push("what a tunnel brings is dropped: net.ipv4.conf.all.rp_filter=0 (dsr-ipip only)");
+    }
+    if !unwraps() {
+        wrong.push("nothing unwraps tunnels: a device of type ipip, or `signalbox unwrap INTERFACE` (dsr-ipip only)");
+    }
+    let found = format!(
+        "{} on lo: as a host of a service has it in modes dsr-l2 and dsr-ipip",
+        on_loopback.join(", ")
+    );
+    Some(if wrong.is_empty() {
+        ok(what, found)
+    } else {
+        Finding {
+            what,
+            standing: Standing::Ok,
+            found,
+            advice: Some(format!("if this is such a host: {}", wrong.join("; "))),
+        }
+    })
+}
+
+/// Whether there is a tunnel device, or our own program.
+fn unwraps() -> bool {
+    // ARPHRD_TUNNEL and ARPHRD_TUNNEL6 (include/uapi/linux/if_arp.h).
+    let is_tunnel = |kind: &str| matches!(kind.trim(), "768" | "769");
+    let devices = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut kinds = devices.filter_map(|device| fs::read_to_string(device.path().join("type")).ok());
+    kinds.any(|kind| is_tunnel(&kind)) || crate::kernel::l4::unwrap::is_on()
 }
 
 fn descriptors() -> Finding {

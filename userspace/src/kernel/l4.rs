@@ -266,6 +266,23 @@ pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
     pins::remove_all(Kind::Layer4)
 }
 
+/// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.
+pub fn probe() -> Result<(), KernelError> {
+    let failed = |source| KernelError::Io {
+        what: "making the map of tables",
+        source,
+    };
+    let pin = std::path::PathBuf::from(format!("/sys/fs/bpf/signalbox-probe-{}", std::process::id()));
+    pin_tables(&pin).map_err(failed)?;
+    let mut loader = EbpfLoader::new();
+    for name in UNUSED.iter().chain(&MAPS).chain(&["NAMES"]) {
+        loader.map_max_entries(name, 1);
+    }
+    let loaded = loader.map_pin_path("L4_TABLES", &pin).load(OBJECT);
+    std::fs::remove_file(&pin).map_err(failed)?;
+    load_programs(&mut loaded.map_err(|e| KernelError::Load(Box::new(e)))?)
+}
+
 fn load_programs(ebpf: &mut aya::Ebpf) -> Result<(), KernelError> {
     let wrong = |name| {
         move |e| KernelError::Program {

@@ -116,6 +116,11 @@ fn namespace(kind: Kind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), sys::netns_cookie(socket.as_raw_fd())?))
 }
 
+/// What this version has pinned for this network namespace.
+pub fn names(kind: Kind) -> io::Result<Vec<String>> {
+    names_in(&directory(kind)?)
+}
+
 /// Removes everything that any version has pinned for this network namespace: links first, so that no program runs on
 /// maps that are gone. Returns what was removed.
 pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {

@@ -200,6 +200,20 @@ fn costly(interface: &Interface) -> Option<String> {
     }
 }
 
+/// Where the programs would stand here by themselves, in words.
+#[must_use]
+pub fn outlook() -> String {
+    let all = interfaces::carrying();
+    let names: Vec<&str> = all.iter().map(|interface| interface.name.as_str()).collect();
+    match all.iter().find_map(costly) {
+        Some(why) => format!("in TC on {}, for {why}", names.join(", ")),
+        None => format!(
+            "in the drivers of {}, if all of them have XDP; in TC otherwise",
+            names.join(", ")
+        ),
+    }
+}
+
 /// Takes our filters off all interfaces, where they are filters.
 pub(super) fn remove_filters() {
     for interface in interfaces::carrying() {

@@ -35,3 +35,10 @@ pub fn unwrap(interface: &str) -> Result<bool, KernelError> {
         .map_err(|e| unpinned(&e))?;
     Ok(native)
 }
+
+/// Whether it stands on an interface of this network namespace.
+#[must_use]
+pub fn is_on() -> bool {
+    let pins = crate::kernel::cut::pins::names(Kind::Layer4).unwrap_or_default();
+    pins.iter().any(|name| name.ends_with("-l4_decap"))
+}
