@@ -7,8 +7,10 @@ use super::{error, rewrite, track};
 use crate::cut::Buffer;
 use crate::{Reason, hash};
 
-/// Ports that are tried for a new flow of mode `nat`.
-const TRIES: u32 = 8;
+/// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
+const TRIES: u32 = 16;
+/// Of these, how many are always the same for a flow.
+const FIXED_TRIES: u32 = 8;
 /// From one to the next: odd, so that all are reached where their number is a power of two.
 const STEP: u32 = 7919;
 /// The same on every balancer, so that they agree without talking.
@@ -502,7 +504,11 @@ fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32
     let start = flow_hash(&key) as u32;
     let mut tried = 0;
     while tried < TRIES {
-        let draw = start.wrapping_add(tried * STEP);
+        let mut draw = start.wrapping_add(tried * STEP);
+        if tried >= FIXED_TRIES {
+            // Other ones the next time, should all of these be taken.
+            draw = draw.wrapping_add(now);
+        }
         tried += 1;
         let Some(source) = kernel.source(host.first_source + draw % sources) else {
             return Reason::L4NoPort;
