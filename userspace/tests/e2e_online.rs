@@ -341,7 +341,7 @@ fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
     let _router = Router::start(&lab, "east-2");
     let keys = [
         "balance: round-robin",
-        "ejection: { failures: 3, time: 3s, max_percent: 50 }",
+        "ejection: { failures: 3, time: 8s, max_percent: 50 }",
     ];
     let east = config::cluster("east", &keys, &EAST[..2]);
     let body = format!(
@@ -350,22 +350,24 @@ fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
     );
     let sb = Signalbox::start(&lab, &body);
     sb.wait_healthy(&EAST[..2]);
-    for i in 0..20 {
+    let ask = || {
         let answer = http::ask(&lab, HTTP, "a.test");
-        assert_eq!(
-            (answer.status, answer.field("host")),
-            (200, "east-2".into()),
-            "request {i}"
-        );
-    }
+        assert_eq!((answer.status, answer.field("host")), (200, "east-2".into()));
+    };
+    // The verdict is another thread's: on a busy machine a request or two are made before it.
+    assert!(eventually(SOON, || {
+        ask();
+        sb.host("east-1")["ejected"] == true
+    }));
     let liar = sb.host("east-1");
-    assert_eq!(
-        (&liar["ejected"], &liar["health"]),
-        (&true.into(), &"healthy".into()),
-        "{liar}"
-    );
-    assert_eq!(liar["refused_connections"], 3, "{liar}");
-    assert_eq!(sb.metric("signalbox_connect_failures_total{cluster=\"east\"}"), 3.0);
+    assert_eq!(liar["health"], "healthy", "{liar}");
+    let refused = liar["refused_connections"].as_u64().unwrap();
+    assert!((3..10).contains(&refused), "{liar}");
+    for _ in 0..10 {
+        ask();
+    }
+    let refusals = sb.metric("signalbox_connect_failures_total{cluster=\"east\"}");
+    assert_eq!(refusals as u64, refused, "nobody is sent to a host that is set aside");
     let back = eventually(SOON, || sb.host("east-1")["ejected"] == false);
     assert!(back, "and tried again later: {}", sb.host("east-1"));
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
