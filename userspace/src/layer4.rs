@@ -5,13 +5,16 @@
 
 mod apply;
 mod sweep;
+mod sweeper;
 mod ways;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use serde::Serialize;
 use signalbox_common::Reason;
 use signalbox_common::l4::{Flow, Key, Tally};
@@ -23,14 +26,12 @@ use crate::rotate::covers;
 use crate::state::Shared;
 
 use apply::Tables;
-use sweep::Counts;
+use sweep::{Counts, Pair};
+use sweeper::Sweeper;
 use ways::Ways;
 
 /// How often routes, neighbours and interfaces are looked at.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often flows are gone through, and what part of the time that may take.
-const SWEEP: Duration = Duration::from_secs(2);
-const SWEEP_SHARE: u32 = 20;
 /// Between attempts to load programs that were refused.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -39,8 +40,9 @@ pub struct Services {
     shared: Arc<Shared>,
     told: Mutex<Told>,
     wake: Condvar,
-    inner: Mutex<Inner>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    picture: ArcSwap<Picture>,
+    sweeper: Arc<Sweeper>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the thread is to do.
@@ -48,20 +50,39 @@ pub struct Services {
 struct Told {
     changed: bool,
     ended: bool,
+    /// And take all services away.
+    withdraw: bool,
 }
 
+/// What the thread owns.
 #[derive(Default)]
-struct Inner {
+struct Work {
     kernel: Option<Arc<Kernel>>,
     tables: Tables,
     ways: Ways,
-    counts: Counts,
     take_over: bool,
     /// Why there are no programs, or not all is as it should be.
     trouble: Option<String>,
     tried: Option<Instant>,
-    /// Of hosts that get nothing new: since when.
-    out_since: HashMap<u32, Instant>,
+    /// Of services and hosts that get nothing new, but by an operator's word: since when.
+    out_since: HashMap<Pair, Instant>,
+}
+
+/// How things stand, for whoever asks. Nobody waits for the thread.
+#[derive(Default)]
+struct Picture {
+    kernel: Option<Arc<Kernel>>,
+    services: HashMap<String, u16>,
+    hosts: HashMap<IpAddr, u32>,
+    /// Cluster and name of each host of services, with its number.
+    named: Vec<(String, String, u32)>,
+    /// The services of each cluster.
+    of_cluster: HashMap<String, Vec<u16>>,
+    /// What part of its table each host has, in percent, by service.
+    shares: HashMap<String, HashMap<u32, f64>>,
+    reachable: HashSet<u32>,
+    hooks: Vec<On>,
+    troubles: Vec<String>,
 }
 
 /// A service as the API shows it.
@@ -115,17 +136,21 @@ impl Services {
             shared,
             told: Mutex::default(),
             wake: Condvar::new(),
-            inner: Mutex::new(Inner {
-                take_over,
-                ..Inner::default()
-            }),
-            thread: Mutex::default(),
+            picture: ArcSwap::default(),
+            sweeper: Arc::default(),
+            threads: Mutex::default(),
         });
-        let work = Arc::clone(&services);
-        let thread = std::thread::Builder::new()
-            .name("services".into())
-            .spawn(move || work.run())?;
-        *services.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        let (work, sweeper) = (Arc::clone(&services), Arc::clone(&services.sweeper));
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let threads = [
+            thread("services").spawn(move || work.run(take_over))?,
+            thread("sweeper").spawn(move || sweeper.run())?,
+        ];
+        services
+            .threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(threads);
         Ok(services)
     }
 
@@ -135,14 +160,14 @@ impl Services {
         self.wake.notify_one();
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run(&self) {
-        let (mut looked, mut swept, mut every) = (None::<Instant>, Instant::now(), SWEEP);
+    fn run(&self, take_over: bool) {
+        let mut work = Work {
+            take_over,
+            ..Work::default()
+        };
+        let mut looked = None::<Instant>;
         loop {
-            let changed = {
+            {
                 let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 let waits = |told: &mut Told| !told.changed && !told.ended;
                 let (mut told, _) = self
@@ -150,145 +175,121 @@ impl Services {
                     .wait_timeout_while(told, LOOK, waits)
                     .unwrap_or_else(PoisonError::into_inner);
                 if told.ended {
+                    if told.withdraw {
+                        work.withdraw();
+                    }
                     return;
                 }
-                std::mem::take(&mut told.changed)
-            };
-            let mut inner = self.inner();
-            let look = looked.is_none_or(|then| then.elapsed() >= LOOK);
-            if changed || look {
-                self.bring_about(&mut inner, look);
+                told.changed = false;
             }
+            let look = looked.is_none_or(|then| then.elapsed() >= LOOK);
+            self.bring_about(&mut work, look);
             if look {
                 looked = Some(Instant::now());
-            }
-            if swept.elapsed() >= every && inner.kernel.is_some() {
-                let began = Instant::now();
-                self.sweep(&mut inner);
-                every = SWEEP.max(began.elapsed() * SWEEP_SHARE);
-                swept = Instant::now();
             }
         }
     }
 
-    /// Makes the kernel's maps what they should be.
-    fn bring_about(&self, inner: &mut Inner, look: bool) {
+    /// Makes the kernel's maps what they should be, and shows how they are.
+    fn bring_about(&self, work: &mut Work, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
-        if inner.kernel.is_none() {
-            if snapshot.model.services.is_empty() || inner.tried.is_some_and(|then| then.elapsed() < AGAIN) {
-                return;
-            }
-            inner.tried = Some(Instant::now());
-            match Kernel::load(layer4.flows, inner.take_over) {
-                Ok(kernel) => {
-                    inner.tables = Tables::of(&kernel);
-                    inner.kernel = Some(Arc::new(kernel));
-                    inner.trouble = None;
-                }
-                Err(error) => {
-                    let error = crate::error_chain(&error);
-                    if inner.trouble.as_ref() != Some(&error) {
-                        tracing::error!(error, "Services cannot be had.");
-                        inner.trouble = Some(error);
-                    }
-                    return;
-                }
-            }
+        if work.kernel.is_none() && !work.load(&snapshot) {
+            let troubles = work.trouble.iter().cloned().collect();
+            self.picture.store(Arc::new(Picture {
+                troubles,
+                ..Picture::default()
+            }));
+            return;
         }
-        let Some(kernel) = inner.kernel.clone() else { return };
+        let Some(kernel) = work.kernel.clone() else { return };
         if !kernel.pins.is_ours() {
             kernel.pins.lock_again();
         }
-        let mut done = inner.tables.apply(&kernel, &snapshot);
+        let counts = self.sweeper.counts();
+        let mut done = work.tables.apply(&kernel, &snapshot);
         if done.is_ok() {
-            done = inner.ways.look(&kernel, &mut inner.tables, layer4, look);
+            done = work.ways.look(&kernel, &mut work.tables, layer4, look);
         }
+        let mut hooks = kernel.hooks();
         if look {
-            kernel.hooks().follow(layer4.hook);
+            hooks.follow(layer4.hook);
+            work.tables.forget_hosts(&kernel, &counts);
         }
-        inner.note_who_is_out();
+        let (on, refused) = (hooks.on(), hooks.refused());
+        drop(hooks);
+        let closing = work.time_is_up(&snapshot, &counts);
+        self.sweeper.work_on(&kernel, closing);
         let error = done.err().map(|error| crate::error_chain(&error));
-        if error != inner.trouble {
+        if error != work.trouble {
             match &error {
                 Some(error) => tracing::error!(error, "Services are not as they should be."),
                 None => tracing::info!("Services are as they should be."),
             }
-            inner.trouble = error;
+            work.trouble = error;
         }
+        let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused);
+        let shares =
+            |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(&snapshot, service));
+        self.picture.store(Arc::new(Picture {
+            kernel: Some(kernel),
+            services: work.tables.service_numbers().clone(),
+            hosts: work.tables.numbers().collect(),
+            named: work.tables.named().to_vec(),
+            of_cluster: work.tables.services_of_clusters(&snapshot),
+            shares: snapshot.model.services.iter().map(shares).collect(),
+            reachable: work.tables.reachable(),
+            hooks: on,
+            troubles: troubles.collect(),
+        }));
     }
 
-    fn sweep(&self, inner: &mut Inner) {
-        let Some(kernel) = inner.kernel.clone() else { return };
-        let limit = self.shared.snapshot.load().model.timeouts.drain;
-        let over = |since: &Instant| since.elapsed() >= limit;
-        let closing: Vec<u32> = inner
-            .out_since
-            .iter()
-            .filter(|(_, since)| over(since))
-            .map(|(host, _)| *host)
-            .collect();
-        match sweep::sweep(&kernel, |flow| closing.contains(&flow.host)) {
-            Ok(counts) => {
-                if counts.closed > 0 {
-                    tracing::warn!(
-                        flows = counts.closed,
-                        "Flows of hosts that have been out for long are closed."
-                    );
-                }
-                inner
-                    .tables
-                    .forget_hosts(&kernel, |host| counts.hosts.get(&host).copied().unwrap_or(0) == 0);
-                inner.counts = counts;
-            }
-            Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
-        }
-    }
-
-    /// Flows of the hosts that these cover, by host.
+    /// Flows of the hosts that these cover, by host. What has not been counted since `since` (Unix time in milliseconds)
+    /// counts as one.
     #[must_use]
-    pub fn on_hosts(&self, subjects: &[Subject]) -> Vec<(String, u32)> {
-        let inner = self.inner();
-        let numbers = inner.covered(subjects);
-        let busy = numbers.into_iter().filter_map(|(name, number)| {
-            let flows = inner.counts.hosts.get(&number).copied().unwrap_or(0);
-            (flows > 0).then_some((name, flows))
+    pub fn on_hosts(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
+        let (picture, counts) = (self.picture.load(), self.sweeper.counts());
+        let is_old = counts.began_ms < since;
+        let busy = picture.covered(subjects).into_iter().filter_map(|(name, pairs)| {
+            let of = |pair: &Pair| counts.pairs.get(pair).copied().unwrap_or(0);
+            let flows: u32 = pairs.iter().map(of).sum();
+            (flows > 0 || is_old).then_some((name, flows.max(1)))
         });
         busy.collect()
     }
 
     /// Closes the flows of the hosts that these cover.
     pub fn close(&self, subjects: &[Subject]) {
-        let mut inner = self.inner();
-        let Some(kernel) = inner.kernel.clone() else { return };
-        let numbers: Vec<u32> = inner.covered(subjects).into_iter().map(|(_, number)| number).collect();
-        match sweep::sweep(&kernel, |flow| numbers.contains(&flow.host)) {
-            Ok(counts) => inner.counts = counts,
-            Err(error) => tracing::warn!(%error, "Flows of services could not be closed."),
-        }
+        let covered = self.picture.load().covered(subjects);
+        self.sweeper.close(covered.into_iter().flat_map(|(_, pairs)| pairs));
     }
 
     /// Another process has the maps now.
     pub fn retire(&self) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.ended = true;
-        drop(told);
+        self.end(false);
+    }
+
+    fn end(&self, withdraw: bool) {
+        {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.withdraw = withdraw && !told.ended;
+            told.ended = true;
+        }
         self.wake.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        self.sweeper.end();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
             let _ = thread.join();
         }
     }
 
     /// Ends: nothing new is taken on. Flows that there are go on without us, until `signalbox detach`.
     pub fn stop(&self) {
-        self.retire();
-        let mut inner = self.inner();
-        let Some(kernel) = inner.kernel.take() else { return };
-        if let Err(error) = inner.tables.withdraw(&kernel) {
-            tracing::warn!(error = crate::error_chain(&error), "Services could not be withdrawn.");
-        }
-        let live = sweep::sweep(&kernel, |_| false).map_or(0, |counts| counts.hosts.values().sum::<u32>());
+        self.end(true);
+        let Some(kernel) = self.picture.load().kernel.clone() else {
+            return;
+        };
+        let live = sweep::sweep(&kernel, |_| false, &|| false).map_or(0, |counts| counts.pairs.values().sum::<u32>());
         if live > 0 {
             tracing::info!(
                 flows = live,
@@ -304,54 +305,54 @@ impl Services {
     /// Where the programs stand.
     #[must_use]
     pub fn hooks(&self) -> Vec<On> {
-        let kernel = self.inner().kernel.clone();
-        kernel.map_or(Vec::new(), |kernel| kernel.hooks().on())
+        self.picture.load().hooks.clone()
     }
 
     /// What is not as it should be.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
-        let (trouble, kernel) = {
-            let inner = self.inner();
-            let mut trouble: Vec<String> = inner.trouble.iter().cloned().collect();
-            trouble.extend(inner.ways.troubles());
-            (trouble, inner.kernel.clone())
-        };
-        let refused = kernel.map_or(Vec::new(), |kernel| kernel.hooks().refused());
-        trouble.into_iter().chain(refused).collect()
+        self.picture.load().troubles.clone()
     }
 
     /// How often the programs ended in each way.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
-        let kernel = self.inner().kernel.clone();
-        kernel.map_or(Vec::new(), |kernel| kernel.exits())
+        let picture = self.picture.load();
+        picture.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.exits())
     }
 
     /// All services.
     #[must_use]
     pub fn list(&self) -> Vec<ServiceView> {
         let snapshot = self.shared.snapshot.load_full();
-        let inner = self.inner();
+        let (picture, counts) = (self.picture.load(), self.sweeper.counts());
         let all = snapshot.model.services.iter().map(|service| {
-            let number = inner.tables.number_of(&service.name);
-            let tally = match (&inner.kernel, number) {
+            let number = picture.services.get(&service.name).copied();
+            let tally = match (&picture.kernel, number) {
                 (Some(kernel), Some(number)) => kernel.service_tally(number),
                 _ => Tally::default(),
             };
             let cluster = snapshot.model.clusters.get(service.cluster);
-            let shares = inner.tables.shares(&snapshot, service);
+            let shares = picture.shares.get(&service.name);
+            let mut flows = 0;
+            let mut seen = HashSet::new();
             let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
-                let at = inner.tables.host_of(host.address);
-                let count = |number| inner.counts.pairs.get(&number).copied().unwrap_or(0);
+                let at = picture.hosts.get(&host.address).copied();
+                let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
                 HostView {
                     name: host.name.clone(),
                     address: host.address,
-                    share: at.and_then(|at| shares.get(&at).copied()).unwrap_or(0.0),
-                    flows: number.zip(at).map_or(0, count),
-                    reachable: at.is_some_and(|at| inner.tables.is_reachable(at)),
+                    share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
+                    flows: number.zip(at).map_or(0, of),
+                    reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
                 }
             });
+            let hosts: Vec<HostView> = hosts.collect();
+            for (pair, count) in &counts.established {
+                if Some(pair.0) == number && seen.insert(*pair) {
+                    flows += count;
+                }
+            }
             ServiceView {
                 name: service.name.clone(),
                 protocol: protocol(u32::from(service.protocol.number())),
@@ -359,13 +360,13 @@ impl Services {
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
                 mode: service.mode,
                 affinity: service.affinity,
-                flows: number.map_or(0, |number| inner.counts.services.get(&number).copied().unwrap_or(0)),
+                flows,
                 flows_total: tally.flows,
                 packets_in: tally.packets_in,
                 packets_out: tally.packets_out,
                 bytes_in: tally.bytes_in,
                 bytes_out: tally.bytes_out,
-                hosts: hosts.collect(),
+                hosts,
             }
         });
         all.collect()
@@ -374,17 +375,17 @@ impl Services {
     /// Some of the established flows, of one service or of all.
     #[must_use]
     pub fn flows(&self, service: Option<&str>, most: usize) -> Vec<FlowView> {
-        let (kernel, names) = {
-            let inner = self.inner();
-            (inner.kernel.clone(), inner.tables.names())
+        let picture = self.picture.load_full();
+        let Some(kernel) = &picture.kernel else {
+            return Vec::new();
         };
-        let Some(kernel) = kernel else { return Vec::new() };
+        let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
         let mut all = Vec::new();
         let _ = Kernel::each_flow(&kernel.established, |key: &Key, flow: &Flow| {
-            let name = names.get(&flow.service);
-            let is_wanted = service.is_none() || service == name.map(String::as_str);
+            let name = names.get(&flow.service).map_or("", |name| name.as_str());
+            let is_wanted = service.is_none_or(|wanted| wanted == name);
             if all.len() < most && is_wanted && !sweep::is_reply(flow) {
-                all.push(sweep::view(key, flow, name.cloned().unwrap_or_default(), &kernel));
+                all.push(sweep::view(key, flow, name.to_owned(), kernel));
             }
         });
         all
@@ -395,21 +396,77 @@ fn protocol(number: u32) -> &'static str {
     if number == 6 { "tcp" } else { "udp" }
 }
 
-impl Inner {
-    /// The names and numbers of the hosts that these cover.
-    fn covered(&self, subjects: &[Subject]) -> Vec<(String, u32)> {
-        let all = self.tables.hosts();
+impl Picture {
+    /// The hosts that these cover, each with the services that send to it for its cluster: another cluster may have the
+    /// same machine.
+    fn covered(&self, subjects: &[Subject]) -> Vec<(String, Vec<Pair>)> {
+        let all = self.named.iter();
         let covered = all.filter(|(cluster, host, _)| covers(subjects, cluster, host, None));
         covered
-            .map(|(cluster, host, number)| (format!("{cluster}/{host}"), number))
+            .map(|(cluster, host, number)| {
+                let services = self.of_cluster.get(cluster).into_iter().flatten();
+                let pairs = services.map(|service| (*service, *number)).collect();
+                (format!("{cluster}/{host}"), pairs)
+            })
             .collect()
     }
+}
 
-    fn note_who_is_out(&mut self) {
-        let out = self.tables.out();
-        self.out_since.retain(|host, _| out.contains(host));
-        for host in out {
-            self.out_since.entry(host).or_insert_with(Instant::now);
+impl Work {
+    /// Loads the programs, where there are services, or where an earlier process has left some. Whether they are loaded.
+    fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
+        if snapshot.model.services.is_empty() && !crate::kernel::l4::is_pinned() {
+            return false;
         }
+        if self.tried.is_some_and(|then| then.elapsed() < AGAIN) {
+            return false;
+        }
+        self.tried = Some(Instant::now());
+        match Kernel::load(snapshot.model.layer4.flows, self.take_over) {
+            Ok(kernel) => {
+                self.tables = Tables::of(&kernel);
+                self.ways = Ways::of(&kernel);
+                self.kernel = Some(Arc::new(kernel));
+                self.trouble = None;
+                true
+            }
+            Err(error) => {
+                let error = crate::error_chain(&error);
+                if self.trouble.as_ref() != Some(&error) {
+                    tracing::error!(error, "Services cannot be had.");
+                    self.trouble = Some(error);
+                }
+                false
+            }
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(kernel) = &self.kernel
+            && let Err(error) = self.tables.withdraw(kernel)
+        {
+            tracing::warn!(error = crate::error_chain(&error), "Services could not be withdrawn.");
+        }
+    }
+
+    /// The services and hosts whose flows have had their time: hosts that are unhealthy or configured no more. Of those
+    /// that are out by an operator's word a job decides.
+    fn time_is_up(&mut self, snapshot: &crate::state::Snapshot, counts: &Counts) -> HashSet<Pair> {
+        let limits = self.tables.out(snapshot);
+        let longest = snapshot.model.clusters.iter().filter_map(|cluster| cluster.drain).max();
+        let longest = longest.unwrap_or_default().max(snapshot.model.timeouts.drain);
+        let known = self.tables.pairs(snapshot);
+        let gone = counts
+            .pairs
+            .keys()
+            .filter(|pair| !known.contains(*pair))
+            .map(|pair| (*pair, longest));
+        let out: HashMap<Pair, Duration> = limits.into_iter().chain(gone).collect();
+        self.out_since.retain(|pair, _| out.contains_key(pair));
+        let is_over = |(pair, limit): (&Pair, &Duration)| {
+            let since = self.out_since.entry(*pair).or_insert_with(Instant::now);
+            (since.elapsed() >= *limit).then_some(*pair)
+        };
+        out.iter().filter_map(is_over).collect()
     }
 }

@@ -236,7 +236,7 @@ impl Control {
                 let _ = self.events.send(crate::store::Event::JobChanged(id));
                 continue;
             }
-            let remaining = self.remaining(&subjects).await;
+            let remaining = self.remaining(&subjects, job.started).await;
             let left: u64 = remaining.iter().map(|(_, n)| u64::from(*n)).sum();
             let progress = if left == 0 {
                 Progress::Done
@@ -285,9 +285,11 @@ impl Control {
     }
 
     /// What a job waits for: connections by host, or by route.
-    pub async fn remaining(&self, subjects: &[Subject]) -> Vec<(String, u32)> {
+    ///
+    /// `since`: what has not been counted since then, Unix time in milliseconds, is taken to be there.
+    pub async fn remaining(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
         let mut all = on_hosts(&self.shared.snapshot.load(), subjects);
-        for (host, flows) in self.services.on_hosts(subjects) {
+        for (host, flows) in self.services.on_hosts(subjects, since) {
             match all.iter_mut().find(|(known, _)| *known == host) {
                 Some((_, count)) => *count += flows,
                 None => all.push((host, flows)),
@@ -326,7 +328,7 @@ impl Control {
     /// A job as the API shows it.
     pub async fn job_view(&self, job: &Job) -> Value {
         let mut remaining = if job.ended.is_none() {
-            self.remaining(&job.subjects).await
+            self.remaining(&job.subjects, job.started).await
         } else {
             Vec::new()
         };

@@ -175,6 +175,23 @@ impl Layer4 {
         self.hosts.get(&number)
     }
 
+    /// Hosts' own ports, by service and host.
+    pub fn own_ports(&self) -> io::Result<Vec<((u16, u32), u16)>> {
+        let keys = self.ports.keys::<u32>()?;
+        let port = |key: u32| {
+            Some((
+                ((key >> 16) as u16, key & 0xffff),
+                self.ports.get::<u32, u32>(&key).ok()?? as u16,
+            ))
+        };
+        Ok(keys.into_iter().filter_map(port).collect())
+    }
+
+    /// A source address.
+    pub fn source(&self, index: u32) -> io::Result<Option<[u32; 4]>> {
+        self.sources.get(&index)
+    }
+
     /// The targets that there are.
     pub fn targets(&self) -> io::Result<Vec<Target>> {
         self.services.keys()
@@ -249,6 +266,11 @@ impl Layer4 {
         self.opening.delete(key)
     }
 
+    /// Removes an established flow's direction, and leaves one alone that has begun anew.
+    pub fn end_flow(&self, key: &Key) -> io::Result<()> {
+        self.established.delete(key)
+    }
+
     /// Goes through the flows of one map; `each` gets every entry once, or not, if it comes or goes meanwhile.
     pub fn each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
         map.each(each)
@@ -264,6 +286,12 @@ impl Layer4 {
 pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
     hooks::remove_filters();
     pins::remove_all(Kind::Layer4)
+}
+
+/// Whether an earlier process has left services in this network namespace.
+#[must_use]
+pub fn is_pinned() -> bool {
+    pins::names(Kind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
 }
 
 /// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, PortBit, WANTED_WORDS, service};
 use signalbox_common::l4::{Host, Service, Target, mode};
@@ -12,6 +13,7 @@ use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Wanted, mapped};
 
+use super::sweep::{Counts, Pair};
 use crate::datapath::cut::{for_services, from_words, words};
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
@@ -83,8 +85,8 @@ pub(super) struct Tables {
     pub(super) written: BTreeMap<u32, Host>,
     /// Cluster and name of each host that a service can send to, with its number.
     named: Vec<(String, String, u32)>,
-    /// Hosts that get nothing new.
-    out: HashSet<u32>,
+    /// Hosts that are configured no more: since when, Unix time in milliseconds.
+    unnamed_ms: HashMap<u32, u64>,
     tables: HashMap<(String, Family), Table>,
     services: HashMap<Target, Service>,
     service_numbers: HashMap<String, u16>,
@@ -106,6 +108,7 @@ impl Tables {
         tables.wanted = (0..WANTED_WORDS)
             .filter_map(|word| Some((word, kernel.wanted(word)?)))
             .collect();
+        tables.ports = kernel.own_ports().unwrap_or_default().into_iter().collect();
         for target in kernel.targets().unwrap_or_default() {
             if let Ok(Some(service)) = kernel.service(&target) {
                 tables.services.insert(target, service);
@@ -119,39 +122,20 @@ impl Tables {
         let model = &snapshot.model;
         let used: HashSet<usize> = model.services.iter().map(|service| service.cluster).collect();
         self.named.clear();
-        let mut out = HashSet::new();
         for &index in &used {
             let Some(cluster) = model.clusters.get(index) else {
                 continue;
             };
-            let standing = snapshot.view.standing(index);
-            for (at, host) in (0u16..).zip(&cluster.hosts) {
+            for host in &cluster.hosts {
                 let number = self.number(host.address)?;
                 self.named.push((cluster.name.clone(), host.name.clone(), number));
-                if !standing.contains(&at) {
-                    out.insert(number);
-                }
             }
         }
-        // A host of two clusters that stands in one of them is not out.
-        for &index in &used {
-            let Some(cluster) = model.clusters.get(index) else {
-                continue;
-            };
-            for at in snapshot.view.standing(index) {
-                if let Some(number) = cluster
-                    .hosts
-                    .get(usize::from(*at))
-                    .and_then(|host| self.host_of(host.address))
-                {
-                    out.remove(&number);
-                }
-            }
-        }
-        // Those that are configured no more, too.
         let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
-        out.extend(self.written.keys().filter(|number| !named.contains(number)));
-        self.out = out;
+        self.unnamed_ms.retain(|number, _| !named.contains(number));
+        for number in self.numbers.values().filter(|number| !named.contains(number)) {
+            self.unnamed_ms.entry(*number).or_insert_with(crate::state::unix_ms);
+        }
         let mut wanted = HashMap::new();
         let mut ports = HashMap::new();
         let mut tables = HashSet::new();
@@ -342,19 +326,19 @@ impl Tables {
             .ok_or(Trouble::Tables)
     }
 
-    /// Forgets hosts that are no longer configured, once `is_idle` says that no flow needs them.
-    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, is_idle: impl Fn(u32) -> bool) {
-        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
-        let gone: Vec<(IpAddr, u32)> = self
-            .numbers
-            .iter()
-            .map(|(address, number)| (*address, *number))
-            .filter(|(_, number)| !named.contains(number) && is_idle(*number))
-            .collect();
+    /// Forgets hosts that are no longer configured, once two counts that began later have found no flow of theirs.
+    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, counts: &Counts) {
+        let is_idle = |number: &u32| {
+            let since = self.unnamed_ms.get(number);
+            since.is_some_and(|since| counts.before_ms > *since) && !counts.busy.contains(number)
+        };
+        let gone = self.numbers.iter().filter(|(_, number)| is_idle(number));
+        let gone: Vec<(IpAddr, u32)> = gone.map(|(address, number)| (*address, *number)).collect();
         for (address, number) in gone {
             if kernel.set_host(number, &Host::default()).is_ok() {
                 self.numbers.remove(&address);
                 self.written.remove(&number);
+                self.unnamed_ms.remove(&number);
             }
         }
     }
@@ -365,33 +349,73 @@ impl Tables {
     }
 
     /// Cluster, name and number of configured hosts.
-    pub(super) fn hosts(&self) -> impl Iterator<Item = (&str, &str, u32)> {
-        self.named
-            .iter()
-            .map(|(cluster, host, number)| (cluster.as_str(), host.as_str(), *number))
+    pub(super) fn named(&self) -> &[(String, String, u32)] {
+        &self.named
     }
 
-    pub(super) fn host_of(&self, address: IpAddr) -> Option<u32> {
+    fn host_of(&self, address: IpAddr) -> Option<u32> {
         self.numbers.get(&address).copied()
     }
 
-    pub(super) fn number_of(&self, service: &str) -> Option<u16> {
-        self.service_numbers.get(service).copied()
+    pub(super) fn service_numbers(&self) -> &HashMap<String, u16> {
+        &self.service_numbers
     }
 
-    pub(super) fn names(&self) -> HashMap<u16, String> {
-        self.service_numbers
-            .iter()
-            .map(|(name, number)| (*number, name.clone()))
-            .collect()
+    pub(super) fn reachable(&self) -> HashSet<u32> {
+        let known = self.written.iter().filter(|(_, host)| host.ifindex != 0);
+        known.map(|(number, _)| *number).collect()
     }
 
-    pub(super) fn is_reachable(&self, host: u32) -> bool {
-        self.written.get(&host).is_some_and(|host| host.ifindex != 0)
+    /// The services of each cluster.
+    pub(super) fn services_of_clusters(&self, snapshot: &Snapshot) -> HashMap<String, Vec<u16>> {
+        let mut all: HashMap<String, Vec<u16>> = HashMap::new();
+        for service in &snapshot.model.services {
+            let cluster = snapshot.model.clusters.get(service.cluster);
+            if let (Some(cluster), Some(number)) = (cluster, self.service_numbers.get(&service.name)) {
+                all.entry(cluster.name.clone()).or_default().push(*number);
+            }
+        }
+        all
     }
 
-    pub(super) fn out(&self) -> HashSet<u32> {
-        self.out.clone()
+    /// Every service with every host that it may send to.
+    pub(super) fn pairs(&self, snapshot: &Snapshot) -> HashSet<Pair> {
+        self.each_pair(snapshot).map(|(pair, _, _)| pair).collect()
+    }
+
+    /// Those that get nothing new, though no operator has said so, and how long they may keep what they have.
+    pub(super) fn out(&self, snapshot: &Snapshot) -> HashMap<Pair, Duration> {
+        let limit = snapshot.model.timeouts.drain;
+        let out = self.each_pair(snapshot).filter(|(_, cluster, at)| {
+            let host = snapshot
+                .model
+                .clusters
+                .get(*cluster)
+                .and_then(|c| Some((&c.name, c.hosts.get(usize::from(*at))?)));
+            let by_word = host.is_some_and(|(cluster, host)| snapshot.rotation.is_out(cluster, &host.name));
+            !by_word && !snapshot.view.standing(*cluster).contains(at)
+        });
+        out.map(|(pair, cluster, _)| {
+            let own = snapshot.model.clusters.get(cluster).and_then(|cluster| cluster.drain);
+            (pair, own.unwrap_or(limit))
+        })
+        .collect()
+    }
+
+    /// Services and hosts, each with its cluster and place there.
+    fn each_pair<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = (Pair, usize, u16)> + 'a {
+        snapshot.model.services.iter().flat_map(move |service| {
+            let number = self.service_numbers.get(&service.name).copied();
+            let hosts = snapshot
+                .model
+                .clusters
+                .get(service.cluster)
+                .into_iter()
+                .flat_map(|cluster| &cluster.hosts);
+            (0u16..)
+                .zip(hosts)
+                .filter_map(move |(at, host)| Some(((number?, self.host_of(host.address)?), service.cluster, at)))
+        })
     }
 
     /// What part of its table each host has, in percent: of the first address's.

@@ -1,6 +1,6 @@
 //! Going through flows: which have ended, which are to be closed, how many there are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,13 +19,33 @@ const TCP: u32 = 6;
 /// How long a connection is known after both have said that they have ended it, or one has reset it.
 const ENDED: Duration = Duration::from_secs(10);
 
+/// A service and a host, by their numbers.
+pub(super) type Pair = (u16, u32);
+
 /// How many flows there are, and how many have been closed.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    pub(super) hosts: HashMap<u32, u32>,
-    pub(super) services: HashMap<u16, u32>,
-    pub(super) pairs: HashMap<(u16, u32), u32>,
+    /// Those that both sides have confirmed.
+    pub(super) established: HashMap<Pair, u32>,
+    /// All that are known.
+    pub(super) pairs: HashMap<Pair, u32>,
     pub(super) closed: usize,
+    /// When counting began, Unix time in milliseconds; 0: never.
+    pub(super) began_ms: u64,
+    /// And the time before.
+    pub(super) before_ms: u64,
+    /// Hosts with flows in either.
+    pub(super) busy: HashSet<u32>,
+}
+
+impl Counts {
+    /// With what was found the time before.
+    pub(super) fn after(mut self, before: &Self) -> Self {
+        self.before_ms = before.began_ms;
+        let hosts = self.pairs.keys().chain(before.pairs.keys()).map(|(_, host)| *host);
+        self.busy = hosts.collect();
+        self
+    }
 }
 
 /// Ticks of the programs' clock.
@@ -40,51 +60,70 @@ pub(super) fn is_reply(flow: &Flow) -> bool {
     flow.state & state::REPLY != 0
 }
 
-/// Removes what has ended, closes what `closes` says.
-pub(super) fn sweep(kernel: &Kernel, closes: impl Fn(&Flow) -> bool) -> io::Result<Counts> {
+/// Removes what has ended, closes the flows of who is doomed; `stops` ends it half-way.
+pub(super) fn sweep(
+    kernel: &Kernel,
+    is_doomed: impl Fn(&Pair) -> bool,
+    stops: &dyn Fn() -> bool,
+) -> io::Result<Counts> {
     let now = tick();
-    let mut counts = Counts::default();
+    let mut counts = Counts {
+        began_ms: crate::state::unix_ms(),
+        ..Counts::default()
+    };
     let (mut suspects, mut doomed) = (Vec::new(), Vec::new());
     Kernel::each_flow(&kernel.established, |key, flow| {
-        let idle = between(flow.seen, now);
-        if !is_reply(flow) && closes(flow) {
-            doomed.push((*key, *flow));
-            return;
+        let pair = (flow.service, flow.host);
+        if !is_reply(flow) {
+            if is_doomed(&pair) {
+                doomed.push((*key, *flow));
+                return;
+            }
+            *counts.established.entry(pair).or_default() += 1;
+            *counts.pairs.entry(pair).or_default() += 1;
         }
+        let idle = between(flow.seen, now);
         let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED;
         if ended || ticks(idle) >= flow.idle {
             suspects.push((*key, *flow));
         }
-        if !is_reply(flow) {
-            *counts.hosts.entry(flow.host).or_default() += 1;
-            *counts.services.entry(flow.service).or_default() += 1;
-            *counts.pairs.entry((flow.service, flow.host)).or_default() += 1;
+    })?;
+    // Those that have not been confirmed, too: whoever closes a host's flows means all of them.
+    Kernel::each_flow(&kernel.opening, |key, flow| {
+        let pair = (flow.service, flow.host);
+        if is_reply(flow) || ticks(between(flow.seen, now)) >= flow.idle {
+            return;
+        }
+        if is_doomed(&pair) {
+            doomed.push((*key, *flow));
+        } else {
+            *counts.pairs.entry(pair).or_default() += 1;
         }
     })?;
     for (key, flow) in suspects {
+        if stops() {
+            return Ok(counts);
+        }
         let other = (flow.mode == mode::NAT).then(|| other_way(&flow, key.protocol));
         let partner = match &other {
             Some(other) => kernel.established.get::<Key, Flow>(other)?,
             None => None,
         };
-        if !is_over(&flow, partner.as_ref(), now) {
-            continue;
-        }
-        kernel.remove_flow(&key)?;
-        if let Some(other) = &other {
-            kernel.remove_flow(other)?;
+        // It may have begun anew since it was read.
+        let is_the_same = |now: Option<Flow>| now.is_some_and(|now| now.seen == flow.seen);
+        if is_over(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, Flow>(&key)?) {
+            kernel.end_flow(&key)?;
+            if let Some(other) = &other {
+                kernel.end_flow(other)?;
+            }
         }
     }
-    // Those that have not been confirmed, too: whoever closes a host's flows means all of them.
-    let mut opening = Vec::new();
-    Kernel::each_flow(&kernel.opening, |key, flow| {
-        if !is_reply(flow) && closes(flow) {
-            opening.push((*key, *flow));
+    for (key, flow) in doomed {
+        if stops() {
+            return Ok(counts);
         }
-    })?;
-    counts.closed = doomed.len();
-    for (key, flow) in doomed.into_iter().chain(opening) {
         close(kernel, &key, &flow)?;
+        counts.closed += 1;
     }
     Ok(counts)
 }

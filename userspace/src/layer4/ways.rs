@@ -36,6 +36,15 @@ pub(super) struct Ways {
 }
 
 impl Ways {
+    /// With the source addresses that an earlier process has left where hosts point at them.
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let left = (0..MAX_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
+        Self {
+            sources: left.take_while(|source| *source != [0; 4]).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Hosts that cannot be reached, and why.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut all: Vec<_> = self.troubles.values().cloned().collect();
@@ -76,7 +85,13 @@ impl Ways {
             let way = match known {
                 Some((_, way)) => way.clone(),
                 None => {
-                    let way = netlink.way(address).map_err(asking("a route"))?;
+                    let way = match netlink.way(address) {
+                        Ok(way) => way,
+                        Err(error) => {
+                            troubles.insert(address, format!("the route to host {address} is refused: {error}"));
+                            None
+                        }
+                    };
                     self.routes.insert(address, (Instant::now(), way.clone()));
                     way
                 }
@@ -88,7 +103,8 @@ impl Ways {
             };
             match way {
                 None => {
-                    troubles.insert(address, format!("there is no route to host {address}"));
+                    let none = || format!("there is no route to host {address}");
+                    troubles.entry(address).or_insert_with(none);
                 }
                 Some(way) if way.local => {
                     troubles.insert(
@@ -129,6 +145,13 @@ impl Ways {
             }
         }
         if look {
+            for source in &wanted.nat_sources {
+                if !netlink.way(*source).is_ok_and(|way| way.is_some_and(|way| way.local)) {
+                    let message =
+                        format!("{source} of layer4.nat.sources is no address of this machine: no answer comes back");
+                    troubles.insert(*source, message);
+                }
+            }
             let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
             self.routes.retain(|address, _| live.contains(address));
             self.asked.retain(|_, at| at.elapsed() < ASK);

@@ -23,6 +23,7 @@ pub struct Hooks {
     pins: Pins,
     on: BTreeMap<u32, On>,
     refused: BTreeMap<u32, String>,
+    wanted: Option<Hook>,
 }
 
 /// An interface with one of the programs.
@@ -42,6 +43,7 @@ impl Hooks {
             pins,
             on: BTreeMap::new(),
             refused: BTreeMap::new(),
+            wanted: None,
         }
     }
 
@@ -61,21 +63,33 @@ impl Hooks {
     /// kind: a packet that comes in by XDP cannot leave by an interface whose driver does not have it.
     pub fn follow(&mut self, wanted: Hook) {
         let all = interfaces::carrying();
-        let gone = |index: &u32| !all.iter().any(|interface| interface.index == *index);
-        for index in self.on.keys().copied().filter(gone).collect::<Vec<_>>() {
+        // One whose routes are gone for a moment keeps its program.
+        let is_there = |index: &u32| {
+            self.on
+                .get(index)
+                .is_some_and(|on| nix::net::if_::if_nametoindex(on.interface.as_str()).is_ok_and(|now| now == *index))
+        };
+        let gone: Vec<u32> = self.on.keys().copied().filter(|index| !is_there(index)).collect();
+        for index in gone {
             self.on.remove(&index);
             for name in ["l4_xdp", "l4_tc"] {
                 let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
             }
         }
-        self.refused.retain(|index, _| !gone(index));
-        if all.iter().all(|interface| self.on.contains_key(&interface.index)) {
+        self.refused
+            .retain(|index, _| all.iter().any(|interface| interface.index == *index));
+        let as_wanted = self.wanted == Some(wanted);
+        if as_wanted && all.iter().all(|interface| self.on.contains_key(&interface.index)) {
             return;
         }
+        // Once some are in TC all are: nothing is taken off what works because something is new.
+        let in_tc = self.on.values().find(|on| on.hook == "tc").map(|on| on.why.clone());
+        let in_tc = in_tc.filter(|_| as_wanted && wanted == Hook::Auto);
+        self.wanted = Some(wanted);
         let mut why = match wanted {
             Hook::Tc => Some("configured (`layer4.hook: tc`)".to_owned()),
             Hook::Native => None,
-            Hook::Auto => all.iter().find_map(costly),
+            Hook::Auto => in_tc.or_else(|| all.iter().find_map(costly)),
         };
         if why.is_none() {
             for interface in &all {
@@ -94,22 +108,10 @@ impl Hooks {
             }
         }
         let Some(why) = why else { return };
-        self.leave("l4_xdp");
         for interface in &all {
             match self.attach_tc(interface, &why) {
                 Ok(()) => {}
                 Err(error) => self.refuse(interface, &error),
-            }
-        }
-    }
-
-    /// Takes a program off all interfaces.
-    fn leave(&mut self, name: &str) {
-        for index in self.on.keys().copied().collect::<Vec<_>>() {
-            let pin = self.pins.path(&link(index, name));
-            if pin.exists() {
-                let _ = std::fs::remove_file(pin);
-                self.on.remove(&index);
             }
         }
     }

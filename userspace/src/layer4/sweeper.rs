@@ -1,0 +1,96 @@
+//! The thread that goes through flows. It takes its time; tables do not wait for it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use super::sweep::{self, Counts, Pair};
+use crate::kernel::l4::Layer4 as Kernel;
+
+/// How often flows are gone through, and what part of the time that may take.
+const SWEEP: Duration = Duration::from_secs(2);
+const SHARE: u32 = 20;
+
+#[derive(Default)]
+pub(super) struct Sweeper {
+    orders: Mutex<Orders>,
+    wake: Condvar,
+    counts: ArcSwap<Counts>,
+}
+
+#[derive(Default)]
+struct Orders {
+    kernel: Option<Arc<Kernel>>,
+    /// Whose flows have had their time.
+    up: HashSet<Pair>,
+    /// Whose flows are to be closed now.
+    close: HashSet<Pair>,
+    ended: bool,
+}
+
+impl Sweeper {
+    fn orders(&self) -> std::sync::MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many flows there were when they were last counted.
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        self.counts.load_full()
+    }
+
+    /// These maps, and the flows of these are to be closed.
+    pub(super) fn work_on(&self, kernel: &Arc<Kernel>, up: HashSet<Pair>) {
+        let mut orders = self.orders();
+        orders.kernel = Some(Arc::clone(kernel));
+        orders.up = up;
+    }
+
+    /// Closes the flows of these at once.
+    pub(super) fn close(&self, pairs: impl IntoIterator<Item = Pair>) {
+        self.orders().close.extend(pairs);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        self.orders().ended = true;
+        self.wake.notify_one();
+    }
+
+    pub(super) fn run(&self) {
+        // Sweeping must not keep a worker from its connections.
+        crate::datapath::sys::yield_to_others(5);
+        let mut pause = SWEEP;
+        loop {
+            let waits = |orders: &mut Orders| orders.close.is_empty() && !orders.ended;
+            let (mut orders, _) = self
+                .wake
+                .wait_timeout_while(self.orders(), pause, waits)
+                .unwrap_or_else(PoisonError::into_inner);
+            if orders.ended {
+                return;
+            }
+            let close = std::mem::take(&mut orders.close);
+            let (kernel, up) = (orders.kernel.clone(), orders.up.clone());
+            drop(orders);
+            let Some(kernel) = kernel else { continue };
+            let began = Instant::now();
+            let is_doomed = |pair: &Pair| close.contains(pair) || up.contains(pair);
+            match sweep::sweep(&kernel, is_doomed, &|| self.orders().ended) {
+                Ok(counts) => {
+                    if counts.closed > 0 {
+                        tracing::warn!(
+                            flows = counts.closed,
+                            "Flows of hosts that have been out for long are closed."
+                        );
+                    }
+                    let before = self.counts.load_full();
+                    self.counts.store(Arc::new(counts.after(&before)));
+                }
+                Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
+            }
+            pause = SWEEP.max(began.elapsed() * SHARE);
+        }
+    }
+}
