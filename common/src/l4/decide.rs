@@ -9,7 +9,8 @@ use crate::{Reason, hash};
 
 /// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
 const TRIES: u32 = 16;
-/// Of these, how many are always the same for a flow.
+/// Of these, how many are always the same for a flow, and taken only if they are free. The others may be had from a flow
+/// that nobody has confirmed for a while.
 const FIXED_TRIES: u32 = 8;
 /// From one to the next: odd, so that all are reached where their number is a power of two.
 const STEP: u32 = 7919;
@@ -206,22 +207,28 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
         return Verdict::new(Reason::L4Miss, Action::Pass);
     }
     let now = kernel.now();
+    let mut known = None;
     if let Some(flow) = kernel.established(&s.seen.key) {
-        if !track::begins_anew(&s.seen, flow, now) {
+        if has_ended(kernel, s, flow, now) {
+            forget(kernel, &s.seen.key, flow);
+        } else {
             track::note(flow, &s.seen, now);
-            return carry(packet, kernel, s, flow);
+            known = Some(flow);
         }
-        forget(kernel, &s.seen.key, flow);
     } else if let Some(flow) = kernel.opening(&s.seen.key)
         && !track::begins_anew(&s.seen, flow, now)
     {
-        track::note(flow, &s.seen, now);
-        if flow.state & state::REPLY == 0 {
-            confirm(kernel, s, flow);
+        if flow.state & state::REPLY != 0 {
+            track::note(flow, &s.seen, now);
+            known = Some(flow);
+        } else {
+            known = confirm(kernel, s, flow, now);
         }
-        return carry(packet, kernel, s, flow);
     }
-    begin(packet, kernel, s, now)
+    match known {
+        Some(flow) => carry(packet, kernel, s, flow),
+        None => begin(packet, kernel, s, now),
+    }
 }
 
 /// The key of a flow's other direction in mode `nat`.
@@ -255,22 +262,57 @@ fn fragment(seen: &Seen) -> Fragment {
     }
 }
 
-/// A flow that both sides have confirmed gets a place that no newer one takes from it. Where the table is full it stays
-/// where it is.
+/// Whether an established flow has ended, and the packet is the first of another.
 #[inline(always)]
-fn confirm<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow) {
-    if flow.mode != mode::NAT {
-        // Nobody hears the host but the client. Three packets show a client that means it.
-        if flow.packets >= 3 {
-            kernel.promote(&s.seen.key, flow, None);
-        }
-        return;
+fn has_ended<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow, now: u32) -> bool {
+    let anew = track::begins_anew(&s.seen, flow, now);
+    if flow.mode != mode::NAT || flow.state & state::REPLY != 0 || !(anew || track::is_syn(&s.seen)) {
+        return anew;
     }
     s.reverse = other_way(flow, s.seen.key.protocol);
-    if let Some(reply) = kernel.opening(&s.reverse)
-        && track::confirms(&s.seen, reply)
-    {
-        kernel.promote(&s.seen.key, flow, Some((&s.reverse, reply)));
+    let Some(reply) = kernel.established(&s.reverse) else {
+        return true;
+    };
+    if s.seen.key.protocol == TCP {
+        anew || reply.state & (state::FIN | state::RST) != 0
+    } else {
+        // A host that speaks keeps a session alive, too.
+        track::is_over(now.wrapping_sub(reply.seen), flow.idle)
+    }
+}
+
+/// A client's packet of a flow that has begun: the flow to carry it. One that both sides have confirmed gets a place that
+/// no newer one takes from it; where the table is full it stays where it is. Nothing, where the flow has to begin anew: its
+/// way back is another's by now, or a host that has not answered may not be the right one any more.
+#[inline(always)]
+fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, now: u32) -> Option<&'a mut Flow> {
+    let mut promoted = false;
+    if flow.mode == mode::NAT {
+        s.reverse = other_way(flow, s.seen.key.protocol);
+        let reply = kernel.opening(&s.reverse)?;
+        let key = &s.seen.key;
+        let is_its_own = reply.destination == key.source
+            && reply.ports == key.ports.rotate_left(16)
+            && reply.source == key.destination;
+        if !is_its_own || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
+            return None;
+        }
+        track::note(flow, &s.seen, now);
+        if track::confirms(&s.seen, reply) {
+            promoted = kernel.promote(&s.seen.key, flow, Some((&s.reverse, reply)));
+        }
+    } else {
+        track::note(flow, &s.seen, now);
+        // Nobody hears the host but the client. Three packets show a client that means it.
+        if flow.packets >= 3 {
+            promoted = kernel.promote(&s.seen.key, flow, None);
+        }
+    }
+    // What was promoted is no longer where it was: another flow may get its place at any time.
+    if promoted {
+        kernel.established(&s.seen.key)
+    } else {
+        Some(flow)
     }
 }
 
@@ -290,7 +332,8 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     }
     kernel.tally(flow.service, s.seen.length, Direction::In);
     let way_back = kernel.way_back();
-    if way_back != flow.macs {
+    let (ifindex, vlan) = kernel.arrival();
+    if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
         moved(kernel, s, flow, &way_back);
     }
     onward(packet, kernel, s, flow, Reason::L4Forwarded)
@@ -523,7 +566,8 @@ fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32
         if let Some(other) = kernel.opening(&s.reverse) {
             let is_its_own =
                 other.destination == key.source && other.ports == s.reply.ports && other.source == key.destination;
-            if !is_its_own && !track::is_over(now.wrapping_sub(other.seen), config.opening) {
+            let may_go = tried > FIXED_TRIES && track::is_over(now.wrapping_sub(other.seen), config.opening);
+            if !is_its_own && !may_go {
                 continue;
             }
             fresh = false;

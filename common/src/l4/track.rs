@@ -11,7 +11,11 @@ const NEAR: u32 = 1 << 24;
 /// Notes a packet of a flow.
 #[inline(always)]
 pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
-    flow.seen = now;
+    // A host that has no answer to its SYN-ACK says it again for a minute: that keeps no port from others.
+    let again = flow.state & (state::REPLY | state::ANSWERED) == state::REPLY | state::ANSWERED && has_syn(seen);
+    if !again {
+        flow.seen = now;
+    }
     flow.packets = flow.packets.wrapping_add(1);
     flow.bytes = flow.bytes.wrapping_add(seen.length as u64);
     let mut state = flow.state;
@@ -35,6 +39,19 @@ pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
     if state != flow.state {
         flow.state = state;
     }
+}
+
+/// Whether it is TCP and has its SYN bit set.
+#[inline(always)]
+fn has_syn(seen: &Seen) -> bool {
+    seen.key.protocol == TCP && seen.flags as u8 & SYN != 0
+}
+
+/// Whether a packet wants to open a TCP connection.
+#[inline(always)]
+#[must_use]
+pub fn is_syn(seen: &Seen) -> bool {
+    seen.key.protocol == TCP && seen.flags as u8 & (SYN | ACK | RST) == SYN
 }
 
 /// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears nothing:

@@ -34,6 +34,9 @@ const PASS: i32 = -1;
 const DROP: i32 = 2;
 const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
 const BPF_F_MARK_MANGLED_0: u64 = 1 << 5;
+const PACKET_HOST: u32 = 0;
+/// UDP put together by the kernel has no size of its own to shrink; that all fits has been checked.
+const BPF_F_ADJ_ROOM_FIXED_GSO: u64 = 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 
@@ -62,8 +65,10 @@ fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
     // A tagged packet comes again, untagged, at the VLAN's own interface.
     let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
     let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    // What a bridge or a promiscuous interface shows us of others is not ours to send on.
+    let meant_for_us = field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let version = match protocol {
-        _ if tagged != 0 => return miss,
+        _ if tagged != 0 || meant_for_us != PACKET_HOST => return miss,
         IPV4 => 4,
         IPV6 => 6,
         _ => return miss,
@@ -97,6 +102,7 @@ fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
             (40, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6)
         };
         // SAFETY: as above.
+        let flags = flags | BPF_F_ADJ_ROOM_FIXED_GSO;
         if unsafe { bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC as u32, flags) } != 0 {
             bump(&COUNTERS, Reason::L4Failed as u32);
             return None;

@@ -21,8 +21,9 @@ use crate::kernel::netlink::{Netlink, Way};
 const ROUTES: Duration = Duration::from_secs(5);
 /// Between requests for the same neighbour.
 const ASK: Duration = Duration::from_secs(1);
-/// How long a flow may be without an answer.
-const OPENING: Duration = Duration::from_secs(60);
+/// How long the source port of a flow is its own that only one side has said anything in: longer than any handshake, and
+/// short, for each forged packet takes one.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// What is known of the network.
 #[derive(Default)]

@@ -75,9 +75,16 @@ fn a_session_of_udp_that_has_been_idle_is_a_new_one() {
         assert_eq!(world.established.keys().count(), 2, "both have spoken");
         world.table(0, &[2]);
         assert_eq!(world.arrives(&question).sent(Reason::L4Forwarded).to, at_host.to);
-        let mut flow = world.established.get(&key(&question), 0).unwrap();
-        flow.seen = flow.seen.wrapping_sub(flow.idle + 1);
-        world.established.insert(key(&question), flow, 0).unwrap();
+        let age = |world: &mut World, packet: &Packet| {
+            let mut flow = world.established.get(&key(packet), 0).unwrap();
+            flow.seen = flow.seen.wrapping_sub(flow.idle + 1);
+            world.established.insert(key(packet), flow, 0).unwrap();
+        };
+        age(world, &question);
+        let again = world.arrives(&question).sent(Reason::L4Forwarded);
+        assert_eq!(again.to, at_host.to, "a host that speaks keeps it alive, too");
+        age(world, &question);
+        age(world, &answer);
         assert_eq!(
             world.arrives(&question).sent(Reason::L4Opened).to,
             "10.0.0.10:3306".parse().unwrap()
@@ -163,5 +170,73 @@ fn both_directions_know_what_the_flow_is() {
         assert_eq!((forward.packets, reply.packets), (2, 1));
         assert_eq!((forward.ack, reply.ack), (7001, 1001));
         assert_eq!((forward.ifindex, reply.ifindex), (IFINDEX, IFINDEX));
+    });
+}
+
+#[test]
+fn a_syn_that_nobody_has_answered_goes_to_the_host_of_today() {
+    with_each(|world| {
+        world.serve_all();
+        world.host(2, "10.0.0.10:0", 0);
+        let syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
+        assert_eq!(world.arrives(&syn).sent(Reason::L4Opened).to, HOST.parse().unwrap());
+        world.table(0, &[2]);
+        assert_eq!(
+            world.arrives(&syn).sent(Reason::L4Opened).to,
+            "10.0.0.10:3306".parse().unwrap()
+        );
+    });
+}
+
+#[test]
+fn a_new_connection_after_the_hosts_reset_is_a_new_flow() {
+    with_each(|world| {
+        world.serve_all();
+        let at_host = world.connect(CLIENT, VIP);
+        let mut reset = Packet::tcp(FROM_HOST, HOST, HOST, RST);
+        reset.to = at_host.from;
+        world.arrives(&reset).sent(Reason::L4Replied);
+        let syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
+        world.arrives(&syn).sent(Reason::L4Opened);
+        assert_eq!(world.established.keys().count(), 0);
+    });
+}
+
+#[test]
+fn a_flow_whose_way_back_is_anothers_begins_anew() {
+    with_each(|world| {
+        world.serve_all();
+        let question = Packet::udp(FROM_CLIENT, CLIENT, VIP);
+        let before = world.arrives(&question).sent(Reason::L4Opened);
+        let mut answer = Packet::udp(FROM_HOST, HOST, HOST);
+        answer.to = before.from;
+        let mut reply = world.opening.get(&key(&answer), 0).unwrap();
+        reply.destination[3] += 1;
+        world.opening.insert(key(&answer), reply, 0).unwrap();
+        let after = world.arrives(&question).sent(Reason::L4Opened);
+        assert_ne!(after.from, before.from);
+        answer.to = after.from;
+        assert_eq!(world.arrives(&answer).sent(Reason::L4Replied).to, question.from);
+    });
+}
+
+#[test]
+fn a_port_that_nobody_confirms_is_anothers_after_a_while() {
+    with_each(|world| {
+        world.serve_all();
+        // One port for all.
+        world.only_port(25_000);
+        world
+            .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.1:1", VIP, SYN))
+            .sent(Reason::L4Opened);
+        let other = Packet::tcp(FROM_CLIENT, "192.0.2.2:2", VIP, SYN);
+        world.arrives(&other).is(Action::Drop, Reason::L4NoPort);
+        let held: Vec<_> = world.opening.keys().collect::<Result<_, _>>().unwrap();
+        for key in held {
+            let mut flow = world.opening.get(&key, 0).unwrap();
+            flow.seen = flow.seen.wrapping_sub(60_001);
+            world.opening.insert(key, flow, 0).unwrap();
+        }
+        assert_eq!(world.arrives(&other).sent(Reason::L4Opened).from.port(), 25_000);
     });
 }

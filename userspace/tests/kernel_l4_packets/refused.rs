@@ -29,6 +29,16 @@ fn what_is_no_services_is_left_alone() {
 }
 
 #[test]
+fn what_is_for_another_machine_of_the_segment_is_left_alone() {
+    with(Program::Tc, |world| {
+        world.serve_all();
+        let mut syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
+        syn.macs[5] = 9;
+        world.arrives(&syn).is(Action::Pass, Reason::L4Miss);
+    });
+}
+
+#[test]
 fn headers_that_are_not_whole_are_the_kernels_business() {
     with_each(|world| {
         world.serve_all();

@@ -34,8 +34,8 @@ const SMALL: [&str; 12] = [
 pub(crate) const FROM_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xc];
 pub(crate) const TO_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 0xc, 2, 0, 0, 0, 0, 1];
 /// And of hosts.
-pub(crate) const TO_HOST: [u8; 12] = [2, 0, 0, 0, 0, 0xa, 2, 0, 0, 0, 0, 2];
-pub(crate) const FROM_HOST: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0xa];
+pub(crate) const TO_HOST: [u8; 12] = [2, 0, 0, 0, 0, 0xa, 2, 0, 0, 0, 0, 1];
+pub(crate) const FROM_HOST: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xa];
 
 pub(crate) const CLIENT: &str = "192.0.2.7:40000";
 pub(crate) const VIP: &str = "198.51.100.1:3306";
@@ -139,7 +139,9 @@ pub(crate) fn with_each(test: impl Fn(&mut World) + Send + Sync) {
 
 pub(crate) fn with<F: Fn(&mut World) + Send + Sync>(program: Program, test: F) {
     let name = crate::kernel::test_of::<F>();
-    crate::kernel::in_own_namespace(name, aya::programs::ProgramType::Xdp, &[], move || {
+    // What is for another Ethernet address is not looked at by TC.
+    let ours = ["link set lo address 02:00:00:00:00:01"];
+    crate::kernel::in_own_namespace(name, aya::programs::ProgramType::Xdp, &ours, move || {
         let mut world = World::fresh(program);
         test(&mut world);
     });
@@ -274,6 +276,14 @@ impl World {
         let inner = signalbox::kernel::l4::new_table(&slots).unwrap();
         let outer = signalbox::kernel::map::MapFd::new(outer.fd().as_fd()).unwrap();
         outer.update(&index, &(inner.as_raw_fd() as u32)).unwrap();
+    }
+
+    /// Mode `nat` has this one source port.
+    pub(crate) fn only_port(&mut self, port: u16) {
+        let mut config = self.config.get(&0, 0).unwrap();
+        (config.first_port, config.ports) = (u32::from(port), 1);
+        self.config.set(0, config, 0).unwrap();
+        self.want(port, TCP);
     }
 
     /// A service with table 0 (IPv4) or 1 (IPv6).
