@@ -46,6 +46,14 @@ struct Path {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "loading programs needs root");
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).context("a network namespace")?;
+    // The kernel takes frames for those of loopback, and TC looks at none that are for others.
+    let named = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "address", "02:00:00:00:00:01"])
+        .status();
+    ensure!(
+        named.is_ok_and(|status| status.success()),
+        "`ip link set lo address` failed"
+    );
     let mut trial = Trial::load(args.connections)?;
     let paths = prepare(&trial)?;
     println!(
