@@ -342,6 +342,7 @@ pub fn new_table(slots: &[u8]) -> io::Result<OwnedFd> {
 
 /// Pins the map of tables at `path`, empty, unless there is one: the object's own definition of it is a place holder.
 pub fn pin_tables(path: &Path) -> io::Result<()> {
+    pins::mount_bpf()?;
     if path.exists() {
         return Ok(());
     }

@@ -45,10 +45,7 @@ pub struct Pins {
 impl Pins {
     /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
     pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
-        let root = Path::new(ROOT);
-        if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
-            mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), None::<&str>)?;
-        }
+        mount_bpf()?;
         let dir = directory(kind)?;
         fs::create_dir_all(&dir)?;
         let lock = match Flock::lock(File::open(&dir)?, FlockArg::LockExclusiveNonblock) {
@@ -88,6 +85,15 @@ impl Pins {
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
+}
+
+/// Mounts the bpf file system where nobody has.
+pub fn mount_bpf() -> io::Result<()> {
+    let root = Path::new(ROOT);
+    if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
+        mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), None::<&str>)?;
+    }
+    Ok(())
 }
 
 fn names_in(dir: &Path) -> io::Result<Vec<String>> {
