@@ -145,6 +145,24 @@ pub struct Out {
 }
 
 impl Out {
+    /// To a host.
+    #[inline(always)]
+    fn to_host(&mut self, host: &Host) {
+        self.set_macs(&host.macs);
+        self.ifindex = host.ifindex;
+        self.port = host.port;
+        self.vlan = u32::from(host.vlan);
+    }
+
+    /// To a flow's client.
+    #[inline(always)]
+    fn to_client(&mut self, flow: &Flow) {
+        self.set_macs(&flow.macs);
+        self.ifindex = flow.ifindex;
+        self.port = flow.ifindex;
+        self.vlan = u32::from(flow.vlan);
+    }
+
     /// Word by word: an array's copy becomes a call that goes byte by byte, for as long as a look-up takes.
     #[inline(always)]
     fn set_macs(&mut self, macs: &[u32; 3]) {
@@ -290,11 +308,7 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
     if flow.mode == mode::NAT {
         s.reverse = other_way(flow, s.seen.key.protocol);
         let reply = kernel.opening(&s.reverse)?;
-        let key = &s.seen.key;
-        let is_its_own = reply.destination == key.source
-            && reply.ports == key.ports.rotate_left(16)
-            && reply.source == key.destination;
-        if !is_its_own || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
+        if !answers(reply, &s.seen.key) || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
             return None;
         }
         track::note(flow, &s.seen, now);
@@ -324,11 +338,8 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     }
     if flow.state & state::REPLY != 0 {
         kernel.tally(flow.service, s.seen.length, Direction::Out);
-        s.out.set_macs(&flow.macs);
-        s.out.ifindex = flow.ifindex;
-        s.out.port = flow.ifindex;
-        s.out.vlan = u32::from(flow.vlan);
-        return translated(packet, s, flow, Reason::L4Replied);
+        s.out.to_client(flow);
+        return translated(packet, &s.seen, &mut s.out, flow, Reason::L4Replied);
     }
     kernel.tally(flow.service, s.seen.length, Direction::In);
     let way_back = kernel.way_back();
@@ -336,7 +347,7 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
         moved(kernel, s, flow, &way_back);
     }
-    onward(packet, kernel, s, flow, Reason::L4Forwarded)
+    onward(packet, kernel, &s.seen, &mut s.out, flow, Reason::L4Forwarded)
 }
 
 /// The client's packets come from another Ethernet address: a router has taken over from another. Answers go there too.
@@ -348,15 +359,36 @@ fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u3
     flow.vlan = vlan;
     if flow.mode == mode::NAT {
         s.reverse = other_way(flow, s.seen.key.protocol);
-        let reply = match kernel.established(&s.reverse) {
-            Some(reply) => Some(reply),
-            None => kernel.opening(&s.reverse),
-        };
-        if let Some(reply) = reply {
+        if let Some(reply) = find(kernel, &s.reverse) {
             reply.macs = *way_back;
             reply.ifindex = ifindex;
             reply.vlan = vlan;
         }
+    }
+}
+
+/// A flow by its key, wherever it is.
+#[inline(always)]
+fn find<'a, K: Kernel>(kernel: &'a K, key: &Key) -> Option<&'a mut Flow> {
+    match kernel.established(key) {
+        Some(flow) => Some(flow),
+        None => kernel.opening(key),
+    }
+}
+
+/// Whether `reply` is what answers to these packets of a client become.
+#[inline(always)]
+fn answers(reply: &Flow, key: &Key) -> bool {
+    reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
+}
+
+/// A host that packets can be sent to.
+#[inline(always)]
+fn reach<K: Kernel>(kernel: &K, host: u32) -> Result<&Host, Reason> {
+    match kernel.host(host) {
+        None => Err(Reason::L4NoHost),
+        Some(host) if host.ifindex == 0 => Err(Reason::L4NoNeighbour),
+        Some(host) => Ok(host),
     }
 }
 
@@ -365,30 +397,26 @@ fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u3
 fn onward<B: Buffer + ?Sized, K: Kernel>(
     packet: &mut B,
     kernel: &K,
-    s: &mut Scratch,
+    seen: &Seen,
+    out: &mut Out,
     flow: &Flow,
     reason: Reason,
 ) -> Verdict {
-    let Some(host) = kernel.host(flow.host) else {
-        return Verdict::new(Reason::L4NoHost, Action::Drop);
+    let host = match reach(kernel, flow.host) {
+        Ok(host) => host,
+        Err(reason) => return Verdict::new(reason, Action::Drop),
     };
-    if host.ifindex == 0 {
-        return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
-    }
-    s.out.set_macs(&host.macs);
-    s.out.ifindex = host.ifindex;
-    s.out.port = host.port;
-    s.out.vlan = u32::from(host.vlan);
+    out.to_host(host);
     let mut room = u32::from(host.mtu);
     if flow.mode == mode::DSR_IPIP {
-        room = room.wrapping_sub(tunnel(kernel, s, host));
+        room = room.wrapping_sub(tunnel(kernel, seen, out, host));
     }
-    if kernel.largest(&s.seen) > room {
-        s.out.mtu = room;
+    if kernel.largest(seen) > room {
+        out.mtu = room;
         return Verdict::new(Reason::L4TooBig, Action::TooBig);
     }
     if flow.mode == mode::NAT {
-        return translated(packet, s, flow, reason);
+        return translated(packet, seen, out, flow, reason);
     }
     Verdict::new(reason, Action::Send)
 }
@@ -396,42 +424,44 @@ fn onward<B: Buffer + ?Sized, K: Kernel>(
 /// Addresses of the tunnel; returns the length of its header. The outer source varies with the flow, so that the host's
 /// network card spreads its flows over queues.
 #[inline(always)]
-fn tunnel<K: Kernel>(kernel: &K, s: &mut Scratch, host: &Host) -> u32 {
-    let entropy = flow_hash(&s.seen.key) as u32;
-    s.out.outer_destination = host.address;
+fn tunnel<K: Kernel>(kernel: &K, seen: &Seen, out: &mut Out, host: &Host) -> u32 {
+    let entropy = flow_hash(&seen.key) as u32;
+    out.outer_destination = host.address;
     let config = kernel.config();
     if is_v4(&host.address) {
         let (fixed, free) = config.map_or((0, 0), |config| (config.outer_v4, config.outer_v4_free));
-        s.out.tunnel = 4;
-        s.out.outer_source = [0, 0, 0xffff, fixed | (entropy & free)];
+        out.tunnel = 4;
+        out.outer_source = [0, 0, 0xffff, fixed | (entropy & free)];
         packet::V4_HEADER
     } else {
         let [a, b, c] = config.map_or([0; 3], |config| config.outer_v6);
-        s.out.tunnel = 6;
-        s.out.outer_source = [a, b, c, entropy];
+        out.tunnel = 6;
+        out.outer_source = [a, b, c, entropy];
         packet::V6_HEADER
     }
 }
 
+/// Whether an address is IPv4, in its mapped form.
 #[inline(always)]
-fn is_v4(address: &[u32; 4]) -> bool {
+#[must_use]
+pub const fn is_v4(address: &[u32; 4]) -> bool {
     address[0] | address[1] == 0 && address[2] == 0xffff
 }
 
 #[inline(always)]
-fn translated<B: Buffer + ?Sized>(packet: &mut B, s: &mut Scratch, flow: &Flow, reason: Reason) -> Verdict {
-    match rewrite::translate(packet, &s.seen, flow) {
+fn translated<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, flow: &Flow, reason: Reason) -> Verdict {
+    match rewrite::translate(packet, seen, flow) {
         Ok(changes) => {
-            s.out.changes = changes;
-            s.out.translated = 1;
+            out.changes = changes;
+            out.translated = 1;
         }
         Err(true) => return Verdict::new(Reason::L4Hops, Action::Drop),
         Err(false) => return Verdict::new(Reason::L4Malformed, Action::Drop),
     }
-    s.out.checksum = match (s.seen.fragment, s.seen.key.protocol) {
+    out.checksum = match (seen.fragment, seen.key.protocol) {
         (LATER, _) => 0,
-        (_, TCP) => s.seen.l4 + 16,
-        _ => s.seen.l4 + 6,
+        (_, TCP) => seen.l4 + 16,
+        _ => seen.l4 + 6,
     };
     Verdict::new(reason, Action::Send)
 }
@@ -490,7 +520,6 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
         macs: kernel.way_back(),
         ifindex,
         vlan,
-        seen: now,
         ..Flow::default()
     };
     track::note(&mut s.forward, &s.seen, now);
@@ -506,8 +535,7 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     if s.seen.fragment == FIRST {
         kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
     }
-    let flow = s.forward;
-    onward(packet, kernel, s, &flow, Reason::L4Opened)
+    onward(packet, kernel, &s.seen, &mut s.out, &s.forward, Reason::L4Opened)
 }
 
 /// Finds a source address and port for a new flow, and remembers what its answers become.
@@ -564,10 +592,8 @@ fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32
         }
         let mut fresh = true;
         if let Some(other) = kernel.opening(&s.reverse) {
-            let is_its_own =
-                other.destination == key.source && other.ports == s.reply.ports && other.source == key.destination;
             let may_go = tried > FIXED_TRIES && track::is_over(now.wrapping_sub(other.seen), config.opening);
-            if !is_its_own && !may_go {
+            if !answers(other, &key) && !may_go {
                 continue;
             }
             fresh = false;
@@ -592,11 +618,7 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
         return miss;
     };
     s.reverse = quoted.arriving;
-    let known = match kernel.established(&s.reverse) {
-        Some(flow) => Some(flow),
-        None => kernel.opening(&s.reverse),
-    };
-    let flow = match known {
+    let flow = match find(kernel, &s.reverse) {
         Some(flow) => *flow,
         None => match choose(kernel, &s.reverse) {
             // The host answered by itself: it is the one to hear of it.
@@ -609,7 +631,7 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
         },
     };
     if flow.mode != mode::NAT {
-        return onward(packet, kernel, s, &flow, Reason::L4Icmp);
+        return onward(packet, kernel, &s.seen, &mut s.out, &flow, Reason::L4Icmp);
     }
     if rewrite::hop(packet, &s.seen).is_none() {
         return Verdict::new(Reason::L4Hops, Action::Drop);
@@ -620,21 +642,12 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
     s.out.translated = 1;
     s.out.changes = Changes::default();
     if flow.state & state::REPLY != 0 {
-        s.out.set_macs(&flow.macs);
-        s.out.ifindex = flow.ifindex;
-        s.out.port = flow.ifindex;
-        s.out.vlan = u32::from(flow.vlan);
+        s.out.to_client(&flow);
         return Verdict::new(Reason::L4Icmp, Action::Send);
     }
-    let Some(host) = kernel.host(flow.host) else {
-        return Verdict::new(Reason::L4NoHost, Action::Drop);
-    };
-    if host.ifindex == 0 {
-        return Verdict::new(Reason::L4NoNeighbour, Action::Drop);
+    match reach(kernel, flow.host) {
+        Ok(host) => s.out.to_host(host),
+        Err(reason) => return Verdict::new(reason, Action::Drop),
     }
-    s.out.set_macs(&host.macs);
-    s.out.ifindex = host.ifindex;
-    s.out.port = host.port;
-    s.out.vlan = u32::from(host.vlan);
     Verdict::new(Reason::L4Icmp, Action::Send)
 }

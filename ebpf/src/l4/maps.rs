@@ -13,7 +13,7 @@ use signalbox_common::l4::{
         DEFAULT_FLOWS, MAX_FRAGMENTS, MAX_HOSTS, MAX_OPENING, MAX_PORTS, MAX_SERVICES, MAX_SOURCES, MAX_TABLES,
         MAX_TARGETS, PortBit, SLOTS, WANTED_WORDS,
     },
-    decide::{Direction, Scratch},
+    decide::{Direction, Scratch, is_v4},
     packet::TCP,
 };
 
@@ -215,7 +215,7 @@ impl Kernel for Maps {
 
     #[inline(always)]
     fn is_local(&self, key: &Key) -> bool {
-        let is_v4 = key.source[0] | key.source[1] == 0 && key.source[2] == 0xffff;
+        let is_v4 = is_v4(&key.source);
         // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
         // released.
         unsafe {
