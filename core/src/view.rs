@@ -24,7 +24,7 @@ pub struct View {
     unmatched: Unmatched,
     /// (cluster, host, weight) of every usable host.
     all: Vec<(usize, u16, u32)>,
-    /// For each cluster, the hosts that may get something new, whatever it is.
+    /// For each cluster, the hosts that may get something new, whatever it is, in order.
     standing: Vec<Vec<u16>>,
 }
 
@@ -176,7 +176,7 @@ impl View {
         best.map(|(_, _, at)| at)
     }
 
-    /// The hosts of a cluster that may get something new, whatever ports they have.
+    /// The hosts of a cluster that may get something new, whatever ports they have, in order.
     #[must_use]
     pub fn standing(&self, cluster: usize) -> &[u16] {
         self.standing.get(cluster).map_or(&[], Vec::as_slice)

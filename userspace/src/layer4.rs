@@ -64,6 +64,12 @@ struct Work {
     /// Why there are no programs, or not all is as it should be.
     trouble: Option<String>,
     tried: Option<Instant>,
+    /// The snapshot is in the maps as a whole.
+    applied: bool,
+    /// Every service with every host that it may send to.
+    known: HashSet<Pair>,
+    /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
+    limits: HashMap<Pair, Duration>,
     /// Of services and hosts that get nothing new, but by an operator's word: since when.
     out_since: HashMap<Pair, Instant>,
 }
@@ -167,7 +173,7 @@ impl Services {
         };
         let mut looked = None::<Instant>;
         loop {
-            {
+            let changed = {
                 let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 let waits = |told: &mut Told| !told.changed && !told.ended;
                 let (mut told, _) = self
@@ -180,8 +186,9 @@ impl Services {
                     }
                     return;
                 }
-                told.changed = false;
-            }
+                std::mem::take(&mut told.changed)
+            };
+            work.applied &= !changed;
             let look = looked.is_none_or(|then| then.elapsed() >= LOOK);
             self.bring_about(&mut work, look);
             if look {
@@ -207,7 +214,14 @@ impl Services {
             kernel.pins.lock_again();
         }
         let counts = self.sweeper.counts();
-        let mut done = work.tables.apply(&kernel, &snapshot);
+        let mut done = Ok(());
+        if !work.applied {
+            // Ports and addresses of mode nat, and the ports that are looked at, in one go.
+            done = work.ways.configure(&kernel, layer4);
+            done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
+            (work.known, work.limits) = work.tables.pairs(&snapshot);
+            work.applied = done.is_ok();
+        }
         if done.is_ok() {
             done = work.ways.look(&kernel, &mut work.tables, layer4, look);
         }
@@ -326,6 +340,10 @@ impl Services {
     pub fn list(&self) -> Vec<ServiceView> {
         let snapshot = self.shared.snapshot.load_full();
         let (picture, counts) = (self.picture.load(), self.sweeper.counts());
+        let mut established: HashMap<u16, u32> = HashMap::new();
+        for ((service, _), count) in &counts.established {
+            *established.entry(*service).or_default() += count;
+        }
         let all = snapshot.model.services.iter().map(|service| {
             let number = picture.services.get(&service.name).copied();
             let tally = match (&picture.kernel, number) {
@@ -334,8 +352,6 @@ impl Services {
             };
             let cluster = snapshot.model.clusters.get(service.cluster);
             let shares = picture.shares.get(&service.name);
-            let mut flows = 0;
-            let mut seen = HashSet::new();
             let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
                 let at = picture.hosts.get(&host.address).copied();
                 let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
@@ -347,12 +363,6 @@ impl Services {
                     reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
                 }
             });
-            let hosts: Vec<HostView> = hosts.collect();
-            for (pair, count) in &counts.established {
-                if Some(pair.0) == number && seen.insert(*pair) {
-                    flows += count;
-                }
-            }
             ServiceView {
                 name: service.name.clone(),
                 protocol: protocol(u32::from(service.protocol.number())),
@@ -360,13 +370,13 @@ impl Services {
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
                 mode: service.mode,
                 affinity: service.affinity,
-                flows,
+                flows: number.and_then(|number| established.get(&number).copied()).unwrap_or(0),
                 flows_total: tally.flows,
                 packets_in: tally.packets_in,
                 packets_out: tally.packets_out,
                 bytes_in: tally.bytes_in,
                 bytes_out: tally.bytes_out,
-                hosts,
+                hosts: hosts.collect(),
             }
         });
         all.collect()
@@ -428,6 +438,7 @@ impl Work {
                 self.ways = Ways::of(&kernel);
                 self.kernel = Some(Arc::new(kernel));
                 self.trouble = None;
+                self.applied = false;
                 true
             }
             Err(error) => {
@@ -452,16 +463,16 @@ impl Work {
     /// The services and hosts whose flows have had their time: hosts that are unhealthy or configured no more. Of those
     /// that are out by an operator's word a job decides.
     fn time_is_up(&mut self, snapshot: &crate::state::Snapshot, counts: &Counts) -> HashSet<Pair> {
-        let limits = self.tables.out(snapshot);
         let longest = snapshot.model.clusters.iter().filter_map(|cluster| cluster.drain).max();
         let longest = longest.unwrap_or_default().max(snapshot.model.timeouts.drain);
-        let known = self.tables.pairs(snapshot);
+        let known = &self.known;
         let gone = counts
             .pairs
             .keys()
             .filter(|pair| !known.contains(*pair))
             .map(|pair| (*pair, longest));
-        let out: HashMap<Pair, Duration> = limits.into_iter().chain(gone).collect();
+        let limits = self.limits.iter().map(|(pair, limit)| (*pair, *limit));
+        let out: HashMap<Pair, Duration> = limits.chain(gone).collect();
         self.out_since.retain(|pair, _| out.contains_key(pair));
         let is_over = |(pair, limit): (&Pair, &Duration)| {
             let since = self.out_since.entry(*pair).or_insert_with(Instant::now);

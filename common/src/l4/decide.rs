@@ -147,7 +147,7 @@ pub struct Out {
 impl Out {
     /// To a host.
     #[inline(always)]
-    fn to_host(&mut self, host: &Host) {
+    fn aim_at_host(&mut self, host: &Host) {
         self.set_macs(&host.macs);
         self.ifindex = host.ifindex;
         self.port = host.port;
@@ -156,7 +156,7 @@ impl Out {
 
     /// To a flow's client.
     #[inline(always)]
-    fn to_client(&mut self, flow: &Flow) {
+    fn aim_at_client(&mut self, flow: &Flow) {
         self.set_macs(&flow.macs);
         self.ifindex = flow.ifindex;
         self.port = flow.ifindex;
@@ -338,7 +338,7 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     }
     if flow.state & state::REPLY != 0 {
         kernel.tally(flow.service, s.seen.length, Direction::Out);
-        s.out.to_client(flow);
+        s.out.aim_at_client(flow);
         return translated(packet, &s.seen, &mut s.out, flow, Reason::L4Replied);
     }
     kernel.tally(flow.service, s.seen.length, Direction::In);
@@ -406,7 +406,7 @@ fn onward<B: Buffer + ?Sized, K: Kernel>(
         Ok(host) => host,
         Err(reason) => return Verdict::new(reason, Action::Drop),
     };
-    out.to_host(host);
+    out.aim_at_host(host);
     let mut room = u32::from(host.mtu);
     if flow.mode == mode::DSR_IPIP {
         room = room.wrapping_sub(tunnel(kernel, seen, out, host));
@@ -642,11 +642,11 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
     s.out.translated = 1;
     s.out.changes = Changes::default();
     if flow.state & state::REPLY != 0 {
-        s.out.to_client(&flow);
+        s.out.aim_at_client(&flow);
         return Verdict::new(Reason::L4Icmp, Action::Send);
     }
     match reach(kernel, flow.host) {
-        Ok(host) => s.out.to_host(host),
+        Ok(host) => s.out.aim_at_host(host),
         Err(reason) => return Verdict::new(reason, Action::Drop),
     }
     Verdict::new(Reason::L4Icmp, Action::Send)

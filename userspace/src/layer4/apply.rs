@@ -73,7 +73,7 @@ struct Table {
     of: Vec<(u32, u32)>,
     base: Box<[u16]>,
     /// Who is in it now.
-    standing: Vec<u32>,
+    standing: HashSet<u32>,
     shares: HashMap<u32, f64>,
 }
 
@@ -259,20 +259,19 @@ impl Tables {
         standing: &[u16],
     ) -> Result<(), Trouble> {
         let mut of: Vec<(u32, u32)> = Vec::new();
-        let mut up: Vec<u32> = Vec::new();
+        let mut stands = HashSet::new();
         let mut identities = HashMap::new();
         for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
             let number = self.number(host.address)?;
             if identities.insert(number, mapped(host.address)).is_none() {
                 of.push((number, host.weight));
             }
-            if standing.contains(&at) && !up.contains(&number) {
-                up.push(number);
+            if standing.binary_search(&at).is_ok() {
+                stands.insert(number);
             }
         }
-        up.sort_unstable();
         let known = self.tables.get(&key);
-        if known.is_some_and(|table| table.of == of && table.standing == up) {
+        if known.is_some_and(|table| table.of == of && table.standing == stands) {
             return Ok(());
         }
         let index = match known {
@@ -294,10 +293,9 @@ impl Tables {
             }
         };
         let mut shares = HashMap::new();
-        if up.is_empty() {
+        if stands.is_empty() {
             kernel.remove_table(index).map_err(writing("a table"))?;
         } else {
-            let stands: HashSet<u32> = up.iter().copied().collect();
             let slots = maglev::repaired(&base, |host| stands.contains(&u32::from(host)));
             kernel.swap_table(index, &slots).map_err(writing("a table"))?;
             for slot in &slots {
@@ -308,7 +306,7 @@ impl Tables {
             index,
             of,
             base,
-            standing: up,
+            standing: stands,
             shares,
         };
         self.tables.insert(key, table);
@@ -378,44 +376,29 @@ impl Tables {
         all
     }
 
-    /// Every service with every host that it may send to.
-    pub(super) fn pairs(&self, snapshot: &Snapshot) -> HashSet<Pair> {
-        self.each_pair(snapshot).map(|(pair, _, _)| pair).collect()
-    }
-
-    /// Those that get nothing new, though no operator has said so, and how long they may keep what they have.
-    pub(super) fn out(&self, snapshot: &Snapshot) -> HashMap<Pair, Duration> {
-        let limit = snapshot.model.timeouts.drain;
-        let out = self.each_pair(snapshot).filter(|(_, cluster, at)| {
-            let host = snapshot
-                .model
-                .clusters
-                .get(*cluster)
-                .and_then(|c| Some((&c.name, c.hosts.get(usize::from(*at))?)));
-            let by_word = host.is_some_and(|(cluster, host)| snapshot.rotation.is_out(cluster, &host.name));
-            !by_word && !snapshot.view.standing(*cluster).contains(at)
-        });
-        out.map(|(pair, cluster, _)| {
-            let own = snapshot.model.clusters.get(cluster).and_then(|cluster| cluster.drain);
-            (pair, own.unwrap_or(limit))
-        })
-        .collect()
-    }
-
-    /// Services and hosts, each with its cluster and place there.
-    fn each_pair<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = (Pair, usize, u16)> + 'a {
-        snapshot.model.services.iter().flat_map(move |service| {
+    /// Every service with every host that it may send to; and of these, those that get nothing new, though no operator has
+    /// said so, with how long they may keep what they have.
+    pub(super) fn pairs(&self, snapshot: &Snapshot) -> (HashSet<Pair>, HashMap<Pair, Duration>) {
+        let (mut all, mut out) = (HashSet::new(), HashMap::new());
+        for service in &snapshot.model.services {
             let number = self.service_numbers.get(&service.name).copied();
-            let hosts = snapshot
-                .model
-                .clusters
-                .get(service.cluster)
-                .into_iter()
-                .flat_map(|cluster| &cluster.hosts);
-            (0u16..)
-                .zip(hosts)
-                .filter_map(move |(at, host)| Some(((number?, self.host_of(host.address)?), service.cluster, at)))
-        })
+            let cluster = snapshot.model.clusters.get(service.cluster);
+            let (Some(number), Some(cluster)) = (number, cluster) else {
+                continue;
+            };
+            let standing = snapshot.view.standing(service.cluster);
+            for (at, host) in (0u16..).zip(&cluster.hosts) {
+                let Some(host_number) = self.host_of(host.address) else {
+                    continue;
+                };
+                let pair = (number, host_number);
+                all.insert(pair);
+                if standing.binary_search(&at).is_err() && !snapshot.rotation.is_out(&cluster.name, &host.name) {
+                    out.insert(pair, cluster.drain.unwrap_or(snapshot.model.timeouts.drain));
+                }
+            }
+        }
+        (all, out)
     }
 
     /// What part of its table each host has, in percent: of the first address's.

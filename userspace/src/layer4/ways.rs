@@ -63,7 +63,6 @@ impl Ways {
     ) -> Result<(), Trouble> {
         let asking = |what| move |source| Trouble::Netlink { what, source };
         let writing = |what| move |source| Trouble::Map { what, source };
-        self.configure(kernel, wanted)?;
         let hosts: Vec<(IpAddr, u32)> = tables
             .numbers()
             .filter(|(_, number)| look || !tables.written.contains_key(number))
@@ -209,7 +208,8 @@ impl Ways {
         Ok((first as u32, all.len() as u32))
     }
 
-    fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
+    /// Tells the programs what all services have in common.
+    pub(super) fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
         let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();
         let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
