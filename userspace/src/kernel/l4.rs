@@ -58,7 +58,7 @@ const PINNED: [(&str, &str); 12] = [
 ];
 
 /// Maps of other tiers, which this copy of the object does not use.
-const UNUSED: [&str; 11] = [
+pub const UNUSED: [&str; 11] = [
     "PEERS",
     "VERDICTS",
     "LEGS",

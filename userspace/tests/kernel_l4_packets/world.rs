@@ -14,22 +14,6 @@ use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode
 
 use crate::packet::{Packet, SYN, TCP, UDP};
 
-/// Maps that are large and of which a test needs little or nothing.
-const SMALL: [&str; 12] = [
-    "PEERS",
-    "VERDICTS",
-    "LEGS",
-    "GATES",
-    "BINDINGS",
-    "STEERED",
-    "NAMES",
-    "FLOWS",
-    "TUPLES",
-    "SHAKES",
-    "PENDING",
-    "CUT_BINDINGS",
-];
-
 /// The Ethernet addresses of a frame from the client, and of one to it.
 pub(crate) const FROM_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xc];
 pub(crate) const TO_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 0xc, 2, 0, 0, 0, 0, 1];
@@ -160,7 +144,7 @@ impl World {
 
     fn load() -> Self {
         let mut loader = EbpfLoader::new();
-        for name in SMALL {
+        for name in signalbox::kernel::l4::UNUSED.iter().chain(&["NAMES"]) {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_ESTABLISHED", 64);
