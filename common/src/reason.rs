@@ -129,6 +129,22 @@ reasons! {
     L4Failed = 50, "l4", "failed";
     /// A tunnel's header was taken off, on a host: the packet goes on to the host's own sockets.
     L4Unwrapped = 51, "l4_decap", "unwrapped";
+    /// A packet to a guarded port that is not possible: dropped.
+    ShieldMalformed = 52, "shield", "malformed";
+    /// A packet from a denied prefix: dropped.
+    ShieldDenied = 53, "shield", "denied";
+    /// Its source has sent too many packets: dropped.
+    ShieldPackets = 54, "shield", "packets";
+    /// Its source has sent too many bytes: dropped.
+    ShieldBytes = 55, "shield", "bytes";
+    /// Its source has begun too many connections: dropped.
+    ShieldConnections = 56, "shield", "connections";
+    /// Its source has too many connections: dropped.
+    ShieldConcurrent = 57, "shield", "concurrent";
+    /// A SYN to a listener whose backlog is full was answered with a cookie.
+    ShieldCookie = 58, "shield", "cookie";
+    /// A guarded packet of no service's: it goes on to the listener.
+    ShieldPassed = 59, "shield", "passed";
 }
 
 /// How many there are: the size of `COUNTERS`.

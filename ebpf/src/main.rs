@@ -13,9 +13,10 @@ mod cut;
 mod impair;
 mod l4;
 mod relay;
+mod shield;
 mod steer;
 
-/// Programs may be loaded by a kernel that checks for it; nothing here calls a GPL-only helper.
+/// The kernel wants it of programs that call a helper such as `bpf_tcp_gen_syncookie`.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

@@ -432,7 +432,11 @@ impl Work {
             return false;
         }
         self.tried = Some(Instant::now());
-        match Kernel::load(snapshot.model.layer4.flows, self.take_over) {
+        match Kernel::load(
+            snapshot.model.layer4.flows,
+            signalbox_common::shield::abi::DEFAULT_SOURCES,
+            self.take_over,
+        ) {
             Ok(kernel) => {
                 self.tables = Tables::of(&kernel);
                 self.ways = Ways::of(&kernel);

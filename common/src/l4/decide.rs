@@ -5,6 +5,8 @@ use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
 use super::rewrite::Changes;
 use super::{error, rewrite, track};
 use crate::cut::Buffer;
+use crate::shield::abi::{Judged, NO_GUARD};
+use crate::shield::{self, admit::Admission};
 use crate::{Reason, hash};
 
 /// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
@@ -20,7 +22,7 @@ const SEED: u64 = 0x6c34_7369_676e_616c;
 /// What the kernel provides: the maps of the programs, and the packet's circumstances. References into maps are not
 /// exclusive: other CPUs write the same flow's fields, each whole.
 #[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
-pub trait Kernel {
+pub trait Kernel: shield::Kernel {
     /// Ticks of 2^20 ns.
     fn now(&self) -> u32;
     /// What all services have in common.
@@ -134,8 +136,12 @@ pub struct Out {
     pub outer_source: [u32; 4],
     /// Outer destination address.
     pub outer_destination: [u32; 4],
-    /// 1 where addresses were written, and a hop taken away.
+    /// 1 where addresses were written.
     pub translated: u32,
+    /// Hops before and after that, as far as they differ.
+    pub hops_before: u32,
+    /// See above.
+    pub hops: u32,
     /// Where the checksum is that `changes` apply to; 0 for none.
     pub checksum: u32,
     /// The most that gets there.
@@ -187,6 +193,8 @@ pub struct Scratch {
     pub reply: Flow,
     /// The host's direction's key.
     pub reverse: Key,
+    /// The shield's.
+    pub shield: shield::Scratch,
 }
 
 /// Decides about the packet whose IP header begins at `l3`.
@@ -201,9 +209,10 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     s.out.tunnel = 0;
     s.out.translated = 0;
     s.out.checksum = 0;
+    s.shield.guard = NO_GUARD;
     let seen = &mut s.seen;
-    if let Err(reason) = packet::ip(packet, l3, version, seen) {
-        return Verdict::new(reason, Action::Pass);
+    if let Err(reason) = packet::ip(packet, l3, version, kernel.frame(), seen) {
+        return unreadable(kernel, reason);
     }
     if !matches!(seen.key.protocol, TCP | UDP) {
         if error::is_icmp(seen) {
@@ -219,10 +228,24 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
         seen.flags = 0;
         seen.header = 0;
     } else if let Err(reason) = packet::ports(packet, seen) {
-        return Verdict::new(reason, Action::Pass);
+        return unreadable(kernel, reason);
     }
-    if !kernel.is_wanted(PortBit::of(&s.seen.key)) {
-        return Verdict::new(Reason::L4Miss, Action::Pass);
+    let port = PortBit::of(&s.seen.key);
+    let mut miss = Reason::L4Miss;
+    if kernel.is_guarded(port) {
+        match shield::admit::admit(packet, kernel, &s.seen, &mut s.shield) {
+            Admission::Drop(judged) => return Verdict::new(judged.reason(), Action::Drop),
+            Admission::Syn => {
+                if let Some(verdict) = cookie(packet, kernel, s) {
+                    return verdict;
+                }
+            }
+            Admission::Pass => {}
+        }
+        miss = Reason::ShieldPassed;
+    }
+    if !kernel.is_wanted(port) {
+        return Verdict::new(miss, Action::Pass);
     }
     let now = kernel.now();
     let mut known = None;
@@ -247,6 +270,34 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
         Some(flow) => carry(packet, kernel, s, flow),
         None => begin(packet, kernel, s, now),
     }
+}
+
+/// A packet whose headers cannot be read: the kernel's business, which drops what is wrong with them, unless the shield
+/// does so here.
+#[inline(always)]
+fn unreadable<K: Kernel>(kernel: &K, reason: Reason) -> Verdict {
+    let is_wrong = reason as u32 == Reason::L4Malformed as u32;
+    if is_wrong && kernel.settings().is_some_and(|settings| settings.malformed != 0) {
+        return Verdict::new(Reason::ShieldMalformed, Action::Drop);
+    }
+    Verdict::new(reason, Action::Pass)
+}
+
+/// Answers a SYN with a cookie, if its listener's backlog is full.
+#[inline(always)]
+fn cookie<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Option<Verdict> {
+    let (cookie, mss) = shield::cookie::wanted(packet, kernel, &s.seen, &mut s.shield.headers)?;
+    shield::admit::count(kernel, s.shield.guard, Judged::Cookie);
+    s.out.set_macs(&kernel.way_back());
+    let (ifindex, vlan) = kernel.arrival();
+    s.out.ifindex = ifindex;
+    s.out.port = ifindex;
+    s.out.vlan = u32::from(vlan);
+    let action = match shield::cookie::answer(packet, &s.seen, &mut s.out, cookie, mss) {
+        Some(()) => Action::Send,
+        None => Action::Drop,
+    };
+    Some(Verdict::new(Reason::ShieldCookie, action))
 }
 
 /// The key of a flow's other direction in mode `nat`.
@@ -324,6 +375,9 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
     }
     // What was promoted is no longer where it was: another flow may get its place at any time.
     if promoted {
+        if s.shield.guard != NO_GUARD {
+            shield::admit::confirmed(kernel, &s.seen, s.shield.guard);
+        }
         kernel.established(&s.seen.key)
     } else {
         Some(flow)
@@ -454,6 +508,8 @@ fn translated<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, fl
         Ok(changes) => {
             out.changes = changes;
             out.translated = 1;
+            out.hops_before = 1;
+            out.hops = 0;
         }
         Err(true) => return Verdict::new(Reason::L4Hops, Action::Drop),
         Err(false) => return Verdict::new(Reason::L4Malformed, Action::Drop),
@@ -508,6 +564,11 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     let Some((service, host)) = choose(kernel, &s.seen.key) else {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     };
+    if s.shield.guard != NO_GUARD
+        && let Some(judged) = shield::admit::begins(kernel, &s.seen, &mut s.shield)
+    {
+        return Verdict::new(judged.reason(), Action::Drop);
+    }
     if host == u32::from(NO_HOST) {
         return Verdict::new(Reason::L4NoHost, Action::Drop);
     }
@@ -587,6 +648,10 @@ fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32
         let ours = first + (draw / 16) % ports;
         s.reverse.destination = source;
         s.reverse.ports = port << 16 | (ours & 0xffff);
+        // A listener on all addresses may have it: its guard would take answers for a client's packets.
+        if kernel.is_guarded(PortBit::of(&s.reverse)) {
+            continue;
+        }
         if kernel.established(&s.reverse).is_some() {
             continue;
         }
@@ -640,6 +705,8 @@ fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scrat
         return Verdict::new(Reason::L4Malformed, Action::Drop);
     }
     s.out.translated = 1;
+    s.out.hops_before = 1;
+    s.out.hops = 0;
     s.out.changes = Changes::default();
     if flow.state & state::REPLY != 0 {
         s.out.aim_at_client(&flow);

@@ -10,6 +10,9 @@ use std::vec::Vec;
 use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
 use super::decide::{Direction, Kernel};
 use super::packet::Seen;
+use crate::shield::abi::Tally as ShieldTally;
+use crate::shield::prefixes::{NONE, Node};
+use crate::shield::{self, Bucket, CrowdKey, Dropped, Guard, Judged, Settings, prefixes};
 
 /// Flows stay where they are once they are there, as an element of a kernel's map does while a program runs.
 type Flows = RefCell<HashMap<Key, Box<Flow>>>;
@@ -44,6 +47,33 @@ pub struct Maps {
     gone: RefCell<Vec<Box<Flow>>>,
     /// Packets counted.
     pub counted: Cell<u32>,
+    /// The shield's.
+    pub shield: Shield,
+}
+
+/// The shield's maps.
+#[derive(Default)]
+pub struct Shield {
+    /// Guards by what they guard.
+    pub targets: HashMap<Target, u32>,
+    /// By number.
+    pub guards: HashMap<u32, Guard>,
+    /// What they have in common.
+    pub settings: Settings,
+    /// Tables of prefixes.
+    pub tables: HashMap<u32, Vec<Node>>,
+    /// Rates of sources.
+    pub sources: RefCell<HashMap<u32, Box<Bucket>>>,
+    /// Connections of sources.
+    pub crowd: RefCell<HashMap<CrowdKey, u32>>,
+    /// Counters of guards.
+    pub tallies: RefCell<HashMap<u32, Box<ShieldTally>>>,
+    /// What has been told of dropped packets.
+    pub samples: RefCell<Vec<Dropped>>,
+    /// The cookie of any SYN, where the backlog is full.
+    pub cookie: Option<(u32, u16)>,
+    /// Length of the frame, where it is not endless.
+    pub frame: Option<u32>,
 }
 
 #[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
@@ -52,6 +82,77 @@ fn find<'a>(flows: &'a Flows, key: &Key) -> Option<&'a mut Flow> {
     // SAFETY: in a box, which neither moves nor goes while a packet is looked at, but for `end` and `promote`, after
     // which nobody asks for it again. One thread.
     Some(unsafe { &mut *flow })
+}
+
+#[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
+fn element<T: Default>(of: &RefCell<HashMap<u32, Box<T>>>, at: u32) -> &mut T {
+    let element: *mut T = &raw mut **of.borrow_mut().entry(at).or_default();
+    // SAFETY: in a box, which neither moves nor goes. One thread.
+    unsafe { &mut *element }
+}
+
+impl shield::Kernel for Maps {
+    fn clock(&self) -> u64 {
+        u64::from(self.now.get()) << 20
+    }
+
+    fn settings(&self) -> Option<&Settings> {
+        Some(&self.shield.settings)
+    }
+
+    fn is_guarded(&self, _: PortBit) -> bool {
+        !self.shield.targets.is_empty()
+    }
+
+    fn guard_of(&self, key: &Key, _: u32) -> Option<u32> {
+        let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
+        self.shield.targets.get(&target).copied()
+    }
+
+    fn guard(&self, number: u32) -> Option<&Guard> {
+        self.shield.guards.get(&number)
+    }
+
+    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        let table = self.shield.tables.get(&table);
+        table.map_or(NONE, |nodes| prefixes::verdict(nodes.as_slice(), address, is_v4))
+    }
+
+    fn bucket(&self, place: u32) -> Option<&mut Bucket> {
+        (place < self.shield.settings.buckets).then(|| element(&self.shield.sources, place))
+    }
+
+    fn crowd(&self, key: &CrowdKey) -> u32 {
+        self.shield.crowd.borrow().get(key).copied().unwrap_or(0)
+    }
+
+    fn join(&self, key: &CrowdKey) {
+        *self.shield.crowd.borrow_mut().entry(*key).or_default() += 1;
+    }
+
+    fn judged(&self, guard: u32) -> Option<&mut ShieldTally> {
+        Some(element(&self.shield.tallies, guard))
+    }
+
+    fn may_sample(&self, _: Judged, _: u64, _: u64) -> bool {
+        true
+    }
+
+    fn sample(&self, dropped: &Dropped) {
+        self.shield.samples.borrow_mut().push(*dropped);
+    }
+
+    fn cookie(&self, _: &Key, _: &[u32; 25]) -> Option<(u32, u16)> {
+        self.shield.cookie
+    }
+
+    fn frame(&self) -> u32 {
+        self.shield.frame.unwrap_or(u16::MAX.into())
+    }
+
+    fn interface(&self) -> u32 {
+        1
+    }
 }
 
 impl Kernel for Maps {

@@ -58,15 +58,15 @@ pub const FIRST: u32 = 1;
 /// One behind it.
 pub const LATER: u32 = 2;
 
-/// Reads the IP header at `l3`. `Err` says why it cannot be any service's packet.
+/// Reads the IP header at `l3` of a frame of so many bytes. `Err` says why it cannot be any service's packet.
 #[inline(always)]
-pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, seen: &mut Seen) -> Result<(), Reason> {
+pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, frame: u32, seen: &mut Seen) -> Result<(), Reason> {
     seen.l3 = l3;
     seen.version = version;
     let read = if version == 4 {
-        v4(packet, l3, seen)
+        v4(packet, l3, frame, seen)
     } else {
-        v6(packet, l3, seen)
+        v6(packet, l3, frame, seen)
     };
     match read {
         Some(true) => Ok(()),
@@ -75,16 +75,27 @@ pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, seen: &mut Seen
     }
 }
 
+/// Length of an IP packet whose header names `length`, not counting `header`. What the kernel has put together from
+/// several packets may be longer than a header can name, which says 0 then ("BIG TCP", RFC 2675).
+#[inline(always)]
+const fn whole(length: u32, header: u32, l3: u32, frame: u32) -> u32 {
+    if length == 0 && frame > u16::MAX as u32 {
+        frame - l3
+    } else {
+        length + header
+    }
+}
+
 // One read after the other, each with its way out, the furthest first: of several that are looked at together the
 // compiler makes code in which the verifier finds values that were never read.
 
 #[inline(always)]
-fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> {
+fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> Option<bool> {
     let destination = packet.u32(l3 + 16)?;
     let source = packet.u32(l3 + 12)?;
     let protocol = packet.u8(l3 + 9)?;
     let offset = packet.u16(l3 + 6)?;
-    let length = u32::from(packet.u16(l3 + 2)?);
+    let length = whole(u32::from(packet.u16(l3 + 2)?), 0, l3, frame);
     let first = packet.u8(l3)?;
     let header = u32::from(first & 15) * 4;
     if first >> 4 != 4 || header < V4_HEADER || length < header {
@@ -104,7 +115,7 @@ fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> 
 }
 
 #[inline(always)]
-fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> {
+fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> Option<bool> {
     let mut i = 4;
     while i > 0 {
         i -= 1;
@@ -120,7 +131,7 @@ fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<bool> 
     if packet.u8(l3)? >> 4 != 6 {
         return None;
     }
-    seen.length = u32::from(payload) + V6_HEADER;
+    seen.length = whole(u32::from(payload), V6_HEADER, l3, frame);
     seen.fragment = WHOLE;
     let mut l4 = l3 + V6_HEADER;
     if !matches!(next, TCP | UDP | ICMPV6) {

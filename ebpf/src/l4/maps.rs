@@ -22,9 +22,9 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_NOEXIST: u64 = 1;
 /// `BPF_F_CURRENT_NETNS`.
-const HERE: u64 = u64::MAX;
+pub const HERE: u64 = u64::MAX;
 /// `BPF_TCP_LISTEN`.
-const LISTEN: u32 = 10;
+pub const LISTEN: u32 = 10;
 
 /// A table's slots, with what makes it a multiple of 8 bytes.
 #[repr(C, align(8))]
@@ -91,6 +91,8 @@ pub struct Maps {
     pub way_back: [u32; 3],
     /// Payload of each packet, where several are put together; 0 elsewhere.
     pub segment: u32,
+    /// Bytes of the frame.
+    pub frame: u32,
 }
 
 #[inline(always)]
@@ -114,6 +116,29 @@ fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
             if direction == Direction::First {
                 tally.flows += 1;
             }
+        }
+    }
+}
+
+/// Writes what sockets are looked up by; returns its length.
+#[inline(always)]
+pub unsafe fn tuple_of(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u32 {
+    // SAFETY: every bit pattern is valid in each part of the union.
+    unsafe {
+        if is_v4 {
+            let v4 = &mut tuple.__bindgen_anon_1.ipv4;
+            v4.saddr = key.source[3].to_be();
+            v4.daddr = key.destination[3].to_be();
+            v4.sport = ((key.ports >> 16) as u16).to_be();
+            v4.dport = (key.ports as u16).to_be();
+            12
+        } else {
+            let v6 = &mut tuple.__bindgen_anon_1.ipv6;
+            v6.saddr = key.source.map(u32::to_be);
+            v6.daddr = key.destination.map(u32::to_be);
+            v6.sport = ((key.ports >> 16) as u16).to_be();
+            v6.dport = (key.ports as u16).to_be();
+            36
         }
     }
 }
@@ -220,21 +245,7 @@ impl Kernel for Maps {
         // released.
         unsafe {
             let mut tuple: bpf_sock_tuple = core::mem::zeroed();
-            let size = if is_v4 {
-                let v4 = &mut tuple.__bindgen_anon_1.ipv4;
-                v4.saddr = key.source[3].to_be();
-                v4.daddr = key.destination[3].to_be();
-                v4.sport = ((key.ports >> 16) as u16).to_be();
-                v4.dport = (key.ports as u16).to_be();
-                12
-            } else {
-                let v6 = &mut tuple.__bindgen_anon_1.ipv6;
-                v6.saddr = key.source.map(u32::to_be);
-                v6.daddr = key.destination.map(u32::to_be);
-                v6.sport = ((key.ports >> 16) as u16).to_be();
-                v6.dport = (key.ports as u16).to_be();
-                36
-            };
+            let size = tuple_of(key, is_v4, &mut tuple);
             let socket: *mut bpf_sock = if key.protocol == TCP {
                 bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, HERE, 0)
             } else {

@@ -5,7 +5,7 @@
 
 mod decap;
 mod frame;
-mod maps;
+pub mod maps;
 mod tc;
 mod xdp;
 

@@ -83,6 +83,7 @@ fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
         vlan: 0,
         way_back,
         segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
+        frame: field(ctx, |skb| unsafe { &raw const (*skb).len }),
     };
     balance(&mut view, &maps, ETH, version, s)
 }
@@ -169,7 +170,7 @@ unsafe fn checksum(skb: *mut __sk_buff, s: &Scratch) {
     if seen.version == 6 {
         // See `cut::forward::send`: an IPv6 header makes up for none of its changes by itself.
         let mut header = out.changes.addresses;
-        header.u16(1, 0);
+        header.u16(out.hops_before as u16, out.hops as u16);
         // SAFETY: a packet without a sum of the network card's is left alone.
         unsafe { bpf_csum_update(skb, header.for_kernel() as u32) };
     }

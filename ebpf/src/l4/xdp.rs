@@ -75,6 +75,7 @@ fn decide(ctx: &XdpContext, s: &mut Scratch) -> (Verdict, u32) {
         vlan,
         way_back,
         segment: 0,
+        frame: (ctx.data_end() - ctx.data()) as u32,
     };
     (balance(&mut view, &maps, l2, version, s), l2)
 }

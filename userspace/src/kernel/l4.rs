@@ -4,19 +4,20 @@
 //! killed, and the next process goes on with the same flows.
 
 pub mod hooks;
+pub mod outer;
+pub mod shield;
 pub mod trial;
 pub mod unwrap;
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use aya::EbpfLoader;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, Xdp};
 use signalbox_common::Reason;
-use signalbox_common::l4::abi::{MAX_HOSTS, MAX_TABLES, SLOTS};
+use signalbox_common::l4::abi::{MAX_HOSTS, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 
 use super::cut::names::Names;
@@ -24,9 +25,11 @@ use super::cut::pins::{self, Kind, Pins};
 use super::map::{self, MapFd};
 use super::object::{KernelError, OBJECT, map_fd, program};
 use hooks::Hooks;
+use outer::Outer;
+use shield::Shield;
 
 /// All of them: other copies of the object make each as small as can be.
-pub const MAPS: [&str; 12] = [
+pub const MAPS: [&str; 21] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -39,6 +42,15 @@ pub const MAPS: [&str; 12] = [
     "L4_SCRATCH",
     "L4_SERVICE_TALLY",
     "L4_WANTED",
+    "SHIELD_PORTS",
+    "SHIELD_TARGETS",
+    "SHIELD_PREFIXED",
+    "SHIELD_GUARDS",
+    "SHIELD_SETTINGS",
+    "SHIELD_TABLES",
+    "SHIELD_SOURCES",
+    "SHIELD_CROWD",
+    "SHIELD_TALLY",
 ];
 
 /// Maps that live as long as flows do.
@@ -92,15 +104,17 @@ pub struct Layer4 {
     counters: PerCpuArray<MapData, u64>,
     service_tally: PerCpuArray<MapData, Tally>,
     wanted: MapFd,
+    pub shield: Shield,
     hooks: Mutex<Hooks>,
 }
 
 impl Layer4 {
-    /// Loads the programs onto the pinned maps, or onto new ones for `flows` connections. Attaches nothing yet.
-    pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
+    /// Loads the programs onto the pinned maps, or onto new ones for `flows` connections. The shield's maps are new, and
+    /// know the rates of `sources`. Attaches nothing yet.
+    pub fn load(flows: u32, sources: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(failed("opening the directory of pinned maps"))?;
-        pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
+        outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         let mut loader = EbpfLoader::new();
         for (name, pin) in PINNED {
             loader.map_pin_path(name, pins.path(pin));
@@ -109,6 +123,10 @@ impl Layer4 {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
+        loader.map_max_entries("SHIELD_SOURCES", sources.div_ceil(4));
+        let outer =
+            Outer::of(&["SHIELD_TABLES"]).map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
+        outer.give(&mut loader);
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
         load_programs(&mut ebpf)?;
         let unusable = |name: &'static str| {
@@ -130,6 +148,7 @@ impl Layer4 {
         );
         let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
         let wanted = fd("L4_WANTED")?;
+        let shield = Shield::of(&mut ebpf)?;
         let mut take =
             |name: &'static str| -> Result<Map, KernelError> { ebpf.take_map(name).ok_or(KernelError::NoMap(name)) };
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
@@ -150,6 +169,7 @@ impl Layer4 {
             counters,
             service_tally,
             wanted,
+            shield,
         })
     }
 
@@ -300,14 +320,13 @@ pub fn probe() -> Result<(), KernelError> {
         what: "making the map of tables",
         source,
     };
-    let pin = std::path::PathBuf::from(format!("/sys/fs/bpf/signalbox-probe-{}", std::process::id()));
-    pin_tables(&pin).map_err(failed)?;
+    let outer = Outer::all().map_err(failed)?;
     let mut loader = EbpfLoader::new();
     for name in UNUSED.iter().chain(&MAPS).chain(&["NAMES"]) {
         loader.map_max_entries(name, 1);
     }
-    let loaded = loader.map_pin_path("L4_TABLES", &pin).load(OBJECT);
-    std::fs::remove_file(&pin).map_err(failed)?;
+    outer.give(&mut loader);
+    let loaded = loader.load(OBJECT);
     load_programs(&mut loaded.map_err(|e| KernelError::Load(Box::new(e)))?)
 }
 
@@ -338,14 +357,4 @@ pub fn new_table(slots: &[u8]) -> io::Result<OwnedFd> {
     let map = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;
     MapFd::new(map.as_fd())?.update_bytes(&0u32, slots)?;
     Ok(map)
-}
-
-/// Pins the map of tables at `path`, empty, unless there is one: the object's own definition of it is a place holder.
-pub fn pin_tables(path: &Path) -> io::Result<()> {
-    pins::mount_bpf()?;
-    if path.exists() {
-        return Ok(());
-    }
-    let like = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;
-    map::pin(&map::create_array_of_maps("L4_TABLES", MAX_TABLES, &like)?, path)
 }

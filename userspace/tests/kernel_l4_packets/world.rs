@@ -8,6 +8,7 @@ use std::time::Duration;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
+use signalbox::kernel::l4::shield::Shield;
 use signalbox_common::Reason;
 use signalbox_common::l4::abi::{PortBit, SLOTS, WANTED_WORDS, service};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode};
@@ -92,6 +93,7 @@ pub(crate) struct World {
     tally: PerCpuArray<MapData, Tally>,
     wanted: Array<MapData, u64>,
     tables: Map,
+    pub(crate) shield: Shield,
     ebpf: Ebpf,
 }
 
@@ -148,18 +150,19 @@ impl World {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_ESTABLISHED", 64);
-        let pin = std::path::PathBuf::from(format!("/sys/fs/bpf/signalbox-test-{}", std::process::id()));
-        signalbox::kernel::l4::pin_tables(&pin).unwrap();
-        loader.map_pin_path("L4_TABLES", &pin);
+        loader.map_max_entries("SHIELD_SOURCES", 1024);
+        let outer = signalbox::kernel::l4::outer::Outer::all().unwrap();
+        outer.give(&mut loader);
         let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
         let mut ebpf = loader.load(object).unwrap();
-        std::fs::remove_file(&pin).unwrap();
         let xdp: &mut Xdp = ebpf.program_mut("l4_xdp").unwrap().try_into().unwrap();
         xdp.load().unwrap();
         let tc: &mut SchedClassifier = ebpf.program_mut("l4_tc").unwrap().try_into().unwrap();
         tc.load().unwrap();
+        let shield = Shield::of(&mut ebpf).unwrap();
         let mut take = |name: &str| -> Map { ebpf.take_map(name).unwrap() };
         Self {
+            shield,
             program: Program::Xdp,
             established: take("L4_ESTABLISHED").try_into().unwrap(),
             opening: take("L4_OPENING").try_into().unwrap(),

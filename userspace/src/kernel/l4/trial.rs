@@ -8,7 +8,8 @@ use aya::{Ebpf, EbpfLoader};
 use signalbox_common::l4::abi::PortBit;
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
 
-use super::{TABLE_BYTES, UNUSED, new_table, pin_tables};
+use super::outer::Outer;
+use super::{TABLE_BYTES, UNUSED, new_table};
 use crate::kernel::cut::hooks::wrong;
 use crate::kernel::map::MapFd;
 use crate::kernel::object::{KernelError, OBJECT, map_fd, program};
@@ -38,17 +39,14 @@ impl Trial {
     /// Loads them, for so many flows.
     pub fn load(flows: u32) -> Result<Self, KernelError> {
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
-        let pin = std::path::PathBuf::from(format!("/sys/fs/bpf/signalbox-trial-{}", std::process::id()));
-        pin_tables(&pin).map_err(io("making the map of tables"))?;
+        let outer = Outer::all().map_err(io("making the maps of tables"))?;
         let mut loader = EbpfLoader::new();
         for name in UNUSED.iter().chain(&["NAMES"]) {
             loader.map_max_entries(name, 1);
         }
-        loader
-            .map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2))
-            .map_pin_path("L4_TABLES", &pin);
+        loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
+        outer.give(&mut loader);
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
-        std::fs::remove_file(&pin).map_err(io("removing a pin"))?;
         program::<Xdp>(&mut ebpf, "l4_xdp")?.load().map_err(wrong)?;
         program::<Xdp>(&mut ebpf, "bare_tx")?.load().map_err(wrong)?;
         program::<SchedClassifier>(&mut ebpf, "l4_tc")?.load().map_err(wrong)?;

@@ -1,0 +1,272 @@
+//! Keys and values of the shield's maps.
+
+use crate::Reason;
+
+/// Most listeners and services that are guarded, each with rules of its own.
+pub const MAX_GUARDS: u32 = 2048;
+/// Most tables of prefixes: the one that all share, and one for each guard.
+pub const MAX_TABLES: u32 = MAX_GUARDS + 1;
+/// The table of the prefixes that all share.
+pub const COMMON: u32 = 0;
+/// Most addresses and ports that are guarded, each port of a range counted.
+pub const MAX_TARGETS: u32 = 131_072;
+/// Most prefixes with a port that listeners listen on.
+pub const MAX_PREFIXED: u32 = 16_384;
+/// Sources whose rates are known at once, where nothing else is configured.
+pub const DEFAULT_SOURCES: u32 = 262_144;
+/// Most sources with connections that are counted at once.
+pub const MAX_CROWD: u32 = 1 << 20;
+/// Bytes of the ring that samples of dropped packets go through.
+pub const SAMPLE_BYTES: u32 = 128 * 1024;
+/// What no guard has as its number.
+pub const NO_GUARD: u32 = u32::MAX;
+
+/// Bits of [`Guard::flags`].
+pub mod flag {
+    /// Packets that are not possible are dropped.
+    pub const MALFORMED: u32 = 1;
+    /// SYNs are answered with cookies while the listener's backlog is full.
+    pub const COOKIES: u32 = 2;
+    /// It guards a layer-4 service: what begins a flow is known there.
+    pub const SERVICE: u32 = 4;
+    /// It has prefixes of its own.
+    pub const PREFIXES: u32 = 8;
+    /// Some rate of packets or bytes is limited.
+    pub const RATES: u32 = 16;
+}
+
+/// A token bucket, as the time that its tokens take (generic cell rate algorithm, ITU-T I.371).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Time for one unit, in 1/1024 ns.
+    pub each: u64,
+    /// Time that a full bucket holds, in ns; 0: there is no limit.
+    pub burst: u64,
+}
+
+impl Limit {
+    /// So many in a second, and so many at once.
+    #[must_use]
+    pub const fn new(per_second: u64, burst: u64) -> Self {
+        const SECOND: u128 = 1_000_000_000;
+        let each = (SECOND << 10) / if per_second == 0 { 1 } else { per_second as u128 };
+        // A bucket that takes longer than a century to fill is as good as one that does.
+        let burst = (each * burst as u128) >> 10;
+        Self {
+            each: each as u64,
+            burst: if burst > 1 << 61 { 1 << 61 } else { burst as u64 },
+        }
+    }
+}
+
+/// What is limited: the index into [`Guard::limits`] and [`Cell::times`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum What {
+    /// Connections, and flows of UDP, that begin.
+    Connections = 0,
+    /// Packets.
+    Packets = 1,
+    /// Bytes of IP packets.
+    Bytes = 2,
+}
+
+/// The rules of a listener or a service.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guard {
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Most connections of a source at once; 0 for no limit.
+    pub concurrent: u32,
+    /// SYNs in a second, to one CPU, from which on it is asked whether the backlog is full.
+    pub syns: u32,
+    /// Which bits of an IPv4 address tell a source from others.
+    pub mask_v4: u32,
+    /// Which bits of an IPv6 address do.
+    pub mask_v6: [u32; 4],
+    /// Limits of a source, by [`What`].
+    pub limits: [Limit; 3],
+}
+
+/// What is known of a source's rates.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// Whose it is: a hash of the source and of the guard, under a secret seed.
+    pub tag: u64,
+    /// When its buckets are full again, by [`What`]; in ns of the monotonic clock.
+    pub times: [u64; 3],
+}
+
+/// Sources that share a place. One whose buckets are full has nothing to lose, and makes room first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// The sources.
+    pub cells: [Cell; 4],
+}
+
+/// What all guards have in common.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Secret, so that nobody can aim at another's place.
+    pub seed: u64,
+    /// Time between two samples of one kind from one CPU, in ns; 0: none are taken.
+    pub sample: u64,
+    /// How many [`Bucket`]s there are; 0: rates are not limited.
+    pub buckets: u32,
+    /// 1: headers that cannot be read are dropped, whoever they are for: the kernel would drop them, too.
+    pub malformed: u32,
+}
+
+/// A source with connections at a guard.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CrowdKey {
+    /// Its address, as far as it tells it from others.
+    pub source: [u32; 4],
+    /// The guard.
+    pub guard: u32,
+}
+
+/// What was decided against a packet: the index of a guard's counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Judged {
+    /// The packet is not possible.
+    Malformed = 0,
+    /// Its source is denied.
+    Denied = 1,
+    /// Its source has sent too many packets.
+    Packets = 2,
+    /// Its source has sent too many bytes.
+    Bytes = 3,
+    /// Its source has begun too many connections.
+    Connections = 4,
+    /// Its source has too many connections.
+    Concurrent = 5,
+    /// A SYN was answered with a cookie. Not a drop: the client may go on.
+    Cookie = 6,
+}
+
+impl Judged {
+    /// All of them, by number.
+    pub const ALL: [Self; 7] = [
+        Self::Malformed,
+        Self::Denied,
+        Self::Packets,
+        Self::Bytes,
+        Self::Connections,
+        Self::Concurrent,
+        Self::Cookie,
+    ];
+
+    /// The exit of the program that it makes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::Malformed => Reason::ShieldMalformed,
+            Self::Denied => Reason::ShieldDenied,
+            Self::Packets => Reason::ShieldPackets,
+            Self::Bytes => Reason::ShieldBytes,
+            Self::Connections => Reason::ShieldConnections,
+            Self::Concurrent => Reason::ShieldConcurrent,
+            Self::Cookie => Reason::ShieldCookie,
+        }
+    }
+}
+
+/// What is counted of a guard, one for each CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// By [`Judged`].
+    pub judged: [u64; 8],
+    /// The second, of 2^30 ns, that `syns` is of.
+    pub second: u32,
+    /// SYNs in it.
+    pub syns: u32,
+}
+
+/// A packet that was dropped.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// When, in ns of the monotonic clock.
+    pub time: u64,
+    /// Source address, IPv4-mapped where it is IPv4, words in host order.
+    pub source: [u32; 4],
+    /// Destination address.
+    pub destination: [u32; 4],
+    /// Source port in the upper half, destination port in the lower.
+    pub ports: u32,
+    /// Protocol number.
+    pub protocol: u32,
+    /// The guard; [`NO_GUARD`] where it is not known.
+    pub guard: u32,
+    /// One of [`Judged`].
+    pub judged: u32,
+    /// Length of the IP packet.
+    pub length: u32,
+    /// TCP control bits.
+    pub flags: u32,
+    /// The interface that it came in by.
+    pub ifindex: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+const _: () = assert!(size_of::<Limit>() == 16);
+const _: () = assert!(size_of::<Guard>() == 80);
+// Two lines of a CPU's cache.
+const _: () = assert!(size_of::<Bucket>() == 128);
+const _: () = assert!(size_of::<Settings>() == 24);
+const _: () = assert!(size_of::<CrowdKey>() == 20);
+const _: () = assert!(size_of::<Tally>() == 72);
+const _: () = assert!(size_of::<Dropped>() == 72);
+
+macro_rules! pods {
+    ($($name:ident)*) => {$(
+        // SAFETY: repr(C), no implicit padding (the sizes are asserted above), every bit pattern is a valid value.
+        #[cfg(feature = "user")]
+        unsafe impl aya::Pod for $name {}
+    )*};
+}
+pods!(Guard Bucket Settings CrowdKey Tally Dropped);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_time_that_its_units_take() {
+        assert_eq!(
+            Limit::new(100, 200),
+            Limit {
+                each: 10_000_000 << 10,
+                burst: 2_000_000_000
+            }
+        );
+        // A tenth of a gigabyte in a second is ten nanoseconds for each byte.
+        assert_eq!(
+            Limit::new(100_000_000, 65_536),
+            Limit {
+                each: 10 << 10,
+                burst: 655_360
+            }
+        );
+        assert_eq!(Limit::new(1 << 40, 1 << 40), Limit { each: 0, burst: 0 });
+        assert_eq!(Limit::new(1, u64::MAX).burst, 1 << 61);
+    }
+
+    #[test]
+    fn numbers_are_dense_so_that_they_index_a_guards_counters() {
+        for (index, judged) in Judged::ALL.iter().enumerate() {
+            assert_eq!(*judged as usize, index);
+        }
+    }
+}

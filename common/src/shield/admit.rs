@@ -1,0 +1,215 @@
+//! What is decided of a packet to a guarded port, and in which order.
+
+use super::abi::{Bucket, COMMON, CrowdKey, Dropped, Guard, Judged, NO_GUARD, Settings, Tally, What, flag};
+use super::malformed::is_malformed;
+use super::prefixes::DENY;
+use super::{rate, source};
+use crate::cut::Buffer;
+use crate::l4::abi::PortBit;
+use crate::l4::track::is_syn;
+use crate::l4::{Key, Seen};
+
+/// What the kernel provides: the shield's maps, and the packet's circumstances. References into maps are not exclusive:
+/// other CPUs write the same cells, each field whole.
+#[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
+pub trait Kernel {
+    /// The monotonic clock in ns, as fine as is cheap.
+    fn clock(&self) -> u64;
+    /// What all guards have in common.
+    fn settings(&self) -> Option<&Settings>;
+    /// Whether any address with this port is guarded.
+    fn is_guarded(&self, at: PortBit) -> bool;
+    /// The guard of a packet's destination.
+    fn guard_of(&self, key: &Key, version: u32) -> Option<u32>;
+    /// A guard.
+    fn guard(&self, number: u32) -> Option<&Guard>;
+    /// What a table of prefixes says of an address.
+    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32;
+    /// Sources that share a place.
+    fn bucket(&self, place: u32) -> Option<&mut Bucket>;
+    /// How many connections a source has.
+    fn crowd(&self, key: &CrowdKey) -> u32;
+    /// It has one more.
+    fn join(&self, key: &CrowdKey);
+    /// The counters of a guard.
+    fn judged(&self, guard: u32) -> Option<&mut Tally>;
+    /// Whether it is time for another sample of a kind.
+    fn may_sample(&self, judged: Judged, now: u64, pause: u64) -> bool;
+    /// Tells userspace of a dropped packet.
+    fn sample(&self, dropped: &Dropped);
+    /// The cookie for a SYN, and the MSS that it stands for, where the listening socket's backlog is full.
+    fn cookie(&self, key: &Key, headers: &[u32; 25]) -> Option<(u32, u16)>;
+    /// Bytes of the frame.
+    fn frame(&self) -> u32;
+    /// The interface that it came in by.
+    fn interface(&self) -> u32;
+}
+
+/// Working memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Scratch {
+    /// What is told of a dropped packet.
+    pub dropped: Dropped,
+    /// A copy of a SYN's headers, IP and TCP, words as they stand in the packet.
+    pub headers: [u32; 25],
+    /// The guard of the packet at hand; [`NO_GUARD`] for none.
+    pub guard: u32,
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It goes on.
+    Pass,
+    /// It ends here.
+    Drop(Judged),
+    /// It begins a connection to a listener: whether its backlog is full is to be asked.
+    Syn,
+}
+
+/// Looks at a packet whose headers have been read.
+#[inline(always)]
+pub fn admit<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, seen: &Seen, s: &mut Scratch) -> Admission {
+    let Some(number) = kernel.guard_of(&seen.key, seen.version) else {
+        return Admission::Pass;
+    };
+    let Some(guard) = kernel.guard(number) else {
+        return Admission::Pass;
+    };
+    s.guard = number;
+    if guard.flags & flag::MALFORMED != 0 && is_malformed(packet, seen, kernel.frame()) {
+        return refuse(kernel, seen, s, Judged::Malformed);
+    }
+    let source = &seen.key.source;
+    let mut verdict = kernel.verdict(COMMON, source, seen.version == 4);
+    if verdict != DENY && guard.flags & flag::PREFIXES != 0 {
+        verdict = kernel.verdict(number + 1, source, seen.version == 4);
+    }
+    if verdict == DENY {
+        return refuse(kernel, seen, s, Judged::Denied);
+    }
+    if guard.flags & flag::RATES != 0
+        && let Some(judged) = charge(kernel, seen, guard, number)
+    {
+        return refuse(kernel, seen, s, judged);
+    }
+    if guard.flags & flag::SERVICE != 0 || !is_syn(seen) {
+        return Admission::Pass;
+    }
+    match begins(kernel, seen, s) {
+        Some(judged) => Admission::Drop(judged),
+        None if guard.flags & flag::COOKIES != 0 && is_flood(kernel, guard, number) => Admission::Syn,
+        None => Admission::Pass,
+    }
+}
+
+/// Takes a packet and its bytes from what its source has left.
+#[inline(always)]
+fn charge<K: Kernel>(kernel: &K, seen: &Seen, guard: &Guard, number: u32) -> Option<Judged> {
+    let settings = kernel.settings()?;
+    let tag = source::tag(settings.seed, &source::masked(&seen.key.source, guard), number);
+    let bucket = kernel.bucket(source::place(tag, settings.buckets))?;
+    let (cell, now) = (rate::cell(bucket, tag), kernel.clock());
+    if !rate::take(cell, guard, What::Packets, 1, now) {
+        return Some(Judged::Packets);
+    }
+    if !rate::take(cell, guard, What::Bytes, seen.length, now) {
+        return Some(Judged::Bytes);
+    }
+    None
+}
+
+/// A packet that begins a connection, or a flow of UDP, and has been admitted otherwise: whether its source may not have
+/// another one.
+#[inline(always)]
+pub fn begins<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch) -> Option<Judged> {
+    let number = s.guard;
+    let guard = kernel.guard(number)?;
+    let source = source::masked(&seen.key.source, guard);
+    if guard.concurrent != 0 && kernel.crowd(&CrowdKey { source, guard: number }) >= guard.concurrent {
+        let _ = refuse(kernel, seen, s, Judged::Concurrent);
+        return Some(Judged::Concurrent);
+    }
+    if guard.limits[What::Connections as usize].burst == 0 {
+        return None;
+    }
+    let settings = kernel.settings()?;
+    let tag = source::tag(settings.seed, &source, number);
+    let bucket = kernel.bucket(source::place(tag, settings.buckets))?;
+    if rate::take(rate::cell(bucket, tag), guard, What::Connections, 1, kernel.clock()) {
+        return None;
+    }
+    let _ = refuse(kernel, seen, s, Judged::Connections);
+    Some(Judged::Connections)
+}
+
+/// A flow of a service has been confirmed by both sides.
+#[inline(always)]
+pub fn confirmed<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
+    if let Some(guard) = kernel.guard(number)
+        && guard.concurrent != 0
+    {
+        let source = source::masked(&seen.key.source, guard);
+        kernel.join(&CrowdKey { source, guard: number });
+    }
+}
+
+/// Whether so many SYNs have come in this second that the socket is worth asking: below that its backlog does not fill,
+/// or the kernel answers the few that are too many with cookies of its own.
+#[inline(always)]
+fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
+    let Some(tally) = kernel.judged(number) else {
+        return false;
+    };
+    let second = (kernel.clock() >> 30) as u32;
+    if tally.second != second {
+        // A flood does not begin anew with each second.
+        tally.syns = if tally.syns > guard.syns { guard.syns } else { 0 };
+        tally.second = second;
+    }
+    tally.syns = tally.syns.wrapping_add(1);
+    tally.syns > guard.syns
+}
+
+/// Counts what is decided against a packet, and tells of it now and then.
+#[inline(always)]
+pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) -> Admission {
+    count(kernel, s.guard, judged);
+    let Some(settings) = kernel.settings() else {
+        return Admission::Drop(judged);
+    };
+    if settings.sample == 0 {
+        return Admission::Drop(judged);
+    }
+    let now = kernel.clock();
+    if kernel.may_sample(judged, now, settings.sample) {
+        let dropped = &mut s.dropped;
+        let mut i = 0;
+        while i < 4 {
+            dropped.source[i] = seen.key.source[i];
+            dropped.destination[i] = seen.key.destination[i];
+            i += 1;
+        }
+        dropped.time = now;
+        dropped.ports = seen.key.ports;
+        dropped.protocol = seen.key.protocol;
+        dropped.guard = s.guard;
+        dropped.judged = judged as u32;
+        dropped.length = seen.length;
+        dropped.flags = seen.flags;
+        dropped.ifindex = kernel.interface();
+        kernel.sample(dropped);
+    }
+    Admission::Drop(judged)
+}
+
+/// Counts it alone.
+#[inline(always)]
+pub fn count<K: Kernel>(kernel: &K, guard: u32, judged: Judged) {
+    if guard != NO_GUARD
+        && let Some(tally) = kernel.judged(guard)
+    {
+        tally.judged[judged as usize & 7] += 1;
+    }
+}

@@ -1,0 +1,122 @@
+//! A SYN is answered in its place: the packet becomes the SYN-ACK, with a cookie for a sequence number.
+//!
+//! The cookie is the kernel's own (`bpf_tcp_gen_syncookie`, kernel 5.3), so that the client's acknowledgement makes a
+//! connection at the listening socket without anything having been remembered (RFC 4987, section 3.6). It holds the MSS
+//! and nothing else: such a connection has neither window scaling nor timestamps nor selective acknowledgements. The
+//! packet keeps its length: where the client's options stood, there is one and the end of the list.
+
+use super::admit::Kernel;
+use crate::cut::header::{ACK, AT_ACK, AT_SEQ, FIXED, SYN};
+use crate::cut::{Buffer, Diff};
+use crate::l4::decide::Out;
+use crate::l4::packet::{Seen, V4_HEADER, V6_HEADER, WHOLE};
+use crate::l4::rewrite::Changes;
+
+/// What a client may send before the kernel has made the connection and says otherwise.
+const WINDOW: u32 = 64_240;
+const HOPS: u8 = 64;
+/// The MSS option's kind and length (RFC 9293, section 3.2).
+const MSS: u32 = 0x0204 << 16;
+
+/// Words of a TCP header with all options that there can be.
+const TCP_WORDS: u32 = 15;
+
+/// The cookie for a SYN and its MSS, if its listener's backlog is full. SYNs with data, IPv4 options or extension headers
+/// are left to the kernel.
+#[inline(always)]
+pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
+    packet: &B,
+    kernel: &K,
+    seen: &Seen,
+    headers: &mut [u32; 25],
+) -> Option<(u32, u16)> {
+    let ip = if seen.version == 4 { V4_HEADER } else { V6_HEADER };
+    if seen.fragment != WHOLE || seen.l4 - seen.l3 != ip || seen.length != ip + seen.header {
+        return None;
+    }
+    let mut i = 0;
+    while i < V6_HEADER / 4 {
+        if i < ip / 4 {
+            headers[i as usize] = packet.u32(seen.l3 + 4 * i)?.to_be();
+        }
+        i += 1;
+    }
+    i = 0;
+    while i < TCP_WORDS {
+        // The kernel reads options as far as the header says, and no further.
+        headers[10 + i as usize] = if i < seen.header / 4 {
+            packet.u32(seen.l4 + 4 * i)?.to_be()
+        } else {
+            0
+        };
+        i += 1;
+    }
+    kernel.cookie(&seen.key, headers)
+}
+
+/// Writes the answer.
+#[inline(always)]
+pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, cookie: u32, mss: u16) -> Option<()> {
+    let hops_at = seen.l3 + if seen.version == 4 { 8 } else { 7 };
+    let hops = packet.u8(hops_at)?;
+    packet.set_u8(hops_at, HOPS)?;
+    if seen.version == 4 {
+        let mut diff = Diff::default();
+        diff.u16(u16::from(hops) << 8, u16::from(HOPS) << 8);
+        let checksum = packet.u16(seen.l3 + 10)?;
+        packet.set_u16(seen.l3 + 10, diff.applied(checksum))?;
+    }
+    swap(packet, seen)?;
+    let at = seen.l4;
+    let mut diff = Diff::default();
+    let mut i = 5;
+    while i < TCP_WORDS {
+        if i < seen.header / 4 {
+            let new = if i == 5 { MSS | u32::from(mss) } else { 0 };
+            diff.u32(packet.u32(at + 4 * i)?, new);
+            packet.set_u32(at + 4 * i, new)?;
+        }
+        i += 1;
+    }
+    let urgent = packet.u16(at + 18)?;
+    diff.u16(urgent, 0);
+    packet.set_u16(at + 18, 0)?;
+    let fourth = packet.u32(at + 12)?;
+    let new = (seen.header / 4) << 28 | u32::from(SYN | ACK) << 16 | WINDOW;
+    diff.u32(fourth, new);
+    packet.set_u32(at + 12, new)?;
+    let ack = seen.seq.wrapping_add(1);
+    diff.u32(seen.ack, ack);
+    packet.set_u32(at + AT_ACK, ack)?;
+    diff.u32(seen.seq, cookie);
+    packet.set_u32(at + AT_SEQ, cookie)?;
+    packet.set_u32(at, seen.key.ports.rotate_left(16))?;
+    // Addresses and ports have changed places: no sum over them is another one.
+    out.changes = Changes {
+        addresses: Diff::default(),
+        rest: diff,
+    };
+    out.translated = 1;
+    out.hops_before = u32::from(hops);
+    out.hops = u32::from(HOPS);
+    out.checksum = at + 16;
+    debug_assert!(seen.header >= FIXED, "the header is whole");
+    Some(())
+}
+
+/// Source and destination address change places.
+#[inline(always)]
+fn swap<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
+    let (source, destination) = (&seen.key.source, &seen.key.destination);
+    if seen.version == 4 {
+        packet.set_u32(seen.l3 + 16, source[3])?;
+        return packet.set_u32(seen.l3 + 12, destination[3]);
+    }
+    let mut i = 4;
+    while i > 0 {
+        i -= 1;
+        packet.set_u32(seen.l3 + 24 + 4 * i as u32, source[i])?;
+        packet.set_u32(seen.l3 + 8 + 4 * i as u32, destination[i])?;
+    }
+    Some(())
+}

@@ -1,0 +1,171 @@
+//! Packets that no host sends who means well.
+
+use crate::cut::Buffer;
+use crate::l4::decide::is_v4;
+use crate::l4::packet::{LATER, Seen, TCP, UDP, UDP_HEADER, WHOLE};
+
+const FIN: u32 = 1;
+const SYN: u32 = 2;
+const RST: u32 = 4;
+const ACK: u32 = 16;
+const URG: u32 = 32;
+/// The control bits that have to fit together.
+const TOGETHER: u32 = FIN | SYN | RST | ACK | URG;
+
+/// A bit for each combination that a TCP sends, as netfilter has them (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
+const POSSIBLE: u64 = 1 << SYN
+    | 1 << (SYN | URG)
+    | 1 << (SYN | ACK)
+    | 1 << RST
+    | 1 << (RST | ACK)
+    | 1 << (FIN | ACK)
+    | 1 << (FIN | ACK | URG)
+    | 1 << ACK
+    | 1 << (ACK | URG);
+
+/// Whether a packet, whose frame has so many bytes, is not possible: it ends before its header says, its control bits
+/// contradict each other, or it comes from where nobody is.
+#[inline(always)]
+#[must_use]
+pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> bool {
+    if seen.l3 + seen.length > frame || is_nobody(seen) || seen.key.source == seen.key.destination {
+        return true;
+    }
+    if seen.fragment == LATER {
+        return false;
+    }
+    let (from, to) = (seen.key.ports >> 16, seen.key.ports & 0xffff);
+    if from == 0 || to == 0 {
+        return true;
+    }
+    if seen.key.protocol == TCP {
+        return POSSIBLE >> (seen.flags & TOGETHER) & 1 == 0;
+    }
+    if seen.key.protocol == UDP {
+        let Some(length) = packet.u16(seen.l4 + 4) else {
+            return true;
+        };
+        // 0: the length of a jumbogram, and of several datagrams that the kernel has put together (RFC 2675).
+        let room = seen.length.wrapping_sub(seen.l4 - seen.l3);
+        let length = u32::from(length);
+        return length != 0 && (length < UDP_HEADER || (seen.fragment == WHOLE && length > room));
+    }
+    false
+}
+
+/// Whether the source's address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,
+/// or IPv4 in the clothing of IPv6, which would be taken for IPv4 here.
+#[inline(always)]
+fn is_nobody(seen: &Seen) -> bool {
+    let [a, b, c, d] = seen.key.source;
+    if seen.version == 4 {
+        let first = d >> 24;
+        return first == 0 || first == 127 || first >= 224;
+    }
+    a >> 24 == 0xff || is_v4(&seen.key.source) || (a | b | c == 0 && d <= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::l4::Key;
+    use std::vec;
+
+    fn seen(source: [u32; 4], version: u32, protocol: u32, flags: u32) -> Seen {
+        Seen {
+            key: Key {
+                source,
+                destination: [0, 0, 0xffff, 0x0a01_0001],
+                ports: 50_000 << 16 | 80,
+                protocol,
+            },
+            l4: 20,
+            length: 40,
+            version,
+            flags,
+            ..Seen::default()
+        }
+    }
+
+    const CLIENT: [u32; 4] = [0, 0, 0xffff, 0xc000_0201];
+
+    #[test]
+    fn control_bits_that_contradict_each_other_are_told_from_those_that_do_not() {
+        let packet = vec![0u8; 40];
+        for (flags, malformed) in [
+            (SYN, false),
+            (SYN | ACK, false),
+            (ACK, false),
+            (ACK | 8, false),
+            (FIN | ACK | 8, false),
+            (RST, false),
+            (RST | ACK, false),
+            // With ECN's bits (RFC 3168).
+            (SYN | 0xc0, false),
+            (0, true),
+            (FIN, true),
+            (8, true),
+            (FIN | URG | 8, true),
+            (SYN | FIN, true),
+            (SYN | RST, true),
+            (FIN | RST | ACK, true),
+            (0x3f, true),
+        ] {
+            assert_eq!(
+                is_malformed(packet.as_slice(), &seen(CLIENT, 4, TCP, flags), 40),
+                malformed,
+                "{flags:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_sends_from_loopback_multicast_or_his_own_address() {
+        let packet = vec![0u8; 60];
+        let v4 = |word| [0, 0, 0xffff, word];
+        for (source, version) in [
+            (v4(0), 4),
+            (v4(0x7f00_0001), 4),
+            (v4(0xe000_0001), 4),
+            (v4(0xffff_ffff), 4),
+            (v4(0x0a01_0001), 4),
+            ([0; 4], 6),
+            ([0, 0, 0, 1], 6),
+            ([0xff02_0000, 0, 0, 1], 6),
+            (v4(0xc000_0201), 6),
+        ] {
+            assert!(
+                is_malformed(packet.as_slice(), &seen(source, version, TCP, SYN), 60),
+                "{source:x?}"
+            );
+        }
+        let v6 = [0x2001_0db8, 0, 0, 1];
+        assert!(!is_malformed(packet.as_slice(), &seen(v6, 6, TCP, SYN), 60));
+        assert!(!is_malformed(packet.as_slice(), &seen(CLIENT, 4, TCP, SYN), 60));
+    }
+
+    #[test]
+    fn a_packet_ends_where_its_headers_say_or_later() {
+        let mut packet = vec![0u8; 60];
+        let udp = seen(CLIENT, 4, UDP, 0);
+        assert!(
+            is_malformed(packet.as_slice(), &udp, 39),
+            "shorter than its IP header says"
+        );
+        for (length, malformed) in [(20, false), (8, false), (12, false), (7, true), (21, true), (0, false)] {
+            packet[25] = length;
+            assert_eq!(
+                is_malformed(packet.as_slice(), &udp, 60),
+                malformed,
+                "UDP length {length}"
+            );
+        }
+        let from_nowhere = Seen {
+            key: Key { ports: 80, ..udp.key },
+            ..udp
+        };
+        assert!(is_malformed(packet.as_slice(), &from_nowhere, 60));
+    }
+}

@@ -1,0 +1,134 @@
+//! Rates of sources: token buckets in a table of fixed size.
+//!
+//! A bucket is kept as the time at which it will be full again (the generic cell rate algorithm): one number, and no
+//! refill. A source whose buckets are full is as one that nobody knows, so forgetting it changes nothing: of the four that
+//! share a place, the one that is full first makes room for a new one. However many sources there are, the memory is the
+//! same, and nothing is allocated for a packet.
+//!
+//! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would cost
+//! every packet.
+
+use super::abi::{Bucket, Cell, Guard, What};
+
+/// The cell of a source; that of another one is taken where there is none.
+#[inline(always)]
+pub fn cell(bucket: &mut Bucket, tag: u64) -> &mut Cell {
+    let (mut taken, mut least, mut i) = (0, u64::MAX, 0);
+    while i < 4 {
+        if bucket.cells[i].tag == tag {
+            return &mut bucket.cells[i];
+        }
+        let [a, b, c] = bucket.cells[i].times;
+        let full = a.max(b).max(c);
+        if full < least {
+            (taken, least) = (i, full);
+        }
+        i += 1;
+    }
+    let cell = &mut bucket.cells[taken & 3];
+    cell.tag = tag;
+    cell.times[0] = 0;
+    cell.times[1] = 0;
+    cell.times[2] = 0;
+    cell
+}
+
+/// Takes so many tokens, if there are as many; none otherwise.
+#[inline(always)]
+pub fn take(cell: &mut Cell, guard: &Guard, what: What, units: u32, now: u64) -> bool {
+    let limit = &guard.limits[what as usize];
+    if limit.burst == 0 {
+        return true;
+    }
+    let at = &mut cell.times[what as usize];
+    let from = if *at > now { *at } else { now };
+    let full = from + ((limit.each * units as u64) >> 10);
+    if full - now > limit.burst {
+        return false;
+    }
+    *at = full;
+    true
+}
+
+/// How many tokens a source has left.
+#[must_use]
+pub fn left(cell: Option<&Cell>, guard: &Guard, what: What, now: u64) -> Option<u64> {
+    let limit = &guard.limits[what as usize];
+    if limit.burst == 0 {
+        return None;
+    }
+    let owed = cell.map_or(0, |cell| cell.times[what as usize].saturating_sub(now));
+    let held = u128::from(limit.burst.saturating_sub(owed)) << 10;
+    Some((held / u128::from(limit.each.max(1))) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::super::abi::Limit;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn guard(per_second: u64, burst: u64) -> Guard {
+        let mut guard = Guard::default();
+        guard.limits[What::Packets as usize] = Limit::new(per_second, burst);
+        guard
+    }
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let (guard, mut cell) = (guard(10, 5), Cell::default());
+        let mut taken = |now| take(&mut cell, &guard, What::Packets, 1, now);
+        let at_once = (0..20).filter(|_| taken(SECOND)).count();
+        assert_eq!(at_once, 5);
+        let later = (0..1000).filter(|n| taken(SECOND + n * SECOND / 100)).count();
+        assert_eq!(later, 99, "ten seconds at ten in a second, but the first of them");
+        assert_eq!(left(Some(&cell), &guard, What::Packets, 100 * SECOND), Some(5));
+        assert_eq!(left(None, &guard, What::Bytes, 0), None);
+    }
+
+    #[test]
+    fn what_is_refused_costs_nothing() {
+        let (guard, mut cell) = (guard(1, 3), Cell::default());
+        assert!(!take(&mut cell, &guard, What::Packets, 4, SECOND));
+        assert!(take(&mut cell, &guard, What::Packets, 3, SECOND));
+    }
+
+    #[test]
+    fn a_source_whose_buckets_are_full_makes_room_first() {
+        let guard = guard(1, 100);
+        let mut bucket = Bucket::default();
+        for (tag, tokens) in [(1, 30), (3, 10), (5, 20), (7, 40)] {
+            assert!(take(cell(&mut bucket, tag), &guard, What::Packets, tokens, SECOND));
+        }
+        let known = |bucket: &Bucket| bucket.cells.iter().map(|cell| cell.tag).collect::<Vec<_>>();
+        assert_eq!(known(&bucket), [1, 3, 5, 7]);
+        cell(&mut bucket, 9);
+        assert_eq!(known(&bucket), [1, 9, 5, 7]);
+        assert_eq!(cell(&mut bucket, 7).times[1], 41 * SECOND);
+    }
+
+    proptest! {
+        /// Over any time no source gets more than its burst and what its rate has brought.
+        #[test]
+        fn nobody_gets_more_than_burst_and_rate(
+            rate in 1u64..1000, burst in 1u64..1000, gaps in prop::collection::vec((0u64..SECOND, 1u32..5), 1..200),
+        ) {
+            let (guard, mut bucket) = (guard(rate, burst), Bucket::default());
+            let (mut now, mut got) = (SECOND, 0u64);
+            for (gap, units) in gaps {
+                now += gap;
+                if take(cell(&mut bucket, 11), &guard, What::Packets, units, now) {
+                    got += u64::from(units);
+                }
+            }
+            // A token takes a whole number of 1/1024 ns, rounded down: one too many in a million.
+            let most = burst as f64 + (now - SECOND) as f64 / SECOND as f64 * rate as f64;
+            prop_assert!(got as f64 <= most * 1.000_001 + 1e-6, "{got} of {most}");
+        }
+    }
+}

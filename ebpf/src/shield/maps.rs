@@ -1,0 +1,222 @@
+//! The maps of the shield, and what they are to `signalbox_common`. None is pinned: each process fills its own before
+//! its programs take the place of another's.
+
+use aya_ebpf::{
+    bindings::bpf_sock_tuple,
+    helpers::{
+        bpf_ktime_get_coarse_ns, bpf_map_lookup_elem, bpf_sk_release, bpf_skc_lookup_tcp, bpf_tcp_gen_syncookie,
+    },
+    macros::map,
+    maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf, lpm_trie},
+};
+use core::ffi::c_void;
+use signalbox_common::l4::{Key, Target, abi::PortBit, abi::WANTED_WORDS, decide::is_v4, packet::TCP};
+use signalbox_common::shield::{
+    Bucket, CrowdKey, Dropped, Guard, Judged, Kernel, Settings,
+    abi::{DEFAULT_SOURCES, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, SAMPLE_BYTES, Tally},
+    prefixes::{self, NONE, Node, Nodes},
+};
+use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
+
+use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
+
+const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_ANY: u64 = 0;
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// Which ports are guarded, as `L4_WANTED` says which are wanted.
+#[map]
+static SHIELD_PORTS: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
+
+/// The guard of an address and port.
+#[map]
+static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
+
+/// The guard of a prefix and port, of TCP.
+#[map]
+static SHIELD_PREFIXED: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_PREFIXED, BPF_F_NO_PREALLOC);
+
+#[map]
+static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
+
+#[map]
+static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
+
+/// An array of maps, each an array of [`Node`]s, replaced whole by one swap; see `L4_TABLES` for why it is none here.
+#[map]
+static SHIELD_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
+
+#[map]
+static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES / 4, 0);
+
+/// Connections of sources. Userspace counts them now and then; between two counts only new ones are added.
+#[map]
+static SHIELD_CROWD: HashMap<CrowdKey, u32> = HashMap::with_max_entries(MAX_CROWD, BPF_F_NO_PREALLOC);
+
+#[map]
+static SHIELD_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
+
+/// When the last sample of each kind was taken.
+#[map]
+static SHIELD_SAMPLED: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
+
+#[map]
+static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_BYTES, 0);
+
+/// An inner map of `SHIELD_TABLES`.
+struct Table(*mut c_void);
+
+impl Nodes for Table {
+    #[inline(always)]
+    fn node(&self, index: u32) -> Option<&Node> {
+        // SAFETY: the map's elements are nodes; the helper checks the index. What has been replaced stays until the
+        // program ends.
+        unsafe {
+            bpf_map_lookup_elem(self.0, (&raw const index).cast())
+                .cast::<Node>()
+                .as_ref()
+        }
+    }
+}
+
+impl Kernel for Maps {
+    #[inline(always)]
+    fn clock(&self) -> u64 {
+        // SAFETY: reads a clock (kernel 5.11+).
+        unsafe { bpf_ktime_get_coarse_ns() }
+    }
+
+    #[inline(always)]
+    fn settings(&self) -> Option<&Settings> {
+        SHIELD_SETTINGS.get(0)
+    }
+
+    #[inline(always)]
+    fn is_guarded(&self, at: PortBit) -> bool {
+        SHIELD_PORTS.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
+    }
+
+    #[inline(always)]
+    fn guard_of(&self, key: &Key, version: u32) -> Option<u32> {
+        let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
+        // SAFETY: a number, read at once.
+        if let Some(guard) = unsafe { SHIELD_TARGETS.get(&target) } {
+            return Some(*guard);
+        }
+        if key.protocol != TCP {
+            return None;
+        }
+        let mut addr = [0u8; 16];
+        let mut i = 0;
+        while i < 4 {
+            let word = key.destination[i].to_be_bytes();
+            addr[4 * i] = word[0];
+            addr[4 * i + 1] = word[1];
+            addr[4 * i + 2] = word[2];
+            addr[4 * i + 3] = word[3];
+            i += 1;
+        }
+        let place = SteerKey::new(key.ports as u16, version as u8, addr);
+        SHIELD_PREFIXED
+            .get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))
+            .copied()
+    }
+
+    #[inline(always)]
+    fn guard(&self, number: u32) -> Option<&Guard> {
+        SHIELD_GUARDS.get(number)
+    }
+
+    #[inline(always)]
+    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        // SAFETY: the outer map's elements are maps, and so is what it gives.
+        let inner = unsafe {
+            let outer = (&raw const SHIELD_TABLES).cast_mut().cast();
+            bpf_map_lookup_elem(outer, (&raw const table).cast())
+        };
+        if inner.is_null() {
+            return NONE;
+        }
+        prefixes::verdict(&Table(inner), address, is_v4)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, place: u32) -> Option<&mut Bucket> {
+        // SAFETY: a non-null element. Other CPUs may write the same cells, each field whole.
+        SHIELD_SOURCES.get_ptr_mut(place).map(|bucket| unsafe { &mut *bucket })
+    }
+
+    #[inline(always)]
+    fn crowd(&self, key: &CrowdKey) -> u32 {
+        // SAFETY: a number, read at once.
+        unsafe { SHIELD_CROWD.get(key) }.copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn join(&self, key: &CrowdKey) {
+        match SHIELD_CROWD.get_ptr_mut(key) {
+            // SAFETY: a non-null element; an addition that another CPU undoes is made up for by the next count.
+            Some(count) => unsafe { *count += 1 },
+            None => drop(SHIELD_CROWD.insert(key, &1, BPF_ANY)),
+        }
+    }
+
+    #[inline(always)]
+    fn judged(&self, guard: u32) -> Option<&mut Tally> {
+        // SAFETY: this CPU's element.
+        SHIELD_TALLY.get_ptr_mut(guard).map(|tally| unsafe { &mut *tally })
+    }
+
+    #[inline(always)]
+    fn may_sample(&self, judged: Judged, now: u64, pause: u64) -> bool {
+        let Some(last) = SHIELD_SAMPLED.get_ptr_mut(judged as u32) else {
+            return false;
+        };
+        // SAFETY: this CPU's element.
+        unsafe {
+            if now - *last < pause {
+                return false;
+            }
+            *last = now;
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn sample(&self, dropped: &Dropped) {
+        // Who follows looks often enough; waking it is dear. A full ring loses samples, not counts.
+        let _ = SHIELD_SAMPLES.output::<Dropped>(dropped, BPF_RB_NO_WAKEUP);
+    }
+
+    #[inline(always)]
+    fn cookie(&self, key: &Key, headers: &[u32; 25]) -> Option<(u32, u16)> {
+        // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
+        // released.
+        unsafe {
+            let mut tuple: bpf_sock_tuple = core::mem::zeroed();
+            let size = tuple_of(key, is_v4(&key.source), &mut tuple);
+            let socket = bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, HERE, 0);
+            if socket.is_null() {
+                return None;
+            }
+            let mut made = -1;
+            if (*socket).state == LISTEN {
+                let ip = headers.as_ptr().cast_mut().cast();
+                let tcp = headers.as_ptr().add(10).cast_mut().cast();
+                made = bpf_tcp_gen_syncookie(socket.cast(), ip, 40, tcp, 60);
+            }
+            bpf_sk_release(socket.cast());
+            (made >= 0).then_some((made as u32, (made >> 32) as u16))
+        }
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    #[inline(always)]
+    fn interface(&self) -> u32 {
+        self.ifindex
+    }
+}
