@@ -142,7 +142,7 @@ impl shield::Kernel for Maps {
         self.shield.samples.borrow_mut().push(*dropped);
     }
 
-    fn cookie(&self, _: &Key, _: &[u32; 25]) -> Option<(u32, u16)> {
+    fn cookie(&self, _: &Key, _: &[u32; 25], _: u32) -> Option<(u32, u16)> {
         self.shield.cookie
     }
 

@@ -37,8 +37,9 @@ pub trait Kernel {
     fn may_sample(&self, judged: Judged, now: u64, pause: u64) -> bool;
     /// Tells userspace of a dropped packet.
     fn sample(&self, dropped: &Dropped);
-    /// The cookie for a SYN, and the MSS that it stands for, where the listening socket's backlog is full.
-    fn cookie(&self, key: &Key, headers: &[u32; 25]) -> Option<(u32, u16)>;
+    /// The cookie for a SYN with a TCP header of `length` bytes, and the MSS that it stands for, where the listening
+    /// socket's backlog is full.
+    fn cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)>;
     /// Bytes of the frame.
     fn frame(&self) -> u32;
     /// The interface that it came in by.

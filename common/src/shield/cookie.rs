@@ -43,15 +43,14 @@ pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
     }
     i = 0;
     while i < TCP_WORDS {
-        // The kernel reads options as far as the header says, and no further.
-        headers[10 + i as usize] = if i < seen.header / 4 {
-            packet.u32(seen.l4 + 4 * i)?.to_be()
-        } else {
-            0
-        };
+        // A way out, and not a choice: of choices in a loop the verifier tries every combination.
+        if i >= seen.header / 4 {
+            break;
+        }
+        headers[10 + i as usize] = packet.u32(seen.l4 + 4 * i)?.to_be();
         i += 1;
     }
-    kernel.cookie(&seen.key, headers)
+    kernel.cookie(&seen.key, headers, seen.header)
 }
 
 /// Writes the answer.

@@ -189,7 +189,8 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn cookie(&self, key: &Key, headers: &[u32; 25]) -> Option<(u32, u16)> {
+    fn cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)> {
+        let length = length & 0x3c;
         // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
         // released.
         unsafe {
@@ -200,10 +201,10 @@ impl Kernel for Maps {
                 return None;
             }
             let mut made = -1;
-            if (*socket).state == LISTEN {
+            if (*socket).state == LISTEN && length >= 20 {
                 let ip = headers.as_ptr().cast_mut().cast();
                 let tcp = headers.as_ptr().add(10).cast_mut().cast();
-                made = bpf_tcp_gen_syncookie(socket.cast(), ip, 40, tcp, 60);
+                made = bpf_tcp_gen_syncookie(socket.cast(), ip, 40, tcp, length);
             }
             bpf_sk_release(socket.cast());
             (made >= 0).then_some((made as u32, (made >> 32) as u16))

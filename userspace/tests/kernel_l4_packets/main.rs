@@ -18,3 +18,4 @@ mod fragments;
 mod icmp;
 mod nat;
 mod refused;
+mod shield;

@@ -214,7 +214,9 @@ impl World {
         self.config.set(0, config, 0).unwrap();
         for word in 0..WANTED_WORDS {
             self.wanted.set(word, 0, 0).unwrap();
+            self.shield.set_ports(word, 0).unwrap();
         }
+        self.clear_shield();
         for port in FIRST_PORT..FIRST_PORT + PORTS {
             self.want(port as u16, TCP);
             self.want(port as u16, UDP);
