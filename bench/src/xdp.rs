@@ -1,6 +1,8 @@
 //! `cargo xtask bench xdp`: what a packet of a layer-4 service costs, by BPF_PROG_TEST_RUN, against a program that does
 //! nothing but send it back; what tables cost; what a connection costs in memory.
 
+mod shield;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -55,7 +57,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "`ip link set lo address` failed"
     );
     let mut trial = Trial::load(args.connections)?;
-    let paths = prepare(&trial)?;
+    let mut paths = prepare(&trial)?;
+    let _listener = shield::prepare(&trial, &mut paths)?;
     println!(
         "ns per packet by BPF_PROG_TEST_RUN, 64-byte payload, medians of {} rounds",
         args.rounds
@@ -308,7 +311,9 @@ fn frame(from: [u32; 4], to: [u32; 4], source: u16, destination: u16, flags: u8,
     tcp.extend([0; 4]);
     tcp.extend(ack.to_be_bytes());
     tcp.extend([5 << 4, flags, 0x10, 0, 0, 0, 0, 0]);
-    tcp.extend([0x55; 64]);
+    if flags & 2 == 0 {
+        tcp.extend([0x55; 64]);
+    }
     let mut ip = vec![0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 255, 6, 0, 0];
     ip.extend(from[3].to_be_bytes());
     ip.extend(to[3].to_be_bytes());

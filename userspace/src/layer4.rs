@@ -18,10 +18,11 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use signalbox_common::Reason;
 use signalbox_common::l4::{Flow, Key, Tally};
+use signalbox_common::shield::abi::DEFAULT_SOURCES;
 use signalbox_core::rotation::Subject;
 
-use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::l4::hooks::On;
+use crate::kernel::l4::{Layer4 as Kernel, Size};
 use crate::rotate::covers;
 use crate::state::Shared;
 
@@ -433,8 +434,11 @@ impl Work {
         }
         self.tried = Some(Instant::now());
         match Kernel::load(
-            snapshot.model.layer4.flows,
-            signalbox_common::shield::abi::DEFAULT_SOURCES,
+            Size {
+                flows: snapshot.model.layer4.flows,
+                sources: DEFAULT_SOURCES,
+                nodes: 1,
+            },
             self.take_over,
         ) {
             Ok(kernel) => {

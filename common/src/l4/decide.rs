@@ -197,8 +197,9 @@ pub struct Scratch {
     pub shield: shield::Scratch,
 }
 
-/// Decides about the packet whose IP header begins at `l3`.
-#[inline(always)]
+/// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
+///
+/// For whoever runs it without a verifier; programs take the two halves one by one.
 pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     packet: &mut B,
     kernel: &K,
@@ -206,46 +207,64 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     version: u32,
     s: &mut Scratch,
 ) -> Verdict {
+    arrive(packet, kernel, l3, version, s).unwrap_or_else(|| forward(packet, kernel, s))
+}
+
+/// The first half: reads the headers into `s`, and asks the shield. Nothing, if the packet may be a service's.
+#[inline(always)]
+pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
+    packet: &mut B,
+    kernel: &K,
+    l3: u32,
+    version: u32,
+    s: &mut Scratch,
+) -> Option<Verdict> {
     s.out.tunnel = 0;
     s.out.translated = 0;
     s.out.checksum = 0;
     s.shield.guard = NO_GUARD;
     let seen = &mut s.seen;
     if let Err(reason) = packet::ip(packet, l3, version, kernel.frame(), seen) {
-        return unreadable(kernel, reason);
+        return Some(unreadable(kernel, reason));
     }
     if !matches!(seen.key.protocol, TCP | UDP) {
-        if error::is_icmp(seen) {
-            return icmp(packet, kernel, s);
-        }
-        return Verdict::new(Reason::L4Miss, Action::Pass);
+        let miss = Verdict::new(Reason::L4Miss, Action::Pass);
+        return if error::is_icmp(seen) { None } else { Some(miss) };
     }
     if seen.fragment == LATER {
         let Some(ports) = kernel.fragment(&fragment(seen)) else {
-            return Verdict::new(Reason::L4Miss, Action::Pass);
+            return Some(Verdict::new(Reason::L4Miss, Action::Pass));
         };
         seen.key.ports = ports;
         seen.flags = 0;
         seen.header = 0;
     } else if let Err(reason) = packet::ports(packet, seen) {
-        return unreadable(kernel, reason);
+        return Some(unreadable(kernel, reason));
     }
     let port = PortBit::of(&s.seen.key);
-    let mut miss = Reason::L4Miss;
     if kernel.is_guarded(port) {
         match shield::admit::admit(packet, kernel, &s.seen, &mut s.shield) {
-            Admission::Drop(judged) => return Verdict::new(judged.reason(), Action::Drop),
+            Admission::Drop(judged) => return Some(Verdict::new(judged.reason(), Action::Drop)),
             Admission::Syn => {
-                if let Some(verdict) = cookie(packet, kernel, s) {
-                    return verdict;
-                }
+                let passed = Verdict::new(Reason::ShieldPassed, Action::Pass);
+                return Some(cookie(packet, kernel, s).unwrap_or(passed));
             }
+            // No service has a listener's port, and no answer of a host comes to it.
+            Admission::Listener => return Some(Verdict::new(Reason::ShieldPassed, Action::Pass)),
             Admission::Pass => {}
         }
-        miss = Reason::ShieldPassed;
     }
-    if !kernel.is_wanted(port) {
-        return Verdict::new(miss, Action::Pass);
+    if kernel.is_wanted(port) {
+        return None;
+    }
+    Some(Verdict::new(Reason::L4Miss, Action::Pass))
+}
+
+/// The second half: which flow, which host.
+#[inline(always)]
+pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
+    if !matches!(s.seen.key.protocol, TCP | UDP) {
+        return icmp(packet, kernel, s);
     }
     let now = kernel.now();
     let mut known = None;

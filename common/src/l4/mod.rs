@@ -23,5 +23,5 @@ pub mod model;
 mod tests;
 
 pub use abi::{Config, Flow, Fragment, Host, Key, Service, Tally, Target, mode};
-pub use decide::{Kernel, Out, balance};
+pub use decide::{Kernel, Out, arrive, balance, forward};
 pub use packet::Seen;

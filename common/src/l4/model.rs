@@ -60,7 +60,9 @@ pub struct Shield {
     pub guards: HashMap<u32, Guard>,
     /// What they have in common.
     pub settings: Settings,
-    /// Tables of prefixes.
+    /// The prefixes that all share.
+    pub common: Vec<Node>,
+    /// Those of guards.
     pub tables: HashMap<u32, Vec<Node>>,
     /// Rates of sources.
     pub sources: RefCell<HashMap<u32, Box<Bucket>>>,
@@ -104,7 +106,7 @@ impl shield::Kernel for Maps {
         !self.shield.targets.is_empty()
     }
 
-    fn guard_of(&self, key: &Key, _: u32) -> Option<u32> {
+    fn guard_of(&self, key: &Key, _: u32, _: u32) -> Option<u32> {
         let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
         self.shield.targets.get(&target).copied()
     }
@@ -113,8 +115,12 @@ impl shield::Kernel for Maps {
         self.shield.guards.get(&number)
     }
 
-    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32 {
-        let table = self.shield.tables.get(&table);
+    fn common(&self, _: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        prefixes::verdict(self.shield.common.as_slice(), address, is_v4)
+    }
+
+    fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        let table = self.shield.tables.get(&guard);
         table.map_or(NONE, |nodes| prefixes::verdict(nodes.as_slice(), address, is_v4))
     }
 
@@ -134,7 +140,7 @@ impl shield::Kernel for Maps {
         Some(element(&self.shield.tallies, guard))
     }
 
-    fn may_sample(&self, _: Judged, _: u64, _: u64) -> bool {
+    fn may_sample(&self, _: Judged) -> bool {
         true
     }
 

@@ -1,13 +1,14 @@
 //! Keys and values of the shield's maps.
 
 use crate::Reason;
+use crate::l4::Target;
 
 /// Most listeners and services that are guarded, each with rules of its own.
 pub const MAX_GUARDS: u32 = 2048;
-/// Most tables of prefixes: the one that all share, and one for each guard.
+/// Tables of prefixes of their own that guards may have, one each, and one that nobody has ([`NO_GUARDS`]).
 pub const MAX_TABLES: u32 = MAX_GUARDS + 1;
-/// The table of the prefixes that all share.
-pub const COMMON: u32 = 0;
+/// The number of a table that no program asks for: writing it waits for all programs that run.
+pub const NO_GUARDS: u32 = MAX_GUARDS;
 /// Most addresses and ports that are guarded, each port of a range counted.
 pub const MAX_TARGETS: u32 = 131_072;
 /// Most prefixes with a port that listeners listen on.
@@ -16,6 +17,8 @@ pub const MAX_PREFIXED: u32 = 16_384;
 pub const DEFAULT_SOURCES: u32 = 262_144;
 /// Most sources with connections that are counted at once.
 pub const MAX_CROWD: u32 = 1 << 20;
+/// Samples of one kind that a CPU may take until userspace has looked again.
+pub const SAMPLES: u64 = 10;
 /// Bytes of the ring that samples of dropped packets go through.
 pub const SAMPLE_BYTES: u32 = 128 * 1024;
 /// What no guard has as its number.
@@ -114,13 +117,35 @@ pub struct Bucket {
 pub struct Settings {
     /// Secret, so that nobody can aim at another's place.
     pub seed: u64,
-    /// Time between two samples of one kind from one CPU, in ns; 0: none are taken.
-    pub sample: u64,
     /// How many [`Bucket`]s there are; 0: rates are not limited.
     pub buckets: u32,
     /// 1: headers that cannot be read are dropped, whoever they are for: the kernel would drop them, too.
     pub malformed: u32,
+    /// Where the table of the prefixes that all share begins in `SHIELD_NODES`; [`NO_TABLE`] where there is none.
+    pub common: u32,
+    /// Changes whenever who guards what has changed.
+    pub round: u32,
 }
+
+/// There are no prefixes that all share.
+pub const NO_TABLE: u32 = u32::MAX;
+
+/// The guard of a destination, as it was found last: most packets of a CPU go to few.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// The destination.
+    pub target: Target,
+    /// [`Settings::round`] of that time; 0: nothing has been found.
+    pub round: u32,
+    /// The guard; [`NO_GUARD`] for none.
+    pub guard: u32,
+    /// 4 or 6.
+    pub version: u32,
+}
+
+/// How many are remembered.
+pub const RECENT: u32 = 16;
 
 /// A source with connections at a guard.
 #[repr(C)]
@@ -225,6 +250,7 @@ const _: () = assert!(size_of::<Guard>() == 80);
 // Two lines of a CPU's cache.
 const _: () = assert!(size_of::<Bucket>() == 128);
 const _: () = assert!(size_of::<Settings>() == 24);
+const _: () = assert!(size_of::<Recent>() == 32);
 const _: () = assert!(size_of::<CrowdKey>() == 20);
 const _: () = assert!(size_of::<Tally>() == 72);
 const _: () = assert!(size_of::<Dropped>() == 72);
@@ -236,7 +262,7 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Guard Bucket Settings CrowdKey Tally Dropped);
+pods!(Guard Bucket Settings Recent CrowdKey Tally Dropped);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! What is decided of a packet to a guarded port, and in which order.
 
-use super::abi::{Bucket, COMMON, CrowdKey, Dropped, Guard, Judged, NO_GUARD, Settings, Tally, What, flag};
+use super::abi::{Bucket, Cell, CrowdKey, Dropped, Guard, Judged, NO_GUARD, NO_TABLE, Settings, Tally, What, flag};
 use super::malformed::is_malformed;
-use super::prefixes::DENY;
+use super::prefixes::{DENY, NONE};
 use super::{rate, source};
 use crate::cut::Buffer;
 use crate::l4::abi::PortBit;
@@ -20,11 +20,13 @@ pub trait Kernel {
     /// Whether any address with this port is guarded.
     fn is_guarded(&self, at: PortBit) -> bool;
     /// The guard of a packet's destination.
-    fn guard_of(&self, key: &Key, version: u32) -> Option<u32>;
+    fn guard_of(&self, key: &Key, version: u32, round: u32) -> Option<u32>;
     /// A guard.
     fn guard(&self, number: u32) -> Option<&Guard>;
-    /// What a table of prefixes says of an address.
-    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32;
+    /// What the prefixes that all share say of an address; their table begins at `first`.
+    fn common(&self, first: u32, address: &[u32; 4], is_v4: bool) -> u32;
+    /// What a guard's own prefixes say of it.
+    fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32;
     /// Sources that share a place.
     fn bucket(&self, place: u32) -> Option<&mut Bucket>;
     /// How many connections a source has.
@@ -33,8 +35,8 @@ pub trait Kernel {
     fn join(&self, key: &CrowdKey);
     /// The counters of a guard.
     fn judged(&self, guard: u32) -> Option<&mut Tally>;
-    /// Whether it is time for another sample of a kind.
-    fn may_sample(&self, judged: Judged, now: u64, pause: u64) -> bool;
+    /// Whether another sample of a kind may be taken.
+    fn may_sample(&self, judged: Judged) -> bool;
     /// Tells userspace of a dropped packet.
     fn sample(&self, dropped: &Dropped);
     /// The cookie for a SYN with a TCP header of `length` bytes, and the MSS that it stands for, where the listening
@@ -42,6 +44,10 @@ pub trait Kernel {
     fn cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)>;
     /// Bytes of the frame.
     fn frame(&self) -> u32;
+    /// The value, of which the verifier no longer knows where it comes from: see [`Buffer::forgotten`].
+    fn forgotten(&self, value: u32) -> u32 {
+        value
+    }
     /// The interface that it came in by.
     fn interface(&self) -> u32;
 }
@@ -61,8 +67,10 @@ pub struct Scratch {
 /// What is to be done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It goes on.
+    /// It goes on; it may be a service's.
     Pass,
+    /// It goes on to a listener.
+    Listener,
     /// It ends here.
     Drop(Judged),
     /// It begins a connection to a listener: whether its backlog is full is to be asked.
@@ -72,7 +80,10 @@ pub enum Admission {
 /// Looks at a packet whose headers have been read.
 #[inline(always)]
 pub fn admit<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, seen: &Seen, s: &mut Scratch) -> Admission {
-    let Some(number) = kernel.guard_of(&seen.key, seen.version) else {
+    let Some(settings) = kernel.settings() else {
+        return Admission::Pass;
+    };
+    let Some(number) = kernel.guard_of(&seen.key, seen.version, settings.round) else {
         return Admission::Pass;
     };
     let Some(guard) = kernel.guard(number) else {
@@ -83,35 +94,48 @@ pub fn admit<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, seen: &Seen,
         return refuse(kernel, seen, s, Judged::Malformed);
     }
     let source = &seen.key.source;
-    let mut verdict = kernel.verdict(COMMON, source, seen.version == 4);
+    let mut verdict = NONE;
+    if settings.common != NO_TABLE {
+        verdict = kernel.forgotten(kernel.common(settings.common, source, seen.version == 4));
+    }
     if verdict != DENY && guard.flags & flag::PREFIXES != 0 {
-        verdict = kernel.verdict(number + 1, source, seen.version == 4);
+        verdict = kernel.forgotten(kernel.own(number, source, seen.version == 4));
     }
     if verdict == DENY {
         return refuse(kernel, seen, s, Judged::Denied);
     }
     if guard.flags & flag::RATES != 0
-        && let Some(judged) = charge(kernel, seen, guard, number)
+        && let Some(judged) = charge(kernel, seen, settings, guard, number)
     {
         return refuse(kernel, seen, s, judged);
     }
-    if guard.flags & flag::SERVICE != 0 || !is_syn(seen) {
+    if guard.flags & flag::SERVICE != 0 {
         return Admission::Pass;
+    }
+    if !is_syn(seen) {
+        return Admission::Listener;
     }
     match begins(kernel, seen, s) {
         Some(judged) => Admission::Drop(judged),
         None if guard.flags & flag::COOKIES != 0 && is_flood(kernel, guard, number) => Admission::Syn,
-        None => Admission::Pass,
+        None => Admission::Listener,
     }
+}
+
+/// The cell of a source.
+#[inline(always)]
+fn cell<'a, K: Kernel>(kernel: &K, bucket: &'a mut Bucket, tag: u64) -> &'a mut Cell {
+    let (at, is_new) = rate::find(bucket, tag);
+    let at = kernel.forgotten(at);
+    rate::cell(bucket, at, (is_new != 0).then_some(tag))
 }
 
 /// Takes a packet and its bytes from what its source has left.
 #[inline(always)]
-fn charge<K: Kernel>(kernel: &K, seen: &Seen, guard: &Guard, number: u32) -> Option<Judged> {
-    let settings = kernel.settings()?;
+fn charge<K: Kernel>(kernel: &K, seen: &Seen, settings: &Settings, guard: &Guard, number: u32) -> Option<Judged> {
     let tag = source::tag(settings.seed, &source::masked(&seen.key.source, guard), number);
     let bucket = kernel.bucket(source::place(tag, settings.buckets))?;
-    let (cell, now) = (rate::cell(bucket, tag), kernel.clock());
+    let (cell, now) = (cell(kernel, bucket, tag), kernel.clock());
     if !rate::take(cell, guard, What::Packets, 1, now) {
         return Some(Judged::Packets);
     }
@@ -138,7 +162,7 @@ pub fn begins<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch) -> Option<Jud
     let settings = kernel.settings()?;
     let tag = source::tag(settings.seed, &source, number);
     let bucket = kernel.bucket(source::place(tag, settings.buckets))?;
-    if rate::take(rate::cell(bucket, tag), guard, What::Connections, 1, kernel.clock()) {
+    if rate::take(cell(kernel, bucket, tag), guard, What::Connections, 1, kernel.clock()) {
         return None;
     }
     let _ = refuse(kernel, seen, s, Judged::Connections);
@@ -177,14 +201,7 @@ fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
 #[inline(always)]
 pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) -> Admission {
     count(kernel, s.guard, judged);
-    let Some(settings) = kernel.settings() else {
-        return Admission::Drop(judged);
-    };
-    if settings.sample == 0 {
-        return Admission::Drop(judged);
-    }
-    let now = kernel.clock();
-    if kernel.may_sample(judged, now, settings.sample) {
+    if kernel.may_sample(judged) {
         let dropped = &mut s.dropped;
         let mut i = 0;
         while i < 4 {
@@ -192,7 +209,7 @@ pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judge
             dropped.destination[i] = seen.key.destination[i];
             i += 1;
         }
-        dropped.time = now;
+        dropped.time = kernel.clock();
         dropped.ports = seen.key.ports;
         dropped.protocol = seen.key.protocol;
         dropped.guard = s.guard;

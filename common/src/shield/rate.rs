@@ -10,26 +10,36 @@
 
 use super::abi::{Bucket, Cell, Guard, What};
 
-/// The cell of a source; that of another one is taken where there is none.
+/// Where the cell of a source is; where there is none, that of another one which is to be taken, and 1.
 #[inline(always)]
-pub fn cell(bucket: &mut Bucket, tag: u64) -> &mut Cell {
-    let (mut taken, mut least, mut i) = (0, u64::MAX, 0);
+#[must_use]
+pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
+    let (mut taken, mut least, mut is_new, mut i) = (0, u64::MAX, 1, 0);
     while i < 4 {
-        if bucket.cells[i].tag == tag {
-            return &mut bucket.cells[i];
-        }
-        let [a, b, c] = bucket.cells[i].times;
+        let cell = &bucket.cells[i as usize];
+        let [a, b, c] = cell.times;
         let full = a.max(b).max(c);
-        if full < least {
+        if cell.tag == tag {
+            // Nobody is full before.
+            (taken, least, is_new) = (i, 0, 0);
+        } else if full < least {
             (taken, least) = (i, full);
         }
         i += 1;
     }
-    let cell = &mut bucket.cells[taken & 3];
-    cell.tag = tag;
-    cell.times[0] = 0;
-    cell.times[1] = 0;
-    cell.times[2] = 0;
+    (taken, is_new)
+}
+
+/// The cell at a place, for a source whose tag is given if it is new there.
+#[inline(always)]
+pub fn cell(bucket: &mut Bucket, at: u32, new: Option<u64>) -> &mut Cell {
+    let cell = &mut bucket.cells[at as usize & 3];
+    if let Some(tag) = new {
+        cell.tag = tag;
+        cell.times[0] = 0;
+        cell.times[1] = 0;
+        cell.times[2] = 0;
+    }
     cell
 }
 
@@ -72,6 +82,11 @@ mod tests {
     use std::vec::Vec;
 
     const SECOND: u64 = 1_000_000_000;
+
+    fn cell(bucket: &mut Bucket, tag: u64) -> &mut Cell {
+        let (at, is_new) = find(bucket, tag);
+        super::cell(bucket, at, (is_new != 0).then_some(tag))
+    }
 
     fn guard(per_second: u64, burst: u64) -> Guard {
         let mut guard = Guard::default();

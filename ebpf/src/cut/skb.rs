@@ -83,7 +83,7 @@ impl View {
 
 /// Hides a number from compiler and verifier, behind one that neither knows; see [`Buffer::forgotten`].
 #[inline(always)]
-fn forgotten(value: u32, unknown: u32) -> u32 {
+pub fn forgotten(value: u32, unknown: u32) -> u32 {
     let mut hidden = value ^ unknown;
     // SAFETY: does nothing, but that the compiler must not undo this.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };

@@ -14,8 +14,9 @@ use signalbox_common::{
     Reason,
     cut::Buffer,
     l4::{
-        balance,
+        arrive,
         decide::{Action, Scratch, Verdict},
+        forward,
         packet::UDP,
         too_big,
     },
@@ -85,7 +86,11 @@ fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
         segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
         frame: field(ctx, |skb| unsafe { &raw const (*skb).len }),
     };
-    balance(&mut view, &maps, ETH, version, s)
+    if let Some(verdict) = arrive(&mut view, &maps, ETH, version, s) {
+        return verdict;
+    }
+    // See `l4_xdp`.
+    forward(&mut View::now(ctx), &maps, s)
 }
 
 #[inline(always)]

@@ -11,8 +11,9 @@ use signalbox_common::{
     Reason,
     cut::{Buffer, Diff},
     l4::{
-        Seen, balance,
+        Seen, arrive,
         decide::{Action, Out, Scratch, Verdict},
+        forward,
         packet::{UDP, WHOLE},
         too_big,
     },
@@ -77,7 +78,13 @@ fn decide(ctx: &XdpContext, s: &mut Scratch) -> (Verdict, u32) {
         segment: 0,
         frame: (ctx.data_end() - ctx.data()) as u32,
     };
-    (balance(&mut view, &maps, l2, version, s), l2)
+    if let Some(verdict) = arrive(&mut view, &maps, l2, version, s) {
+        return (verdict, l2);
+    }
+    // Of what has been learnt on the way here nothing but what is written down: the verifier looks at the rest once, and
+    // not for every kind of headers anew.
+    let l2 = view.forgotten(l2) & 0x1f;
+    (forward(&mut self::view(ctx), &maps, s), l2)
 }
 
 /// Sends the packet, whose Ethernet header has `l2` bytes.

@@ -13,14 +13,19 @@ use core::ffi::c_void;
 use signalbox_common::l4::{Key, Target, abi::PortBit, abi::WANTED_WORDS, decide::is_v4, packet::TCP};
 use signalbox_common::shield::{
     Bucket, CrowdKey, Dropped, Guard, Judged, Kernel, Settings,
-    abi::{DEFAULT_SOURCES, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, SAMPLE_BYTES, Tally},
+    abi::{
+        DEFAULT_SOURCES, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, NO_GUARD, RECENT, Recent,
+        SAMPLE_BYTES, Tally,
+    },
     prefixes::{self, NONE, Node, Nodes},
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
+use crate::cut::skb::forgotten;
 use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
@@ -42,6 +47,16 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 #[map]
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
+/// The table of the prefixes that all share, twice: one side is in force, the other is written. A map of its own and not
+/// one of `SHIELD_TABLES`, because only a look-up in a map that the verifier knows is no call: a denied packet costs a
+/// third.
+#[map]
+static SHIELD_NODES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// What guards the destinations of late.
+#[map]
+static SHIELD_RECENT: PerCpuArray<Recent> = PerCpuArray::with_max_entries(RECENT, 0);
+
 /// An array of maps, each an array of [`Node`]s, replaced whole by one swap; see `L4_TABLES` for why it is none here.
 #[map]
 static SHIELD_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
@@ -56,9 +71,9 @@ static SHIELD_CROWD: HashMap<CrowdKey, u32> = HashMap::with_max_entries(MAX_CROW
 #[map]
 static SHIELD_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
 
-/// When the last sample of each kind was taken.
+/// How many samples of each kind may still be taken. Userspace adds some whenever it looks.
 #[map]
-static SHIELD_SAMPLED: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
+static SHIELD_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
 
 #[map]
 static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_BYTES, 0);
@@ -76,6 +91,44 @@ impl Nodes for Table {
                 .cast::<Node>()
                 .as_ref()
         }
+    }
+}
+
+/// The side of `SHIELD_NODES` that begins here.
+struct Side(u32);
+
+impl Nodes for Side {
+    #[inline(always)]
+    fn node(&self, index: u32) -> Option<&Node> {
+        SHIELD_NODES.get(self.0.wrapping_add(index))
+    }
+}
+
+impl Maps {
+    /// The guard of a destination, by all there are.
+    #[inline(always)]
+    fn find_guard(&self, target: &Target, version: u32) -> Option<u32> {
+        // SAFETY: a number, read at once.
+        if let Some(guard) = unsafe { SHIELD_TARGETS.get(target) } {
+            return Some(*guard);
+        }
+        if target.port_protocol & 0xff != TCP {
+            return None;
+        }
+        let mut addr = [0u8; 16];
+        let mut i = 0;
+        while i < 4 {
+            let word = target.address[i].to_be_bytes();
+            addr[4 * i] = word[0];
+            addr[4 * i + 1] = word[1];
+            addr[4 * i + 2] = word[2];
+            addr[4 * i + 3] = word[3];
+            i += 1;
+        }
+        let place = SteerKey::new((target.port_protocol >> 16) as u16, version as u8, addr);
+        SHIELD_PREFIXED
+            .get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))
+            .copied()
     }
 }
 
@@ -97,29 +150,19 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn guard_of(&self, key: &Key, version: u32) -> Option<u32> {
+    fn guard_of(&self, key: &Key, version: u32, round: u32) -> Option<u32> {
         let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
-        // SAFETY: a number, read at once.
-        if let Some(guard) = unsafe { SHIELD_TARGETS.get(&target) } {
-            return Some(*guard);
+        let at = (key.destination[3] ^ key.ports ^ key.protocol) % RECENT;
+        // SAFETY: this CPU's element.
+        let recent = unsafe { &mut *SHIELD_RECENT.get_ptr_mut(at)? };
+        if recent.round != round || recent.target != target || recent.version != version {
+            recent.guard = self.find_guard(&target, version).unwrap_or(NO_GUARD);
+            recent.target = target;
+            recent.version = version;
+            recent.round = round;
         }
-        if key.protocol != TCP {
-            return None;
-        }
-        let mut addr = [0u8; 16];
-        let mut i = 0;
-        while i < 4 {
-            let word = key.destination[i].to_be_bytes();
-            addr[4 * i] = word[0];
-            addr[4 * i + 1] = word[1];
-            addr[4 * i + 2] = word[2];
-            addr[4 * i + 3] = word[3];
-            i += 1;
-        }
-        let place = SteerKey::new(key.ports as u16, version as u8, addr);
-        SHIELD_PREFIXED
-            .get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))
-            .copied()
+        let guard = recent.guard;
+        (guard != NO_GUARD).then_some(guard)
     }
 
     #[inline(always)]
@@ -128,11 +171,16 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn verdict(&self, table: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+    fn common(&self, first: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        prefixes::verdict(&Side(first), address, is_v4)
+    }
+
+    #[inline(always)]
+    fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
         // SAFETY: the outer map's elements are maps, and so is what it gives.
         let inner = unsafe {
             let outer = (&raw const SHIELD_TABLES).cast_mut().cast();
-            bpf_map_lookup_elem(outer, (&raw const table).cast())
+            bpf_map_lookup_elem(outer, (&raw const guard).cast())
         };
         if inner.is_null() {
             return NONE;
@@ -168,16 +216,16 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn may_sample(&self, judged: Judged, now: u64, pause: u64) -> bool {
-        let Some(last) = SHIELD_SAMPLED.get_ptr_mut(judged as u32) else {
+    fn may_sample(&self, judged: Judged) -> bool {
+        let Some(quota) = SHIELD_QUOTA.get_ptr_mut(judged as u32) else {
             return false;
         };
         // SAFETY: this CPU's element.
         unsafe {
-            if now - *last < pause {
+            if *quota == 0 {
                 return false;
             }
-            *last = now;
+            *quota -= 1;
         }
         true
     }
@@ -214,6 +262,11 @@ impl Kernel for Maps {
     #[inline(always)]
     fn frame(&self) -> u32 {
         self.frame
+    }
+
+    #[inline(always)]
+    fn forgotten(&self, value: u32) -> u32 {
+        forgotten(value, self.frame)
     }
 
     #[inline(always)]

@@ -29,7 +29,7 @@ use outer::Outer;
 use shield::Shield;
 
 /// All of them: other copies of the object make each as small as can be.
-pub const MAPS: [&str; 21] = [
+pub const MAPS: [&str; 22] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -47,6 +47,7 @@ pub const MAPS: [&str; 21] = [
     "SHIELD_PREFIXED",
     "SHIELD_GUARDS",
     "SHIELD_SETTINGS",
+    "SHIELD_NODES",
     "SHIELD_TABLES",
     "SHIELD_SOURCES",
     "SHIELD_CROWD",
@@ -87,6 +88,17 @@ pub const UNUSED: [&str; 11] = [
 /// Bytes of a table.
 pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
 
+/// How large maps are.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Connections.
+    pub flows: u32,
+    /// Sources whose rates are known.
+    pub sources: u32,
+    /// Nodes of the table of the prefixes that all share.
+    pub nodes: u32,
+}
+
 /// What of layer-4 services is in the kernel.
 pub struct Layer4 {
     pub pins: Pins,
@@ -109,9 +121,9 @@ pub struct Layer4 {
 }
 
 impl Layer4 {
-    /// Loads the programs onto the pinned maps, or onto new ones for `flows` connections. The shield's maps are new, and
-    /// know the rates of `sources`. Attaches nothing yet.
-    pub fn load(flows: u32, sources: u32, take_over: bool) -> Result<Self, KernelError> {
+    /// Loads the programs onto the pinned maps, or onto new ones. The shield's maps are always new. Attaches nothing
+    /// yet.
+    pub fn load(size: Size, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(failed("opening the directory of pinned maps"))?;
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
@@ -122,8 +134,9 @@ impl Layer4 {
         for name in UNUSED {
             loader.map_max_entries(name, 1);
         }
-        loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
-        loader.map_max_entries("SHIELD_SOURCES", sources.div_ceil(4));
+        loader.map_max_entries("L4_ESTABLISHED", size.flows.saturating_mul(2));
+        loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
+        loader.map_max_entries("SHIELD_NODES", size.nodes.saturating_mul(2));
         let outer =
             Outer::of(&["SHIELD_TABLES"]).map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
         outer.give(&mut loader);

@@ -1,12 +1,13 @@
 //! The shield: who gets no further than this, and why.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipnet::IpNet;
 use signalbox_common::Reason;
 use signalbox_common::l4::Target;
 use signalbox_common::l4::abi::PortBit;
-use signalbox_common::shield::abi::{COMMON, flag};
+use signalbox_common::shield::abi::{NO_TABLE, SAMPLES, flag};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{CrowdKey, Dropped, Guard, Judged, Limit, Settings};
 use signalbox_common::steer::SteerKey;
@@ -22,17 +23,19 @@ impl World {
     pub(crate) fn clear_shield(&mut self) {
         let nothing = Settings {
             seed: SEED,
-            sample: 1,
             buckets: 256,
             malformed: 0,
+            common: NO_TABLE,
+            round: self.next_round(),
         };
         self.shield.set_settings(&nothing).unwrap();
-        self.shield.samples(|_| {});
+        self.settings = nothing;
+        self.shield.samples(|_| {}).unwrap();
         for (key, _) in self.shield.crowds().unwrap() {
             self.shield.set_crowd(&key, 0).unwrap();
         }
         for table in 0..4 {
-            let _ = self.shield.swap_prefixes(table, &[]);
+            let _ = self.shield.swap_own(table, &[]);
         }
         for (vip, protocol) in [(VIP, TCP), (VIP6, TCP), (VIP, UDP), (VIP6, UDP)] {
             self.shield.set_target(&target(vip, protocol), None).unwrap();
@@ -52,20 +55,40 @@ impl World {
         let at: SocketAddr = vip.parse().unwrap();
         let bit = PortBit::new(at.port(), protocol);
         self.shield.set_ports(bit.word, 1 << bit.bit).unwrap();
+        self.settings(|_| {});
     }
 
-    fn prefixes(&self, table: u32, deny: &[&str], allow: &[&str]) {
+    /// Programs look anew who guards what.
+    fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        self.settings.round = self.next_round();
+        change(&mut self.settings);
+        self.shield.set_settings(&self.settings).unwrap();
+    }
+
+    fn next_round(&self) -> u32 {
+        static ROUND: AtomicU32 = AtomicU32::new(1);
+        ROUND.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The prefixes of one guard, or of all.
+    fn prefixes(&mut self, guard: Option<u32>, deny: &[&str], allow: &[&str]) {
         let of = |list: &[&str], verdict| -> Vec<(IpNet, Verdict)> {
             list.iter().map(|net| (net.parse().unwrap(), verdict)).collect()
         };
         let nodes = build([of(deny, Verdict::Deny), of(allow, Verdict::Allow)].concat());
-        self.shield.swap_prefixes(table, &nodes).unwrap();
+        match guard {
+            Some(guard) => self.shield.swap_own(guard, &nodes).unwrap(),
+            None => {
+                let common = self.shield.write_common(&nodes).unwrap();
+                self.settings(|settings| settings.common = common);
+            }
+        }
     }
 
     /// What has been told of dropped packets since.
     fn told(&self) -> Vec<Dropped> {
         let mut all = Vec::new();
-        self.shield.samples(|dropped| all.push(dropped));
+        self.shield.samples(|dropped| all.push(dropped)).unwrap();
         all
     }
 }
@@ -92,7 +115,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
         }
         let before = world.shield.judged(1)[Judged::Denied as usize];
         world.prefixes(
-            COMMON,
+            None,
             &["192.0.2.0/24", "192.0.2.8/32", "2001:db8:1::/48"],
             &["192.0.2.8/29", "2001:db8:1::7/128"],
         );
@@ -118,7 +141,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
             .arrives(&syn("[2001:db8:1::7]:40000", VIP6))
             .sent(Reason::L4Opened);
         assert_eq!(world.shield.judged(1)[Judged::Denied as usize] - before, 5);
-        world.prefixes(COMMON, &[], &[]);
+        world.prefixes(None, &[], &[]);
         world.arrives(&syn("192.0.2.7:40000", VIP)).sent(Reason::L4Opened);
     });
 }
@@ -129,13 +152,13 @@ fn prefixes_of_one_service_are_no_others_and_what_all_deny_it_cannot_allow() {
         world.serve_all();
         world.guards(1, VIP, TCP, |guard| guard.flags |= flag::SERVICE | flag::PREFIXES);
         world.guards(2, VIP, UDP, service);
-        world.prefixes(1 + 1, &["0.0.0.0/0"], &["192.0.2.0/24"]);
+        world.prefixes(Some(1), &["0.0.0.0/0"], &["192.0.2.0/24"]);
         let outcome = |client: &str| world.arrives(&syn(client, VIP));
         outcome("192.0.2.7:40000").sent(Reason::L4Opened);
         outcome("203.0.113.7:40000").is(Action::Drop, Reason::ShieldDenied);
         let datagram = Packet::udp(FROM_CLIENT, "203.0.113.7:40000", VIP);
         world.arrives(&datagram).sent(Reason::L4Opened);
-        world.prefixes(COMMON, &["192.0.2.7/32"], &[]);
+        world.prefixes(None, &["192.0.2.7/32"], &[]);
         world
             .arrives(&syn("192.0.2.7:40001", VIP))
             .is(Action::Drop, Reason::ShieldDenied);
@@ -149,14 +172,15 @@ fn a_listener_on_a_prefix_is_guarded_and_other_machines_and_ports_are_not() {
         let place = SteerKey::new(3306, 4, mapped("198.51.100.0".parse().unwrap()));
         world.guards(1, "203.0.113.99:3306", TCP, |_| {});
         world.shield.set_prefixed(96 + 24, &place, Some(1)).unwrap();
-        world.prefixes(COMMON, &["192.0.2.0/24"], &[]);
+        world.settings(|_| {});
+        world.prefixes(None, &["192.0.2.0/24"], &[]);
         world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
         world
             .arrives(&syn("192.0.3.7:40000", VIP))
             .is(Action::Pass, Reason::ShieldPassed);
         world
             .arrives(&syn(CLIENT, "198.51.101.1:3306"))
-            .is(Action::Pass, Reason::ShieldPassed);
+            .is(Action::Pass, Reason::L4Miss);
         world
             .arrives(&syn(CLIENT, "198.51.100.1:22"))
             .is(Action::Pass, Reason::L4Miss);
@@ -302,13 +326,7 @@ fn packets_that_are_not_possible_end_here() {
         // Headers that end too early: whoever they are for.
         let cut = &syn(CLIENT, VIP).bytes()[..14 + 20 + 19];
         world.run(cut).is(Action::Pass, Reason::L4Malformed);
-        world
-            .shield
-            .set_settings(&Settings {
-                malformed: 1,
-                ..Settings::default()
-            })
-            .unwrap();
+        world.settings(|settings| settings.malformed = 1);
         world.run(cut).is(Action::Drop, Reason::ShieldMalformed);
     });
 }
@@ -318,7 +336,7 @@ fn dropped_packets_are_told_of_now_and_then() {
     with_each(|world| {
         world.serve_all();
         world.guards(1, VIP, TCP, service);
-        world.prefixes(COMMON, &["192.0.2.0/24"], &[]);
+        world.prefixes(None, &["192.0.2.0/24"], &[]);
         world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
         let told = world.told();
         let one = told.first().unwrap();
@@ -334,15 +352,15 @@ fn dropped_packets_are_told_of_now_and_then() {
             (1, Judged::Denied as u32, u32::from(SYN))
         );
         assert_eq!((one.length, one.ifindex), (40, IFINDEX));
-        world
-            .shield
-            .set_settings(&Settings {
-                sample: u64::MAX,
-                ..Settings::default()
-            })
-            .unwrap();
+        // So many until somebody looks again.
+        for _ in 0..100 {
+            world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
+        }
+        let cpus = aya::util::nr_cpus().unwrap();
+        let told = world.told().len();
+        assert!((1..=SAMPLES as usize * cpus).contains(&told), "{told}");
         world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
-        assert_eq!(world.told(), []);
+        assert_eq!(world.told().len(), 1);
     });
 }
 

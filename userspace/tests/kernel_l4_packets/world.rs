@@ -12,6 +12,7 @@ use signalbox::kernel::l4::shield::Shield;
 use signalbox_common::Reason;
 use signalbox_common::l4::abi::{PortBit, SLOTS, WANTED_WORDS, service};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode};
+use signalbox_common::shield::Settings;
 
 use crate::packet::{Packet, SYN, TCP, UDP};
 
@@ -94,6 +95,7 @@ pub(crate) struct World {
     wanted: Array<MapData, u64>,
     tables: Map,
     pub(crate) shield: Shield,
+    pub(crate) settings: Settings,
     ebpf: Ebpf,
 }
 
@@ -151,6 +153,7 @@ impl World {
         }
         loader.map_max_entries("L4_ESTABLISHED", 64);
         loader.map_max_entries("SHIELD_SOURCES", 1024);
+        loader.map_max_entries("SHIELD_NODES", 1 << 20);
         let outer = signalbox::kernel::l4::outer::Outer::all().unwrap();
         outer.give(&mut loader);
         let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
@@ -163,6 +166,7 @@ impl World {
         let mut take = |name: &str| -> Map { ebpf.take_map(name).unwrap() };
         Self {
             shield,
+            settings: Settings::default(),
             program: Program::Xdp,
             established: take("L4_ESTABLISHED").try_into().unwrap(),
             opening: take("L4_OPENING").try_into().unwrap(),

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key as LpmKey;
-use aya::maps::{MapData, PerCpuArray, RingBuf};
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use signalbox_common::l4::Target;
-use signalbox_common::shield::abi::Tally;
+use signalbox_common::shield::abi::{NO_GUARDS, NO_TABLE, SAMPLES, Tally};
 use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{Bucket, CrowdKey, Dropped, Guard, Settings};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
@@ -28,7 +28,21 @@ pub struct Shield {
     sources: MapFd,
     crowd: MapFd,
     tally: PerCpuArray<MapData, Tally>,
-    samples: Mutex<RingBuf<MapData>>,
+    samples: Mutex<Samples>,
+    common: Mutex<Common>,
+}
+
+/// Samples of dropped packets, and how many more may be taken.
+struct Samples {
+    ring: RingBuf<MapData>,
+    quota: PerCpuArray<MapData, u64>,
+}
+
+/// The table of the prefixes that all share, twice.
+struct Common {
+    nodes: Mapped<Node>,
+    /// The side that is in force.
+    second: bool,
 }
 
 impl Shield {
@@ -55,7 +69,14 @@ impl Shield {
         ];
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(KernelError::NoMap(name));
         let tally = PerCpuArray::try_from(take("SHIELD_TALLY")?).map_err(unusable("SHIELD_TALLY"))?;
-        let samples = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
+        let ring = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
+        let quota = PerCpuArray::try_from(take("SHIELD_QUOTA")?).map_err(unusable("SHIELD_QUOTA"))?;
+        let Map::Array(nodes) = take("SHIELD_NODES")? else {
+            return Err(KernelError::NoMap("SHIELD_NODES"));
+        };
+        let io = |what: &'static str| move |source| KernelError::Io { what, source };
+        let info = nodes.info().map_err(unusable("SHIELD_NODES"))?;
+        let nodes = Mapped::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
         Ok(Self {
             ports,
             targets,
@@ -66,13 +87,19 @@ impl Shield {
             sources,
             crowd,
             tally,
-            samples: Mutex::new(samples),
+            samples: Mutex::new(Samples { ring, quota }),
+            common: Mutex::new(Common { nodes, second: false }),
         })
     }
 
     /// Says whether 64 ports are guarded: see `PortBit`.
     pub fn set_ports(&self, word: u32, bits: u64) -> io::Result<()> {
         self.ports.update(&word, &bits)
+    }
+
+    /// What `set_ports` has said.
+    pub fn ports(&self, word: u32) -> io::Result<u64> {
+        Ok(self.ports.get(&word)?.unwrap_or_default())
     }
 
     /// Who guards an address and port.
@@ -100,19 +127,46 @@ impl Shield {
         self.settings.update(&0u32, settings)
     }
 
-    /// Puts a table of prefixes in place of the one before, in one step; without nodes there is none.
-    pub fn swap_prefixes(&self, table: u32, nodes: &[Node]) -> io::Result<()> {
+    /// How many nodes the table of the prefixes that all share may have.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.common().nodes.count() / 2
+    }
+
+    /// Writes the table of the prefixes that all share beside the one in force; returns where it begins, for the settings.
+    /// The caller sees to it that there is room.
+    pub fn write_common(&self, nodes: &[Node]) -> io::Result<u32> {
         if nodes.is_empty() {
-            return self.tables.delete(&table);
+            return Ok(NO_TABLE);
+        }
+        let mut common = self.common();
+        let room = common.nodes.count() / 2;
+        if nodes.len() > room as usize {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        // Whoever still reads the other side, from before the last change, has to be done with it: a change of a map of
+        // maps waits for that (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
+        let empty = outer::prefixes(1)?;
+        self.tables.update(&NO_GUARDS, &(empty.as_raw_fd() as u32))?;
+        let first = if common.second { 0 } else { room };
+        common.second = !common.second;
+        write(&common.nodes, first, nodes);
+        Ok(first)
+    }
+
+    fn common(&self) -> MutexGuard<'_, Common> {
+        self.common.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a guard's own prefixes in place of those before, in one step; without nodes there are none.
+    pub fn swap_own(&self, guard: u32, nodes: &[Node]) -> io::Result<()> {
+        if nodes.is_empty() {
+            return self.tables.delete(&guard);
         }
         let count = u32::try_from(nodes.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let map = outer::prefixes(count)?;
-        let mapped = Mapped::<Node>::map(map.as_fd(), count)?;
-        for (index, node) in (0..).zip(nodes) {
-            // SAFETY: within the mapping; no program knows the map yet.
-            unsafe { mapped.at(index).write(*node) };
-        }
-        self.tables.update(&table, &(map.as_raw_fd() as u32))
+        write(&Mapped::<Node>::map(map.as_fd(), count)?, 0, nodes);
+        self.tables.update(&guard, &(map.as_raw_fd() as u32))
     }
 
     /// What is known of the sources that share a place.
@@ -153,14 +207,28 @@ impl Shield {
         sum
     }
 
-    /// The samples of dropped packets that have come since: whoever asks first gets them.
-    pub fn samples(&self, mut each: impl FnMut(Dropped)) {
-        let mut ring = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(item) = ring.next() {
+    /// The samples of dropped packets that have come since: whoever asks first gets them. As many more may come.
+    pub fn samples(&self, mut each: impl FnMut(Dropped)) -> io::Result<()> {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(item) = samples.ring.next() {
             if item.len() >= size_of::<Dropped>() {
                 // SAFETY: as many bytes as a `Dropped` has, of which any are valid; read wherever they are aligned.
                 each(unsafe { item.as_ptr().cast::<Dropped>().read_unaligned() });
             }
         }
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
+        for kind in 0..samples.quota.len() {
+            let full = PerCpuValues::try_from(vec![SAMPLES; cpus])?;
+            samples.quota.set(kind, full, 0).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes nodes that no program reads yet.
+fn write(to: &Mapped<Node>, first: u32, nodes: &[Node]) {
+    for (index, node) in (first..).zip(nodes) {
+        // SAFETY: within the mapping, as `at` asserts; nobody else writes it.
+        unsafe { to.at(index).write(*node) };
     }
 }

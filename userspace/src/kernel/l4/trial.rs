@@ -7,8 +7,10 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::l4::abi::PortBit;
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
+use signalbox_common::shield::Guard;
 
 use super::outer::Outer;
+use super::shield::Shield;
 use super::{TABLE_BYTES, UNUSED, new_table};
 use crate::kernel::cut::hooks::wrong;
 use crate::kernel::map::MapFd;
@@ -33,6 +35,7 @@ pub struct Trial {
     pub config: MapFd,
     tables: MapFd,
     wanted: MapFd,
+    pub shield: Shield,
 }
 
 impl Trial {
@@ -45,12 +48,14 @@ impl Trial {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
+        loader.map_max_entries("SHIELD_NODES", 2 << 21);
         outer.give(&mut loader);
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
         program::<Xdp>(&mut ebpf, "l4_xdp")?.load().map_err(wrong)?;
         program::<Xdp>(&mut ebpf, "bare_tx")?.load().map_err(wrong)?;
         program::<SchedClassifier>(&mut ebpf, "l4_tc")?.load().map_err(wrong)?;
         Ok(Self {
+            shield: Shield::of(&mut ebpf)?,
             established: map_fd(&ebpf, "L4_ESTABLISHED")?,
             services: map_fd(&ebpf, "L4_SERVICES")?,
             hosts: map_fd(&ebpf, "L4_HOSTS")?,
@@ -75,6 +80,15 @@ impl Trial {
         let at = PortBit::new(port, 6);
         let before = self.wanted.get::<u32, u64>(&at.word)?.unwrap_or_default();
         self.wanted.update(&at.word, &(before | 1 << at.bit))
+    }
+
+    /// Has a port of TCP at an address guarded.
+    pub fn guard(&self, number: u32, target: &Target, guard: &Guard) -> std::io::Result<()> {
+        let at = PortBit::new((target.port_protocol >> 16) as u16, target.port_protocol as u8);
+        self.shield.set_guard(number, guard)?;
+        self.shield.set_target(target, Some(number))?;
+        self.shield
+            .set_ports(at.word, self.shield.ports(at.word)? | 1 << at.bit)
     }
 
     /// Puts a table in place of the one before.
