@@ -10,6 +10,17 @@ pub trait Buffer {
     fn u16(&self, at: u32) -> Option<u16>;
     /// The 32-bit number at `at`.
     fn u32(&self, at: u32) -> Option<u32>;
+    /// Numbers of 32 bits, one after the other.
+    #[inline(always)]
+    fn words<const N: usize>(&self, at: u32) -> Option<[u32; N]> {
+        let mut words = [0; N];
+        let mut i = 0;
+        while i < N {
+            words[i] = self.u32(at + 4 * i as u32)?;
+            i += 1;
+        }
+        Some(words)
+    }
     /// Replaces the byte at `at`.
     fn set_u8(&mut self, at: u32, value: u8) -> Option<()>;
     /// Replaces the 16-bit number at `at`.

@@ -2,7 +2,7 @@
 
 use super::abi::Key;
 use crate::Reason;
-use crate::cut::header::{AT_ACK, AT_FLAGS, AT_LENGTH, AT_SEQ, FIXED};
+use crate::cut::header::FIXED;
 use crate::cut::{Buffer, Tuple};
 
 /// `IPPROTO_ICMP`.
@@ -86,52 +86,37 @@ const fn whole(length: u32, header: u32, l3: u32, frame: u32) -> u32 {
     }
 }
 
-// One read after the other, each with its way out, the furthest first: of several that are looked at together the
-// compiler makes code in which the verifier finds values that were never read.
-
 #[inline(always)]
 fn v4<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> Option<bool> {
-    let destination = packet.u32(l3 + 16)?;
-    let source = packet.u32(l3 + 12)?;
-    let protocol = packet.u8(l3 + 9)?;
-    let offset = packet.u16(l3 + 6)?;
-    let length = whole(u32::from(packet.u16(l3 + 2)?), 0, l3, frame);
-    let first = packet.u8(l3)?;
-    let header = u32::from(first & 15) * 4;
-    if first >> 4 != 4 || header < V4_HEADER || length < header {
+    let [first, second, third, source, destination] = packet.words(l3)?;
+    let length = whole(first & 0xffff, 0, l3, frame);
+    let header = (first >> 24 & 15) * 4;
+    if first >> 28 != 4 || header < V4_HEADER || length < header {
         return None;
     }
     seen.key.source = Tuple::mapped(source);
     seen.key.destination = Tuple::mapped(destination);
-    seen.key.protocol = u32::from(protocol);
+    seen.key.protocol = third >> 16 & 0xff;
     seen.length = length;
     seen.l4 = l3 + header;
     seen.fragment = WHOLE;
-    if offset & 0x3fff != 0 {
-        seen.fragment = if offset & 0x1fff == 0 { FIRST } else { LATER };
-        seen.id = u32::from(packet.u16(l3 + 4)?);
+    if second & 0x3fff != 0 {
+        seen.fragment = if second & 0x1fff == 0 { FIRST } else { LATER };
+        seen.id = second >> 16;
     }
     Some(true)
 }
 
 #[inline(always)]
 fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> Option<bool> {
-    let mut i = 4;
-    while i > 0 {
-        i -= 1;
-        seen.key.destination[i] = packet.u32(l3 + 24 + 4 * i as u32)?;
-    }
-    i = 4;
-    while i > 0 {
-        i -= 1;
-        seen.key.source[i] = packet.u32(l3 + 8 + 4 * i as u32)?;
-    }
-    let mut next = u32::from(packet.u8(l3 + 6)?);
-    let payload = packet.u16(l3 + 4)?;
-    if packet.u8(l3)? >> 4 != 6 {
+    let [first, second, s0, s1, s2, s3, d0, d1, d2, d3] = packet.words(l3)?;
+    if first >> 28 != 6 {
         return None;
     }
-    seen.length = whole(u32::from(payload), V6_HEADER, l3, frame);
+    seen.key.source = [s0, s1, s2, s3];
+    seen.key.destination = [d0, d1, d2, d3];
+    let mut next = second >> 8 & 0xff;
+    seen.length = whole(second >> 16, V6_HEADER, l3, frame);
     seen.fragment = WHOLE;
     let mut l4 = l3 + V6_HEADER;
     if !matches!(next, TCP | UDP | ICMPV6) {
@@ -186,13 +171,12 @@ pub fn ports<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Result<(), Reas
 #[inline(always)]
 fn tcp<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Option<()> {
     let at = seen.l4;
-    // The whole of the fixed part is there.
-    packet.u16(at + 18)?;
-    seen.flags = u32::from(packet.u8(at + AT_FLAGS)?);
-    let header = u32::from(packet.u8(at + AT_LENGTH)? >> 4) * 4;
-    seen.ack = packet.u32(at + AT_ACK)?;
-    seen.seq = packet.u32(at + AT_SEQ)?;
-    seen.key.ports = packet.u32(at)?;
+    let [ports, seq, ack, fourth, _] = packet.words(at)?;
+    let header = (fourth >> 28) * 4;
+    seen.flags = fourth >> 16 & 0xff;
+    seen.ack = ack;
+    seen.seq = seq;
+    seen.key.ports = ports;
     seen.header = header;
     if header < FIXED || (seen.fragment == WHOLE && at - seen.l3 + header > seen.length) {
         return None;
@@ -202,8 +186,8 @@ fn tcp<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Option<()> {
 
 #[inline(always)]
 fn udp<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Option<()> {
-    packet.u16(seen.l4 + 6)?;
-    seen.key.ports = packet.u32(seen.l4)?;
+    let [ports, _] = packet.words(seen.l4)?;
+    seen.key.ports = ports;
     seen.header = UDP_HEADER;
     seen.flags = 0;
     Some(())

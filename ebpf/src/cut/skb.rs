@@ -115,6 +115,19 @@ impl Buffer for View {
     }
 
     #[inline(always)]
+    fn words<const N: usize>(&self, at: u32) -> Option<[u32; N]> {
+        let start = self.at::<[u32; N]>(at)?.cast::<u32>();
+        let mut words = [0; N];
+        let mut i = 0;
+        while i < N {
+            // SAFETY: as above.
+            words[i] = u32::from_be(unsafe { *start.add(i) });
+            i += 1;
+        }
+        Some(words)
+    }
+
+    #[inline(always)]
     fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
         // SAFETY: as above.
         unsafe { *self.at::<u8>(at)? = value };

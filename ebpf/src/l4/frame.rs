@@ -17,8 +17,7 @@ const DONT_FRAGMENT: u32 = 0x4000;
 /// The Ethernet addresses for packets back to a frame's sender, as they stand in a header.
 #[inline(always)]
 pub fn way_back<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
-    // The last first: one check against the packet's end does for all.
-    let (c, b, a) = (packet.u32(8)?, packet.u32(4)?, packet.u32(0)?);
+    let [a, b, c] = packet.words(0)?;
     Some([b << 16 | c >> 16, c << 16 | a >> 16, a << 16 | b >> 16])
 }
 
