@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
-const PACKAGES: [Package; 17] = [
+const PACKAGES: [Package; 22] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -31,6 +31,12 @@ const PACKAGES: [Package; 17] = [
     package("bpftool"),
     package("activemq"),
     package("etcd-server"),
+    // These have no service, or one that does not start by itself.
+    package("mariadb-server-core"),
+    package("mariadb-client-core"),
+    package("dnsmasq-base"),
+    package("bind9-dnsutils"),
+    package("iperf3"),
 ];
 
 pub(super) fn run() -> Result<()> {
