@@ -12,6 +12,8 @@ pub(crate) struct Cpu {
     pub(crate) user: u64,
     /// At anything, user space included.
     pub(crate) busy: u64,
+    /// In softirqs, which is where packets are forwarded.
+    pub(crate) softirq: u64,
     /// Taken by the host of this virtual machine.
     pub(crate) steal: u64,
     /// All there was.
@@ -29,6 +31,7 @@ impl Cpu {
         Self {
             user: self.user.saturating_sub(then.user),
             busy: self.busy.saturating_sub(then.busy),
+            softirq: self.softirq.saturating_sub(then.softirq),
             steal: self.steal.saturating_sub(then.steal),
             total: self.total.saturating_sub(then.total),
         }
@@ -51,6 +54,7 @@ impl Cpu {
         Self {
             user: user + nice,
             busy,
+            softirq,
             steal,
             total: busy + steal + idle + iowait,
         }
@@ -92,6 +96,7 @@ mod tests {
             Cpu {
                 user: 11,
                 busy: 36,
+                softirq: 3,
                 steal: 4,
                 total: 145
             }

@@ -18,6 +18,7 @@ mod machine;
 mod measure;
 mod order;
 mod packages;
+mod packets;
 mod playground;
 mod process;
 mod report;

@@ -10,6 +10,7 @@ pub(crate) type Needed = (&'static str, &'static str, Option<&'static str>);
 
 const HAPROXY: Needed = ("haproxy", "haproxy", Some("haproxy.service"));
 const IP: Needed = ("ip", "iproute2", None);
+const SYSCTL: Needed = ("sysctl", "procps", None);
 const SETPRIV: Needed = ("setpriv", "util-linux", None);
 
 /// What a benchmark needs.
@@ -22,7 +23,15 @@ pub(crate) const BENCH: [Needed; 6] = [
         None,
     ),
     IP,
-    ("sysctl", "procps", None),
+    SYSCTL,
+    SETPRIV,
+];
+/// What packets of services are measured with.
+pub(crate) const PACKETS: [Needed; 5] = [
+    ("nft", "nftables", None),
+    ("ethtool", "ethtool", None),
+    IP,
+    SYSCTL,
     SETPRIV,
 ];
 /// What the lab needs, and what those who try it do.

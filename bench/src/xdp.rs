@@ -3,6 +3,7 @@
 
 mod shield;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,8 @@ use signalbox_common::hash;
 use signalbox_common::l4::abi::{SLOTS, state};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target, mode};
 use signalbox_core::maglev::{self, Candidate};
+
+use crate::packets;
 
 /// What `cargo xtask bench xdp` takes.
 #[derive(clap::Args)]
@@ -21,6 +24,18 @@ pub(crate) struct Args {
     /// Connections to hold at once
     #[arg(long, default_value_t = 1_000_000)]
     connections: u32,
+    /// Packets per second through namespaces instead, beside nftables
+    #[arg(long)]
+    packets: bool,
+    /// Length of a measurement of these
+    #[arg(long, value_name = "S", default_value_t = 2.0, requires = "packets")]
+    seconds: f64,
+    /// The signalbox to run, instead of one built from this checkout
+    #[arg(long, value_name = "PATH", requires = "packets")]
+    signalbox: Option<PathBuf>,
+    /// Do not install missing packages
+    #[arg(long, requires = "packets")]
+    no_install: bool,
 }
 
 /// Runs of one call: a packet loses a hop with each, and has 255 of them.
@@ -47,6 +62,15 @@ struct Path {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "loading programs needs root");
+    if args.packets {
+        ensure!((0.2..=3600.0).contains(&args.seconds), "--seconds: from 0.2 to 3600");
+        return packets::run(&packets::Plan {
+            rounds: args.rounds,
+            length: Duration::from_secs_f64(args.seconds),
+            signalbox: args.signalbox.as_deref(),
+            may_install: !args.no_install,
+        });
+    }
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).context("a network namespace")?;
     // The kernel takes frames for those of loopback, and TC looks at none that are for others.
     let named = std::process::Command::new("ip")

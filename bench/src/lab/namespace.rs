@@ -78,6 +78,16 @@ impl Ns {
         run(Command::new("nsenter").args([&net, "sysctl", "-qw"]).args(settings), "")
     }
 
+    /// Loads rules of `nft -f` in it.
+    pub(crate) fn nft(&self, rules: &str) -> Result<()> {
+        run(self.command("nft").args(["-f", "-"]), rules)
+    }
+
+    /// Has its end of a veth poll for packets, which is what takes those that XDP sends from the other end.
+    pub(crate) fn poll_packets(&self) -> Result<()> {
+        run(self.command("ethtool").args(["-K", "eth0", "gro", "on"]), "")
+    }
+
     /// A veth pair from here, the balancer's, to `ns`, which sends everything through it.
     ///
     /// Routes say which congestion control is used, because a namespace may not choose one by sysctl that the machine

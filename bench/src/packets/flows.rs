@@ -1,0 +1,159 @@
+//! The client's flows: each is known to both sides before it is measured, then it only sends.
+
+use std::io::IoSlice;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
+use nix::time::{ClockId, clock_gettime};
+
+use super::{PORT, PORTS, SOCKETS};
+use crate::interrupt;
+use crate::lab::{CLIENTS, Lab};
+
+/// As little as Ethernet has room for.
+pub(super) const PAYLOAD: [u8; 18] = [0x55; 18];
+/// Time until every flow has been answered: a balancer starts meanwhile.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Questions that each flow is to have answered: the host has been heard, and the client again.
+const QUESTIONS: usize = 3;
+
+/// Sockets, and where each of them sends to.
+pub(super) struct Flows {
+    sockets: Vec<UdpSocket>,
+    targets: Vec<SocketAddrV4>,
+}
+
+impl Flows {
+    /// Every turn has ports of its own: nothing is left of the turn before.
+    pub(super) fn open(lab: &Lab, targets: &[Ipv4Addr], turn: u16) -> Result<Self> {
+        let first = 20_000 + turn % 1000 * SOCKETS;
+        let bind = || -> Result<Vec<UdpSocket>> {
+            let bind = |port| UdpSocket::bind((CLIENTS[0], port)).context("a socket of the client's");
+            (first..first + SOCKETS).map(bind).collect()
+        };
+        let to = (PORT..PORT + PORTS).zip(targets.iter().cycle());
+        Ok(Self {
+            sockets: lab.client.run(bind)?,
+            targets: to.map(|(port, address)| SocketAddrV4::new(*address, port)).collect(),
+        })
+    }
+
+    /// Asks on every flow until it has been answered so many times; both hosts are to have answered.
+    pub(super) fn greet(&self, mut death: impl FnMut() -> Option<String>) -> Result<()> {
+        let limit = Instant::now() + LIMIT;
+        let mut by_host = [0; 2];
+        for socket in &self.sockets {
+            socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+            for _ in 0..QUESTIONS {
+                let mut waiting: Vec<_> = self.targets.clone();
+                while !waiting.is_empty() {
+                    interrupt::check()?;
+                    if let Some(words) = death() {
+                        bail!("it ended: {words}");
+                    }
+                    ensure!(Instant::now() < limit, "{} flows are not answered", waiting.len());
+                    ask(socket, &mut waiting, &mut by_host);
+                }
+            }
+        }
+        ensure!(!by_host.contains(&0), "a host has answered nothing: {by_host:?}");
+        Ok(())
+    }
+
+    /// Sends on all of them as fast as can be.
+    pub(super) fn load(self) -> Load {
+        let state = Arc::<State>::default();
+        let its = Arc::clone(&state);
+        Load {
+            state,
+            thread: Some(std::thread::spawn(move || self.send(&its))),
+        }
+    }
+
+    fn send(&self, state: &State) -> Result<()> {
+        let to: Vec<_> = self.targets.iter().map(|to| Some(SockaddrIn::from(*to))).collect();
+        let payloads = vec![[IoSlice::new(&PAYLOAD)]; to.len()];
+        let mut headers = MultiHeaders::preallocate(to.len(), None);
+        while !state.stop.load(Ordering::Relaxed) {
+            let busy = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
+            state.busy.store(busy.as_nanos() as u64, Ordering::Relaxed);
+            for socket in &self.sockets {
+                match sendmmsg(socket.as_raw_fd(), &mut headers, &payloads, &to, [], MsgFlags::empty()) {
+                    Ok(each) => state.sent.fetch_add(each.count() as u64, Ordering::Relaxed),
+                    // A queue is full: what was lost there was not sent.
+                    Err(Errno::ENOBUFS | Errno::EAGAIN) => 0,
+                    Err(error) => return Err(error).context("sendmmsg"),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks these, and strikes out who has answered. A balancer that is not there yet refuses, or says nothing.
+fn ask(socket: &UdpSocket, waiting: &mut Vec<SocketAddrV4>, by_host: &mut [u32; 2]) {
+    for to in &*waiting {
+        let _ = socket.send_to(&PAYLOAD, to);
+    }
+    let mut answer = [0];
+    for _ in 0..waiting.len() {
+        let Ok((_, from)) = socket.recv_from(&mut answer) else {
+            return;
+        };
+        waiting.retain(|to| from != (*to).into());
+        if let Some(count) = by_host.get_mut(usize::from(answer[0])) {
+            *count += 1;
+        }
+    }
+}
+
+/// What a sender and who watches it have in common.
+#[derive(Default)]
+struct State {
+    stop: AtomicBool,
+    /// Packets so far.
+    sent: AtomicU64,
+    /// The thread's CPU time in ns.
+    busy: AtomicU64,
+}
+
+/// A sender at work.
+pub(super) struct Load {
+    state: Arc<State>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Load {
+    /// Packets so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::Relaxed)
+    }
+
+    /// CPU time so far.
+    pub(super) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.state.busy.load(Ordering::Relaxed))
+    }
+
+    /// Ends it; fails if it could not send.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.state.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("a sender")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The hosts: they answer until they are to count, then they only count.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{PORT, PORTS};
+use crate::lab::{HOSTS, Lab, Ns};
+
+/// Both, until dropped.
+pub(super) struct Hosts {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    /// Where signalbox' checks connect. Nobody accepts: the kernel's word will do.
+    _listeners: Vec<TcpListener>,
+}
+
+impl Hosts {
+    pub(super) fn start(lab: &Lab) -> Result<Self> {
+        let mut hosts = Self {
+            stop: Arc::default(),
+            threads: Vec::new(),
+            _listeners: Vec::new(),
+        };
+        for (number, (ns, address)) in (0..).zip(lab.hosts.iter().zip(HOSTS)) {
+            let (sockets, listener) = ns.run(|| bind(address))?;
+            hosts._listeners.push(listener);
+            let stop = Arc::clone(&hosts.stop);
+            hosts
+                .threads
+                .push(std::thread::spawn(move || answer(&sockets, number, &stop)));
+        }
+        Ok(hosts)
+    }
+
+    /// From now on packets are counted where they come in, and go no further.
+    pub(super) fn count<'a>(&self, lab: &'a Lab) -> Result<Counter<'a>> {
+        let last = PORT + PORTS - 1;
+        for (ns, address) in lab.hosts.iter().zip(HOSTS) {
+            ns.nft(&format!(
+                "table netdev sink {{
+                   counter arrived {{ }}
+                   chain in {{
+                     type filter hook ingress device eth0 priority 0
+                     ip daddr {address} udp dport {PORT}-{last} counter name arrived drop
+                   }}
+                 }}"
+            ))?;
+        }
+        Ok(Counter { hosts: &lab.hosts })
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bind(address: Ipv4Addr) -> Result<(Vec<UdpSocket>, TcpListener)> {
+    let socket = |port| -> Result<UdpSocket> {
+        let socket = UdpSocket::bind((address, port))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    let sockets = (PORT..PORT + PORTS).map(socket).collect::<Result<_>>()?;
+    Ok((sockets, TcpListener::bind((address, PORT))?))
+}
+
+/// Answers with the host's number.
+fn answer(sockets: &[UdpSocket], number: u8, stop: &AtomicBool) {
+    let mut buffer = [0; 64];
+    while !stop.load(Ordering::Relaxed) {
+        let mut ready: Vec<_> = sockets
+            .iter()
+            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let _ = poll(&mut ready, PollTimeout::from(100u8));
+        for socket in sockets {
+            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&[number], from);
+            }
+        }
+    }
+}
+
+/// What arrives, until dropped.
+pub(super) struct Counter<'a> {
+    hosts: &'a [Ns],
+}
+
+impl Counter<'_> {
+    /// Packets so far, host by host.
+    pub(super) fn arrived(&self) -> Result<Vec<u64>> {
+        self.hosts.iter().map(arrived).collect()
+    }
+}
+
+impl Drop for Counter<'_> {
+    fn drop(&mut self) {
+        for ns in self.hosts {
+            let _ = ns.nft("delete table netdev sink");
+        }
+    }
+}
+
+fn arrived(ns: &Ns) -> Result<u64> {
+    let output = ns
+        .command("nft")
+        .args(["list", "counters", "table", "netdev", "sink"])
+        .output()?;
+    ensure!(output.status.success(), "nft lists no counters");
+    packets(&String::from_utf8_lossy(&output.stdout)).context("nft says nothing of packets")
+}
+
+/// `packets N bytes M`.
+fn packets(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::packets;
+
+    #[test]
+    fn counters_are_read_as_nft_writes_them() {
+        let text = "table netdev sink {\n\tcounter arrived {\n\t\tpackets 1234 bytes 56\n\t}\n}\n";
+        assert_eq!(packets(text), Some(1234));
+        assert_eq!(packets("table netdev sink {\n}\n"), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! `cargo xtask bench xdp --packets`: small packets of UDP through a service, in a network of namespaces, against what
+//! the kernel does by itself: forwarding, and nftables that translate addresses.
+//!
+//! The client sends as fast as it can; what counts is what arrives at the hosts, translated. All that a packet costs,
+//! from the client's system call to the host's interface, is on the same CPUs, so the rate is the inverse of all of it:
+//! forwarding says what of it is not the balancer's.
+
+mod contender;
+mod flows;
+mod hosts;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::args;
+use crate::interrupt;
+use crate::lab::Lab;
+use crate::machine::{self, Cpu};
+use crate::order::turns;
+use crate::packages;
+use crate::process;
+use contender::Contender;
+use flows::Flows;
+use hosts::Hosts;
+
+/// The first port of the service, and of the hosts.
+const PORT: u16 = 7000;
+/// So many ports, and so many sockets of the client's: each pair of them is a flow.
+const PORTS: u16 = 64;
+const SOCKETS: u16 = 16;
+/// The sender's, before a measurement begins.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// What is to be done.
+pub(crate) struct Plan<'a> {
+    pub(crate) rounds: usize,
+    pub(crate) length: Duration,
+    /// Another signalbox than one built from this checkout.
+    pub(crate) signalbox: Option<&'a Path>,
+    pub(crate) may_install: bool,
+}
+
+/// What one turn of one contender gave.
+struct Sample {
+    /// Packets that arrived in a second.
+    arrived: f64,
+    /// The part of those sent that did not.
+    lost: f64,
+    /// What the sender, in whose softirqs packets go all the way, and the kernel's own threads for softirqs spent on a
+    /// packet that arrived, in ns. Others may use the machine meanwhile.
+    cpu: f64,
+    /// What all CPUs spent on it in softirqs.
+    softirq: f64,
+}
+
+/// A contender's samples, by round.
+type Series = Vec<(usize, Sample)>;
+
+/// What all turns have in common.
+struct Bench {
+    lab: Lab,
+    hosts: Hosts,
+    signalbox: PathBuf,
+    length: Duration,
+}
+
+pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
+    ensure!(plan.rounds > 0, "--rounds: at least 1");
+    packages::ensure_installed(&packages::PACKETS, plan.may_install)?;
+    let signalbox = args::signalbox(plan.signalbox)?;
+    interrupt::install()?;
+    let lab = Lab::new()?;
+    // A veth takes nothing from XDP at the other end unless it polls, as network cards do. The same for all.
+    for ns in lab.hosts.iter().chain([&lab.client]) {
+        ns.poll_packets()?;
+    }
+    let bench = Bench {
+        hosts: Hosts::start(&lab)?,
+        lab,
+        signalbox,
+        length: plan.length,
+    };
+    let mut series: Vec<Series> = Contender::ALL.iter().map(|_| Vec::new()).collect();
+    let mut turn = 0;
+    for round in 0..plan.rounds {
+        for index in turns(Contender::ALL.len(), round) {
+            let contender = Contender::ALL[index];
+            let sample = bench.measure(contender, turn);
+            series[index].push((round, sample.with_context(|| contender.name())?));
+            turn += 1;
+        }
+    }
+    print!("{}", table::text(&series, plan));
+    Ok(())
+}
+
+impl Bench {
+    fn measure(&self, contender: Contender, turn: u16) -> Result<Sample> {
+        let mut running = contender.start(&self.lab, &self.signalbox)?;
+        let flows = Flows::open(&self.lab, contender.targets(), turn)?;
+        flows.greet(|| running.death())?;
+        let counter = self.hosts.count(&self.lab)?;
+        let load = flows.load();
+        interrupt::sleep_until(Instant::now() + WARM_UP)?;
+        let kernel = softirq_threads();
+        let read = || -> Result<_> {
+            let (user, system) = process::jiffies(&kernel);
+            let busy = load.busy() + machine::time(user + system);
+            Ok((
+                Instant::now(),
+                busy,
+                Cpu::now().softirq,
+                load.sent(),
+                counter.arrived()?,
+            ))
+        };
+        let (began, busy, softirq, sent, arrived) = read()?;
+        interrupt::sleep_until(Instant::now() + self.length)?;
+        let (ended, busy_after, softirq_after, sent_after, arrived_after) = read()?;
+        load.end()?;
+        let each = arrived.iter().zip(&arrived_after).map(|(before, after)| after - before);
+        let each: Vec<u64> = each.collect();
+        ensure!(!each.contains(&0), "a host got nothing: {each:?}");
+        let arrived = each.iter().sum::<u64>() as f64;
+        let of_each = |time: Duration| time.as_nanos() as f64 / arrived;
+        Ok(Sample {
+            arrived: arrived / (ended - began).as_secs_f64(),
+            // Both counts are read a moment apart.
+            lost: (1.0 - arrived / (sent_after - sent) as f64).max(0.0),
+            cpu: of_each(busy_after.saturating_sub(busy)),
+            softirq: of_each(machine::time(softirq_after - softirq)),
+        })
+    }
+}
+
+/// The kernel's threads that take over where there are too many softirqs.
+fn softirq_threads() -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_one =
+        |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|s| s.starts_with("ksoftirqd/"));
+    pids.filter(is_one).collect()
+}
