@@ -35,6 +35,12 @@ impl Source {
     }
 }
 
+/// Mixes the name of a listener into a seed: sources of one listener.
+#[must_use]
+pub fn seed_of(seed: u64, listener: &str) -> u64 {
+    hash::bytes(seed, listener.as_bytes())
+}
+
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -79,6 +85,22 @@ impl Limiter {
             return Err(Refusal::Peeking);
         }
         Ok(())
+    }
+
+    /// Counts a connection as open unless its source has so many.
+    pub fn enter(&self, source: Source, limit: u32) -> Result<(), Refusal> {
+        if enter(&self.concurrent, source, limit) {
+            Ok(())
+        } else {
+            Err(Refusal::Concurrent)
+        }
+    }
+
+    /// How many connections of a source are counted: never too few.
+    #[must_use]
+    pub fn concurrent(&self, source: Source) -> u32 {
+        let cells = source.0.iter().filter_map(|cell| self.concurrent.get(*cell));
+        cells.map(|cell| cell.load(Ordering::Relaxed)).min().unwrap_or(0)
     }
 
     /// The peek of an admitted connection has ended.

@@ -4,6 +4,7 @@
 
 mod routing_events;
 pub mod services;
+pub mod shield;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ pub mod kubernetes;
 use kubernetes::KubernetesSource;
 pub use routing_events::{Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
+pub use shield::Shield;
 
 /// The whole configuration.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Model {
     pub services: Vec<Service>,
     /// What they have in common.
     pub layer4: Layer4,
+    /// What guards listeners and services, as far as it holds for all.
+    pub shield: Shield,
 }
 
 /// An etcd that holds what several balancers share.
@@ -171,6 +175,8 @@ pub struct Listener {
     pub trusted_proxies: Vec<IpNet>,
     /// How bytes are carried.
     pub datapath: Datapath,
+    /// What it is guarded by; `None`: by nothing.
+    pub shield: Option<shield::Policy>,
 }
 
 /// How an established flow's bytes are carried.

@@ -240,6 +240,7 @@ pub(crate) mod tests {
             listeners: vec![],
             services: vec![],
             layer4: crate::model::Layer4::default(),
+            shield: crate::model::Shield::default(),
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],
             routes: vec![Route {
                 host: HostPattern::parse("app.test").unwrap(),

@@ -359,6 +359,7 @@ fn shared(model: &Model) -> Shared {
         model: Arc::new(empty),
         lore: Arc::default(),
         weights: Arc::default(),
+        shield: Arc::default(),
         rotation: Arc::default(),
         listeners: Vec::new(),
         clusters: Vec::new(),

@@ -27,6 +27,7 @@ mod scalar;
 mod selector;
 mod services;
 mod settings;
+pub mod shield;
 mod suggest;
 mod unique;
 mod warnings;
@@ -78,6 +79,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let admin = map.take("admin");
     let services = map.take("services");
     let layer4 = map.take("layer4");
+    let shield = map.take("shield");
     // Who has services needs no listener.
     let listeners = if services.is_some() {
         map.take("listeners")
@@ -106,11 +108,18 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
     let (names, clusters) = clusters::all(clusters.as_ref(), report);
+    let (shield, guarded) = shield::common(shield.as_ref(), report);
     let listeners = match (&listeners, &services) {
         (None, Some(_)) => Some(Vec::new()),
-        _ => listeners::all(listeners.as_ref(), datapath, &names, &mut taken, report),
+        _ => listeners::all(
+            listeners.as_ref(),
+            (datapath, guarded.as_ref()),
+            &names,
+            &mut taken,
+            report,
+        ),
     };
-    let services = services::all(services.as_ref(), &names, &mut taken, report);
+    let services = services::all(services.as_ref(), guarded.as_ref(), &names, &mut taken, report);
     let layer4 = services::common(layer4.as_ref(), report);
     let routes = routes::all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
@@ -134,6 +143,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         routing_events: routing_events?,
         services: services?.into_iter().map(|(_, service)| service).collect(),
         layer4,
+        shield,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
     Some((model, warnings))

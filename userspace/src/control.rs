@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::cut_flows;
@@ -171,6 +172,16 @@ impl Control {
     pub async fn set_weights(&self, host: &str, weights: Vec<(String, u32)>) -> Result<Applied, Refused> {
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::SetWeights(host.into(), weights, reply))?;
+        outcome
+            .await
+            .unwrap_or_else(|_| Err("signalbox is ending".into()))
+            .map_err(Refused::because)
+    }
+
+    /// Sets the prefixes of a listener or a service, or of all where the name is empty.
+    pub async fn set_prefixes(&self, name: &str, prefixes: Prefixes) -> Result<(), Refused> {
+        let (reply, outcome) = oneshot::channel();
+        self.tell(Event::SetPrefixes(name.into(), prefixes, reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))

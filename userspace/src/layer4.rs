@@ -4,6 +4,10 @@
 //! It works from snapshots, as workers do, and never holds one up: what it cannot do is logged, shown and tried again.
 
 mod apply;
+pub mod drops;
+mod guarded;
+pub mod guards;
+mod lists;
 mod sweep;
 mod sweeper;
 mod ways;
@@ -18,7 +22,6 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use signalbox_common::Reason;
 use signalbox_common::l4::{Flow, Key, Tally};
-use signalbox_common::shield::abi::DEFAULT_SOURCES;
 use signalbox_core::rotation::Subject;
 
 use crate::kernel::l4::hooks::On;
@@ -27,6 +30,9 @@ use crate::rotate::covers;
 use crate::state::Shared;
 
 use apply::Tables;
+use drops::Drops;
+use guarded::Guarded;
+use guards::Guards;
 use sweep::{Counts, Pair};
 use sweeper::Sweeper;
 use ways::Ways;
@@ -43,6 +49,8 @@ pub struct Services {
     wake: Condvar,
     picture: ArcSwap<Picture>,
     sweeper: Arc<Sweeper>,
+    /// Samples of what the shield drops.
+    pub drops: Drops,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -61,12 +69,15 @@ struct Work {
     kernel: Option<Arc<Kernel>>,
     tables: Tables,
     ways: Ways,
+    guards: Guards,
     take_over: bool,
     /// Why there are no programs, or not all is as it should be.
     trouble: Option<String>,
     tried: Option<Instant>,
     /// The snapshot is in the maps as a whole.
     applied: bool,
+    /// There is no room for all prefixes.
+    too_small: bool,
     /// Every service with every host that it may send to.
     known: HashSet<Pair>,
     /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
@@ -90,6 +101,7 @@ struct Picture {
     reachable: HashSet<u32>,
     hooks: Vec<On>,
     troubles: Vec<String>,
+    guarded: Guarded,
 }
 
 /// A service as the API shows it.
@@ -145,13 +157,20 @@ impl Services {
             wake: Condvar::new(),
             picture: ArcSwap::default(),
             sweeper: Arc::default(),
+            drops: Drops::default(),
             threads: Mutex::default(),
         });
-        let (work, sweeper) = (Arc::clone(&services), Arc::clone(&services.sweeper));
+        let sweeping = Arc::clone(&services.shared);
+        let (work, sampling, sweeper) = (
+            Arc::clone(&services),
+            Arc::clone(&services),
+            Arc::clone(&services.sweeper),
+        );
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let threads = [
             thread("services").spawn(move || work.run(take_over))?,
-            thread("sweeper").spawn(move || sweeper.run())?,
+            thread("sweeper").spawn(move || sweeper.run(&sweeping))?,
+            thread("samples").spawn(move || sampling.take_samples())?,
         ];
         services
             .threads
@@ -202,6 +221,9 @@ impl Services {
     fn bring_about(&self, work: &mut Work, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
+        if look && work.guards.look(&snapshot) {
+            work.applied = false;
+        }
         if work.kernel.is_none() && !work.load(&snapshot) {
             let troubles = work.trouble.iter().cloned().collect();
             self.picture.store(Arc::new(Picture {
@@ -220,6 +242,19 @@ impl Services {
             // Ports and addresses of mode nat, and the ports that are looked at, in one go.
             done = work.ways.configure(&kernel, layer4);
             done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
+            done = done.and_then(|()| {
+                let has_room = work.guards.apply(&kernel, &snapshot, self.shared.seed)?;
+                work.too_small = !has_room;
+                Ok(())
+            });
+            if done.is_ok() && work.too_small {
+                // Programs with larger maps take the place of these; until then what was in force stays.
+                tracing::info!("There are more prefixes than there is room for: the shield's maps are made anew.");
+                work.kernel = None;
+                work.take_over = true;
+                work.tried = None;
+                return;
+            }
             (work.known, work.limits) = work.tables.pairs(&snapshot);
             work.applied = done.is_ok();
         }
@@ -234,7 +269,8 @@ impl Services {
         let (on, refused) = (hooks.on(), hooks.refused());
         drop(hooks);
         let closing = work.time_is_up(&snapshot, &counts);
-        self.sweeper.work_on(&kernel, closing);
+        let limited = guarded::limited(&work.guards, &work.tables, &snapshot);
+        self.sweeper.work_on(&kernel, closing, limited);
         let error = done.err().map(|error| crate::error_chain(&error));
         if error != work.trouble {
             match &error {
@@ -244,6 +280,7 @@ impl Services {
             work.trouble = error;
         }
         let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused);
+        let troubles = troubles.chain(work.guards.troubles());
         let shares =
             |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(&snapshot, service));
         self.picture.store(Arc::new(Picture {
@@ -256,6 +293,7 @@ impl Services {
             reachable: work.tables.reachable(),
             hooks: on,
             troubles: troubles.collect(),
+            guarded: Guarded::new(&work.guards, &snapshot.model),
         }));
     }
 
@@ -304,7 +342,8 @@ impl Services {
         let Some(kernel) = self.picture.load().kernel.clone() else {
             return;
         };
-        let live = sweep::sweep(&kernel, |_| false, &|| false).map_or(0, |counts| counts.pairs.values().sum::<u32>());
+        let live = sweep::sweep(&kernel, &guarded::Limited::default(), |_| false, &|| false)
+            .map_or(0, |counts| counts.pairs.values().sum::<u32>());
         if live > 0 {
             tracing::info!(
                 flows = live,
@@ -426,24 +465,24 @@ impl Picture {
 impl Work {
     /// Loads the programs, where there are services, or where an earlier process has left some. Whether they are loaded.
     fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
-        if snapshot.model.services.is_empty() && !crate::kernel::l4::is_pinned() {
+        let is_shielded = guards::policies(&snapshot.model).next().is_some();
+        if snapshot.model.services.is_empty() && !is_shielded && !crate::kernel::l4::is_pinned() {
             return false;
         }
         if self.tried.is_some_and(|then| then.elapsed() < AGAIN) {
             return false;
         }
         self.tried = Some(Instant::now());
-        match Kernel::load(
-            Size {
-                flows: snapshot.model.layer4.flows,
-                sources: DEFAULT_SOURCES,
-                nodes: 1,
-            },
-            self.take_over,
-        ) {
+        let size = Size {
+            flows: snapshot.model.layer4.flows,
+            sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
+            nodes: self.guards.room(snapshot),
+        };
+        match Kernel::load(size, self.take_over) {
             Ok(kernel) => {
                 self.tables = Tables::of(&kernel);
                 self.ways = Ways::of(&kernel);
+                self.guards.forget();
                 self.kernel = Some(Arc::new(kernel));
                 self.trouble = None;
                 self.applied = false;

@@ -15,6 +15,7 @@ use signalbox_core::health::Health;
 use signalbox_core::learned::Lore;
 use signalbox_core::limit::Limiter;
 use signalbox_core::merge::Weights;
+use signalbox_core::model::shield::Told;
 use signalbox_core::model::{Bind, Model, Tier};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
@@ -217,6 +218,8 @@ pub struct Snapshot {
     pub lore: Arc<Lore>,
     /// What operators have set.
     pub weights: Arc<Weights>,
+    /// Prefixes of the shield that have been set by the API.
+    pub shield: Arc<Told>,
     /// What is out of rotation.
     pub rotation: Arc<Rotation>,
     pub view: View,

@@ -17,6 +17,7 @@ use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
+use signalbox_core::model::shield::Prefixes;
 use signalbox_core::model::{Cluster, Host, Model};
 use signalbox_core::name::HostPattern;
 use signalbox_core::rotation::Rotation;
@@ -51,6 +52,8 @@ pub enum Event {
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of a route: (cluster, weight).
     SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
+    /// Prefixes of a listener or a service, or of all where the name is empty.
+    SetPrefixes(String, Prefixes, oneshot::Sender<Result<(), String>>),
     /// What a source knows of a cluster.
     Learnt(Learnt),
     /// All that balancers share, as it is now.
@@ -253,6 +256,16 @@ impl Store {
                 }
                 let _ = reply.send(outcome);
             }
+            Event::SetPrefixes(name, prefixes, reply) => {
+                let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
+                let outcome = self.set_prefixes(&name, prefixes);
+                if outcome.is_ok() {
+                    let data = json!({ "name": name, "denied": denied, "allowed": allowed });
+                    self.shared.announce("prefixes", data);
+                    tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
+                }
+                let _ = reply.send(outcome);
+            }
             Event::Learnt(learnt) => self.learn(learnt),
             Event::Shared(records) => self.share(records),
             Event::Rotate(request, reply) => {
@@ -357,6 +370,15 @@ impl Store {
             let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
             self.shared.announce("ejection", data);
         }
+    }
+
+    /// Prefixes are these from now on, also after a restart.
+    fn set_prefixes(&mut self, name: &str, prefixes: Prefixes) -> Result<(), String> {
+        self.remember().map_err(|error| crate::error_chain(&error))?;
+        let outcome = self.memory.set_prefixes(name, prefixes);
+        outcome.map_err(|error| crate::error_chain(&error))?;
+        self.dirty = true;
+        Ok(())
     }
 
     /// What time alone changes.
@@ -589,6 +611,7 @@ impl Store {
             file: Arc::clone(&self.file),
             lore: Arc::clone(&self.memory.lore),
             weights: Arc::clone(&self.memory.weights),
+            shield: Arc::clone(&self.memory.shield),
             rotation,
             hosts,
         };

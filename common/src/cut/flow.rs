@@ -78,6 +78,8 @@ pub const DOUBTED: u32 = 512;
 
 /// [`Flow::marks`]: it counts against its source's limits.
 pub const COUNTED: u8 = 1;
+/// A mark of userspace's own: the flow is counted against its client's address at its listener.
+pub const CROWDED: u8 = 4;
 /// It counts as a connection of its host, cluster and listener.
 pub const HANDED: u8 = 2;
 

@@ -272,7 +272,12 @@ pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mu
         if has_ended(kernel, s, flow, now) {
             forget(kernel, &s.seen.key, flow);
         } else {
+            let before = flow.state;
             track::note(flow, &s.seen, now);
+            // Only a client's packet has a guard.
+            if s.shield.guard != NO_GUARD && has_ended_it(flow.state) && !has_ended_it(before) {
+                shield::admit::ended(kernel, &s.seen, s.shield.guard);
+            }
             known = Some(flow);
         }
     } else if let Some(flow) = kernel.opening(&s.seen.key)
@@ -329,6 +334,12 @@ pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
         ports: flow.ports.rotate_left(16),
         protocol,
     }
+}
+
+/// Whether the sender has ended its connection.
+#[inline(always)]
+const fn has_ended_it(state: u16) -> bool {
+    state & (state::FIN | state::RST) != 0
 }
 
 #[inline(always)]

@@ -136,6 +136,12 @@ impl shield::Kernel for Maps {
         *self.shield.crowd.borrow_mut().entry(*key).or_default() += 1;
     }
 
+    fn part(&self, key: &CrowdKey) {
+        if let Some(count) = self.shield.crowd.borrow_mut().get_mut(key) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     fn judged(&self, guard: u32) -> Option<&mut ShieldTally> {
         Some(element(&self.shield.tallies, guard))
     }

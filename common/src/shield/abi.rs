@@ -16,7 +16,7 @@ pub const MAX_PREFIXED: u32 = 16_384;
 /// Sources whose rates are known at once, where nothing else is configured.
 pub const DEFAULT_SOURCES: u32 = 262_144;
 /// Most sources with connections that are counted at once.
-pub const MAX_CROWD: u32 = 1 << 20;
+pub const MAX_CROWD: u32 = 1 << 17;
 /// Samples of one kind that a CPU may take until userspace has looked again.
 pub const SAMPLES: u64 = 10;
 /// Bytes of the ring that samples of dropped packets go through.

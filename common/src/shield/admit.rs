@@ -33,6 +33,8 @@ pub trait Kernel {
     fn crowd(&self, key: &CrowdKey) -> u32;
     /// It has one more.
     fn join(&self, key: &CrowdKey);
+    /// It has one less.
+    fn part(&self, key: &CrowdKey);
     /// The counters of a guard.
     fn judged(&self, guard: u32) -> Option<&mut Tally>;
     /// Whether another sample of a kind may be taken.
@@ -177,6 +179,17 @@ pub fn confirmed<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
     {
         let source = source::masked(&seen.key.source, guard);
         kernel.join(&CrowdKey { source, guard: number });
+    }
+}
+
+/// The client has ended such a flow.
+#[inline(always)]
+pub fn ended<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
+    if let Some(guard) = kernel.guard(number)
+        && guard.concurrent != 0
+    {
+        let source = source::masked(&seen.key.source, guard);
+        kernel.part(&CrowdKey { source, guard: number });
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Service {
     pub affinity: Affinity,
     /// Without a packet, after which a flow has ended.
     pub idle: Duration,
+    /// What it is guarded by; `None`: by nothing.
+    pub shield: Option<super::shield::Policy>,
 }
 
 /// An address and its ports.

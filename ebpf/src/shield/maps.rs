@@ -210,6 +210,18 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
+    fn part(&self, key: &CrowdKey) {
+        if let Some(count) = SHIELD_CROWD.get_ptr_mut(key) {
+            // SAFETY: as above.
+            unsafe {
+                if *count > 0 {
+                    *count -= 1;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     fn judged(&self, guard: u32) -> Option<&mut Tally> {
         // SAFETY: this CPU's element.
         SHIELD_TALLY.get_ptr_mut(guard).map(|tally| unsafe { &mut *tally })

@@ -1,6 +1,7 @@
 //! Listeners: where clients come in.
 
 use ipnet::IpNet;
+use signalbox_core::model::shield::Policy;
 use signalbox_core::model::{Bind, Datapath, Listener, Protocol};
 
 use super::address::{self, Taken};
@@ -10,6 +11,7 @@ use super::node::{Place, Spot};
 use super::report::{Report, quote};
 use super::scalar::maybe;
 use super::settings;
+use super::shield;
 use super::unique::Unique;
 
 const MOST_LISTENERS: usize = 256;
@@ -23,6 +25,7 @@ const PROTOCOLS: [(&str, Protocol); 3] = [
 /// What a listener is decoded against.
 struct Around<'a> {
     datapath: Datapath,
+    guarded: Option<&'a Policy>,
     names: &'a Names,
     taken: &'a mut Taken,
     unique: Unique,
@@ -31,7 +34,7 @@ struct Around<'a> {
 /// All listeners with their places.
 pub(super) fn all(
     place: Option<&Place<'_>>,
-    datapath: Datapath,
+    (datapath, guarded): (Datapath, Option<&Policy>),
     names: &Names,
     taken: &mut Taken,
     report: &mut Report,
@@ -39,6 +42,7 @@ pub(super) fn all(
     let place = place?;
     let mut around = Around {
         datapath,
+        guarded,
         names,
         taken,
         unique: Unique::default(),
@@ -65,6 +69,7 @@ fn listener(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> 
     let cluster = map.take("cluster");
     let proxy_protocol = map.take("proxy_protocol");
     let datapath = map.take("datapath");
+    let shield = map.take("shield");
     let known = map.finish(report);
 
     let label = name
@@ -80,6 +85,7 @@ fn listener(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> 
     let cluster = maybe(cluster.as_ref(), |place| around.names.at(place, report));
     let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted(&place, report));
     let datapath = settings::datapath(datapath.as_ref(), around.datapath, report);
+    let shield = shield::of(shield.as_ref(), around.guarded, report);
     Some(Listener {
         name: name?,
         protocol: protocol?,
@@ -87,6 +93,7 @@ fn listener(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> 
         cluster: cluster?,
         trusted_proxies: trusted_proxies?,
         datapath,
+        shield,
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use signalbox_common::l4::abi::{MAX_SERVICES, MAX_SOURCES, MAX_TARGETS};
 use signalbox_core::model::services::{Affinity, Hook, Mode, ServiceBind, Transport};
+use signalbox_core::model::shield::Policy;
 use signalbox_core::model::{Bind, Layer4, Service};
 
 use super::address::Taken;
@@ -15,6 +16,7 @@ use super::map::Map;
 use super::node::{Place, Spot};
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
+use super::shield;
 use super::unique::Unique;
 
 /// How long a flow of UDP, or a connection of TCP, is known without a packet.
@@ -26,6 +28,7 @@ const FLOWS: RangeInclusive<u32> = 1024..=16_777_216;
 
 /// What services are decoded against.
 struct Around<'a> {
+    guarded: Option<&'a Policy>,
     names: &'a Names,
     taken: &'a mut Taken,
     targets: Vec<(ServiceBind, Transport, String, Spot)>,
@@ -36,6 +39,7 @@ struct Around<'a> {
 /// All services with their places.
 pub(super) fn all(
     place: Option<&Place<'_>>,
+    guarded: Option<&Policy>,
     names: &Names,
     taken: &mut Taken,
     report: &mut Report,
@@ -44,6 +48,7 @@ pub(super) fn all(
         return Some(Vec::new());
     };
     let mut around = Around {
+        guarded,
         names,
         taken,
         targets: Vec::new(),
@@ -69,6 +74,7 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
     let mode = map.take("mode");
     let affinity = map.take("affinity");
     let idle = map.take("idle");
+    let shield = map.take("shield");
     map.finish(report);
 
     let label = name
@@ -91,6 +97,7 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
         IDLE_TCP
     };
     let idle = optional(idle.as_ref(), default, |place| place.duration(report));
+    let shield = shield::of(shield.as_ref(), around.guarded, report);
     Some(Service {
         name: name?,
         protocol: protocol?,
@@ -99,6 +106,7 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
         mode,
         affinity,
         idle,
+        shield,
     })
 }
 

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_common::cut::flow::COUNTED;
-use signalbox_core::limit::{Refusal as Limited, Source};
+use signalbox_common::cut::flow::{COUNTED, CROWDED};
+use signalbox_core::limit::{Refusal as Limited, Source, seed_of};
 use signalbox_core::model::{Datapath, Protocol, Tier};
 use signalbox_core::peek::Asked;
 use signalbox_core::view::Destination;
@@ -68,6 +68,8 @@ struct Counted {
     shared: Arc<Shared>,
     listener: Arc<ListenerState>,
     source: Option<(Source, bool)>,
+    /// Its source among those of the listener.
+    crowd: Option<Source>,
     handed: bool,
 }
 
@@ -79,16 +81,22 @@ impl Counted {
             shared: Arc::clone(shared),
             listener: Arc::clone(listener),
             source: None,
+            crowd: None,
             handed: false,
         }
     }
 
-    /// The connection goes on counting: the keeper of the flow table gives it back. `source`: against its source, too.
-    fn hand_over(mut self, source: bool) {
+    /// How it is counted, as marks of a flow.
+    fn marks(&self) -> u8 {
+        let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
+        mark(self.source.is_some(), COUNTED) | mark(self.crowd.is_some(), CROWDED)
+    }
+
+    /// The connection goes on counting: the keeper of the flow table gives it back, by its marks.
+    fn hand_over(mut self) {
         self.peeked();
-        if source {
-            self.source = None;
-        }
+        self.source = None;
+        self.crowd = None;
         self.handed = true;
     }
 
@@ -105,6 +113,9 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.peeked();
         if let Some((source, _)) = self.source {
+            self.shared.limiter.closed(source);
+        }
+        if let Some(source) = self.crowd {
             self.shared.limiter.closed(source);
         }
         if !self.handed {
@@ -197,14 +208,13 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
 /// Lets go of a flow that the programs carry.
 fn cut(attempt: Attempt, client: Socket, host: Socket, header: &[u8], lease: Lease, counted: Counted, seat: Seat) {
     let cluster = Arc::clone(&lease.cluster);
-    let by_source = counted.source.is_some();
-    let marks = if by_source { COUNTED } else { 0 };
+    let marks = counted.marks();
     match attempt.deliver(client, host, header, marks, seat) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
             lease.hand_over();
-            counted.hand_over(by_source);
+            counted.hand_over();
         }
         Err(error) => {
             tracing::debug!(%error, "A flow ended while it was being cut.");
@@ -233,6 +243,19 @@ async fn place(
     };
     let began = Instant::now();
 
+    // What the shield counts between two looks at us is a guess: this is not.
+    if let Some(most) = configured.shield.as_ref().map(|shield| shield.limits.concurrent)
+        && most > 0
+    {
+        let source = Source::new(seed_of(shared.seed, &configured.name), peer.ip());
+        if shared.limiter.enter(source, most).is_err() {
+            shared.totals.refused.inc();
+            state.refused.inc("shield_concurrent");
+            sys::reset_on_close(client.as_raw_fd());
+            return None;
+        }
+        counted.crowd = Some(source);
+    }
     let trusted = configured
         .trusted_proxies
         .iter()

@@ -36,6 +36,8 @@ pub(super) enum Trouble {
          signalbox does not run, forgets them"
     )]
     Names,
+    #[error("more listeners and services are guarded than the shield has room for")]
+    Guards,
     #[error("asking the kernel for {what} failed")]
     Netlink {
         what: &'static str,

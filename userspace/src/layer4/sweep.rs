@@ -8,7 +8,9 @@ use std::time::Duration;
 use signalbox_common::l4::abi::state;
 use signalbox_common::l4::decide::other_way;
 use signalbox_common::l4::{Flow, Key, mode};
+use signalbox_common::shield::{CrowdKey, source};
 
+use super::guarded::Limited;
 use super::{FlowView, protocol};
 use crate::datapath::cut::from_words;
 use crate::kernel::cut::reset;
@@ -30,6 +32,8 @@ pub(super) struct Counts {
     /// All that are known.
     pub(super) pairs: HashMap<Pair, u32>,
     pub(super) closed: usize,
+    /// Established flows of sources, where these are limited.
+    pub(super) crowd: HashMap<CrowdKey, u32>,
     /// When counting began, Unix time in milliseconds; 0: never.
     pub(super) began_ms: u64,
     /// And the time before.
@@ -63,6 +67,7 @@ pub(super) fn is_reply(flow: &Flow) -> bool {
 /// Removes what has ended, closes the flows of who is doomed; `stops` ends it half-way.
 pub(super) fn sweep(
     kernel: &Kernel,
+    limited: &Limited,
     is_doomed: impl Fn(&Pair) -> bool,
     stops: &dyn Fn() -> bool,
 ) -> io::Result<Counts> {
@@ -80,6 +85,11 @@ pub(super) fn sweep(
                 return;
             }
             *counts.established.entry(pair).or_default() += 1;
+            let is_open = flow.state & (state::FIN | state::RST) == 0;
+            if let Some((guard, rules)) = limited.services.get(&flow.service).filter(|_| is_open) {
+                let source = source::masked(&key.source, rules);
+                *counts.crowd.entry(CrowdKey { source, guard: *guard }).or_default() += 1;
+            }
             *counts.pairs.entry(pair).or_default() += 1;
         }
         let idle = between(flow.seen, now);

@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
+use signalbox_core::limit::{Source, seed_of};
+
+use super::guarded::{self, Limited};
 use super::sweep::{self, Counts, Pair};
+use crate::datapath::cut::from_words;
 use crate::kernel::l4::Layer4 as Kernel;
+use crate::state::Shared;
 
 /// How often flows are gone through, and what part of the time that may take.
 const SWEEP: Duration = Duration::from_secs(2);
@@ -23,6 +28,8 @@ pub(super) struct Sweeper {
 #[derive(Default)]
 struct Orders {
     kernel: Option<Arc<Kernel>>,
+    /// Whose connections are counted by source.
+    limited: Limited,
     /// Whose flows have had their time.
     up: HashSet<Pair>,
     /// Whose flows are to be closed now.
@@ -41,10 +48,11 @@ impl Sweeper {
     }
 
     /// These maps, and the flows of these are to be closed.
-    pub(super) fn work_on(&self, kernel: &Arc<Kernel>, up: HashSet<Pair>) {
+    pub(super) fn work_on(&self, kernel: &Arc<Kernel>, up: HashSet<Pair>, limited: Limited) {
         let mut orders = self.orders();
         orders.kernel = Some(Arc::clone(kernel));
         orders.up = up;
+        orders.limited = limited;
     }
 
     /// Closes the flows of these at once.
@@ -58,7 +66,7 @@ impl Sweeper {
         self.wake.notify_one();
     }
 
-    pub(super) fn run(&self) {
+    pub(super) fn run(&self, shared: &Shared) {
         // Sweeping must not keep a worker from its connections.
         crate::datapath::sys::yield_to_others(5);
         let mut pause = SWEEP;
@@ -72,18 +80,25 @@ impl Sweeper {
                 return;
             }
             let close = std::mem::take(&mut orders.close);
-            let (kernel, up) = (orders.kernel.clone(), orders.up.clone());
+            let (kernel, up, limited) = (orders.kernel.clone(), orders.up.clone(), orders.limited.clone());
             drop(orders);
             let Some(kernel) = kernel else { continue };
             let began = Instant::now();
             let is_doomed = |pair: &Pair| close.contains(pair) || up.contains(pair);
-            match sweep::sweep(&kernel, is_doomed, &|| self.orders().ended) {
+            match sweep::sweep(&kernel, &limited, is_doomed, &|| self.orders().ended) {
                 Ok(counts) => {
                     if counts.closed > 0 {
                         tracing::warn!(
                             flows = counts.closed,
                             "Flows of hosts that have been out for long are closed."
                         );
+                    }
+                    let listener = |name: &str, source| {
+                        let source = Source::new(seed_of(shared.seed, name), from_words(source));
+                        shared.limiter.concurrent(source)
+                    };
+                    if let Err(error) = guarded::count(&kernel, &limited, &counts.crowd, listener) {
+                        tracing::warn!(%error, "Connections of sources could not be counted.");
                     }
                     let before = self.counts.load_full();
                     self.counts.store(Arc::new(counts.after(&before)));

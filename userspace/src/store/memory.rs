@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use signalbox_core::learned::{Learned, Lore};
 use signalbox_core::merge::Weights;
+use signalbox_core::model::shield::{Prefixes, Told};
 use signalbox_core::rotation::{Out, Rotation, Subject};
 
 use crate::durable::{Change, Durable, DurableError};
@@ -19,6 +20,7 @@ const ROTATION: &str = "rotation";
 const WEIGHTS: &str = "weights";
 const JOB: &str = "job";
 const CONFIGURATION: &str = "configuration";
+const PREFIXES: &str = "prefixes";
 
 /// Key of the only record of [`WEIGHTS`], and of [`CONFIGURATION`].
 const ALL: &str = "all";
@@ -36,6 +38,8 @@ pub struct Memory {
     pub lore: Arc<Lore>,
     pub weights: Arc<Weights>,
     pub rotation: Arc<Rotation>,
+    /// Prefixes of the shield. Not shared: a record of a table in etcd has no room for a million of them.
+    pub shield: Arc<Told>,
     /// The table that other balancers share; what is on disk here is then a copy, for a start without it.
     shared: Option<Arc<Etcd>>,
     /// What an earlier process has left has been read. Before that nothing is written: it would be lost.
@@ -117,6 +121,7 @@ impl Memory {
             lore: Arc::default(),
             weights: Arc::default(),
             rotation: Arc::default(),
+            shield: Arc::default(),
             over: 0,
             unsaved: BTreeSet::new(),
             saved: Instant::now(),
@@ -132,6 +137,14 @@ impl Memory {
         let out = self.durable.all::<OutRecord>(ROTATION)?;
         let jobs = self.durable.all::<Job>(JOB)?;
         let weights = self.durable.all::<WeightsRecord>(WEIGHTS)?.pop();
+        let prefixes = self.durable.all::<Prefixes>(PREFIXES)?;
+        let prefixes = prefixes.into_iter().map(|(key, prefixes)| {
+            (
+                key.strip_prefix(SEPARATOR).unwrap_or(&key).to_owned(),
+                Arc::new(prefixes),
+            )
+        });
+        self.shield = Arc::new(prefixes.collect());
         self.configuration = self
             .durable
             .all::<Instead>(CONFIGURATION)?
@@ -325,6 +338,20 @@ impl Memory {
         };
         self.put_shared(&[(WEIGHTS, key, Some(json(&record)))])?;
         self.weights = Arc::new(record.weights);
+        Ok(())
+    }
+
+    /// Prefixes of a listener or a service, or of all where the name is empty.
+    pub fn set_prefixes(&mut self, name: &str, prefixes: Prefixes) -> Result<(), DurableError> {
+        let record = (!prefixes.is_empty()).then(|| json(&prefixes));
+        // A key is never empty.
+        self.put(&[(PREFIXES, format!("{SEPARATOR}{name}"), record)])?;
+        let told = Arc::make_mut(&mut self.shield);
+        if prefixes.is_empty() {
+            told.remove(name);
+        } else {
+            told.insert(name.to_owned(), Arc::new(prefixes));
+        }
         Ok(())
     }
 

@@ -286,7 +286,13 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, ACK))
             .sent(Reason::L4Forwarded);
         world.arrives(&syn("192.0.2.8:40002", VIP)).sent(Reason::L4Opened);
-        world.shield.set_crowd(&key, 1).unwrap();
+        // It ends one of them, and says so twice.
+        for _ in 0..2 {
+            world
+                .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, FIN | ACK))
+                .sent(Reason::L4Forwarded);
+        }
+        assert_eq!(world.shield.crowd(&key).unwrap(), 1);
         world.arrives(&syn("192.0.2.7:40002", VIP)).sent(Reason::L4Opened);
     });
 }

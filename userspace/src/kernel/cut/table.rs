@@ -186,9 +186,14 @@ impl Pending {
 /// The tick that programs count in, now (`CLOCK_MONOTONIC`, 2^20 ns, modulo 2^32).
 #[must_use]
 pub fn tick() -> u32 {
+    (clock() >> 20) as u32
+}
+
+/// The clock that programs read: `CLOCK_MONOTONIC_COARSE` in ns.
+#[must_use]
+pub fn clock() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE);
-    let nanoseconds = now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64);
-    (nanoseconds >> 20) as u32
+    now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
 /// The time from one tick to another. What is later than `now` has been written since that was read: none, then, and not

@@ -1,0 +1,134 @@
+//! Samples of what the shield drops, kept for a while and told to whoever follows.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use signalbox_common::shield::{Dropped, Judged};
+use tokio::sync::broadcast;
+
+use super::guards::Kind;
+use crate::datapath::cut::from_words;
+
+/// Samples that are kept.
+const KEPT: usize = 1000;
+
+/// A packet that was dropped, as the API shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct DropView {
+    /// Unix time in milliseconds.
+    pub time_ms: u64,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub protocol: &'static str,
+    /// The listener or service, by its name.
+    pub guard: String,
+    pub kind: Option<Kind>,
+    pub reason: &'static str,
+    /// Of the IP packet.
+    pub bytes: u32,
+    /// TCP control bits, as in `SA`.
+    pub flags: String,
+    pub interface: String,
+}
+
+/// The samples.
+pub struct Drops {
+    kept: Mutex<VecDeque<DropView>>,
+    told: broadcast::Sender<DropView>,
+}
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            told: broadcast::channel(KEPT).0,
+        }
+    }
+}
+
+impl Drops {
+    pub(super) fn add(&self, view: DropView) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(view.clone());
+        drop(kept);
+        // Nobody listening is no error.
+        let _ = self.told.send(view);
+    }
+
+    /// Those of late, the oldest first.
+    #[must_use]
+    pub fn latest(&self, most: usize) -> Vec<DropView> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().skip(kept.len().saturating_sub(most)).cloned().collect()
+    }
+
+    /// Those to come.
+    #[must_use]
+    pub fn follow(&self) -> broadcast::Receiver<DropView> {
+        self.told.subscribe()
+    }
+}
+
+/// Why, in a word.
+#[must_use]
+pub fn label(judged: u32) -> &'static str {
+    Judged::ALL
+        .get(judged as usize)
+        .map_or("unknown", |judged| judged.reason().label())
+}
+
+pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (Kind, String)>) -> DropView {
+    let ago = crate::kernel::cut::table::clock().saturating_sub(dropped.time);
+    let at = |address, port: u32| SocketAddr::new(from_words(address), port as u16);
+    let guard = names.get(&dropped.guard);
+    DropView {
+        time_ms: crate::state::unix_ms().saturating_sub(ago / 1_000_000),
+        source: at(dropped.source, dropped.ports >> 16),
+        destination: at(dropped.destination, dropped.ports),
+        protocol: if dropped.protocol == 6 { "tcp" } else { "udp" },
+        guard: guard.map(|(_, name)| name.clone()).unwrap_or_default(),
+        kind: guard.map(|(kind, _)| *kind),
+        reason: label(dropped.judged),
+        bytes: dropped.length,
+        flags: letters(dropped.flags),
+        interface: nix::net::if_::if_indextoname(dropped.ifindex)
+            .ok()
+            .and_then(|name| name.into_string().ok())
+            .unwrap_or_default(),
+    }
+}
+
+/// TCP's control bits by their first letters, the lowest first (RFC 9293, section 3.1).
+fn letters(flags: u32) -> String {
+    let all = "FSRPAUEC".chars().enumerate();
+    all.filter(|(bit, _)| flags >> bit & 1 != 0)
+        .map(|(_, letter)| letter)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_bits_are_letters_and_the_oldest_samples_go() {
+        assert_eq!((letters(0x12), letters(0)), ("SA".to_owned(), String::new()));
+        let drops = Drops::default();
+        for length in 0..KEPT as u32 + 5 {
+            let dropped = Dropped {
+                length,
+                judged: Judged::Denied as u32,
+                ..Dropped::default()
+            };
+            drops.add(view(&dropped, &HashMap::new()));
+        }
+        let latest = drops.latest(KEPT * 2);
+        assert_eq!((latest.len(), latest[0].bytes, latest[0].reason), (KEPT, 5, "denied"));
+        assert_eq!(drops.latest(1)[0].bytes, KEPT as u32 + 4);
+    }
+}

@@ -1,0 +1,246 @@
+//! What the shield guards, for whoever asks: what has been decided, and what would become of a client.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use signalbox_common::shield::abi::What;
+use signalbox_common::shield::{CrowdKey, Guard, Judged, Settings, rate, source};
+use signalbox_core::model::Model;
+use signalbox_core::model::shield::Policy;
+use signalbox_core::prefixes::Verdict;
+
+use super::Services;
+use super::apply::Tables;
+use super::guards::{Guards, Kind, policies};
+use super::lists::Source;
+use crate::datapath::cut::words;
+use crate::kernel::cut::table::clock;
+use crate::kernel::l4::Layer4 as Kernel;
+use crate::state::Snapshot;
+
+/// How often samples are taken.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Guards as they are in the kernel.
+#[derive(Default)]
+pub(super) struct Guarded {
+    all: HashMap<u32, (Kind, String)>,
+    numbers: HashMap<(Kind, String), u32>,
+    guards: HashMap<u32, Guard>,
+    settings: Settings,
+    common: Source,
+    own: HashMap<u32, Source>,
+}
+
+impl Guarded {
+    pub(super) fn new(guards: &Guards, model: &Model) -> Self {
+        let named = guards.named(model);
+        let (common, own) = guards.sources();
+        Self {
+            all: named
+                .iter()
+                .map(|(kind, name, number)| (*number, (*kind, name.clone())))
+                .collect(),
+            guards: named
+                .iter()
+                .filter_map(|(_, _, at)| Some((*at, guards.guard(*at)?)))
+                .collect(),
+            numbers: named
+                .into_iter()
+                .map(|(kind, name, number)| ((kind, name), number))
+                .collect(),
+            settings: guards.settings(),
+            common,
+            own,
+        }
+    }
+}
+
+/// Guards that limit connections at once: those of services by the services' numbers, and those of listeners by name.
+#[derive(Clone, Default)]
+pub(super) struct Limited {
+    pub(super) services: HashMap<u16, (u32, Guard)>,
+    pub(super) listeners: HashMap<u32, (String, Guard)>,
+}
+
+pub(super) fn limited(guards: &Guards, tables: &Tables, snapshot: &Snapshot) -> Limited {
+    let mut limited = Limited::default();
+    for (kind, name, number) in guards.named(&snapshot.model) {
+        let Some(guard) = guards.guard(number).filter(|guard| guard.concurrent != 0) else {
+            continue;
+        };
+        match kind {
+            Kind::Service => {
+                if let Some(service) = tables.service_numbers().get(&name) {
+                    limited.services.insert(*service, (number, guard));
+                }
+            }
+            Kind::Listener => drop(limited.listeners.insert(number, (name, guard))),
+        }
+    }
+    limited
+}
+
+/// A guard as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct GuardView {
+    pub kind: Kind,
+    pub name: String,
+    pub malformed: &'static str,
+    pub syn_cookies: &'static str,
+    pub limits: signalbox_core::model::shield::SourceLimits,
+    /// Prefixes of its own.
+    pub prefixes: usize,
+    pub decisions: serde_json::Map<String, Value>,
+}
+
+impl Services {
+    /// All that is guarded.
+    #[must_use]
+    pub fn guards(&self) -> Vec<GuardView> {
+        let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
+        let view = |(kind, name, policy): (Kind, &String, &Policy)| {
+            let number = picture.guarded.numbers.get(&(kind, name.clone())).copied();
+            let judged = match (&picture.kernel, number) {
+                (Some(kernel), Some(number)) => kernel.shield.judged(number),
+                _ => [0; 8],
+            };
+            let decisions = Judged::ALL.iter().zip(judged);
+            GuardView {
+                kind,
+                name: name.clone(),
+                malformed: if policy.malformed { "drop" } else { "pass" },
+                syn_cookies: if policy.syn_cookies && kind == Kind::Listener {
+                    "auto"
+                } else {
+                    "off"
+                },
+                limits: policy.limits,
+                prefixes: number
+                    .and_then(|number| picture.guarded.own.get(&number))
+                    .map_or(0, Source::len),
+                decisions: decisions
+                    .map(|(judged, count)| (judged.reason().label().to_owned(), count.into()))
+                    .collect(),
+            }
+        };
+        policies(&snapshot.model).map(view).collect()
+    }
+
+    /// How many prefixes hold for all.
+    #[must_use]
+    pub fn common_prefixes(&self) -> usize {
+        self.picture.load().guarded.common.len()
+    }
+
+    /// What would become of a client's next connection, as far as the shield goes.
+    #[must_use]
+    pub fn judge(&self, kind: Kind, name: &str, client: IpAddr) -> Value {
+        let picture = self.picture.load();
+        let guarded = &picture.guarded;
+        let passes = |reason: &str| json!({ "verdict": "passes", "reason": reason });
+        let Some(number) = guarded.numbers.get(&(kind, name.to_owned())) else {
+            return passes("it is not shielded");
+        };
+        let client = client.to_canonical();
+        let common = guarded.common.decisive(client);
+        let own = guarded.own.get(number).and_then(|own| own.decisive(client));
+        for (whose, found) in [("that hold for all", common), ("of its own", own)] {
+            if let Some((net, Verdict::Deny)) = found {
+                let reason = format!("the prefix {net} of those {whose} denies it");
+                return json!({ "verdict": "denied", "prefix": net, "reason": reason });
+            }
+        }
+        let (Some(guard), Some(kernel)) = (guarded.guards.get(number), &picture.kernel) else {
+            return passes("the shield is not in the kernel yet");
+        };
+        let masked = source::masked(&words(client), guard);
+        let key = CrowdKey {
+            source: masked,
+            guard: *number,
+        };
+        let has = kernel.shield.crowd(&key).unwrap_or(0);
+        let tag = source::tag(guarded.settings.seed, &masked, *number);
+        let place = source::place(tag, guarded.settings.buckets);
+        let bucket = kernel.shield.bucket(place).ok().flatten().unwrap_or_default();
+        let cell = bucket.cells.iter().find(|cell| cell.tag == tag);
+        let left = |what| rate::left(cell, guard, what, clock());
+        let tokens = json!({
+            "connections": left(What::Connections), "packets": left(What::Packets), "bytes": left(What::Bytes),
+        });
+        let limit = [
+            (What::Connections, "connections"),
+            (What::Packets, "packets"),
+            (What::Bytes, "bytes"),
+        ]
+        .into_iter()
+        .find(|(what, _)| left(*what) == Some(0));
+        let (verdict, reason) = if guard.concurrent != 0 && has >= guard.concurrent {
+            (
+                "concurrent",
+                format!("its source has {has} connections; {} are allowed", guard.concurrent),
+            )
+        } else if let Some((_, what)) = limit {
+            (what, format!("its source has used up its rate of {what}"))
+        } else {
+            (
+                "passes",
+                "no prefix denies it, and its source has room for more".to_owned(),
+            )
+        };
+        json!({ "verdict": verdict, "reason": reason, "concurrent": has, "left": tokens })
+    }
+
+    /// Takes samples of what is dropped until all ends.
+    pub(super) fn take_samples(&self) {
+        loop {
+            std::thread::sleep(PAUSE);
+            if self
+                .told
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .ended
+            {
+                return;
+            }
+            let picture = self.picture.load_full();
+            let Some(kernel) = picture.kernel.as_ref().filter(|_| !picture.guarded.all.is_empty()) else {
+                continue;
+            };
+            let taken = kernel
+                .shield
+                .samples(|dropped| self.drops.add(super::drops::view(&dropped, &picture.guarded.all)));
+            if let Err(error) = taken {
+                tracing::debug!(%error, "Samples of dropped packets could not be taken.");
+            }
+        }
+    }
+}
+
+/// Writes how many connections each limited source has: what programs count between two of these is a guess.
+pub(super) fn count(
+    kernel: &Kernel,
+    limited: &Limited,
+    of_services: &HashMap<CrowdKey, u32>,
+    of_listener: impl Fn(&str, [u32; 4]) -> u32,
+) -> std::io::Result<()> {
+    if limited.services.is_empty() && limited.listeners.is_empty() {
+        return Ok(());
+    }
+    let mut unknown = of_services.clone();
+    for (key, known) in kernel.shield.crowds()? {
+        let count = match limited.listeners.get(&key.guard) {
+            Some((name, _)) => of_listener(name, key.source),
+            None => unknown.remove(&key).unwrap_or(0),
+        };
+        if count != known {
+            kernel.shield.set_crowd(&key, count)?;
+        }
+    }
+    for (key, count) in unknown {
+        kernel.shield.set_crowd(&key, count)?;
+    }
+    Ok(())
+}

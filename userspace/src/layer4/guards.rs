@@ -1,0 +1,320 @@
+//! Guards of listeners and services: from a snapshot into the shield's maps.
+//!
+//! What a guard is comes first, then what it guards, then the settings that make programs look anew.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use signalbox_common::l4::Target;
+use signalbox_common::l4::abi::PortBit;
+use signalbox_common::shield::abi::{MAX_GUARDS, NO_TABLE, flag};
+use signalbox_common::shield::prefixes::{DIRECT, Node};
+use signalbox_common::shield::source::{mask_v4, mask_v6};
+use signalbox_common::shield::{Guard, Limit, Settings};
+use signalbox_common::steer::SteerKey;
+use signalbox_core::model::shield::{Policy, Rate};
+use signalbox_core::model::{Model, mapped};
+
+use super::apply::Trouble;
+use super::lists::{Files, Source};
+use crate::datapath::cut::words;
+use crate::kernel::l4::Layer4 as Kernel;
+use crate::state::Snapshot;
+
+const TCP: u8 = 6;
+/// SYNs in a second, to one CPU, from which on a listener's backlog is asked for.
+const SYNS: u32 = 128;
+/// Nodes that a table has room for before it must be made anew, beyond those that are there always.
+const SPARE: usize = 65_536;
+
+/// What is guarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Listener,
+    Service,
+}
+
+/// A listener or a service, by its name.
+pub(super) type Who = (Kind, String);
+
+/// What is in the shield's maps, as far as this process has written it.
+#[derive(Default)]
+pub(super) struct Guards {
+    numbers: HashMap<Who, u32>,
+    written: HashMap<u32, Guard>,
+    targets: HashMap<Target, u32>,
+    prefixed: HashMap<(u32, SteerKey), u32>,
+    ports: BTreeMap<u32, u64>,
+    settings: Settings,
+    files: Files,
+    common: Source,
+    own: HashMap<u32, Source>,
+}
+
+/// What a snapshot wants.
+#[derive(Default)]
+struct Wanted {
+    guards: HashMap<u32, Guard>,
+    targets: HashMap<Target, u32>,
+    prefixed: HashMap<(u32, SteerKey), u32>,
+    ports: BTreeMap<u32, u64>,
+    own: HashMap<u32, Source>,
+}
+
+fn writing(what: &'static str) -> impl Fn(std::io::Error) -> Trouble {
+    move |source| Trouble::Map { what, source }
+}
+
+/// All that is guarded, and how.
+pub(super) fn policies(model: &Model) -> impl Iterator<Item = (Kind, &String, &Policy)> {
+    let listeners = model.listeners.iter();
+    let listeners = listeners.filter_map(|l| Some((Kind::Listener, &l.name, l.shield.as_ref()?)));
+    let services = model.services.iter();
+    listeners.chain(services.filter_map(|s| Some((Kind::Service, &s.name, s.shield.as_ref()?))))
+}
+
+impl Guards {
+    /// The maps are new, and empty.
+    pub(super) fn forget(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        let numbers = std::mem::take(&mut self.numbers);
+        *self = Self {
+            files,
+            numbers,
+            ..Self::default()
+        };
+    }
+
+    /// Reads the files that have changed; whether that is news for a table.
+    pub(super) fn look(&mut self, snapshot: &Snapshot) -> bool {
+        let model = &snapshot.model;
+        let common = std::iter::once(&model.shield.lists);
+        let all: Vec<_> = common
+            .chain(policies(model).map(|(_, _, policy)| &policy.lists))
+            .collect();
+        self.files.look(
+            all.iter()
+                .flat_map(|lists| lists.deny_files.iter().chain(&lists.allow_files)),
+        );
+        self.common_of(snapshot) != self.common
+            || policies(model).any(|(kind, name, policy)| {
+                let number = self.numbers.get(&(kind, name.clone()));
+                let source = Source::new(&policy.lists, snapshot.shield.get(name), &self.files);
+                number.is_none_or(|number| self.own.get(number).cloned().unwrap_or_default() != source)
+            })
+    }
+
+    fn common_of(&self, snapshot: &Snapshot) -> Source {
+        Source::new(&snapshot.model.shield.lists, snapshot.shield.get(""), &self.files)
+    }
+
+    /// How many nodes there should be room for.
+    pub(super) fn room(&self, snapshot: &Snapshot) -> u32 {
+        if policies(&snapshot.model).next().is_none() {
+            return 1;
+        }
+        let nodes = self.common_of(snapshot).build().len().max(DIRECT as usize) + SPARE;
+        u32::try_from(nodes + nodes / 4).unwrap_or(u32::MAX / 2)
+    }
+
+    /// Makes the maps what a snapshot wants. `Ok(false)`: there is no room for the prefixes that all share.
+    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot, seed: u64) -> Result<bool, Trouble> {
+        let shield = &kernel.shield;
+        let common = self.common_of(snapshot);
+        let mut settings = self.settings;
+        if common != self.common {
+            let nodes: Vec<Node> = common.build();
+            if nodes.len() > shield.room() as usize {
+                return Ok(false);
+            }
+            settings.common = shield.write_common(&nodes).map_err(writing("prefixes"))?;
+            self.common = common;
+        } else if settings.round == 0 {
+            settings.common = NO_TABLE;
+        }
+        let wanted = self.wanted(snapshot)?;
+        for (number, guard) in &wanted.guards {
+            if self.written.get(number) != Some(guard) {
+                shield.set_guard(*number, guard).map_err(writing("a guard"))?;
+            }
+        }
+        self.written = wanted.guards;
+        for (number, source) in &wanted.own {
+            if self.own.get(number) != Some(source) {
+                shield
+                    .swap_own(*number, &source.build())
+                    .map_err(writing("prefixes of a guard"))?;
+            }
+        }
+        for number in self.own.keys().filter(|number| !wanted.own.contains_key(number)) {
+            shield
+                .swap_own(*number, &[])
+                .or_else(absent)
+                .map_err(writing("prefixes of a guard"))?;
+        }
+        self.own = wanted.own;
+        let moved = wanted.targets != self.targets || wanted.prefixed != self.prefixed;
+        let target = writing("what is guarded");
+        for (at, guard) in &wanted.targets {
+            if self.targets.get(at) != Some(guard) {
+                shield.set_target(at, Some(*guard)).map_err(&target)?;
+            }
+        }
+        for ((bits, at), guard) in &wanted.prefixed {
+            if self.prefixed.get(&(*bits, *at)) != Some(guard) {
+                shield.set_prefixed(*bits, at, Some(*guard)).map_err(&target)?;
+            }
+        }
+        for at in self.targets.keys().filter(|at| !wanted.targets.contains_key(at)) {
+            shield.set_target(at, None).map_err(&target)?;
+        }
+        for key in self.prefixed.keys().filter(|key| !wanted.prefixed.contains_key(key)) {
+            shield.set_prefixed(key.0, &key.1, None).map_err(&target)?;
+        }
+        (self.targets, self.prefixed) = (wanted.targets, wanted.prefixed);
+        settings.seed = seed;
+        settings.buckets = snapshot.model.shield.sources.div_ceil(4);
+        settings.malformed = u32::from(policies(&snapshot.model).any(|(_, _, policy)| policy.malformed));
+        settings.round += u32::from(moved || settings.round == 0);
+        if settings != self.settings {
+            shield
+                .set_settings(&settings)
+                .map_err(writing("the shield's settings"))?;
+            self.settings = settings;
+        }
+        let words: HashSet<u32> = wanted.ports.keys().chain(self.ports.keys()).copied().collect();
+        for word in words {
+            let bits = wanted.ports.get(&word).copied().unwrap_or(0);
+            if self.ports.get(&word).copied().unwrap_or(0) != bits {
+                shield.set_ports(word, bits).map_err(writing("guarded ports"))?;
+            }
+        }
+        self.ports = wanted.ports;
+        Ok(true)
+    }
+
+    fn wanted(&mut self, snapshot: &Snapshot) -> Result<Wanted, Trouble> {
+        let model = &snapshot.model;
+        let mut wanted = Wanted::default();
+        let named: HashSet<Who> = policies(model).map(|(kind, name, _)| (kind, name.clone())).collect();
+        for listener in &model.listeners {
+            let Some(policy) = &listener.shield else { continue };
+            let number = self.number(Kind::Listener, &listener.name, &named)?;
+            self.want(&mut wanted, number, policy, snapshot, &listener.name, 0);
+            for bind in &listener.listen {
+                if let Some(at) = bind.single() {
+                    wanted
+                        .targets
+                        .insert(Target::new(words(at.ip()), at.port(), TCP), number);
+                } else {
+                    let v4 = bind.prefix.addr().is_ipv4();
+                    let (family, bits) = if v4 { (4, 96) } else { (6, 0) };
+                    let place = SteerKey::new(bind.port, family, mapped(bind.prefix.network()));
+                    wanted
+                        .prefixed
+                        .insert((bits + u32::from(bind.prefix.prefix_len()), place), number);
+                }
+                want_port(&mut wanted.ports, bind.port, TCP);
+            }
+        }
+        for service in &model.services {
+            let Some(policy) = &service.shield else { continue };
+            let number = self.number(Kind::Service, &service.name, &named)?;
+            self.want(&mut wanted, number, policy, snapshot, &service.name, flag::SERVICE);
+            let protocol = service.protocol.number();
+            for bind in &service.listen {
+                for port in bind.ports.clone() {
+                    wanted
+                        .targets
+                        .insert(Target::new(words(bind.address), port, protocol), number);
+                    want_port(&mut wanted.ports, port, protocol);
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn want(&self, wanted: &mut Wanted, number: u32, policy: &Policy, snapshot: &Snapshot, name: &str, flags: u32) {
+        let source = Source::new(&policy.lists, snapshot.shield.get(name), &self.files);
+        let mut guard = guard(policy, flags);
+        if source != Source::default() {
+            guard.flags |= flag::PREFIXES;
+            wanted.own.insert(number, source);
+        }
+        wanted.guards.insert(number, guard);
+    }
+
+    /// The number of a guard: the same for as long as the process lives, unless more names than numbers have been seen.
+    fn number(&mut self, kind: Kind, name: &str, named: &HashSet<Who>) -> Result<u32, Trouble> {
+        let who = (kind, name.to_owned());
+        if let Some(number) = self.numbers.get(&who) {
+            return Ok(*number);
+        }
+        if self.numbers.len() >= MAX_GUARDS as usize {
+            self.numbers.retain(|who, _| named.contains(who));
+        }
+        let taken: HashSet<u32> = self.numbers.values().copied().collect();
+        let free = (0..MAX_GUARDS)
+            .find(|number| !taken.contains(number))
+            .ok_or(Trouble::Guards)?;
+        self.numbers.insert(who, free);
+        Ok(free)
+    }
+
+    /// Names and numbers of those that are configured.
+    pub(super) fn named(&self, model: &Model) -> Vec<(Kind, String, u32)> {
+        let all = policies(model);
+        all.filter_map(|(kind, name, _)| {
+            let who = (kind, name.clone());
+            let number = *self.numbers.get(&who)?;
+            Some((kind, who.1, number))
+        })
+        .collect()
+    }
+
+    pub(super) fn guard(&self, number: u32) -> Option<Guard> {
+        self.written.get(&number).copied()
+    }
+
+    pub(super) fn sources(&self) -> (Source, HashMap<u32, Source>) {
+        (self.common.clone(), self.own.clone())
+    }
+
+    pub(super) const fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    pub(super) fn troubles(&self) -> Vec<String> {
+        self.files.troubles()
+    }
+}
+
+fn absent(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+fn want_port(ports: &mut BTreeMap<u32, u64>, port: u16, protocol: u8) {
+    let at = PortBit::new(port, protocol);
+    *ports.entry(at.word).or_default() |= 1 << at.bit;
+}
+
+fn guard(policy: &Policy, flags: u32) -> Guard {
+    let limits = &policy.limits;
+    let limit = |rate: Option<Rate>| rate.map_or(Limit::default(), |rate| Limit::new(rate.rate, rate.burst));
+    let on = |is_on: bool, flag: u32| if is_on { flag } else { 0 };
+    Guard {
+        flags: flags
+            | on(policy.malformed, flag::MALFORMED)
+            | on(policy.syn_cookies && flags & flag::SERVICE == 0, flag::COOKIES)
+            | on(limits.packets.is_some() || limits.bytes.is_some(), flag::RATES),
+        concurrent: limits.concurrent,
+        syns: SYNS,
+        mask_v4: mask_v4(limits.ipv4_prefix),
+        mask_v6: mask_v6(limits.ipv6_prefix),
+        limits: [limit(limits.connections), limit(limits.packets), limit(limits.bytes)],
+    }
+}

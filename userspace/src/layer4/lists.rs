@@ -1,0 +1,235 @@
+//! Lists of prefixes: from the configuration, from files, by the API; and the tables that are made of them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use signalbox_common::shield::prefixes::Node;
+use signalbox_core::model::shield::{Lists, Prefixes};
+use signalbox_core::prefixes::{Verdict, build};
+
+/// The largest file that is read: some four million prefixes.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// Files with prefixes, as they were read last.
+#[derive(Default)]
+pub(super) struct Files(HashMap<PathBuf, File>);
+
+struct File {
+    stamp: Option<Stamp>,
+    prefixes: Arc<Vec<IpNet>>,
+    trouble: Option<String>,
+}
+
+/// Tells a file from what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+impl Files {
+    /// Reads what has changed. A file that cannot be read leaves what it said before in force.
+    pub(super) fn look<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
+        let mut before = std::mem::take(&mut self.0);
+        for path in paths {
+            if self.0.contains_key(path) {
+                continue;
+            }
+            let known = before.remove(path);
+            let stamp = stamp(path).ok();
+            let file = match known {
+                Some(known) if stamp.is_some() && known.stamp == stamp => known,
+                known => {
+                    let read = read(path);
+                    let trouble = read.as_ref().err().cloned();
+                    let was = known.as_ref().and_then(|known| known.trouble.clone());
+                    match &trouble {
+                        Some(error) if was != trouble => {
+                            tracing::error!(
+                                error,
+                                "A file of prefixes is not what it should be; what it said last stays."
+                            );
+                        }
+                        None => tracing::info!(file = %path.display(), "A file of prefixes has been read."),
+                        Some(_) => {}
+                    }
+                    let prefixes =
+                        read.map_or_else(|_| known.map(|known| known.prefixes).unwrap_or_default(), Arc::new);
+                    File {
+                        stamp,
+                        prefixes,
+                        trouble,
+                    }
+                }
+            };
+            self.0.insert(path.clone(), file);
+        }
+    }
+
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.0.values().filter_map(|file| file.trouble.clone()).collect();
+        all.sort();
+        all
+    }
+
+    fn of(&self, path: &Path) -> Arc<Vec<IpNet>> {
+        self.0
+            .get(path)
+            .map(|file| Arc::clone(&file.prefixes))
+            .unwrap_or_default()
+    }
+}
+
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    use std::os::unix::fs::MetadataExt as _;
+    let data = std::fs::metadata(path)?;
+    Ok(Stamp {
+        modified: data.modified().ok(),
+        length: data.len(),
+        inode: data.ino(),
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<IpNet>, String> {
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    if stamp(path).map_err(failed)?.length > MOST_BYTES {
+        return Err(format!(
+            "{}: the file is larger than {} MiB",
+            path.display(),
+            MOST_BYTES >> 20
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    parse(&text).map_err(|(line, what)| {
+        format!(
+            "{}:{line}: {what:?} is not a prefix, such as 192.0.2.0/24, 2001:db8::/32 or 192.0.2.7",
+            path.display()
+        )
+    })
+}
+
+/// A prefix or an address a line; what follows a `#` is a comment. `Err`: the line, from 1, and what stands there.
+fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let what = line.split('#').next().unwrap_or_default().trim();
+        if what.is_empty() {
+            continue;
+        }
+        let net = what
+            .parse::<IpNet>()
+            .or_else(|_| what.parse::<IpAddr>().map(IpNet::from));
+        match net {
+            Ok(net) => all.push(net.trunc()),
+            Err(_) => return Err((number, what.chars().take(60).collect())),
+        }
+    }
+    Ok(all)
+}
+
+/// All that a table is made of.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Source {
+    lists: Arc<Lists>,
+    told: Arc<Prefixes>,
+    /// Of the denied, then of the others.
+    files: [Vec<Arc<Vec<IpNet>>>; 2],
+}
+
+impl Source {
+    pub(super) fn new(lists: &Arc<Lists>, told: Option<&Arc<Prefixes>>, files: &Files) -> Self {
+        let all = |paths: &[PathBuf]| paths.iter().map(|path| files.of(path)).collect();
+        Self {
+            lists: Arc::clone(lists),
+            told: told.cloned().unwrap_or_default(),
+            files: [all(&lists.deny_files), all(&lists.allow_files)],
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (IpNet, Verdict)> + '_ {
+        let [denied, allowed] = &self.files;
+        let deny = [&self.lists.deny, &self.told.deny]
+            .into_iter()
+            .chain(denied.iter().map(|file| &**file));
+        let allow = [&self.lists.allow, &self.told.allow]
+            .into_iter()
+            .chain(allowed.iter().map(|file| &**file));
+        let deny = deny.flatten().map(|net| (*net, Verdict::Deny));
+        deny.chain(allow.flatten().map(|net| (*net, Verdict::Allow)))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.each().count()
+    }
+
+    pub(super) fn build(&self) -> Vec<Node> {
+        build(self.each())
+    }
+
+    /// The longest prefix that holds an address, and what it says.
+    pub(super) fn decisive(&self, address: IpAddr) -> Option<(IpNet, Verdict)> {
+        let holds = self.each().filter(|(net, _)| net.contains(&address));
+        holds.max_by_key(|(net, verdict)| (net.prefix_len(), *verdict == Verdict::Allow))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_prefix_an_address_a_comment_or_a_mistake_with_its_place() {
+        let text = "# from the abuse desk\n192.0.2.0/24\n\n 192.0.2.7 # but not he\n2001:db8::1/32\n";
+        let all = parse(text).unwrap();
+        let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["192.0.2.0/24", "192.0.2.7/32", "2001:db8::/32"]);
+        assert_eq!(parse("192.0.2.0/24\nnobody\n"), Err((2, "nobody".to_owned())));
+        assert_eq!(parse("192.0.2.0/33"), Err((1, "192.0.2.0/33".to_owned())));
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_leaves_what_it_said_before() {
+        let path = std::env::temp_dir().join(format!("signalbox-lists-{}", std::process::id()));
+        let mut files = Files::default();
+        std::fs::write(&path, "192.0.2.0/24\n").unwrap();
+        files.look([&path].into_iter());
+        assert_eq!((files.of(&path).len(), files.troubles().len()), (1, 0));
+        std::fs::write(&path, "192.0.2.0/24\n198.51.100.0/24\nwhat?\n").unwrap();
+        files.look([&path].into_iter());
+        assert_eq!(files.of(&path).len(), 1);
+        assert!(
+            files.troubles()[0].contains(":3: \"what?\" is not a prefix"),
+            "{:?}",
+            files.troubles()
+        );
+        std::fs::remove_file(&path).unwrap();
+        files.look([&path].into_iter());
+        assert_eq!(files.of(&path).len(), 1, "gone: as before");
+        assert!(files.troubles()[0].contains("No such file"));
+    }
+
+    #[test]
+    fn the_longest_prefix_is_decisive_and_of_the_same_the_one_that_allows() {
+        let lists = Lists {
+            deny: vec!["192.0.2.0/24".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
+            allow: vec!["192.0.2.8/29".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
+            ..Lists::default()
+        };
+        let source = Source::new(&Arc::new(lists), None, &Files::default());
+        let of = |text: &str| {
+            source
+                .decisive(text.parse().unwrap())
+                .map(|(net, v)| (net.to_string(), v))
+        };
+        assert_eq!(of("192.0.2.1"), Some(("192.0.2.0/24".into(), Verdict::Deny)));
+        assert_eq!(of("192.0.2.10"), Some(("192.0.2.8/29".into(), Verdict::Allow)));
+        assert_eq!(of("192.0.2.9"), Some(("192.0.2.9/32".into(), Verdict::Allow)));
+        assert_eq!(of("192.0.3.1"), None);
+    }
+}
