@@ -15,6 +15,7 @@ pub mod metrics;
 mod mutate;
 mod openapi;
 mod rotations;
+mod shield;
 mod tls;
 pub mod views;
 

@@ -5,6 +5,7 @@ mod client;
 mod explain;
 mod rotate;
 mod services;
+mod shield;
 mod show;
 
 use std::io::IsTerminal as _;
@@ -65,6 +66,24 @@ enum Command {
     Hosts(Show),
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
     Services(Show),
+    /// Show what the shield of a running signalbox guards and has decided, or change whom it denies.
+    Shield {
+        #[command(subcommand)]
+        what: Option<shield::What>,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show samples of the packets that the shield drops.
+    Drops {
+        /// Those to come, as they come.
+        #[arg(long)]
+        follow: bool,
+        /// At most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        show: Show,
+    },
     /// Show the flows of a running signalbox.
     Flows {
         #[command(flatten)]
@@ -250,6 +269,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
         Command::Services(show) => services::print(&show.socket, show.output),
+        Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
+        Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
         Command::Doctor { output } => doctor::run(output),

@@ -20,7 +20,7 @@ use crate::rotate::Jobs;
 use crate::source::routing::Current;
 use crate::state::Shared;
 use crate::store::memory::Instead;
-use crate::store::{Applied, Configuration, Event, fingerprint};
+use crate::store::{Applied, Configuration, Event, PrefixChange, fingerprint};
 
 /// What was found out about the machine at the start.
 #[derive(Clone, Debug, Default)]
@@ -178,10 +178,10 @@ impl Control {
             .map_err(Refused::because)
     }
 
-    /// Sets the prefixes of a listener or a service, or of all where the name is empty.
-    pub async fn set_prefixes(&self, name: &str, prefixes: Prefixes) -> Result<(), Refused> {
+    /// Changes the prefixes of a listener or a service, or of all where the name is empty.
+    pub async fn set_prefixes(&self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, Refused> {
         let (reply, outcome) = oneshot::channel();
-        self.tell(Event::SetPrefixes(name.into(), prefixes, reply))?;
+        self.tell(Event::SetPrefixes(name.into(), change, reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))

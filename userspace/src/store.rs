@@ -7,13 +7,14 @@ mod learning;
 pub mod memory;
 mod rotating;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use ipnet::IpNet;
 use serde_json::json;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
@@ -53,7 +54,7 @@ pub enum Event {
     /// New weights of a route: (cluster, weight).
     SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
     /// Prefixes of a listener or a service, or of all where the name is empty.
-    SetPrefixes(String, Prefixes, oneshot::Sender<Result<(), String>>),
+    SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
     /// What a source knows of a cluster.
     Learnt(Learnt),
     /// All that balancers share, as it is now.
@@ -72,6 +73,40 @@ pub enum Event {
     HandedOver(oneshot::Sender<()>),
     /// A host that is no longer configured has flows of an earlier process.
     Adopted(Arc<HostState>),
+}
+
+/// A change of prefixes.
+pub enum PrefixChange {
+    /// These in place of those before.
+    Replace(Prefixes),
+    /// More of them; those to be forgotten are neither denied nor allowed.
+    Edit { add: Prefixes, forget: Vec<IpNet> },
+}
+
+impl PrefixChange {
+    fn applied(self, before: Option<&Arc<Prefixes>>) -> Prefixes {
+        let (mut all, add, gone) = match self {
+            Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
+            Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
+        };
+        // What is said of a prefix now counts.
+        let said: HashSet<IpNet> = add
+            .deny
+            .iter()
+            .chain(&add.allow)
+            .chain(&gone)
+            .map(IpNet::trunc)
+            .collect();
+        for list in [&mut all.deny, &mut all.allow] {
+            list.retain(|net| !said.contains(&net.trunc()));
+        }
+        all.deny.extend(add.deny);
+        all.allow.extend(add.allow);
+        for list in [&mut all.deny, &mut all.allow] {
+            list.iter_mut().for_each(|net| *net = net.trunc());
+        }
+        all
+    }
 }
 
 /// A configuration, and where it came from.
@@ -256,10 +291,10 @@ impl Store {
                 }
                 let _ = reply.send(outcome);
             }
-            Event::SetPrefixes(name, prefixes, reply) => {
-                let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
-                let outcome = self.set_prefixes(&name, prefixes);
-                if outcome.is_ok() {
+            Event::SetPrefixes(name, change, reply) => {
+                let outcome = self.set_prefixes(&name, change);
+                if let Ok(prefixes) = &outcome {
+                    let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
                     let data = json!({ "name": name, "denied": denied, "allowed": allowed });
                     self.shared.announce("prefixes", data);
                     tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
@@ -372,13 +407,14 @@ impl Store {
         }
     }
 
-    /// Prefixes are these from now on, also after a restart.
-    fn set_prefixes(&mut self, name: &str, prefixes: Prefixes) -> Result<(), String> {
+    /// Changes prefixes, also for after a restart; what they are now.
+    fn set_prefixes(&mut self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, String> {
         self.remember().map_err(|error| crate::error_chain(&error))?;
-        let outcome = self.memory.set_prefixes(name, prefixes);
+        let prefixes = Arc::new(change.applied(self.memory.shield.get(name)));
+        let outcome = self.memory.set_prefixes(name, &prefixes);
         outcome.map_err(|error| crate::error_chain(&error))?;
         self.dirty = true;
-        Ok(())
+        Ok(prefixes)
     }
 
     /// What time alone changes.

@@ -159,7 +159,7 @@ impl shield::Kernel for Maps {
     }
 
     fn frame(&self) -> u32 {
-        self.shield.frame.unwrap_or(u16::MAX.into())
+        self.shield.frame.unwrap_or(0xffff)
     }
 
     fn interface(&self) -> u32 {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
-use super::{applications, events, explain, learn, metrics, mutate, rotations, views};
+use super::{applications, events, explain, learn, metrics, mutate, rotations, shield, views};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -108,6 +108,44 @@ fn state(api: Described) -> Described {
             },
             service_flows,
         )
+        .with(
+            &read(
+                "/api/v1/shield",
+                "What is guarded, by which rules, and what has been decided",
+            ),
+            shield::list,
+        )
+        .with(
+            &read("/api/v1/shield/prefixes", "Prefixes that have been set by this API"),
+            shield::prefixes,
+        )
+        .with(
+            &Operation {
+                query: &[("client!", "its address")],
+                ..read(
+                    "/api/v1/shield/explain",
+                    "What would become of a client at each listener and service",
+                )
+            },
+            shield::explain,
+        )
+        .with(
+            &Operation {
+                query: &[("limit", "at most so many; 100 where nothing is said")],
+                ..read("/api/v1/drops", "Samples of packets that the shield has dropped")
+            },
+            shield::drops,
+        )
+        .with(
+            &Operation {
+                gives: Gives::Events,
+                ..read(
+                    "/api/v1/drops/follow",
+                    "Samples of packets that the shield drops, as it drops them",
+                )
+            },
+            shield::follow,
+        )
         .with(&flows_query, flows)
         .with(&explain_query, explain::explain)
         .with(&events, events::stream)
@@ -186,6 +224,24 @@ fn changes(api: Described) -> Described {
             Takes::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
         ),
         mutate::weights,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/shield/prefixes/{name}",
+            "Prefixes of a listener or a service, or of all (*), in place of those before",
+            Takes::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
+        ),
+        shield::replace,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/shield/prefixes/{name}",
+            "More prefixes, or fewer",
+            Takes::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
+        ),
+        shield::edit,
     )
     .with(
         &change(

@@ -21,6 +21,7 @@ use signalbox_core::view::Destination;
 use super::api::problem;
 use crate::config;
 use crate::control::Control;
+use crate::layer4::guards::Kind;
 use crate::state::{HostState, Snapshot};
 use crate::store::fingerprint;
 
@@ -192,8 +193,10 @@ fn at_listener(
             }
         },
     };
+    let shield = client.map(|client| control.services.judge(Kind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
+        "shield": shield,
         "protocol": protocol,
         "verdict": verdict,
         "clusters": clusters,

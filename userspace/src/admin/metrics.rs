@@ -20,6 +20,7 @@ use crate::control::Control;
 use crate::datapath::cut::Unfit;
 use crate::datapath::relay::End;
 use crate::layer4::ServiceView;
+use crate::layer4::guards::Kind;
 use crate::rotate::Progress;
 use crate::source::Standing;
 use crate::state::{Counter, Labelled};
@@ -128,6 +129,7 @@ impl Collector for Scrape {
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
         self.services(&mut out)?;
+        self.shield(&mut out)?;
         self.control_plane(&mut out)?;
         self.kernel(&mut out)
     }
@@ -503,6 +505,39 @@ impl Scrape {
         )
     }
 
+    fn shield(&self, out: &mut Out<'_>) -> fmt::Result {
+        let guards = self.0.services.guards();
+        let kind = |kind: Kind| if kind == Kind::Listener { "listener" } else { "service" };
+        let decisions = guards.iter().flat_map(|guard| {
+            guard.decisions.iter().map(move |(decision, count)| {
+                let labels = vec![
+                    ("kind", kind(guard.kind)),
+                    ("name", guard.name.as_str()),
+                    ("decision", decision.as_str()),
+                ];
+                (labels, count.as_u64().unwrap_or(0))
+            })
+        });
+        out.counter(
+            "shield_decisions",
+            "Packets of a listener or a layer-4 service that the shield has dropped, or answered with a SYN cookie",
+            decisions,
+        )?;
+        let common = self.0.services.common_prefixes();
+        let own = guards.iter().map(|guard| {
+            (
+                vec![("kind", kind(guard.kind)), ("name", guard.name.as_str())],
+                guard.prefixes,
+            )
+        });
+        let all = own.chain([(vec![("kind", "all"), ("name", "")], common)]);
+        out.gauge(
+            "shield_prefixes",
+            "Prefixes that the shield denies or allows, for all or for one listener or service",
+            all.map(|(labels, count)| (labels, count as f64)),
+        )
+    }
+
     fn kernel(&self, out: &mut Out<'_>) -> fmt::Result {
         let mut exits = self
             .0
@@ -515,7 +550,7 @@ impl Scrape {
             exits.retain(|(reason, _)| !ours(reason));
             exits.extend(cut.exits().into_iter().filter(|(reason, _)| ours(reason)));
         }
-        let ours = |reason: &Reason| reason.program() == "l4";
+        let ours = |reason: &Reason| matches!(reason.program(), "l4" | "shield");
         exits.retain(|(reason, _)| !ours(reason));
         exits.extend(self.0.services.exits().into_iter().filter(|(reason, _)| ours(reason)));
         let exits = exits

@@ -29,6 +29,59 @@ pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Resu
     answered(path, ask(socket, &Method::POST, path, Some(body))?)
 }
 
+/// Server-sent events, until either side has enough: their kinds and data.
+pub(super) fn events(
+    socket: &Path,
+    path: &str,
+    mut each: impl FnMut(&str, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let mut response = send(socket, &Method::GET, path, String::new()).await?;
+            if !response.status().is_success() {
+                bail!("{path}: {}", response.status());
+            }
+            let (mut text, mut kind) = (String::new(), String::new());
+            while let Some(frame) = response.frame().await {
+                let Ok(data) = frame?.into_data() else { continue };
+                text.push_str(&String::from_utf8_lossy(&data));
+                while let Some(end) = text.find('\n') {
+                    let line: String = text.drain(..=end).collect();
+                    match line.trim_end().split_once(": ") {
+                        Some(("event", name)) => name.clone_into(&mut kind),
+                        Some(("data", data)) => each(&kind, data)?,
+                        _ => {}
+                    }
+                }
+            }
+            Ok(())
+        })
+}
+
+async fn send(
+    socket: &Path,
+    method: &Method,
+    path: &str,
+    body: String,
+) -> anyhow::Result<hyper::Response<hyper::body::Incoming>> {
+    let stream = UnixStream::connect(socket).await.with_context(|| {
+        format!(
+            "no signalbox answers on {} (is it running? --socket names another one)",
+            socket.display()
+        )
+    })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "signalbox")
+        .body(Full::new(Bytes::from(body)))?;
+    Ok(sender.send_request(request).await?)
+}
+
 fn answered(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
     if !status.is_success() {
         match answer.get("detail").and_then(Value::as_str) {
@@ -44,21 +97,7 @@ fn ask(socket: &Path, method: &Method, path: &str, body: Option<String>) -> anyh
         .enable_all()
         .build()?
         .block_on(async {
-            let stream = UnixStream::connect(socket).await.with_context(|| {
-                format!(
-                    "no signalbox answers on {} (is it running? --socket names another one)",
-                    socket.display()
-                )
-            })?;
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-            tokio::spawn(connection);
-            let body = body.unwrap_or_default();
-            let request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header("host", "signalbox")
-                .body(Full::new(Bytes::from(body)))?;
-            let response = sender.send_request(request).await?;
+            let response = send(socket, method, path, body.unwrap_or_default()).await?;
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
             let text = || Value::String(String::from_utf8_lossy(&body).into_owned());

@@ -92,6 +92,15 @@ fn told(answer: &Value) -> String {
             text(&listener["protocol"]),
             text(&listener["verdict"])
         );
+        let shield = &listener["shield"];
+        if !shield.is_null() {
+            let _ = writeln!(
+                out,
+                "  shield: {}: {}",
+                text(&shield["verdict"]),
+                text(&shield["reason"])
+            );
+        }
         for cluster in list(&listener["clusters"]) {
             let _ = writeln!(
                 out,

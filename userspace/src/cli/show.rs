@@ -80,6 +80,18 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("OUT", "bytes_out"),
         ],
+        "guards" => &[
+            ("KIND", "kind"),
+            ("NAME", "name"),
+            ("PREFIXES", "prefixes"),
+            ("MALFORMED", "malformed"),
+            ("DENIED", "denied"),
+            ("PACKETS", "packets"),
+            ("BYTES", "bytes"),
+            ("CONNECTIONS", "connections"),
+            ("CONCURRENT", "concurrent"),
+            ("COOKIES", "cookie"),
+        ],
         "service_flows" => &[
             ("CLIENT", "client"),
             ("LISTEN", "listen"),

@@ -342,15 +342,15 @@ impl Memory {
     }
 
     /// Prefixes of a listener or a service, or of all where the name is empty.
-    pub fn set_prefixes(&mut self, name: &str, prefixes: Prefixes) -> Result<(), DurableError> {
-        let record = (!prefixes.is_empty()).then(|| json(&prefixes));
+    pub fn set_prefixes(&mut self, name: &str, prefixes: &Arc<Prefixes>) -> Result<(), DurableError> {
+        let record = (!prefixes.is_empty()).then(|| json(&**prefixes));
         // A key is never empty.
         self.put(&[(PREFIXES, format!("{SEPARATOR}{name}"), record)])?;
         let told = Arc::make_mut(&mut self.shield);
         if prefixes.is_empty() {
             told.remove(name);
         } else {
-            told.insert(name.to_owned(), Arc::new(prefixes));
+            told.insert(name.to_owned(), Arc::clone(prefixes));
         }
         Ok(())
     }

@@ -1,0 +1,163 @@
+//! The shield by API: what is guarded and what was decided, prefixes, samples of what is dropped.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_core::model::shield::Prefixes;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tokio_stream::{Stream, StreamExt as _};
+
+use super::api::problem;
+use crate::control::Control;
+use crate::store::PrefixChange;
+
+/// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
+const ALIVE: Duration = Duration::from_secs(15);
+/// What the path says for what holds for all.
+const ALL: &str = "*";
+
+/// All that is guarded.
+pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+    let services = &control.services;
+    Json(json!({
+        "apiVersion": "v1",
+        "guards": services.guards(),
+        "common_prefixes": services.common_prefixes(),
+        "hooks": services.hooks(),
+        "troubles": services.troubles(),
+    }))
+}
+
+/// What has been set by the API.
+pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value> {
+    let told = Arc::clone(&control.shared.snapshot.load().shield);
+    let named: serde_json::Map<String, Value> = told
+        .iter()
+        .map(|(name, prefixes)| {
+            let name = if name.is_empty() { ALL } else { name };
+            (name.to_owned(), json!(**prefixes))
+        })
+        .collect();
+    Json(json!({ "apiVersion": "v1", "prefixes": named }))
+}
+
+/// The body of a change.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Edit {
+    #[serde(default)]
+    deny: Vec<ipnet::IpNet>,
+    #[serde(default)]
+    allow: Vec<ipnet::IpNet>,
+    /// Neither from now on.
+    #[serde(default)]
+    forget: Vec<ipnet::IpNet>,
+}
+
+pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+    match serde_json::from_str::<Prefixes>(&body) {
+        Ok(prefixes) => set(&control, &name, PrefixChange::Replace(prefixes)).await,
+        Err(error) => wrong(&error),
+    }
+}
+
+pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+    match serde_json::from_str::<Edit>(&body) {
+        Ok(Edit { deny, allow, forget }) => {
+            let change = PrefixChange::Edit {
+                add: Prefixes { deny, allow },
+                forget,
+            };
+            set(&control, &name, change).await
+        }
+        Err(error) => wrong(&error),
+    }
+}
+
+fn wrong(error: &serde_json::Error) -> Response {
+    let expected = r#"expected for example {"deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"]}"#;
+    problem(
+        StatusCode::BAD_REQUEST,
+        "The body is not understood",
+        &format!("{error}; {expected}"),
+        &json!({}),
+    )
+}
+
+async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
+    let name = if name == ALL { "" } else { name };
+    let model = Arc::clone(&control.shared.snapshot.load().model);
+    let is_known = name.is_empty()
+        || model.listeners.iter().any(|listener| listener.name == name)
+        || model.services.iter().any(|service| service.name == name);
+    if !is_known {
+        return problem(
+            StatusCode::NOT_FOUND,
+            "There is no such listener or service",
+            &format!("{name:?} is neither a listener nor a service; * stands for all of them"),
+            &json!({}),
+        );
+    }
+    match control.set_prefixes(name, change).await {
+        Ok(prefixes) => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
+        Err(refused) => problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The change was refused; what was in force stays in force",
+            &refused.error,
+            &json!({}),
+        ),
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Client {
+    client: std::net::IpAddr,
+}
+
+/// What would become of a client at each listener and service.
+pub(super) async fn explain(
+    State(control): State<Arc<Control>>,
+    Query(Client { client }): Query<Client>,
+) -> Json<Value> {
+    let services = &control.services;
+    let guards: Vec<Value> = services
+        .guards()
+        .iter()
+        .map(|guard| {
+            let shield = services.judge(guard.kind, &guard.name, client);
+            json!({ "kind": guard.kind, "name": guard.name, "shield": shield })
+        })
+        .collect();
+    Json(json!({ "apiVersion": "v1", "client": client, "guards": guards }))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Most {
+    limit: Option<usize>,
+}
+
+/// Samples of late.
+pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<Most>) -> Json<Value> {
+    let drops = control.services.drops.latest(most.limit.unwrap_or(100));
+    Json(json!({ "apiVersion": "v1", "drops": drops }))
+}
+
+/// Samples to come.
+pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let drops = BroadcastStream::new(control.services.drops.follow());
+    let drops = drops.map(|drop| match drop {
+        Ok(drop) => Event::default()
+            .event("drop")
+            .data(serde_json::to_string(&drop).unwrap_or_default()),
+        Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
+    });
+    Sse::new(drops.map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE))
+}

@@ -1,0 +1,205 @@
+//! `signalbox shield` and `signalbox drops`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use hyper::Method;
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use super::{Output, client, explain::escaped, show};
+
+/// What is done with prefixes.
+#[derive(Subcommand)]
+pub(super) enum What {
+    /// Deny addresses or prefixes, now and after restarts.
+    Deny(Which),
+    /// Allow addresses or prefixes although a shorter prefix is denied.
+    Allow(Which),
+    /// Take back what has been denied or allowed here.
+    Forget(Which),
+    /// Put the prefixes of a file, one a line, in place of all that has been denied here.
+    Load {
+        file: PathBuf,
+        /// At this listener or service only.
+        #[arg(long, value_name = "NAME")]
+        on: Option<String>,
+    },
+    /// Show what has been denied and allowed here.
+    List,
+    /// Say what would become of a client at each listener and service, and why.
+    Explain {
+        /// Its address.
+        client: std::net::IpAddr,
+    },
+}
+
+#[derive(clap::Args)]
+pub(super) struct Which {
+    /// Such as 192.0.2.7 or 2001:db8::/32.
+    #[arg(required = true, value_parser = net)]
+    prefixes: Vec<IpNet>,
+    /// At this listener or service only.
+    #[arg(long, value_name = "NAME")]
+    on: Option<String>,
+}
+
+fn net(text: &str) -> Result<IpNet, String> {
+    let net = text
+        .parse::<IpNet>()
+        .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
+    net.map(|net| net.trunc())
+        .map_err(|_| "neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32".to_owned())
+}
+
+fn path(on: Option<&str>) -> String {
+    format!("/api/v1/shield/prefixes/{}", escaped(on.unwrap_or("*")))
+}
+
+pub(super) fn run(what: Option<What>, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let edit = |key: &str, which: &Which| {
+        let body = json!({ key: which.prefixes });
+        client::change(socket, &Method::POST, &path(which.on.as_deref()), Some(&body))
+    };
+    let answer = match what {
+        None => return guards(socket, output),
+        Some(What::Deny(which)) => edit("deny", &which)?,
+        Some(What::Allow(which)) => edit("allow", &which)?,
+        Some(What::Forget(which)) => edit("forget", &which)?,
+        Some(What::Load { file, on }) => {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
+            let mut deny = Vec::new();
+            for (number, line) in (1..).zip(text.lines()) {
+                let line = line.split('#').next().unwrap_or_default().trim();
+                if !line.is_empty() {
+                    let prefix =
+                        net(line).map_err(|why| anyhow::anyhow!("{}:{number}: {line:?} is {why}", file.display()))?;
+                    deny.push(prefix);
+                }
+            }
+            let body = json!({ "deny": deny });
+            client::change(socket, &Method::PUT, &path(on.as_deref()), Some(&body))?
+        }
+        Some(What::List) => client::get(socket, "/api/v1/shield/prefixes")?,
+        Some(What::Explain { client }) => return explain(client, socket, output),
+    };
+    if output == Output::Table {
+        show::say(&listed(&answer["prefixes"]))?;
+    } else {
+        show::emit(&answer, output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prefixes, of one or by name.
+fn listed(prefixes: &Value) -> String {
+    let mut lines = Vec::new();
+    let mut add = |name: &str, of: &Value| {
+        for key in ["deny", "allow"] {
+            for prefix in of[key].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                lines.push(format!("{key} {prefix}{name}"));
+            }
+        }
+    };
+    match prefixes.as_object() {
+        Some(one) if one.contains_key("deny") => add("", prefixes),
+        Some(named) => named.iter().for_each(|(name, of)| add(&format!(" on {name}"), of)),
+        None => {}
+    }
+    if lines.is_empty() {
+        "nothing is denied or allowed here".to_owned()
+    } else {
+        lines.join("\n")
+    }
+}
+
+fn guards(socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let answer = client::get(socket, "/api/v1/shield")?;
+    if output != Output::Table {
+        show::emit(&answer, output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
+    show::say(&show::table("guards", &json!({ "guards": lines })))?;
+    for trouble in answer["troubles"].as_array().into_iter().flatten() {
+        show::say(&format!("! {}", trouble.as_str().unwrap_or_default()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain(client: std::net::IpAddr, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let answer = client::get(
+        socket,
+        &format!("/api/v1/shield/explain?client={}", escaped(&client.to_string())),
+    )?;
+    if output != Output::Table {
+        show::emit(&answer, output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    for guard in answer["guards"].as_array().into_iter().flatten() {
+        let (kind, name, shield) = (text(&guard["kind"]), text(&guard["name"]), &guard["shield"]);
+        show::say(&format!(
+            "{kind} {name}: {}: {}",
+            text(&shield["verdict"]),
+            text(&shield["reason"])
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(guard: &Value) -> Value {
+    let mut line = guard.clone();
+    if let (Some(line), Some(decisions)) = (line.as_object_mut(), guard["decisions"].as_object()) {
+        line.extend(decisions.clone());
+    }
+    line
+}
+
+/// Samples of dropped packets: those of late, or those to come.
+pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let print = |drop: &Value| match output {
+        Output::Table => show::say(&dropped(drop)),
+        _ => show::say(&drop.to_string()),
+    };
+    if follow {
+        client::events(socket, "/api/v1/drops/follow", |kind, data| match kind {
+            "drop" => print(&serde_json::from_str(data).unwrap_or_default()),
+            "missed" => show::say(&format!("({data} were missed)")),
+            _ => Ok(()),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let answer = client::get(socket, &format!("/api/v1/drops?limit={limit}"))?;
+    if output == Output::Table {
+        for drop in answer["drops"].as_array().into_iter().flatten() {
+            print(drop)?;
+        }
+    } else {
+        show::emit(&answer, output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn dropped(drop: &Value) -> String {
+    let text = |key: &str| drop[key].as_str().unwrap_or("-");
+    let seconds = drop["time_ms"].as_u64().unwrap_or(0);
+    format!(
+        "{}.{:03} {:<11} {} {} > {} {} {} bytes, {}",
+        seconds / 1000,
+        seconds % 1000,
+        text("reason"),
+        text("protocol"),
+        text("source"),
+        text("destination"),
+        text("flags"),
+        drop["bytes"],
+        if text("guard").is_empty() {
+            "no guard"
+        } else {
+            text("guard")
+        },
+    )
+}
