@@ -304,7 +304,7 @@ fn want_port(ports: &mut BTreeMap<u32, u64>, port: u16, protocol: u8) {
 
 fn guard(policy: &Policy, flags: u32) -> Guard {
     let limits = &policy.limits;
-    let limit = |rate: Option<Rate>| rate.map_or(Limit::default(), |rate| Limit::new(rate.rate, rate.burst));
+    let limit = |rate: Option<Rate>| rate.map_or_else(Limit::default, |rate| Limit::new(rate.rate, rate.burst));
     let on = |is_on: bool, flag: u32| if is_on { flag } else { 0 };
     Guard {
         flags: flags

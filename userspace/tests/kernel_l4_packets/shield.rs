@@ -380,7 +380,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
                     .status()
                     .unwrap()
                     .success()
-            )
+            );
         };
         run(&["ip", "address", "add", "198.51.100.1/32", "dev", "lo"]);
         run(&["ip", "address", "add", "2001:db8:2::1/128", "dev", "lo", "nodad"]);
