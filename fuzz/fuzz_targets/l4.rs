@@ -6,14 +6,51 @@ use libfuzzer_sys::fuzz_target;
 use signalbox_common::l4::abi::{mode, state};
 use signalbox_common::l4::decide::{Action, Scratch, other_way};
 use signalbox_common::l4::model::Maps;
-use signalbox_common::l4::{Flow, balance};
+use signalbox_common::l4::{Flow, Target, balance};
 use signalbox_common::reason::REASONS;
+use signalbox_common::shield::abi::flag;
+use signalbox_common::shield::{Guard, Limit};
 
 const VIP4: [u32; 4] = [0, 0, 0xffff, 0xc633_6401];
 const VIP6: [u32; 4] = [0x2001_0db8, 2, 0, 1];
 
+/// Guards ports 80 and 81: one as a service's, the other as a listener's whose backlog is full.
+fn guard(maps: &mut Maps, rules: u8) {
+    if rules & 1 == 0 {
+        return;
+    }
+    let shield = &mut maps.shield;
+    shield.settings.buckets = 2;
+    shield.settings.malformed = u32::from(rules & 2 != 0);
+    shield.cookie = (rules & 4 != 0).then_some((0x1234_5678, 1460));
+    shield.frame = (rules & 8 != 0).then_some(90);
+    for (number, flags) in [(0, flag::SERVICE), (1, flag::COOKIES)] {
+        let rates = if rules & 16 != 0 { flag::RATES } else { 0 };
+        let malformed = if rules & 32 != 0 { flag::MALFORMED } else { 0 };
+        let few = Limit::new(100, 2);
+        let guard = Guard {
+            flags: flags | rates | malformed,
+            concurrent: u32::from(rules >> 6),
+            mask_v4: u32::MAX,
+            mask_v6: [u32::MAX, u32::MAX, 0, 0],
+            limits: [few, few, Limit::new(1000, 500)],
+            ..Guard::default()
+        };
+        shield.guards.insert(number, guard);
+        for vip in [VIP4, VIP6] {
+            for protocol in [6, 17] {
+                let target = Target::new(vip, 80 + number as u16, protocol);
+                shield.targets.insert(target, number);
+            }
+        }
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
-    let maps = Maps::with_services(VIP4, VIP6);
+    let mut maps = Maps::with_services(VIP4, VIP6);
+    // One byte decides what of it is guarded, and by what.
+    let Some((&rules, bytes)) = bytes.split_first() else { return };
+    guard(&mut maps, rules);
     let mut scratch = Scratch::default();
     let mut rest = bytes;
     // Several packets: the first byte says how far apart in time, the second how long.

@@ -130,7 +130,8 @@ def proxy_headers():
 
 
 def services():
-    """Packets of layer-4 services, several in a file, each behind its distance in time and its length."""
+    """Packets of layer-4 services, several in a file, each behind its distance in time and its length; the first byte says
+    what of it is guarded."""
 
     def l4(protocol, source, destination, flags):
         ports = struct.pack(">HH", source, destination)
@@ -149,12 +150,14 @@ def services():
         ends = bytes.fromhex("20010db8000100000000000000000007" "20010db8000200000000000000000002")
         return head + ends + payload
 
-    def several(*packets):
-        return b"".join(bytes([1, len(packet)]) + packet for packet in packets)
+    def several(*packets, rules=0):
+        return bytes([rules]) + b"".join(bytes([1, len(packet)]) + packet for packet in packets)
 
     opened = v4(6, 40000, 80, 2)
     save("l4", "tcp", several(opened, v4(6, 40000, 80, 16), v4(6, 40000, 81, 2), v4(6, 40000, 82, 2)))
     save("l4", "udp", several(v4(17, 5, 80, 0), v6(17, 5, 80, 0), v6(17, 5, 82, 0)))
+    # A cookie, an impossible packet, one too many, a listener's that passes.
+    save("l4", "shield", several(v4(6, 40000, 81, 2), v4(6, 40000, 80, 3), *[opened] * 4, v6(6, 9, 81, 16), rules=0b0111_0111))
     first, later = bytes([17, 0, 0, 1, 0, 0, 0, 9]), bytes([17, 0, 0, 17, 0, 0, 0, 9])
     fragments = [v6(17, 5, 80, 0, extension=header, following=44) for header in (first, later)]
     save("l4", "fragments", several(*fragments))

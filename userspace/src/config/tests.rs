@@ -12,6 +12,7 @@ mod routes;
 mod routing_events;
 mod services;
 mod settings;
+mod shield;
 mod yaml;
 
 use super::{Parsed, parse};

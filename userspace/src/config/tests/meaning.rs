@@ -261,8 +261,8 @@ fn the_reference_shows_a_right_file() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    // The one of services is in `services`.
-    assert_eq!(examples.len(), 2);
-    let parsed = right(examples[1]);
+    // Those of services and of the shield are in their own files.
+    assert_eq!(examples.len(), 3);
+    let parsed = right(examples[2]);
     assert_eq!((parsed.warnings.len(), parsed.model.listeners.len()), (0, 3));
 }
