@@ -49,7 +49,9 @@ fn guard(maps: &mut Maps, rules: u8) {
 fuzz_target!(|bytes: &[u8]| {
     let mut maps = Maps::with_services(VIP4, VIP6);
     // One byte decides what of it is guarded, and by what.
-    let Some((&rules, bytes)) = bytes.split_first() else { return };
+    let Some((&rules, bytes)) = bytes.split_first() else {
+        return;
+    };
     guard(&mut maps, rules);
     let mut scratch = Scratch::default();
     let mut rest = bytes;
