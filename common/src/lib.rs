@@ -19,4 +19,4 @@ pub mod steer;
 pub use reason::Reason;
 
 /// Version of the layout below. Anything pinned or handed over between processes carries it.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;

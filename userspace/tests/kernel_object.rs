@@ -23,6 +23,8 @@ use signalbox_common::cut::flow::{
 use signalbox_common::gate::{Gate, Leg, MAX_GATES};
 use signalbox_common::l4::{self, abi};
 use signalbox_common::reason::REASONS;
+use signalbox_common::shield::prefixes::Node;
+use signalbox_common::shield::{self, abi as rules};
 use signalbox_common::steer::{
     MAX_BINDINGS, MAX_LISTENER_SLOTS, MAX_LISTENERS, SLOT_V4, STEER_FIXED_BITS, SteerKey, SteerValue,
 };
@@ -44,7 +46,10 @@ fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
             .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
             .map(|(name, map)| (name, shape(map)))
             .collect();
-        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut(), layer4()].concat().into_iter().collect();
+        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut(), layer4(), guarded()]
+            .concat()
+            .into_iter()
+            .collect();
         assert_eq!(found, wanted);
         assert!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))));
     });
@@ -93,6 +98,41 @@ fn cut() -> Vec<(&'static str, Shape)> {
         ("PENDING", (MapType::Array, 4, size_of::<u64>(), PORTS, MMAPABLE)),
         ("SHAKES", (MapType::LruHash, tuple, shake, MAX_SHAKES, 0)),
         ("TUPLES", (MapType::Hash, tuple, size_of::<Entry>(), MAX_TUPLES, 0)),
+    ]
+}
+
+/// Maps of the shield.
+fn guarded() -> Vec<(&'static str, Shape)> {
+    let (target, place, crowd) = (
+        size_of::<l4::Target>(),
+        size_of::<Key<SteerKey>>(),
+        size_of::<shield::CrowdKey>(),
+    );
+    let array = |size, count| (MapType::Array, 4, size, count, 0);
+    let per_cpu = |size, count| (MapType::PerCpuArray, 4, size, count, 0);
+    let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
+    vec![
+        ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
+        ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
+        // As large as userspace makes it.
+        ("SHIELD_NODES", (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE)),
+        ("SHIELD_PORTS", array(8, abi::WANTED_WORDS)),
+        (
+            "SHIELD_PREFIXED",
+            (MapType::LpmTrie, place, 4, rules::MAX_PREFIXED, NO_PREALLOC),
+        ),
+        ("SHIELD_QUOTA", per_cpu(8, 8)),
+        ("SHIELD_RECENT", per_cpu(size_of::<rules::Recent>(), rules::RECENT)),
+        ("SHIELD_SAMPLES", (MapType::RingBuf, 0, 0, rules::SAMPLE_BYTES, 0)),
+        ("SHIELD_SETTINGS", array(size_of::<shield::Settings>(), 1)),
+        (
+            "SHIELD_SOURCES",
+            array(size_of::<shield::Bucket>(), rules::DEFAULT_SOURCES / 4),
+        ),
+        // Userspace puts an array of maps in its place.
+        ("SHIELD_TABLES", array(4, rules::MAX_TABLES)),
+        ("SHIELD_TALLY", per_cpu(size_of::<rules::Tally>(), rules::MAX_GUARDS)),
+        ("SHIELD_TARGETS", hash(target, rules::MAX_TARGETS)),
     ]
 }
 
