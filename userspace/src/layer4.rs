@@ -249,7 +249,7 @@ impl Services {
             });
             if done.is_ok() && work.too_small {
                 // Programs with larger maps take the place of these; until then what was in force stays.
-                tracing::info!("There are more prefixes than there is room for: the shield's maps are made anew.");
+                tracing::info!("There is no room for so many prefixes or sources: the shield's maps are made anew.");
                 work.kernel = None;
                 work.take_over = true;
                 work.tried = None;

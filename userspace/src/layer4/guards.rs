@@ -117,9 +117,13 @@ impl Guards {
         u32::try_from(nodes + nodes / 4).unwrap_or(u32::MAX / 2)
     }
 
-    /// Makes the maps what a snapshot wants. `Ok(false)`: there is no room for the prefixes that all share.
+    /// Makes the maps what a snapshot wants. `Ok(false)`: there is no room for the prefixes that all
+    /// share, or for as many sources.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot, seed: u64) -> Result<bool, Trouble> {
         let shield = &kernel.shield;
+        if policies(&snapshot.model).next().is_some() && shield.places() < places(snapshot) {
+            return Ok(false);
+        }
         let common = self.common_of(snapshot);
         let mut settings = self.settings;
         if common != self.common {
@@ -173,7 +177,7 @@ impl Guards {
         }
         (self.targets, self.prefixed) = (wanted.targets, wanted.prefixed);
         settings.seed = seed;
-        settings.buckets = snapshot.model.shield.sources.div_ceil(4);
+        settings.buckets = places(snapshot).min(shield.places());
         settings.malformed = u32::from(policies(&snapshot.model).any(|(_, _, policy)| policy.malformed));
         settings.round += u32::from(moved || settings.round == 0);
         if settings != self.settings {
@@ -287,6 +291,11 @@ impl Guards {
     pub(super) fn troubles(&self) -> Vec<String> {
         self.files.troubles()
     }
+}
+
+/// Places for sources, each of which four share.
+fn places(snapshot: &Snapshot) -> u32 {
+    snapshot.model.shield.sources.div_ceil(4)
 }
 
 fn absent(error: std::io::Error) -> std::io::Result<()> {

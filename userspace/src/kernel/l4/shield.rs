@@ -26,6 +26,8 @@ pub struct Shield {
     settings: MapFd,
     tables: MapFd,
     sources: MapFd,
+    /// How many places for sources there are.
+    places: u32,
     crowd: MapFd,
     tally: PerCpuArray<MapData, Tally>,
     samples: Mutex<Samples>,
@@ -77,6 +79,10 @@ impl Shield {
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let info = nodes.info().map_err(unusable("SHIELD_NODES"))?;
         let nodes = Mapped::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
+        let places = match ebpf.map("SHIELD_SOURCES") {
+            Some(Map::Array(data)) => data.info().map_err(unusable("SHIELD_SOURCES"))?.max_entries(),
+            _ => return Err(KernelError::NoMap("SHIELD_SOURCES")),
+        };
         Ok(Self {
             ports,
             targets,
@@ -85,6 +91,7 @@ impl Shield {
             settings,
             tables,
             sources,
+            places,
             crowd,
             tally,
             samples: Mutex::new(Samples { ring, quota }),
@@ -125,6 +132,12 @@ impl Shield {
 
     pub fn set_settings(&self, settings: &Settings) -> io::Result<()> {
         self.settings.update(&0u32, settings)
+    }
+
+    /// How many places for sources there are.
+    #[must_use]
+    pub const fn places(&self) -> u32 {
+        self.places
     }
 
     /// How many nodes the table of the prefixes that all share may have.
