@@ -373,6 +373,7 @@ fn shared(model: &Model) -> Shared {
         totals: Totals::default(),
         any_ticket: Counter::default(),
         limiter: Limiter::default(),
+        crowded: crate::state::Crowded::default(),
         seed,
         started: Instant::now(),
         stopping: false.into(),

@@ -29,7 +29,7 @@ use crate::kernel::l4::{Layer4 as Kernel, Size};
 use crate::rotate::covers;
 use crate::state::Shared;
 
-use apply::Tables;
+use apply::{Tables, Trouble};
 use drops::Drops;
 use guarded::Guarded;
 use guards::Guards;
@@ -76,8 +76,8 @@ struct Work {
     tried: Option<Instant>,
     /// The snapshot is in the maps as a whole.
     applied: bool,
-    /// There is no room for all prefixes.
-    too_small: bool,
+    /// The shield of these programs is up.
+    guarded: bool,
     /// Every service with every host that it may send to.
     known: HashSet<Pair>,
     /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
@@ -221,7 +221,7 @@ impl Services {
     fn bring_about(&self, work: &mut Work, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
-        if look && work.guards.look(&snapshot) {
+        if (look || !work.applied) && work.guards.look(&snapshot) {
             work.applied = false;
         }
         if work.kernel.is_none() && !work.load(&snapshot) {
@@ -242,19 +242,13 @@ impl Services {
             // Ports and addresses of mode nat, and the ports that are looked at, in one go.
             done = work.ways.configure(&kernel, layer4);
             done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
-            done = done.and_then(|()| {
-                let has_room = work.guards.apply(&kernel, &snapshot, self.shared.seed)?;
-                work.too_small = !has_room;
-                Ok(())
-            });
-            if done.is_ok() && work.too_small {
-                // Programs with larger maps take the place of these; until then what was in force stays.
-                tracing::info!("There is no room for so many prefixes or sources: the shield's maps are made anew.");
-                work.kernel = None;
-                work.take_over = true;
-                work.tried = None;
+            // Whatever is wrong with services is no reason to leave anything unguarded.
+            let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
+            if matches!(guarded, Ok(false)) && work.grow(&snapshot) {
                 return;
             }
+            work.guarded |= matches!(guarded, Ok(true));
+            done = done.and(guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(Trouble::Room) }));
             (work.known, work.limits) = work.tables.pairs(&snapshot);
             work.applied = done.is_ok();
         }
@@ -263,7 +257,10 @@ impl Services {
         }
         let mut hooks = kernel.hooks();
         if look {
-            hooks.follow(layer4.hook);
+            // Never programs with empty maps in place of others.
+            if work.guarded {
+                hooks.follow(layer4.hook);
+            }
             work.tables.forget_hosts(&kernel, &counts);
         }
         let (on, refused) = (hooks.on(), hooks.refused());
@@ -469,20 +466,35 @@ impl Work {
         if snapshot.model.services.is_empty() && !is_shielded && !crate::kernel::l4::is_pinned() {
             return false;
         }
+        self.make(snapshot, self.take_over)
+    }
+
+    /// Programs with larger maps take the place of those that there are, which stay if that fails. Whether they have.
+    fn grow(&mut self, snapshot: &crate::state::Snapshot) -> bool {
+        let made = self.make(snapshot, true);
+        if made {
+            tracing::info!("There was no room for so many prefixes or sources: the shield's maps are made anew.");
+        }
+        made
+    }
+
+    fn make(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
         if self.tried.is_some_and(|then| then.elapsed() < AGAIN) {
             return false;
         }
         self.tried = Some(Instant::now());
+        let is_shielded = guards::policies(&snapshot.model).next().is_some();
         let size = Size {
             flows: snapshot.model.layer4.flows,
             sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
             nodes: self.guards.room(snapshot),
         };
-        match Kernel::load(size, self.take_over) {
+        match Kernel::load(size, take_over) {
             Ok(kernel) => {
                 self.tables = Tables::of(&kernel);
                 self.ways = Ways::of(&kernel);
                 self.guards.forget();
+                self.guarded = false;
                 self.kernel = Some(Arc::new(kernel));
                 self.trouble = None;
                 self.applied = false;

@@ -262,6 +262,37 @@ impl Binds {
     }
 }
 
+/// A queue from workers, who do not wait, to the shield.
+pub struct Crowded {
+    tell: tokio::sync::mpsc::Sender<(Arc<ListenerState>, std::net::IpAddr)>,
+    told: Mutex<tokio::sync::mpsc::Receiver<(Arc<ListenerState>, std::net::IpAddr)>>,
+}
+
+impl Default for Crowded {
+    fn default() -> Self {
+        let (tell, told) = tokio::sync::mpsc::channel(1024);
+        Self {
+            tell,
+            told: Mutex::new(told),
+        }
+    }
+}
+
+impl Crowded {
+    /// This source has been refused.
+    pub fn tell(&self, listener: &Arc<ListenerState>, source: std::net::IpAddr) {
+        let _ = self.tell.try_send((Arc::clone(listener), source));
+    }
+
+    /// Those since.
+    pub fn each(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while let Ok((listener, source)) = told.try_recv() {
+            each(&listener, source);
+        }
+    }
+}
+
 /// What all parts share.
 pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
@@ -269,6 +300,8 @@ pub struct Shared {
     /// Numbers the choices among all hosts (`unmatched: any`).
     pub any_ticket: Counter,
     pub limiter: Limiter,
+    /// Sources that have as many connections at a listener as they may have, for the shield: full is no loss.
+    pub crowded: Crowded,
     /// Secret of this process: random choices, and the cells of the limiter.
     pub seed: u64,
     pub started: std::time::Instant,

@@ -112,6 +112,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
     let per_cpu = |size, count| (MapType::PerCpuArray, 4, size, count, 0);
     let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
     vec![
+        ("SHIELD_ANYWHERE", array(8, abi::WANTED_WORDS)),
         ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
         ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
         // As large as userspace makes it.

@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv4Net};
 use signalbox::kernel::l4::trial::{Trial, Which};
 use signalbox_common::hash;
 use signalbox_common::l4::Target;
-use signalbox_common::shield::abi::flag;
+use signalbox_common::shield::abi::{NO_TABLE, flag};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_core::prefixes::{Verdict, build};
 
@@ -35,7 +35,7 @@ pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListene
     let began = Instant::now();
     let nodes = build(prefixes);
     let built = began.elapsed();
-    let common = trial.shield.write_common(&nodes)?;
+    let common = trial.shield.write_common(&nodes, NO_TABLE)?;
     println!(
         "{PREFIXES} prefixes: built in {:.0} ms, written and swapped in {:.0} ms, {:.0} MB",
         built.as_secs_f64() * 1e3,

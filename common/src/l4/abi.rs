@@ -192,6 +192,8 @@ pub mod state {
     pub const RST: u16 = 8;
     /// Both sides have heard each other.
     pub const ESTABLISHED: u16 = 16;
+    /// It is counted as a connection of its source no more.
+    pub const PARTED: u16 = 32;
 }
 
 /// One direction of a flow: what becomes of its packets. A flow has one, and in mode `nat` a second for the answers.

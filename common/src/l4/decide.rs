@@ -1,7 +1,7 @@
 //! The body of the programs: which service, which host, what becomes of the packet.
 
 use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, PortBit, SLOTS, Service, Target, mode, service, state};
-use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
+use super::packet::{self, FIRST, LATER, Seen, TCP, UDP, WHOLE};
 use super::rewrite::Changes;
 use super::{error, rewrite, track};
 use crate::cut::Buffer;
@@ -224,8 +224,9 @@ pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
     s.out.checksum = 0;
     s.shield.guard = NO_GUARD;
     let seen = &mut s.seen;
+    seen.fragment = WHOLE;
     if let Err(reason) = packet::ip(packet, l3, version, kernel.frame(), seen) {
-        return Some(unreadable(kernel, reason));
+        return Some(unreadable(kernel, seen, reason));
     }
     if !matches!(seen.key.protocol, TCP | UDP) {
         let miss = Verdict::new(Reason::L4Miss, Action::Pass);
@@ -239,10 +240,14 @@ pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
         seen.flags = 0;
         seen.header = 0;
     } else if let Err(reason) = packet::ports(packet, seen) {
-        return Some(unreadable(kernel, reason));
+        return Some(unreadable(kernel, seen, reason));
     }
     let port = PortBit::of(&s.seen.key);
     if kernel.is_guarded(port) {
+        // The rest of the datagram is the same guard's.
+        if s.seen.fragment == FIRST {
+            kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
+        }
         match shield::admit::admit(packet, kernel, &s.seen, &mut s.shield) {
             Admission::Drop(judged) => return Some(Verdict::new(judged.reason(), Action::Drop)),
             Admission::Syn => {
@@ -272,11 +277,10 @@ pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mu
         if has_ended(kernel, s, flow, now) {
             forget(kernel, &s.seen.key, flow);
         } else {
-            let before = flow.state;
             track::note(flow, &s.seen, now);
             // Only a client's packet has a guard.
-            if s.shield.guard != NO_GUARD && has_ended_it(flow.state) && !has_ended_it(before) {
-                shield::admit::ended(kernel, &s.seen, s.shield.guard);
+            if s.shield.guard != NO_GUARD && flow.state & (state::FIN | state::PARTED) == state::FIN {
+                part(kernel, s, flow);
             }
             known = Some(flow);
         }
@@ -296,12 +300,11 @@ pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mu
     }
 }
 
-/// A packet whose headers cannot be read: the kernel's business, which drops what is wrong with them, unless the shield
-/// does so here.
+/// A packet whose headers cannot be read, or that has more of them than anybody means well: the kernel's business, unless
+/// the shield drops it here, lest it be a way around. The first part of a header may be all that a fragment has.
 #[inline(always)]
-fn unreadable<K: Kernel>(kernel: &K, reason: Reason) -> Verdict {
-    let is_wrong = reason as u32 == Reason::L4Malformed as u32;
-    if is_wrong && kernel.settings().is_some_and(|settings| settings.malformed != 0) {
+fn unreadable<K: Kernel>(kernel: &K, seen: &Seen, reason: Reason) -> Verdict {
+    if seen.fragment == WHOLE && kernel.settings().is_some_and(|settings| settings.malformed != 0) {
         return Verdict::new(Reason::ShieldMalformed, Action::Drop);
     }
     Verdict::new(reason, Action::Pass)
@@ -336,10 +339,16 @@ pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
     }
 }
 
-/// Whether the sender has ended its connection.
+/// The client has ended its connection: if the host has, too, it is no connection of its source any more.
 #[inline(always)]
-const fn has_ended_it(state: u16) -> bool {
-    state & (state::FIN | state::RST) != 0
+fn part<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow) {
+    s.reverse = other_way(flow, s.seen.key.protocol);
+    if let Some(reply) = kernel.established(&s.reverse)
+        && reply.state & state::FIN != 0
+    {
+        flow.state |= state::PARTED;
+        shield::admit::ended(kernel, &s.seen, s.shield.guard);
+    }
 }
 
 #[inline(always)]
@@ -678,8 +687,8 @@ fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32
         let ours = first + (draw / 16) % ports;
         s.reverse.destination = source;
         s.reverse.ports = port << 16 | (ours & 0xffff);
-        // A listener on all addresses may have it: its guard would take answers for a client's packets.
-        if kernel.is_guarded(PortBit::of(&s.reverse)) {
+        // A listener on a prefix may have it: its guard would take answers for a client's packets.
+        if kernel.is_guarded_anywhere(PortBit::of(&s.reverse)) {
             continue;
         }
         if kernel.established(&s.reverse).is_some() {

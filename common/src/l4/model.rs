@@ -106,6 +106,10 @@ impl shield::Kernel for Maps {
         !self.shield.targets.is_empty()
     }
 
+    fn is_guarded_anywhere(&self, _: PortBit) -> bool {
+        false
+    }
+
     fn guard_of(&self, key: &Key, _: u32, _: u32) -> Option<u32> {
         let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
         self.shield.targets.get(&target).copied()

@@ -151,6 +151,9 @@ fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> O
                 break;
             }
         }
+        if seen.fragment != LATER && matches!(next, 0 | 43 | 44 | 60) {
+            return Some(false);
+        }
     }
     seen.key.protocol = next;
     seen.l4 = l4;

@@ -19,6 +19,8 @@ pub trait Kernel {
     fn settings(&self) -> Option<&Settings>;
     /// Whether any address with this port is guarded.
     fn is_guarded(&self, at: PortBit) -> bool;
+    /// Whether a listener on a prefix guards it.
+    fn is_guarded_anywhere(&self, at: PortBit) -> bool;
     /// The guard of a packet's destination.
     fn guard_of(&self, key: &Key, version: u32, round: u32) -> Option<u32>;
     /// A guard.

@@ -41,8 +41,8 @@ const BPF_F_ADJ_ROOM_FIXED_GSO: u64 = 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 
-/// Ethernet and IP headers, then the longest of what follows that is looked at: ICMP's quoted headers.
-const HEADERS: u32 = 150;
+/// As far as headers are followed, and a TCP header behind them.
+const HEADERS: u32 = 234;
 
 #[classifier]
 pub fn l4_tc(ctx: TcContext) -> i32 {

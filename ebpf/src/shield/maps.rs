@@ -33,6 +33,10 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 #[map]
 static SHIELD_PORTS: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
 
+/// Ports that are guarded at some prefix: at addresses that nobody has listed one by one.
+#[map]
+static SHIELD_ANYWHERE: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
+
 /// The guard of an address and port.
 #[map]
 static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
@@ -147,6 +151,13 @@ impl Kernel for Maps {
     #[inline(always)]
     fn is_guarded(&self, at: PortBit) -> bool {
         SHIELD_PORTS.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
+    }
+
+    #[inline(always)]
+    fn is_guarded_anywhere(&self, at: PortBit) -> bool {
+        SHIELD_ANYWHERE
+            .get(at.word)
+            .is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]

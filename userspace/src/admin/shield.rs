@@ -95,10 +95,27 @@ fn wrong(error: &serde_json::Error) -> Response {
 async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
     let name = if name == ALL { "" } else { name };
     let model = Arc::clone(&control.shared.snapshot.load().model);
-    let is_known = name.is_empty()
-        || model.listeners.iter().any(|listener| listener.name == name)
-        || model.services.iter().any(|service| service.name == name);
-    if !is_known {
+    let listeners = model.listeners.iter().map(|l| (&l.name, l.shield.is_some()));
+    let services = model.services.iter().map(|s| (&s.name, s.shield.is_some()));
+    let mut of: Vec<bool> = listeners
+        .chain(services)
+        .filter(|(known, _)| name.is_empty() || *known == name)
+        .map(|(_, is_shielded)| is_shielded)
+        .collect();
+    // Of what is configured no more there may still be something to forget.
+    let is_told = control.shared.snapshot.load().shield.contains_key(name);
+    if is_told {
+        of.push(true);
+    }
+    if !of.is_empty() && !of.contains(&true) {
+        return problem(
+            StatusCode::CONFLICT,
+            "It is not shielded",
+            "nothing that this is for has a shield: write `shield: {}` into the configuration, and it has one",
+            &json!({}),
+        );
+    }
+    if of.is_empty() && !name.is_empty() {
         return problem(
             StatusCode::NOT_FOUND,
             "There is no such listener or service",
@@ -127,15 +144,17 @@ pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(Client { client }): Query<Client>,
 ) -> Json<Value> {
-    let services = &control.services;
-    let guards: Vec<Value> = services
-        .guards()
-        .iter()
-        .map(|guard| {
+    let services = Arc::clone(&control.services);
+    // A million prefixes take their time.
+    let judged = tokio::task::spawn_blocking(move || {
+        let all = services.guards();
+        let judged = all.iter().map(|guard| {
             let shield = services.judge(guard.kind, &guard.name, client);
             json!({ "kind": guard.kind, "name": guard.name, "shield": shield })
-        })
-        .collect();
+        });
+        judged.collect::<Vec<Value>>()
+    });
+    let guards = judged.await.unwrap_or_default();
     Json(json!({ "apiVersion": "v1", "client": client, "guards": guards }))
 }
 

@@ -251,6 +251,7 @@ async fn place(
         if shared.limiter.enter(source, most).is_err() {
             shared.totals.refused.inc();
             state.refused.inc("shield_concurrent");
+            shared.crowded.tell(&state, peer.ip());
             sys::reset_on_close(client.as_raw_fd());
             return None;
         }

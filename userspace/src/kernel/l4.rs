@@ -29,7 +29,7 @@ use outer::Outer;
 use shield::Shield;
 
 /// All of them: other copies of the object make each as small as can be.
-pub const MAPS: [&str; 22] = [
+pub const MAPS: [&str; 23] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -43,6 +43,7 @@ pub const MAPS: [&str; 22] = [
     "L4_SERVICE_TALLY",
     "L4_WANTED",
     "SHIELD_PORTS",
+    "SHIELD_ANYWHERE",
     "SHIELD_TARGETS",
     "SHIELD_PREFIXED",
     "SHIELD_GUARDS",

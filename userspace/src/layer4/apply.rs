@@ -36,6 +36,8 @@ pub(super) enum Trouble {
          signalbox does not run, forgets them"
     )]
     Names,
+    #[error("the shield's maps have no room for so many prefixes or sources yet")]
+    Room,
     #[error("more listeners and services are guarded than the shield has room for")]
     Guards,
     #[error("asking the kernel for {what} failed")]

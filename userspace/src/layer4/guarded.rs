@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use signalbox_common::shield::abi::What;
 use signalbox_common::shield::{CrowdKey, Guard, Judged, Settings, rate, source};
+use signalbox_core::limit::{Source, seed_of};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::Policy;
 use signalbox_core::prefixes::Verdict;
@@ -14,7 +15,7 @@ use signalbox_core::prefixes::Verdict;
 use super::Services;
 use super::apply::Tables;
 use super::guards::{Guards, Kind, policies};
-use super::lists::Source;
+use super::lists::Source as Prefixes;
 use crate::datapath::cut::words;
 use crate::kernel::cut::table::clock;
 use crate::kernel::l4::Layer4 as Kernel;
@@ -30,8 +31,8 @@ pub(super) struct Guarded {
     numbers: HashMap<(Kind, String), u32>,
     guards: HashMap<u32, Guard>,
     settings: Settings,
-    common: Source,
-    own: HashMap<u32, Source>,
+    common: Prefixes,
+    own: HashMap<u32, Prefixes>,
 }
 
 impl Guarded {
@@ -120,7 +121,7 @@ impl Services {
                 limits: policy.limits,
                 prefixes: number
                     .and_then(|number| picture.guarded.own.get(&number))
-                    .map_or(0, Source::len),
+                    .map_or(0, Prefixes::len),
                 decisions: decisions
                     .map(|(judged, count)| (judged.reason().label().to_owned(), count.into()))
                     .collect(),
@@ -161,7 +162,13 @@ impl Services {
             source: masked,
             guard: *number,
         };
-        let has = kernel.shield.crowd(&key).unwrap_or(0);
+        let has = match kind {
+            Kind::Service => kernel.shield.crowd(&key).unwrap_or(0),
+            Kind::Listener => {
+                let source = Source::new(seed_of(self.shared.seed, name), client);
+                self.shared.limiter.concurrent(source)
+            }
+        };
         let tag = source::tag(guarded.settings.seed, &masked, *number);
         let place = source::place(tag, guarded.settings.buckets);
         let bucket = kernel.shield.bucket(place).ok().flatten().unwrap_or_default();
@@ -193,6 +200,24 @@ impl Services {
         json!({ "verdict": verdict, "reason": reason, "concurrent": has, "left": tokens })
     }
 
+    /// Has programs refuse sources that workers have refused, until they have fewer connections again.
+    fn crowd_out(&self, picture: &super::Picture) {
+        self.shared.crowded.each(|listener, source| {
+            let number = picture.guarded.numbers.get(&(Kind::Listener, listener.name.clone()));
+            let (Some(number), Some(kernel)) = (number, &picture.kernel) else {
+                return;
+            };
+            if let Some(guard) = picture.guarded.guards.get(number) {
+                let key = CrowdKey {
+                    source: source::masked(&words(source), guard),
+                    guard: *number,
+                };
+                // The next count takes it away again, or says how many there are.
+                let _ = kernel.shield.set_crowd(&key, guard.concurrent);
+            }
+        });
+    }
+
     /// Takes samples of what is dropped until all ends.
     pub(super) fn take_samples(&self) {
         loop {
@@ -206,6 +231,7 @@ impl Services {
                 return;
             }
             let picture = self.picture.load_full();
+            self.crowd_out(&picture);
             let Some(kernel) = picture.kernel.as_ref().filter(|_| !picture.guarded.all.is_empty()) else {
                 continue;
             };
@@ -239,8 +265,13 @@ pub(super) fn count(
             kernel.shield.set_crowd(&key, count)?;
         }
     }
+    // Should there be no room for all, the largest have it.
+    let mut unknown: Vec<_> = unknown.into_iter().collect();
+    unknown.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
     for (key, count) in unknown {
-        kernel.shield.set_crowd(&key, count)?;
+        if kernel.shield.set_crowd(&key, count).is_err() {
+            break;
+        }
     }
     Ok(())
 }

@@ -2,11 +2,11 @@
 //!
 //! What a guard is comes first, then what it guards, then the settings that make programs look anew.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use signalbox_common::l4::Target;
 use signalbox_common::l4::abi::PortBit;
-use signalbox_common::shield::abi::{MAX_GUARDS, NO_TABLE, flag};
+use signalbox_common::shield::abi::{MAX_GUARDS, NO_GUARD, NO_TABLE, flag};
 use signalbox_common::shield::prefixes::{DIRECT, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{Guard, Limit, Settings};
@@ -45,6 +45,8 @@ pub(super) struct Guards {
     targets: HashMap<Target, u32>,
     prefixed: HashMap<(u32, SteerKey), u32>,
     ports: BTreeMap<u32, u64>,
+    /// Those of listeners on prefixes.
+    anywhere: BTreeMap<u32, u64>,
     settings: Settings,
     files: Files,
     common: Source,
@@ -58,6 +60,7 @@ struct Wanted {
     targets: HashMap<Target, u32>,
     prefixed: HashMap<(u32, SteerKey), u32>,
     ports: BTreeMap<u32, u64>,
+    anywhere: BTreeMap<u32, u64>,
     own: HashMap<u32, Source>,
 }
 
@@ -104,7 +107,11 @@ impl Guards {
             })
     }
 
+    /// The prefixes that hold for all: none, where nothing is guarded.
     fn common_of(&self, snapshot: &Snapshot) -> Source {
+        if policies(&snapshot.model).next().is_none() {
+            return Source::default();
+        }
         Source::new(&snapshot.model.shield.lists, snapshot.shield.get(""), &self.files)
     }
 
@@ -131,8 +138,8 @@ impl Guards {
             if nodes.len() > shield.room() as usize {
                 return Ok(false);
             }
-            settings.common = shield.write_common(&nodes).map_err(writing("prefixes"))?;
-            self.common = common;
+            let first = shield.write_common(&nodes, self.in_force());
+            settings.common = first.map_err(writing("prefixes"))?;
         } else if settings.round == 0 {
             settings.common = NO_TABLE;
         }
@@ -186,15 +193,26 @@ impl Guards {
                 .map_err(writing("the shield's settings"))?;
             self.settings = settings;
         }
-        let words: HashSet<u32> = wanted.ports.keys().chain(self.ports.keys()).copied().collect();
-        for word in words {
-            let bits = wanted.ports.get(&word).copied().unwrap_or(0);
-            if self.ports.get(&word).copied().unwrap_or(0) != bits {
-                shield.set_ports(word, bits).map_err(writing("guarded ports"))?;
-            }
+        // In force only now: whatever failed before is done again.
+        self.common = common;
+        for (word, bits) in changed(&self.anywhere, &wanted.anywhere) {
+            shield.set_anywhere(word, bits).map_err(writing("guarded ports"))?;
         }
+        for (word, bits) in changed(&self.ports, &wanted.ports) {
+            shield.set_ports(word, bits).map_err(writing("guarded ports"))?;
+        }
+        self.anywhere = wanted.anywhere;
         self.ports = wanted.ports;
         Ok(true)
+    }
+
+    /// Where the prefixes that hold for all begin, of those that programs read.
+    const fn in_force(&self) -> u32 {
+        if self.settings.round == 0 {
+            NO_TABLE
+        } else {
+            self.settings.common
+        }
     }
 
     fn wanted(&mut self, snapshot: &Snapshot) -> Result<Wanted, Trouble> {
@@ -202,9 +220,16 @@ impl Guards {
         let mut wanted = Wanted::default();
         let named: HashSet<Who> = policies(model).map(|(kind, name, _)| (kind, name.clone())).collect();
         for listener in &model.listeners {
-            let Some(policy) = &listener.shield else { continue };
-            let number = self.number(Kind::Listener, &listener.name, &named)?;
-            self.want(&mut wanted, number, policy, snapshot, &listener.name, 0);
+            // Who has no guard says so: a shorter prefix of another listener is not to be its guard.
+            let number = match &listener.shield {
+                Some(policy) => {
+                    let number = self.number(Kind::Listener, &listener.name, &named)?;
+                    self.want(&mut wanted, number, policy, snapshot, &listener.name, 0);
+                    number
+                }
+                None if named.is_empty() => continue,
+                None => NO_GUARD,
+            };
             for bind in &listener.listen {
                 if let Some(at) = bind.single() {
                     wanted
@@ -218,20 +243,33 @@ impl Guards {
                         .prefixed
                         .insert((bits + u32::from(bind.prefix.prefix_len()), place), number);
                 }
-                want_port(&mut wanted.ports, bind.port, TCP);
+                if number != NO_GUARD {
+                    want_port(&mut wanted.ports, bind.port, TCP);
+                    if bind.single().is_none() {
+                        want_port(&mut wanted.anywhere, bind.port, TCP);
+                    }
+                }
             }
         }
         for service in &model.services {
-            let Some(policy) = &service.shield else { continue };
-            let number = self.number(Kind::Service, &service.name, &named)?;
-            self.want(&mut wanted, number, policy, snapshot, &service.name, flag::SERVICE);
+            let number = match &service.shield {
+                Some(policy) => {
+                    let number = self.number(Kind::Service, &service.name, &named)?;
+                    self.want(&mut wanted, number, policy, snapshot, &service.name, flag::SERVICE);
+                    number
+                }
+                None if named.is_empty() => continue,
+                None => NO_GUARD,
+            };
             let protocol = service.protocol.number();
             for bind in &service.listen {
                 for port in bind.ports.clone() {
                     wanted
                         .targets
                         .insert(Target::new(words(bind.address), port, protocol), number);
-                    want_port(&mut wanted.ports, port, protocol);
+                    if number != NO_GUARD {
+                        want_port(&mut wanted.ports, port, protocol);
+                    }
                 }
             }
         }
@@ -304,6 +342,14 @@ fn absent(error: std::io::Error) -> std::io::Result<()> {
     } else {
         Err(error)
     }
+}
+
+/// Words of bits that are not what they were.
+fn changed(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>) -> Vec<(u32, u64)> {
+    let words: BTreeSet<u32> = before.keys().chain(after.keys()).copied().collect();
+    let bits = |of: &BTreeMap<u32, u64>, word| of.get(&word).copied().unwrap_or(0);
+    let all = words.into_iter().map(|word| (word, bits(after, word)));
+    all.filter(|(word, now)| bits(before, *word) != *now).collect()
 }
 
 fn want_port(ports: &mut BTreeMap<u32, u64>, port: u16, protocol: u8) {

@@ -5,7 +5,6 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use ipnet::IpNet;
 use signalbox_common::shield::prefixes::Node;
@@ -20,7 +19,10 @@ const MOST_BYTES: u64 = 128 << 20;
 pub(super) struct Files(HashMap<PathBuf, File>);
 
 struct File {
+    /// Of what has been read; `None`: it could not be.
     stamp: Option<Stamp>,
+    /// As it was seen last: what still changes is not read.
+    seen: Option<Stamp>,
     prefixes: Arc<Vec<IpNet>>,
     trouble: Option<String>,
 }
@@ -28,7 +30,8 @@ struct File {
 /// Tells a file from what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
-    modified: Option<SystemTime>,
+    /// Of the file's content, owner or mode: seconds and nanoseconds.
+    changed: (i64, i64),
     length: u64,
     inode: u64,
 }
@@ -45,28 +48,12 @@ impl Files {
             let stamp = stamp(path).ok();
             let file = match known {
                 Some(known) if stamp.is_some() && known.stamp == stamp => known,
-                known => {
-                    let read = read(path);
-                    let trouble = read.as_ref().err().cloned();
-                    let was = known.as_ref().and_then(|known| known.trouble.clone());
-                    match &trouble {
-                        Some(error) if was != trouble => {
-                            tracing::error!(
-                                error,
-                                "A file of prefixes is not what it should be; what it said last stays."
-                            );
-                        }
-                        None => tracing::info!(file = %path.display(), "A file of prefixes has been read."),
-                        Some(_) => {}
-                    }
-                    let prefixes =
-                        read.map_or_else(|_| known.map(|known| known.prefixes).unwrap_or_default(), Arc::new);
-                    File {
-                        stamp,
-                        prefixes,
-                        trouble,
-                    }
+                // Somebody may be writing it: it has to be the same twice.
+                Some(mut known) if stamp.is_some() && known.seen != stamp => {
+                    known.seen = stamp;
+                    known
                 }
+                known => anew(path, stamp, known),
             };
             self.0.insert(path.clone(), file);
         }
@@ -86,11 +73,37 @@ impl Files {
     }
 }
 
+/// Reads a file, and says what is wrong with it, once.
+fn anew(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
+    let mut read = read(path);
+    if read.is_ok() && stamp(path).ok() != seen {
+        read = Err(format!("{}: the file changed while it was read", path.display()));
+    }
+    let trouble = read.as_ref().err().cloned();
+    match &trouble {
+        Some(error) if known.as_ref().is_none_or(|known| known.trouble != trouble) => {
+            tracing::error!(
+                error,
+                "A file of prefixes is not what it should be; what it said last stays."
+            );
+        }
+        None => tracing::info!(file = %path.display(), "A file of prefixes has been read."),
+        Some(_) => {}
+    }
+    let is_wrong_text = trouble.is_some() && std::fs::File::open(path).is_ok();
+    File {
+        stamp: if trouble.is_none() || is_wrong_text { seen } else { None },
+        seen,
+        prefixes: read.map_or_else(|_| known.map(|known| known.prefixes).unwrap_or_default(), Arc::new),
+        trouble,
+    }
+}
+
 fn stamp(path: &Path) -> io::Result<Stamp> {
     use std::os::unix::fs::MetadataExt as _;
     let data = std::fs::metadata(path)?;
     Ok(Stamp {
-        modified: data.modified().ok(),
+        changed: (data.ctime(), data.ctime_nsec()),
         length: data.len(),
         inode: data.ino(),
     })
@@ -108,7 +121,7 @@ fn read(path: &Path) -> Result<Vec<IpNet>, String> {
     let text = std::fs::read_to_string(path).map_err(failed)?;
     parse(&text).map_err(|(line, what)| {
         format!(
-            "{}:{line}: {what:?} is not a prefix, such as 192.0.2.0/24, 2001:db8::/32 or 192.0.2.7",
+            "{}:{line}: {what:?} is not a prefix without bits beyond its length, such as 192.0.2.0/24, 2001:db8::/32 or 192.0.2.7",
             path.display()
         )
     })
@@ -126,8 +139,9 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
             .parse::<IpNet>()
             .or_else(|_| what.parse::<IpAddr>().map(IpNet::from));
         match net {
-            Ok(net) => all.push(net.trunc()),
-            Err(_) => return Err((number, what.chars().take(60).collect())),
+            // What has been cut off in the middle may look like a shorter prefix.
+            Ok(net) if net == net.trunc() => all.push(net),
+            _ => return Err((number, what.chars().take(60).collect())),
         }
     }
     Ok(all)
@@ -185,11 +199,12 @@ mod tests {
 
     #[test]
     fn a_line_is_a_prefix_an_address_a_comment_or_a_mistake_with_its_place() {
-        let text = "# from the abuse desk\n192.0.2.0/24\n\n 192.0.2.7 # but not he\n2001:db8::1/32\n";
+        let text = "# from the abuse desk\n192.0.2.0/24\n\n 192.0.2.7 # but not he\n2001:db8::/32\n";
         let all = parse(text).unwrap();
         let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["192.0.2.0/24", "192.0.2.7/32", "2001:db8::/32"]);
         assert_eq!(parse("192.0.2.0/24\nnobody\n"), Err((2, "nobody".to_owned())));
+        assert_eq!(parse("192.0.2.7/3"), Err((1, "192.0.2.7/3".to_owned())));
         assert_eq!(parse("192.0.2.0/33"), Err((1, "192.0.2.0/33".to_owned())));
     }
 

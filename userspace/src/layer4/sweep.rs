@@ -20,6 +20,8 @@ use crate::kernel::l4::Layer4 as Kernel;
 const TCP: u32 = 6;
 /// How long a connection is known after both have said that they have ended it, or one has reset it.
 const ENDED: Duration = Duration::from_secs(10);
+/// Without a packet for so long, whoever has sent a reset has meant it.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A service and a host, by their numbers.
 pub(super) type Pair = (u16, u32);
@@ -85,7 +87,7 @@ pub(super) fn sweep(
                 return;
             }
             *counts.established.entry(pair).or_default() += 1;
-            let is_open = flow.state & (state::FIN | state::RST) == 0;
+            let is_open = !has_parted(flow, now);
             if let Some((guard, rules)) = limited.services.get(&flow.service).filter(|_| is_open) {
                 let source = source::masked(&key.source, rules);
                 *counts.crowd.entry(CrowdKey { source, guard: *guard }).or_default() += 1;
@@ -136,6 +138,16 @@ pub(super) fn sweep(
         counts.closed += 1;
     }
     Ok(counts)
+}
+
+/// Whether a connection counts against its source no more. Who has only sent a reset, and goes on, has ended nothing.
+fn has_parted(flow: &Flow, now: u32) -> bool {
+    let ends = if flow.mode == mode::NAT {
+        state::RST
+    } else {
+        state::RST | state::FIN
+    };
+    flow.state & state::PARTED != 0 || (flow.state & ends != 0 && between(flow.seen, now) >= QUIET)
 }
 
 /// Whether a flow has ended, by both its directions.

@@ -79,7 +79,7 @@ impl World {
         match guard {
             Some(guard) => self.shield.swap_own(guard, &nodes).unwrap(),
             None => {
-                let common = self.shield.write_common(&nodes).unwrap();
+                let common = self.shield.write_common(&nodes, self.settings.common).unwrap();
                 self.settings(|settings| settings.common = common);
             }
         }
@@ -286,11 +286,17 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, ACK))
             .sent(Reason::L4Forwarded);
         world.arrives(&syn("192.0.2.8:40002", VIP)).sent(Reason::L4Opened);
-        // It ends one of them, and says so twice.
+        // An end that only one side has sent is none yet; of both it is one, however often it is said.
+        let finish = Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, FIN | ACK);
+        let to_host = world.arrives(&finish).sent(Reason::L4Forwarded);
+        world
+            .arrives(&syn("192.0.2.7:40002", VIP))
+            .is(Action::Drop, Reason::ShieldConcurrent);
+        let mut answer = Packet::tcp(FROM_HOST, HOST, HOST, FIN | ACK);
+        (answer.from, answer.to) = (to_host.to, to_host.from);
+        world.arrives(&answer).sent(Reason::L4Replied);
         for _ in 0..2 {
-            world
-                .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, FIN | ACK))
-                .sent(Reason::L4Forwarded);
+            world.arrives(&finish).sent(Reason::L4Forwarded);
         }
         assert_eq!(world.shield.crowd(&key).unwrap(), 1);
         world.arrives(&syn("192.0.2.7:40002", VIP)).sent(Reason::L4Opened);

@@ -20,6 +20,7 @@ use crate::kernel::object::{KernelError, map_fd};
 /// The maps.
 pub struct Shield {
     ports: MapFd,
+    anywhere: MapFd,
     targets: MapFd,
     prefixed: MapFd,
     guards: MapFd,
@@ -31,20 +32,14 @@ pub struct Shield {
     crowd: MapFd,
     tally: PerCpuArray<MapData, Tally>,
     samples: Mutex<Samples>,
-    common: Mutex<Common>,
+    /// The table of the prefixes that all share, twice.
+    common: Mutex<Mapped<Node>>,
 }
 
 /// Samples of dropped packets, and how many more may be taken.
 struct Samples {
     ring: RingBuf<MapData>,
     quota: PerCpuArray<MapData, u64>,
-}
-
-/// The table of the prefixes that all share, twice.
-struct Common {
-    nodes: Mapped<Node>,
-    /// The side that is in force.
-    second: bool,
 }
 
 impl Shield {
@@ -57,8 +52,9 @@ impl Shield {
             }
         };
         let fd = |name| map_fd(ebpf, name);
-        let [ports, targets, prefixed, guards] = [
+        let [ports, anywhere, targets, prefixed, guards] = [
             fd("SHIELD_PORTS")?,
+            fd("SHIELD_ANYWHERE")?,
             fd("SHIELD_TARGETS")?,
             fd("SHIELD_PREFIXED")?,
             fd("SHIELD_GUARDS")?,
@@ -85,6 +81,7 @@ impl Shield {
         };
         Ok(Self {
             ports,
+            anywhere,
             targets,
             prefixed,
             guards,
@@ -95,13 +92,18 @@ impl Shield {
             crowd,
             tally,
             samples: Mutex::new(Samples { ring, quota }),
-            common: Mutex::new(Common { nodes, second: false }),
+            common: Mutex::new(nodes),
         })
     }
 
     /// Says whether 64 ports are guarded: see `PortBit`.
     pub fn set_ports(&self, word: u32, bits: u64) -> io::Result<()> {
         self.ports.update(&word, &bits)
+    }
+
+    /// Says whether 64 ports are guarded by prefix.
+    pub fn set_anywhere(&self, word: u32, bits: u64) -> io::Result<()> {
+        self.anywhere.update(&word, &bits)
     }
 
     /// What `set_ports` has said.
@@ -143,17 +145,17 @@ impl Shield {
     /// How many nodes the table of the prefixes that all share may have.
     #[must_use]
     pub fn room(&self) -> u32 {
-        self.common().nodes.count() / 2
+        self.common().count() / 2
     }
 
-    /// Writes the table of the prefixes that all share beside the one in force; returns where it begins, for the settings.
-    /// The caller sees to it that there is room.
-    pub fn write_common(&self, nodes: &[Node]) -> io::Result<u32> {
+    /// Writes the table of the prefixes that all share beside the one that begins at `in_force`; returns where it
+    /// begins itself, for the settings. The caller sees to it that there is room.
+    pub fn write_common(&self, nodes: &[Node], in_force: u32) -> io::Result<u32> {
         if nodes.is_empty() {
             return Ok(NO_TABLE);
         }
-        let mut common = self.common();
-        let room = common.nodes.count() / 2;
+        let common = self.common();
+        let room = common.count() / 2;
         if nodes.len() > room as usize {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -161,13 +163,12 @@ impl Shield {
         // maps waits for that (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
         let empty = outer::prefixes(1)?;
         self.tables.update(&NO_GUARDS, &(empty.as_raw_fd() as u32))?;
-        let first = if common.second { 0 } else { room };
-        common.second = !common.second;
-        write(&common.nodes, first, nodes);
+        let first = if in_force == 0 { room } else { 0 };
+        write(&common, first, nodes);
         Ok(first)
     }
 
-    fn common(&self) -> MutexGuard<'_, Common> {
+    fn common(&self) -> MutexGuard<'_, Mapped<Node>> {
         self.common.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
