@@ -10,13 +10,16 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod callers;
 pub(crate) mod config;
 pub(crate) mod crowd;
 pub(crate) mod cut;
 pub(crate) mod exchange;
+pub(crate) mod flood;
 pub(crate) mod hello;
 pub(crate) mod http;
 pub(crate) mod impair;
+pub(crate) mod load;
 pub(crate) mod namespace;
 pub(crate) mod process;
 pub(crate) mod raw;
@@ -24,9 +27,11 @@ pub(crate) mod router;
 pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod signalbox;
+pub(crate) mod syn;
 pub(crate) mod tiers;
 pub(crate) mod topology;
 pub(crate) mod transfers;
+pub(crate) mod visitor;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,0 +1,154 @@
+//! A flood of SYNs from senders that do not exist, and a client beside it that does.
+
+use std::time::{Duration, Instant};
+
+use crate::lab::flood::Source;
+use crate::lab::load::{self, Busy};
+use crate::lab::visitor::{Visits, mirror};
+use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
+
+const AT: &str = "10.1.0.1:80";
+const HOST: &str = "a.test";
+/// How long each part of the test goes on.
+const PART: Duration = Duration::from_secs(4);
+/// Requests that a listening socket of ours may hold, and how many sockets there are at most: one for each worker.
+const BACKLOG: usize = 4096;
+
+fn body(shield: &str) -> String {
+    format!(
+        "{shield}\nlisteners:\n  - {{ name: web, protocol: http, listen: [\"{AT}\"] }}\nclusters:\n{}\
+         routes:\n  - {{ host: {HOST}, clusters: {{ east: 1 }} }}\n",
+        config::cluster("east", &[], &["east-1"])
+    )
+}
+
+struct Scene {
+    source: Source,
+    sb: Signalbox,
+    _servers: [Server; 2],
+    lab: Lab,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let lab = Lab::new();
+        // The requests that the kernel holds itself, before anybody knows of a flood, are to end while the test looks.
+        lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_synack_retries=2"]);
+        let host = lab.host("east-1");
+        let servers = [servers::healthy(host), mirror(host, "[::]:80")];
+        let source = Source::new(&lab);
+        let sb = Signalbox::start(&lab, &body(""));
+        sb.wait_healthy(&["east-1"]);
+        Self {
+            source,
+            sb,
+            _servers: servers,
+            lab,
+        }
+    }
+
+    /// A client's visits for a while.
+    fn visits(&self) -> Visits {
+        let end = Instant::now() + PART;
+        Visits::pay(&self.lab, AT, HOST, "who are you?", |_| Instant::now() < end)
+    }
+
+    /// The same with a flood, whose figures are said.
+    fn flooded(&self, name: &str) -> Visits {
+        let flood = self.source.flood(AT.parse().unwrap());
+        assert!(eventually(SOON, || flood.sent() > 50_000), "{} SYNs", flood.sent());
+        let (busy, begin, before) = (Busy::now(), Instant::now(), flood.sent());
+        let visits = self.visits();
+        let rate = (flood.sent() - before) as f64 / begin.elapsed().as_secs_f64();
+        println!("{name}: {visits}");
+        println!(
+            "    {rate:.0} SYNs/s; {busy}; {} half open",
+            load::half_open(&self.lab.lb)
+        );
+        visits
+    }
+
+    fn cookies(&self) -> u64 {
+        super::shield::decided(&self.sb, "web", "cookie")
+    }
+}
+
+#[test]
+fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served() {
+    if !privileged("a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served") {
+        return;
+    }
+    let scene = Scene::new();
+    let (lab, sb) = (&scene.lab, &scene.sb);
+    let busy = Busy::now();
+    let quiet = scene.visits();
+    println!("no flood: {quiet}\n    {busy}");
+    assert!(quiet.failed.is_empty(), "{:?}", quiet.failed);
+    assert_eq!(quiet.by_cookie, 0);
+    let sockets = load::sockets(&lab.lb);
+    // What the kernel makes of it alone is only said: it is no business of ours.
+    scene.flooded("a flood, no shield");
+    assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
+
+    sb.reload(&body("shield: { syn_cookies: auto }"));
+    let shielded = scene.flooded("a flood, a shield");
+    assert!(shielded.failed.is_empty(), "{:?}", shielded.failed);
+    assert!(shielded.count() > 0);
+    let cookies = scene.cookies();
+    assert!(cookies > 10_000, "{cookies} cookies");
+
+    // Nothing is left of those that do not exist.
+    let workers = std::thread::available_parallelism().unwrap().get();
+    let waiting = load::half_open(&lab.lb);
+    assert!(waiting <= workers * (BACKLOG + 1), "{waiting} half open");
+    assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
+    let left = || load::sockets(&lab.lb);
+    assert!(eventually(SOON, || left() <= sockets + 5), "{} of {sockets}", left());
+    assert_eq!(sb.flow_count(), 0);
+
+    // And afterwards all is as before: no cookies where no backlog is full.
+    let busy = Busy::now();
+    let before = scene.cookies();
+    let after = scene.visits();
+    println!("after: {after}\n    {busy}");
+    assert!(after.failed.is_empty(), "{:?}", after.failed);
+    assert_eq!((after.by_cookie, scene.cookies()), (0, before));
+}
+
+#[test]
+fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
+    if !privileged("a_connection_that_came_of_a_cookie_carries_as_much_as_any_other") {
+        return;
+    }
+    let scene = Scene::new();
+    scene.sb.reload(&body("shield: { syn_cookies: auto }"));
+    let large: String = ('a'..='z').cycle().take(1 << 20).collect();
+    let flood = scene.source.flood(AT.parse().unwrap());
+    assert!(eventually(SOON, || scene.cookies() > 1000), "{}", scene.cookies());
+    let visits = Visits::pay(&scene.lab, AT, HOST, &large, |count| count < 20);
+    drop(flood);
+    println!("a megabyte there and back: {visits}");
+    assert!(visits.failed.is_empty(), "{:?}", visits.failed);
+    // The backlog has room now and then, when the kernel has given up one that it holds.
+    assert!(visits.by_cookie >= 5, "{visits}");
+}
+
+#[test]
+fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
+    if !privileged("a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back") {
+        return;
+    }
+    let scene = Scene::new();
+    // A cookie for each SYN, as in a flood that has just begun. Its timestamp holds the options, and with them a time
+    // that is as much as 63 ms ago: what follows with an earlier one than the kernel's own packets have is not taken
+    // (RFC 7323, section 5).
+    scene.lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=2"]);
+    let visits = Visits::pay(&scene.lab, AT, HOST, "who are you?", |count| count < 50);
+    println!("by the kernel's cookies: {visits}");
+    assert!(visits.failed.is_empty(), "{:?}", visits.failed);
+    assert_eq!(
+        load::too_old(&scene.lab.client),
+        0,
+        "packets that a client did not take"
+    );
+}

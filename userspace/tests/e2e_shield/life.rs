@@ -1,0 +1,53 @@
+//! What is left of the shield while signalbox is dead, and afterwards.
+
+use serde_json::json;
+
+use super::scene::{BAD, DB, DNS, GOOD, NODE, Scene, body};
+use super::shield::decided;
+use crate::lab::callers::{call, is_answered, is_greeted};
+use crate::lab::services::{echo, greeting};
+use crate::lab::{SOON, Signalbox, privileged};
+
+#[test]
+fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_with_it() {
+    if !privileged("services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_with_it") {
+        return;
+    }
+    let mut scene = Scene::new("shield: {}", "", "");
+    let lists = json!({ "deny": BAD, "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes", &lists);
+    assert!((200..300).contains(&response.status), "{}", response.body);
+    scene.wait_served(BAD, &[]);
+    let own = json!({ "deny": ["192.0.2.0/24"], "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/db/prefixes", &own);
+    assert!((200..300).contains(&response.status), "{}", response.body);
+    let held = call(&scene.lab, GOOD[0], DB[0]).unwrap();
+    assert_eq!(greeting(&held), "east-1");
+
+    scene.sb.kill9();
+    for family in 0..2 {
+        assert!(!is_greeted(&scene.lab, BAD[family], DB[family]));
+        assert!(!is_answered(&scene.lab, BAD[family], DNS[family]));
+        assert!(is_greeted(&scene.lab, GOOD[family], DB[family]));
+        assert!(is_answered(&scene.lab, GOOD[family], DNS[family]));
+        assert!(is_greeted(&scene.lab, BAD[family], NODE[family]));
+    }
+    echo(&held, b"without a balancer").unwrap();
+
+    scene.sb = Signalbox::start(&scene.lab, &body("shield: {}", "", ""));
+    scene.wait_ready();
+    scene.wait_served(BAD, &[]);
+    scene.wait_served(GOOD, &["web", "db", "dns"]);
+    echo(&held, b"with another").unwrap();
+    assert!(decided(&scene.sb, "web", "denied") > 0);
+
+    // And by a successor, which takes over what the kernel holds.
+    let config = crate::lab::signalbox::write_config(&scene.lab, "next.yaml", &body("shield: {}", "", ""));
+    let next = Signalbox::start_file(&scene.lab, "next", &config, &["--takeover"]);
+    assert!(scene.sb.proc.wait_exit(SOON).is_some(), "the predecessor has not ended");
+    scene.sb = next;
+    scene.wait_ready();
+    scene.wait_served(BAD, &[]);
+    assert_eq!(scene.served(GOOD), ["web", "db", "dns"]);
+    echo(&held, b"with a third").unwrap();
+}

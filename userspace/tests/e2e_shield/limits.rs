@@ -1,0 +1,109 @@
+//! What one source may have: so many new connections in a second, so many at once, so many packets.
+
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::time::Instant;
+
+use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
+use super::shield::decided;
+use crate::lab::callers::{call, is_answered, is_greeted};
+use crate::lab::services::{echo, greeting};
+use crate::lab::{SOON, eventually, privileged};
+
+/// The calls of one source that found somebody.
+fn calls(scene: &Scene, from: &str, to: &str, count: usize) -> Vec<TcpStream> {
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..count).map(|_| scope.spawn(|| call(&scene.lab, from, to))).collect();
+        let results = all.into_iter().map(|thread| thread.join().unwrap());
+        let opened = results.filter_map(|result| match result {
+            Ok(stream) => Some(stream),
+            Err(error) if error.kind() == ErrorKind::TimedOut => None,
+            Err(error) => panic!("{from} to {to}: {error}"),
+        });
+        opened.collect()
+    })
+}
+
+#[test]
+fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
+    if !privileged("a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs") {
+        return;
+    }
+    const BURST: usize = 5;
+    let shield = "shield: { limits: { connections: { rate: 1, burst: 5 }, ipv6_prefix: 128 } }";
+    let scene = Scene::new(shield, "", "");
+    for (name, ports) in [("web", WEB), ("db", DB)] {
+        for family in 0..2 {
+            let before = decided(&scene.sb, name, "connections");
+            let begin = Instant::now();
+            let opened = calls(&scene, BAD[family], ports[family], 4 * BURST).len();
+            // The bucket fills while the calls are made.
+            let most = BURST + begin.elapsed().as_secs() as usize + 1;
+            assert!(
+                (BURST..=most).contains(&opened),
+                "{}: {opened} of {most}",
+                ports[family]
+            );
+            let refused = decided(&scene.sb, name, "connections") - before;
+            assert!(refused as usize >= 4 * BURST - opened, "{}: {refused}", ports[family]);
+            // Another source has a bucket of its own.
+            let others = calls(&scene, GOOD[family], ports[family], BURST);
+            assert_eq!(others.len(), BURST, "{}", ports[family]);
+            for stream in &others {
+                assert_eq!(greeting(stream), "east-1");
+                echo(stream, b"still here").unwrap();
+            }
+        }
+    }
+    // What is refused now is let in when the bucket has filled.
+    assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], WEB[0])));
+    assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], DB[0])));
+}
+
+#[test]
+fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_ended() {
+    if !privileged("a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_ended") {
+        return;
+    }
+    const MOST: usize = 3;
+    let scene = Scene::new("shield: { limits: { concurrent: 3, ipv6_prefix: 128 } }", "", "");
+    for (name, ports) in [("web", WEB), ("db", DB)] {
+        for family in 0..2 {
+            let (from, to) = (BAD[family], ports[family]);
+            let mut held: Vec<TcpStream> = Vec::new();
+            for _ in 0..MOST {
+                let stream = call(&scene.lab, from, to).unwrap();
+                assert_eq!(greeting(&stream), "east-1");
+                echo(&stream, b"held").unwrap();
+                held.push(stream);
+            }
+            // What a worker has accepted is counted soon, and not at once.
+            assert!(eventually(SOON, || !is_greeted(&scene.lab, from, to)), "{name}: {to}");
+            assert!(decided(&scene.sb, name, "concurrent") > 0);
+            assert!(is_greeted(&scene.lab, GOOD[family], to), "{name}: another source");
+            for stream in &held {
+                echo(stream, b"still held").unwrap();
+            }
+            held.pop();
+            assert!(eventually(SOON, || is_greeted(&scene.lab, from, to)), "{name}: {to}");
+            drop(held);
+        }
+    }
+}
+
+#[test]
+fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
+    if !privileged("a_source_that_sends_too_many_packets_is_not_heard_and_others_are") {
+        return;
+    }
+    let shield = "shield: { limits: { packets: { rate: 1, burst: 20 }, ipv6_prefix: 128 } }";
+    let scene = Scene::new(shield, "", "");
+    for family in 0..2 {
+        let answered = (0..100).take_while(|_| is_answered(&scene.lab, BAD[family], DNS[family]));
+        let answered = answered.count();
+        assert!((20..100).contains(&answered), "{}: {answered}", DNS[family]);
+        assert!(is_answered(&scene.lab, GOOD[family], DNS[family]));
+    }
+    assert!(decided(&scene.sb, "dns", "packets") >= 2);
+    assert_eq!(decided(&scene.sb, "web", "packets"), 0, "guards do not share buckets");
+}

@@ -1,0 +1,201 @@
+//! Who is denied and who is allowed: by the configuration, by files, by the API, for all and for one.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::scene::{BAD, GOOD, NODE, Scene, body};
+use super::shield::decided;
+use crate::lab::callers::is_greeted;
+use crate::lab::{Lab, SOON, eventually, privileged};
+
+const ALL: &[&str] = &["web", "db", "dns"];
+const NOBODY: &[&str] = &[];
+
+/// Files are replaced at once, as tools do that care.
+fn write(path: &Path, text: &str) {
+    let new = path.with_extension("next");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
+    if !privileged("a_denied_client_gets_no_answer_and_all_else_is_untouched") {
+        return;
+    }
+    // Of two prefixes the longer one counts.
+    let shield = "shield: { deny: [\"10.1.0.0/24\", \"fd00:1::/64\"], allow: [\"10.1.0.2\", \"fd00:1::2\"] }";
+    let scene = Scene::new(shield, "", "");
+    let (lab, sb) = (&scene.lab, &scene.sb);
+    assert_eq!(scene.served(GOOD), ALL);
+    assert_eq!(scene.served(BAD), NOBODY);
+    for (from, to) in BAD.into_iter().zip(NODE) {
+        assert!(is_greeted(lab, from, to), "{to} is no listener's and no service's");
+    }
+    for (kind, name) in [("listener", "web"), ("service", "db"), ("service", "dns")] {
+        let denied = decided(sb, name, "denied");
+        assert!(denied >= 2, "{name}: {denied}");
+        let key = format!("signalbox_shield_decisions_total{{kind=\"{kind}\",name=\"{name}\",decision=\"denied\"}}");
+        assert_eq!(sb.metric(&key) as u64, denied, "{key}");
+        for other in ["malformed", "packets", "bytes", "connections", "concurrent", "cookie"] {
+            assert_eq!(decided(sb, name, other), 0, "{name}: {other}");
+        }
+    }
+    assert_drops_are_told(&scene);
+}
+
+/// Each of a denied client's targets stands in the list of drops, by the API and by the command.
+fn assert_drops_are_told(scene: &Scene) {
+    let answer = scene.sb.json("/api/v1/drops");
+    let drops = answer["drops"].as_array().unwrap();
+    for (guard, protocol, port) in [("web", "tcp", 8080), ("db", "tcp", 3306), ("dns", "udp", 53)] {
+        for (source, destination) in [
+            ("10.1.0.3:", format!("10.1.0.1:{port}")),
+            ("[fd00:1::3]:", format!("[fd00:1::1]:{port}")),
+        ] {
+            let is_told = drops.iter().any(|drop| {
+                drop["source"].as_str().is_some_and(|text| text.starts_with(source))
+                    && drop["destination"] == *destination
+                    && drop["protocol"] == protocol
+                    && drop["guard"] == guard
+                    && drop["reason"] == "denied"
+            });
+            assert!(is_told, "{source} to {destination}: {answer}");
+        }
+    }
+    let output = scene.sb.cli(&["drops"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && table.contains("10.1.0.3") && table.contains("denied"),
+        "{table}"
+    );
+    assert!(!table.contains("10.1.0.2:"), "an allowed client: {table}");
+}
+
+#[test]
+fn explain_says_what_the_shield_does_with_a_client() {
+    if !privileged("explain_says_what_the_shield_does_with_a_client") {
+        return;
+    }
+    let scene = Scene::new("shield: { deny: [\"10.1.0.3\"] }", "", "");
+    for (from, verdict) in [("10.1.0.3", "denied"), ("10.1.0.2", "passes")] {
+        let output = scene.sb.cli(&["explain", "a.test", "--from", from, "--output", "json"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let answer: serde_json::Value = serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{e}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        let listener = crate::lab::signalbox::find(&answer["listeners"], "name", "web");
+        assert_eq!(listener["shield"]["verdict"], verdict, "{from}: {answer}");
+    }
+}
+
+#[test]
+fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believed() {
+    if !privileged("a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believed") {
+        return;
+    }
+    let lab = Lab::new();
+    let at = |name: &str| -> PathBuf { lab.dir().join(name) };
+    let (deny, allow) = (at("deny.txt"), at("allow.txt"));
+    write(&deny, "# nobody yet\n");
+    write(&allow, "");
+    let shield = format!(
+        "shield: {{ deny_files: [{}], allow_files: [{}] }}",
+        deny.display(),
+        allow.display()
+    );
+    let scene = Scene::of(lab, &body(&shield, "", ""));
+    let troubles = || scene.sb.json("/api/v1/shield")["troubles"].clone();
+    let is_quiet = || troubles().as_array().is_some_and(Vec::is_empty);
+    assert_eq!(scene.served(BAD), ALL);
+    write(&deny, "10.1.0.3  # the one\n\nfd00:1::3/128\n");
+    scene.wait_served(BAD, NOBODY);
+    assert_eq!(scene.served(GOOD), ALL);
+    assert!(is_quiet(), "{}", troubles());
+    // What was good stays, and somebody is told.
+    write(&deny, "10.1.0.2\nfd00:1::2\n10.1.0.300\n");
+    assert!(eventually(SOON, || !is_quiet()));
+    let told = troubles().to_string();
+    assert!(told.contains("deny.txt") && told.contains("10.1.0.300"), "{told}");
+    assert_eq!(scene.served(BAD), NOBODY);
+    assert_eq!(scene.served(GOOD), ALL);
+    // The same where it is no longer there at all.
+    std::fs::remove_file(&deny).unwrap();
+    assert!(eventually(SOON, || troubles().to_string() != told), "{told}");
+    assert!(!is_quiet());
+    assert_eq!(scene.served(BAD), NOBODY);
+    // Good again, with everybody denied but one.
+    write(&allow, "10.1.0.3\nfd00:1::3\n");
+    write(&deny, "10.1.0.0/24\nfd00:1::/64\n");
+    scene.wait_served(GOOD, NOBODY);
+    scene.wait_served(BAD, ALL);
+    assert!(eventually(SOON, is_quiet), "{}", troubles());
+}
+
+#[test]
+fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
+    if !privileged("the_api_denies_for_all_and_for_one_beside_what_the_configuration_says") {
+        return;
+    }
+    let scene = Scene::new("shield: {}", "", "");
+    let put = |whose: &str, deny: &[&str], allow: &[&str]| {
+        let lists = json!({ "deny": deny, "allow": allow }).to_string();
+        let path = format!("/api/v1/shield/{whose}prefixes");
+        let response = scene.sb.unix("PUT", &path, &lists);
+        assert!((200..300).contains(&response.status), "{}", response.body);
+    };
+    assert_eq!(scene.served(BAD), ALL);
+    put("", &BAD, &[]);
+    scene.wait_served(BAD, NOBODY);
+    assert_eq!(scene.served(GOOD), ALL);
+    // A reload is not about what the API has set.
+    scene.sb.reload(&body("shield: { deny: [\"192.0.2.0/24\"] }", "", ""));
+    assert_eq!(scene.served(BAD), NOBODY);
+    // Replaced, and not added to.
+    put("", &[], &[]);
+    scene.wait_served(BAD, ALL);
+    put("web/", &BAD, &[]);
+    scene.wait_served(BAD, &["db", "dns"]);
+    put("db/", &BAD, &[]);
+    scene.wait_served(BAD, &["dns"]);
+    assert_eq!(scene.served(GOOD), ALL);
+    put("web/", &[], &[]);
+    scene.wait_served(BAD, &["web", "dns"]);
+    // What cannot be read changes nothing, and not on the socket that only shows.
+    let wrong = json!({ "deny": ["10.1.0.2/33"], "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes", &wrong);
+    assert!(
+        (400..500).contains(&response.status),
+        "{} {}",
+        response.status,
+        response.body
+    );
+    let all = json!({ "deny": ["0.0.0.0/0"], "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/nobody/prefixes", &all);
+    assert_eq!(response.status, 404, "{}", response.body);
+    let response = scene.sb.admin("PUT", "/api/v1/shield/prefixes", &all);
+    assert!(
+        (400..500).contains(&response.status),
+        "{} {}",
+        response.status,
+        response.body
+    );
+    assert_eq!(scene.served(GOOD), ALL);
+    assert_eq!(scene.served(BAD), ["web", "dns"]);
+}
+
+#[test]
+fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
+    if !privileged("one_may_be_without_a_shield_and_another_have_lists_of_its_own") {
+        return;
+    }
+    let off = ", shield: off";
+    let own = ", shield: { deny: [\"10.1.0.2\", \"fd00:1::2\"] }";
+    let scene = Scene::new("shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }", off, own);
+    assert_eq!(scene.served(BAD), ["web"]);
+    assert_eq!(scene.served(GOOD), ["web", "dns"]);
+    // Without any, nobody is denied anything.
+    scene.sb.reload(&body("", "", ""));
+    scene.wait_served(BAD, ALL);
+    scene.wait_served(GOOD, ALL);
+}

@@ -1,0 +1,153 @@
+//! A flood of SYNs whose senders do not exist: a namespace of its own with a cable to the balancer, which sends frames
+//! with forged sources as fast as one CPU can, and takes the answers to them without a word.
+
+use std::net::SocketAddrV4;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
+
+use super::namespace::{Ns, ip};
+use super::syn::Syn;
+use super::topology::Lab;
+
+/// How many senders there seem to be: 198.18.0.0 and those that follow it (RFC 2544's range for benchmarks).
+pub(crate) const SENDERS: u32 = 10_000;
+/// The interface of the balancer's side.
+const DEVICE: &str = "flood";
+const HERE: [u8; 6] = [2, 0, 0, 0, 4, 2];
+const THERE: [u8; 6] = [2, 0, 0, 0, 4, 1];
+/// Frames in one call of the kernel.
+const AT_ONCE: usize = 100;
+
+/// Where floods come from. Goes before the lab does.
+pub(crate) struct Source {
+    ns: Ns,
+}
+
+impl Source {
+    /// Makes the namespace and the cable. The balancer has a route back to the forged senders, so that its answers cost
+    /// it what they cost on a real network; nobody there forwards or answers them.
+    pub(crate) fn new(lab: &Lab) -> Self {
+        let ns = Ns::create(&lab.client.name().replace("client", "flood"));
+        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+        let (here, there) = (mac(HERE), mac(THERE));
+        let cable = ["link", "add", DEVICE, "address", &there, "type", "veth", "peer", "name"];
+        let peer = ["eth0", "address", &here, "netns", ns.name()];
+        lab.lb.must(&[&["ip"], &cable[..], &peer[..]].concat());
+        lab.lb.must(&["ip", "addr", "add", "10.4.0.1/24", "dev", DEVICE]);
+        lab.lb.must(&["ip", "link", "set", DEVICE, "up"]);
+        ns.must(&["ip", "addr", "add", "10.4.0.2/24", "dev", "eth0"]);
+        ns.must(&["ip", "link", "set", "eth0", "up"]);
+        lab.lb
+            .must(&["ip", "neigh", "replace", "10.4.0.2", "lladdr", &here, "dev", DEVICE]);
+        lab.lb.must(&["ip", "route", "add", "198.18.0.0/15", "via", "10.4.0.2"]);
+        ns.must(&["sysctl", "-qw", "net.ipv4.ip_forward=0"]);
+        Self { ns }
+    }
+
+    /// Floods an address until the flood is dropped.
+    pub(crate) fn flood(&self, to: SocketAddrV4) -> Flood {
+        let socket = self.ns.run(|| packets("eth0"));
+        let (sent, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (counter, ended) = (Arc::clone(&sent), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            stay_on_last_cpu();
+            send(&socket, to, &counter, &ended);
+        });
+        Flood {
+            sent,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        ip(&["netns", "del", self.ns.name()]);
+    }
+}
+
+/// A flood that is going on.
+pub(crate) struct Flood {
+    sent: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// SYNs so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket for whole frames of an interface; what the interface receives is not copied to it.
+fn packets(device: &str) -> Socket {
+    let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: the storage is large enough for any address, and all zero is a valid sockaddr_ll.
+    let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = nix::net::if_::if_nametoindex(device).unwrap().cast_signed();
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: a sockaddr_ll of this length has been written to it.
+    socket.bind(&unsafe { SockAddr::new(storage, length) }).unwrap();
+    socket
+}
+
+/// One CPU is the flood's, with the softirqs that its packets make; the others are everybody's.
+fn stay_on_last_cpu() {
+    let last = std::thread::available_parallelism().unwrap().get() - 1;
+    let mut set = CpuSet::new();
+    set.set(last).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+}
+
+fn send(socket: &Socket, to: SocketAddrV4, sent: &AtomicU64, stop: &AtomicBool) {
+    let mut syns: Vec<Syn> = (0..SENDERS)
+        .map(|n| Syn::new([THERE, HERE], (0xc612_0000 + n).into(), to))
+        .collect();
+    for round in 0.. {
+        for part in syns.chunks_mut(AT_ONCE) {
+            for syn in &mut *part {
+                syn.begin(1024 + (round % 64_000) as u16, round);
+            }
+            sent.fetch_add(send_frames(socket, part), Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+/// How many of the frames the interface took.
+fn send_frames(socket: &Socket, syns: &mut [Syn]) -> u64 {
+    let mut parts: Vec<libc::iovec> = syns.iter_mut().map(Syn::part).collect();
+    let message = |part: &mut libc::iovec| {
+        // SAFETY: all zero is a valid mmsghdr: no address, no control data, no parts.
+        let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        message.msg_hdr.msg_iov = part;
+        message.msg_hdr.msg_iovlen = 1;
+        message
+    };
+    let mut messages: Vec<_> = parts.iter_mut().map(message).collect();
+    // SAFETY: each message has one part, which is a frame of `syns`; all of them outlive the call.
+    let taken = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as u32, 0) };
+    // A full queue is the flood's own business.
+    u64::try_from(taken).unwrap_or(0)
+}

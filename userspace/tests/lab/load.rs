@@ -1,0 +1,80 @@
+//! What a namespace's TCP holds, and what the machine's CPUs were busy with.
+
+use std::fmt;
+
+use super::namespace::Ns;
+
+/// Requests for connections that wait in a namespace for the client's acknowledgement.
+pub(crate) fn half_open(ns: &Ns) -> usize {
+    const SYN_RECV: &str = "03";
+    let state = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
+    let count = |table: &str| {
+        let lines = table.lines().skip(1);
+        lines.filter(|line| state(line).as_deref() == Some(SYN_RECV)).count()
+    };
+    count(&read(ns, "tcp")) + count(&read(ns, "tcp6"))
+}
+
+/// TCP sockets of a namespace that are in use.
+pub(crate) fn sockets(ns: &Ns) -> u64 {
+    let text = read(ns, "sockstat");
+    let words = text.lines().find_map(|line| line.strip_prefix("TCP: inuse "));
+    let number = words.and_then(|words| words.split(' ').next());
+    number.unwrap().parse().unwrap()
+}
+
+/// Packets of connections that a namespace has not taken because their timestamps were older than the last one's.
+pub(crate) fn too_old(ns: &Ns) -> u64 {
+    let text = read(ns, "netstat");
+    // A line of names, and a line of numbers in the same order.
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, numbers) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut both = names.split(' ').zip(numbers.split(' '));
+    let (_, number) = both.find(|(name, _)| *name == "PAWSEstab").unwrap();
+    number.parse().unwrap()
+}
+
+/// A file of the namespace's own part of /proc: that of the thread, for `/proc/net` is that of the process.
+fn read(ns: &Ns, name: &str) -> String {
+    ns.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap())
+}
+
+/// Time of the machine's CPUs since some moment.
+pub(crate) struct Busy {
+    begin: [u64; 8],
+}
+
+impl Busy {
+    /// Begins to count.
+    pub(crate) fn now() -> Self {
+        Self { begin: times() }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = times();
+        let spent: Vec<u64> = now.iter().zip(self.begin).map(|(now, then)| now - then).collect();
+        let all: u64 = spent.iter().sum();
+        let share = |n: u64| 100 * n / all.max(1);
+        // user nice system idle iowait irq softirq steal, as proc(5) has them.
+        let [user, _, system, idle, _, _, softirq, _] = spent[..] else {
+            return Ok(());
+        };
+        write!(
+            f,
+            "all CPUs: {}% softirq, {}% system, {}% user, {}% idle",
+            share(softirq),
+            share(system),
+            share(user),
+            share(idle)
+        )
+    }
+}
+
+fn times() -> [u64; 8] {
+    let text = std::fs::read_to_string("/proc/stat").unwrap();
+    let words = text.split_whitespace().skip(1).take(8);
+    let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
