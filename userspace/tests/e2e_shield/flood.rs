@@ -125,7 +125,7 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     let large: String = ('a'..='z').cycle().take(1 << 20).collect();
     let flood = scene.source.flood(AT.parse().unwrap());
     assert!(eventually(SOON, || scene.cookies() > 1000), "{}", scene.cookies());
-    let visits = Visits::pay(&scene.lab, AT, HOST, &large, |count| count < 20);
+    let visits = Visits::pay_beside(&scene.lab, AT, HOST, &large, 20);
     drop(flood);
     println!("a megabyte there and back: {visits}");
     assert!(visits.failed.is_empty(), "{:?}", visits.failed);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::scene::{BAD, DB, DNS, GOOD, NODE, Scene, body};
+use super::scene::{BAD, BAD_NETS, DB, DNS, GOOD, NODE, Scene, body};
 use super::shield::decided;
 use crate::lab::callers::{call, is_answered, is_greeted};
 use crate::lab::services::{echo, greeting};
@@ -14,12 +14,12 @@ fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_w
         return;
     }
     let mut scene = Scene::new("shield: {}", "", "");
-    let lists = json!({ "deny": BAD, "allow": [] }).to_string();
-    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes", &lists);
+    let lists = json!({ "deny": BAD_NETS, "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &lists);
     assert!((200..300).contains(&response.status), "{}", response.body);
     scene.wait_served(BAD, &[]);
     let own = json!({ "deny": ["192.0.2.0/24"], "allow": [] }).to_string();
-    let response = scene.sb.unix("PUT", "/api/v1/shield/db/prefixes", &own);
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/db", &own);
     assert!((200..300).contains(&response.status), "{}", response.body);
     let held = call(&scene.lab, GOOD[0], DB[0]).unwrap();
     assert_eq!(greeting(&held), "east-1");
@@ -50,4 +50,31 @@ fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_w
     scene.wait_served(BAD, &[]);
     assert_eq!(scene.served(GOOD), ["web", "db", "dns"]);
     echo(&held, b"with a third").unwrap();
+}
+
+#[test]
+fn what_is_no_longer_shielded_when_signalbox_comes_back_is_not() {
+    if !privileged("what_is_no_longer_shielded_when_signalbox_comes_back_is_not") {
+        return;
+    }
+    const LISTS: &str = "shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }";
+    let mut scene = Scene::new(LISTS, "", "");
+    scene.wait_served(BAD, &[]);
+    // Numbers of guards, and what they guard, are from another process.
+    scene.sb.kill9();
+    scene.sb = Signalbox::start(&scene.lab, &body(LISTS, ", shield: off", ""));
+    scene.wait_ready();
+    scene.wait_served(BAD, &["web"]);
+    scene.sb.kill9();
+    scene.sb = Signalbox::start(
+        &scene.lab,
+        &body("", "", ", shield: { deny: [\"10.1.0.2\", \"fd00:1::2\"] }"),
+    );
+    scene.wait_ready();
+    scene.wait_served(BAD, &["web", "db", "dns"]);
+    scene.wait_served(GOOD, &["web", "dns"]);
+    scene.sb.kill9();
+    scene.sb = Signalbox::start(&scene.lab, &body("", "", ""));
+    scene.wait_ready();
+    scene.wait_served(GOOD, &["web", "db", "dns"]);
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
 use super::shield::decided;
-use crate::lab::callers::{call, is_answered, is_greeted};
+use crate::lab::callers::{call, is_answered, is_greeted, is_served};
 use crate::lab::services::{echo, greeting};
 use crate::lab::{SOON, eventually, privileged};
 
@@ -77,16 +77,47 @@ fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_
                 echo(&stream, b"held").unwrap();
                 held.push(stream);
             }
-            // What a worker has accepted is counted soon, and not at once.
-            assert!(eventually(SOON, || !is_greeted(&scene.lab, from, to)), "{name}: {to}");
-            assert!(decided(&scene.sb, name, "concurrent") > 0);
-            assert!(is_greeted(&scene.lab, GOOD[family], to), "{name}: another source");
+            // A worker refuses one too many at once, and soon it gets no answer at all.
+            let before = decided(&scene.sb, name, "concurrent");
+            let has_grown = || decided(&scene.sb, name, "concurrent") > before;
+            let refused = || !is_served(&scene.lab, from, to) && has_grown();
+            assert!(eventually(SOON, refused), "{name}: {to}");
+            for _ in 0..3 {
+                assert!(!is_served(&scene.lab, from, to), "{name}: {to}");
+            }
+            assert!(
+                is_served(&scene.lab, GOOD[family], to),
+                "{name}: another source at {to}"
+            );
             for stream in &held {
                 echo(stream, b"still held").unwrap();
             }
             held.pop();
-            assert!(eventually(SOON, || is_greeted(&scene.lab, from, to)), "{name}: {to}");
+            assert!(eventually(SOON, || is_served(&scene.lab, from, to)), "{name}: {to}");
             drop(held);
+        }
+    }
+}
+
+#[test]
+fn a_prefix_may_be_one_source() {
+    if !privileged("a_prefix_may_be_one_source") {
+        return;
+    }
+    let shield = "shield: { limits: { concurrent: 2, ipv4_prefix: 24, ipv6_prefix: 64 } }";
+    let scene = Scene::new(shield, "", "");
+    for (name, ports) in [("db", DB), ("web", WEB)] {
+        for (family, to) in ports.into_iter().enumerate() {
+            // One connection of each of two neighbours: neither may have another.
+            let held = [GOOD, BAD].map(|who| call(&scene.lab, who[family], to).unwrap());
+            for stream in &held {
+                assert_eq!(greeting(stream), "east-1");
+                echo(stream, b"held").unwrap();
+            }
+            let refused = |who: [&str; 2]| !is_served(&scene.lab, who[family], to);
+            assert!(eventually(SOON, || refused(GOOD) && refused(BAD)), "{name}: {to}");
+            drop(held);
+            assert!(eventually(SOON, || !refused(GOOD) && !refused(BAD)), "{name}: {to}");
         }
     }
 }

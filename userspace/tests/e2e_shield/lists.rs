@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::scene::{BAD, GOOD, NODE, Scene, body};
+use super::scene::{BAD, BAD_NETS, DB, GOOD, NODE, Scene, body};
 use super::shield::decided;
 use crate::lab::callers::is_greeted;
+use crate::lab::services::greeter;
+use crate::lab::signalbox::find;
 use crate::lab::{Lab, SOON, eventually, privileged};
 
 const ALL: &[&str] = &["web", "db", "dns"];
@@ -28,6 +30,13 @@ fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
     let shield = "shield: { deny: [\"10.1.0.0/24\", \"fd00:1::/64\"], allow: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new(shield, "", "");
     let (lab, sb) = (&scene.lab, &scene.sb);
+    // Samples are taken from the moment on that somebody looks, soon after the programs are there.
+    let is_told = || {
+        sb.json("/api/v1/drops")["drops"]
+            .as_array()
+            .is_some_and(|drops| !drops.is_empty())
+    };
+    assert!(eventually(SOON, || !is_greeted(lab, BAD[0], DB[0]) && is_told()));
     assert_eq!(scene.served(GOOD), ALL);
     assert_eq!(scene.served(BAD), NOBODY);
     for (from, to) in BAD.into_iter().zip(NODE) {
@@ -78,14 +87,17 @@ fn explain_says_what_the_shield_does_with_a_client() {
     if !privileged("explain_says_what_the_shield_does_with_a_client") {
         return;
     }
-    let scene = Scene::new("shield: { deny: [\"10.1.0.3\"] }", "", "");
+    let scene = Scene::new("shield: { deny: [\"10.1.0.3\"] }", ", shield: off", "");
+    let explain = |from: &str| scene.sb.json(&format!("/api/v1/shield/explain?client={from}"));
     for (from, verdict) in [("10.1.0.3", "denied"), ("10.1.0.2", "passes")] {
-        let output = scene.sb.cli(&["explain", "a.test", "--from", from, "--output", "json"]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let answer: serde_json::Value = serde_json::from_str(&text)
-            .unwrap_or_else(|e| panic!("{e}: {text}{}", String::from_utf8_lossy(&output.stderr)));
-        let listener = crate::lab::signalbox::find(&answer["listeners"], "name", "web");
-        assert_eq!(listener["shield"]["verdict"], verdict, "{from}: {answer}");
+        let answer = explain(from);
+        for name in ["db", "dns"] {
+            let said = &find(&answer["guards"], "name", name)["shield"];
+            assert_eq!(said["verdict"], verdict, "{name}: {answer}");
+            let names_prefix = said["reason"].as_str().is_some_and(|text| text.contains("10.1.0.3/32"));
+            assert_eq!(names_prefix, verdict == "denied", "{name}: {answer}");
+        }
+        assert_eq!(find(&answer["guards"], "name", "web"), Value::Null, "it has no shield");
     }
 }
 
@@ -138,32 +150,32 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
         return;
     }
     let scene = Scene::new("shield: {}", "", "");
-    let put = |whose: &str, deny: &[&str], allow: &[&str]| {
-        let lists = json!({ "deny": deny, "allow": allow }).to_string();
-        let path = format!("/api/v1/shield/{whose}prefixes");
+    let put = |whose: &str, deny: &[&str]| {
+        let lists = json!({ "deny": deny, "allow": [] }).to_string();
+        let path = format!("/api/v1/shield/prefixes/{whose}");
         let response = scene.sb.unix("PUT", &path, &lists);
         assert!((200..300).contains(&response.status), "{}", response.body);
     };
     assert_eq!(scene.served(BAD), ALL);
-    put("", &BAD, &[]);
+    put("*", &BAD_NETS);
     scene.wait_served(BAD, NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
     // A reload is not about what the API has set.
     scene.sb.reload(&body("shield: { deny: [\"192.0.2.0/24\"] }", "", ""));
     assert_eq!(scene.served(BAD), NOBODY);
     // Replaced, and not added to.
-    put("", &[], &[]);
+    put("*", &[]);
     scene.wait_served(BAD, ALL);
-    put("web/", &BAD, &[]);
+    put("web", &BAD_NETS);
     scene.wait_served(BAD, &["db", "dns"]);
-    put("db/", &BAD, &[]);
+    put("db", &BAD_NETS);
     scene.wait_served(BAD, &["dns"]);
     assert_eq!(scene.served(GOOD), ALL);
-    put("web/", &[], &[]);
+    put("web", &[]);
     scene.wait_served(BAD, &["web", "dns"]);
     // What cannot be read changes nothing, and not on the socket that only shows.
     let wrong = json!({ "deny": ["10.1.0.2/33"], "allow": [] }).to_string();
-    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes", &wrong);
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &wrong);
     assert!(
         (400..500).contains(&response.status),
         "{} {}",
@@ -171,9 +183,9 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
         response.body
     );
     let all = json!({ "deny": ["0.0.0.0/0"], "allow": [] }).to_string();
-    let response = scene.sb.unix("PUT", "/api/v1/shield/nobody/prefixes", &all);
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/nobody", &all);
     assert_eq!(response.status, 404, "{}", response.body);
-    let response = scene.sb.admin("PUT", "/api/v1/shield/prefixes", &all);
+    let response = scene.sb.admin("PUT", "/api/v1/shield/prefixes/*", &all);
     assert!(
         (400..500).contains(&response.status),
         "{} {}",
@@ -198,4 +210,37 @@ fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
     scene.sb.reload(&body("", "", ""));
     scene.wait_served(BAD, ALL);
     scene.wait_served(GOOD, ALL);
+}
+
+#[test]
+fn the_api_takes_an_address_for_the_prefix_that_holds_it_alone() {
+    if !privileged("the_api_takes_an_address_for_the_prefix_that_holds_it_alone") {
+        return;
+    }
+    let scene = Scene::new("shield: {}", "", "");
+    let lists = json!({ "deny": BAD, "allow": [] }).to_string();
+    let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &lists);
+    assert_eq!(response.status, 200, "{}", response.body);
+    scene.wait_served(BAD, NOBODY);
+}
+
+#[test]
+fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
+    if !privileged("what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses") {
+        return;
+    }
+    let lab = Lab::new();
+    lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    let host = lab.host("east-1");
+    host.must(&["ip", "route", "replace", "10.1.0.0/24", "via", "10.2.0.1"]);
+    let _server = greeter(host, "[::]:8080", "forwarded");
+    let all = body("shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }", "", "").replace(
+        "listen: [\"10.1.0.1:8080\", \"[fd00:1::1]:8080\"]",
+        "listen: [\"0.0.0.0:8080\", \"[::]:8080\"]",
+    );
+    let scene = Scene::of(lab, &all);
+    scene.wait_served(BAD, NOBODY);
+    // The same port of somebody else, to which we are a router.
+    assert!(is_greeted(&scene.lab, GOOD[0], "10.2.0.2:8080"));
+    assert!(is_greeted(&scene.lab, BAD[0], "10.2.0.2:8080"));
 }

@@ -14,6 +14,8 @@ pub(crate) const DNS: [&str; 2] = ["10.1.0.1:53", "[fd00:1::1]:53"];
 /// Two clients on one network, by family.
 pub(crate) const GOOD: [&str; 2] = ["10.1.0.2", "fd00:1::2"];
 pub(crate) const BAD: [&str; 2] = ["10.1.0.3", "fd00:1::3"];
+/// The latter as prefixes.
+pub(crate) const BAD_NETS: [&str; 2] = ["10.1.0.3/32", "fd00:1::3/128"];
 
 pub(crate) struct Scene {
     pub(crate) sb: Signalbox,

@@ -1,6 +1,6 @@
 //! Clients that differ by their address alone, and what becomes of their calls.
 
-use std::io::{ErrorKind, Result};
+use std::io::{ErrorKind, Read as _, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -56,4 +56,10 @@ pub(crate) fn is_answered(lab: &Lab, from: &str, to: &str) -> bool {
     socket.connect(to).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     ask(&socket, b"who?").is_some()
+}
+
+/// Whether a call leads to a server at last: a connection may also be closed again before it has been served.
+pub(crate) fn is_served(lab: &Lab, from: &str, to: &str) -> bool {
+    let mut byte = [0];
+    call(lab, from, to).is_ok_and(|mut stream| stream.read_exact(&mut byte).is_ok())
 }

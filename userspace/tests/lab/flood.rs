@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::namespace::{Ns, ip};
@@ -110,11 +110,12 @@ fn packets(device: &str) -> Socket {
     socket
 }
 
-/// One CPU is the flood's, with the softirqs that its packets make; the others are everybody's.
-fn stay_on_last_cpu() {
-    let last = std::thread::available_parallelism().unwrap().get() - 1;
+/// Keeps this thread on the flood's CPU, which has the softirqs that its packets make, too.
+pub(crate) fn stay_on_last_cpu() {
+    // Not those that this thread may use: it may have been kept here before.
+    let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap();
     let mut set = CpuSet::new();
-    set.set(last).unwrap();
+    set.set(cpus as usize - 1).unwrap();
     sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
