@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::flood::Source;
+use crate::lab::flood::{self, Source};
 use crate::lab::load::{self, Busy};
 use crate::lab::visitor::{Visits, mirror};
 use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
@@ -47,20 +47,26 @@ impl Scene {
         }
     }
 
-    /// A client's visits for a while.
-    fn visits(&self) -> Visits {
+    /// A client's visits for a while, from a CPU of its own or from the flood's.
+    fn visits(&self, beside: bool) -> Visits {
         let end = Instant::now() + PART;
-        Visits::pay(&self.lab, AT, HOST, "who are you?", |_| Instant::now() < end)
+        Visits::pay(&self.lab, AT, HOST, "who are you?", |_| {
+            if beside {
+                flood::stay_on_last_cpu();
+            }
+            Instant::now() < end
+        })
     }
 
     /// The same with a flood, whose figures are said.
-    fn flooded(&self, name: &str) -> Visits {
+    fn flooded(&self, name: &str, beside: bool) -> Visits {
         let flood = self.source.flood(AT.parse().unwrap());
         assert!(eventually(SOON, || flood.sent() > 50_000), "{} SYNs", flood.sent());
         let (busy, begin, before) = (Busy::now(), Instant::now(), flood.sent());
-        let visits = self.visits();
+        let visits = self.visits(beside);
         let rate = (flood.sent() - before) as f64 / begin.elapsed().as_secs_f64();
-        println!("{name}: {visits}");
+        let place = if beside { "on the flood's CPU" } else { "on any CPU" };
+        println!("{name}, a client {place}: {visits}");
         println!(
             "    {rate:.0} SYNs/s; {busy}; {} half open",
             load::half_open(&self.lab.lb)
@@ -81,19 +87,28 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     let scene = Scene::new();
     let (lab, sb) = (&scene.lab, &scene.sb);
     let busy = Busy::now();
-    let quiet = scene.visits();
+    let quiet = scene.visits(false);
     println!("no flood: {quiet}\n    {busy}");
     assert!(quiet.failed.is_empty(), "{:?}", quiet.failed);
     assert_eq!(quiet.by_cookie, 0);
     let sockets = load::sockets(&lab.lb);
     // What the kernel makes of it alone is only said: it is no business of ours.
-    scene.flooded("a flood, no shield");
-    assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
+    for beside in [false, true] {
+        scene.flooded("a flood, no shield", beside);
+        assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
+    }
 
     sb.reload(&body("shield: { syn_cookies: auto }"));
-    let shielded = scene.flooded("a flood, a shield");
-    assert!(shielded.failed.is_empty(), "{:?}", shielded.failed);
-    assert!(shielded.count() > 0);
+    let flood = scene.source.flood(AT.parse().unwrap());
+    assert!(eventually(SOON, || scene.cookies() > 0), "no cookies");
+    drop(flood);
+    // Of a CPU that few SYNs come to, the kernel answers those few; where the flood is, the program does.
+    for beside in [false, true] {
+        let visits = scene.flooded("a flood, a shield", beside);
+        assert!(visits.failed.is_empty(), "{:?}", visits.failed);
+        assert!(visits.count() > 0);
+        assert!(visits.by_cookie > 0 || !beside, "{visits}");
+    }
     let cookies = scene.cookies();
     assert!(cookies > 10_000, "{cookies} cookies");
 
@@ -109,7 +124,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     // And afterwards all is as before: no cookies where no backlog is full.
     let busy = Busy::now();
     let before = scene.cookies();
-    let after = scene.visits();
+    let after = scene.visits(false);
     println!("after: {after}\n    {busy}");
     assert!(after.failed.is_empty(), "{:?}", after.failed);
     assert_eq!((after.by_cookie, scene.cookies()), (0, before));
@@ -123,10 +138,13 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     let scene = Scene::new();
     scene.sb.reload(&body("shield: { syn_cookies: auto }"));
     let large: String = ('a'..='z').cycle().take(1 << 20).collect();
-    let flood = scene.source.flood(AT.parse().unwrap());
+    let going_on = scene.source.flood(AT.parse().unwrap());
     assert!(eventually(SOON, || scene.cookies() > 1000), "{}", scene.cookies());
-    let visits = Visits::pay_beside(&scene.lab, AT, HOST, &large, 20);
-    drop(flood);
+    let visits = Visits::pay(&scene.lab, AT, HOST, &large, |count| {
+        flood::stay_on_last_cpu();
+        count < 20
+    });
+    drop(going_on);
     println!("a megabyte there and back: {visits}");
     assert!(visits.failed.is_empty(), "{:?}", visits.failed);
     // The backlog has room now and then, when the kernel has given up one that it holds.

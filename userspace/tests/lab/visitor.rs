@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use super::flood;
 use super::http;
 use super::namespace::{Ns, connect_here};
 use super::servers::Server;
@@ -107,14 +106,6 @@ impl Visits {
         });
         visits.whole = begin.elapsed();
         visits
-    }
-
-    /// The same on the flood's own CPU, where its clients' SYNs come in on a real machine, too.
-    pub(crate) fn pay_beside(lab: &Lab, at: &str, host: &str, body: &str, count: usize) -> Self {
-        Self::pay(lab, at, host, body, |number| {
-            flood::stay_on_last_cpu();
-            number < count
-        })
     }
 
     /// How many there were.
