@@ -1,10 +1,13 @@
 //! A flood of SYNs from senders that do not exist, and a client beside it that does.
 
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::lab::flood::{self, Source};
 use crate::lab::load::{self, Busy};
-use crate::lab::visitor::{Visits, mirror};
+use crate::lab::visitor::{Visits, exchange, mirror};
 use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
 
 const AT: &str = "10.1.0.1:80";
@@ -169,4 +172,42 @@ fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
         0,
         "packets that a client did not take"
     );
+}
+
+#[test]
+fn a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own() {
+    if !privileged("a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own") {
+        return;
+    }
+    const PORTS: std::ops::Range<u16> = 11_000..11_005;
+    let scene = Scene::new();
+    scene.sb.reload(&body("shield: { syn_cookies: auto }"));
+    let call = |port: u16| {
+        let stream = scene.lab.client.run(|| {
+            flood::stay_on_last_cpu();
+            connect_from_port(port)
+        });
+        exchange(&stream, HOST, "again?").map_err(|why| format!("from port {port}: {why}"))
+    };
+    // These get cookies of the kernel, as while a flood begins.
+    scene.lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=2"]);
+    // What was noted of these handshakes must not be taken for that of the next ones, which nobody has noted.
+    for port in PORTS {
+        assert_eq!(call(port), Ok(false));
+    }
+    let _flood = scene.source.flood(AT.parse().unwrap());
+    assert!(eventually(SOON, || scene.cookies() > 1000), "{}", scene.cookies());
+    let calls: Vec<_> = PORTS.map(call).collect();
+    assert!(calls.iter().all(Result::is_ok), "{calls:?}");
+    assert!(calls.contains(&Ok(true)), "none by cookie");
+}
+
+fn connect_from_port(port: u16) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from(([10, 1, 0, 2], port)).into()).unwrap();
+    let to: SocketAddr = AT.parse().unwrap();
+    socket.connect_timeout(&to.into(), SOON).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.into()
 }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
+use super::SOON;
 use super::http;
 use super::namespace::{Ns, connect_here};
 use super::servers::Server;
@@ -57,15 +58,22 @@ fn read_body(mut stream: &TcpStream) -> std::io::Result<Vec<u8>> {
 fn post(at: &str, host: &str, body: &str, took: &mut Vec<[Duration; 2]>) -> Result<bool, String> {
     let begin = Instant::now();
     let stream = connect_here(at).map_err(|e| format!("connect: {e}"))?;
+    stream.set_read_timeout(Some(SOON)).unwrap();
     let connected = begin.elapsed();
+    let by_cookie = exchange(&stream, host, body)?;
+    took.push([connected, begin.elapsed()]);
+    Ok(by_cookie)
+}
+
+/// The same on a connection that there is.
+pub(crate) fn exchange(stream: &TcpStream, host: &str, body: &str) -> Result<bool, String> {
     let length = body.len();
     let request = format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}");
-    let response = http::request(&stream, &request).map_err(|e| format!("request: {e}"))?;
-    took.push([connected, begin.elapsed()]);
+    let response = http::request(stream, &request).map_err(|e| format!("request: {e}"))?;
     if response.status != 200 || response.body != body {
         return Err(format!("status {}, {} bytes", response.status, response.body.len()));
     }
-    Ok(options(&stream) & (TIMESTAMPS | SACK | WINDOW_SCALE) == 0)
+    Ok(options(stream) & (TIMESTAMPS | SACK | WINDOW_SCALE) == 0)
 }
 
 fn options(stream: &TcpStream) -> u8 {
