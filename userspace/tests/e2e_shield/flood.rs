@@ -14,7 +14,7 @@ const AT: &str = "10.1.0.1:80";
 const HOST: &str = "a.test";
 /// How long each part of the test goes on.
 const PART: Duration = Duration::from_secs(4);
-/// Requests that a listening socket of ours may hold, and how many sockets there are at most: one for each worker.
+/// Requests that a listening socket of ours may hold. Each worker has one for each family.
 const BACKLOG: usize = 4096;
 
 fn body(shield: &str) -> String {
