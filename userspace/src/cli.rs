@@ -178,11 +178,12 @@ struct Run {
 /// How to ask, and how to show the answer.
 #[derive(clap::Args)]
 struct Show {
-    #[arg(short, long, default_value = "table")]
+    #[arg(short, long, global = true, default_value = "table")]
     output: Output,
     /// The admin socket of the running signalbox.
     #[arg(
         long,
+        global = true,
         env = "SIGNALBOX_SOCKET",
         default_value = "/run/signalbox/admin.sock",
         value_name = "PATH"

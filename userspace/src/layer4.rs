@@ -257,6 +257,7 @@ impl Services {
         }
         let mut hooks = kernel.hooks();
         if look {
+            work.guards.refresh(&kernel);
             // Never programs with empty maps in place of others.
             if work.guarded {
                 hooks.follow(layer4.hook);

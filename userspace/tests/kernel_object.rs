@@ -114,6 +114,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
     vec![
         ("SHIELD_ANYWHERE", array(8, abi::WANTED_WORDS)),
         ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
+        ("SHIELD_FLOODS", array(size_of::<rules::Flood>(), rules::MAX_GUARDS)),
         ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
         // As large as userspace makes it.
         ("SHIELD_NODES", (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE)),

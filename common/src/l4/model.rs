@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
 use super::decide::{Direction, Kernel};
 use super::packet::Seen;
-use crate::shield::abi::Tally as ShieldTally;
+use crate::shield::abi::{Flood, Tally as ShieldTally};
 use crate::shield::prefixes::{NONE, Node};
 use crate::shield::{self, Bucket, CrowdKey, Dropped, Guard, Judged, Settings, prefixes};
 
@@ -70,6 +70,8 @@ pub struct Shield {
     pub crowd: RefCell<HashMap<CrowdKey, u32>>,
     /// Counters of guards.
     pub tallies: RefCell<HashMap<u32, Box<ShieldTally>>>,
+    /// SYNs to guards.
+    pub floods: RefCell<HashMap<u32, Box<Flood>>>,
     /// What has been told of dropped packets.
     pub samples: RefCell<Vec<Dropped>>,
     /// The cookie of any SYN, where the backlog is full.
@@ -148,6 +150,10 @@ impl shield::Kernel for Maps {
 
     fn judged(&self, guard: u32) -> Option<&mut ShieldTally> {
         Some(element(&self.shield.tallies, guard))
+    }
+
+    fn flood(&self, guard: u32) -> Option<&mut Flood> {
+        Some(element(&self.shield.floods, guard))
     }
 
     fn may_sample(&self, _: Judged) -> bool {

@@ -83,7 +83,7 @@ pub struct Guard {
     pub flags: u32,
     /// Most connections of a source at once; 0 for no limit.
     pub concurrent: u32,
-    /// SYNs in a second, to one CPU, from which on it is asked whether the backlog is full.
+    /// SYNs in a second from which on it is asked whether the backlog is full.
     pub syns: u32,
     /// Which bits of an IPv4 address tell a source from others.
     pub mask_v4: u32,
@@ -211,6 +211,12 @@ impl Judged {
 pub struct Tally {
     /// By [`Judged`].
     pub judged: [u64; 8],
+}
+
+/// SYNs to a guard.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flood {
     /// The second, of 2^30 ns, that `syns` is of.
     pub second: u32,
     /// SYNs in it.
@@ -252,7 +258,8 @@ const _: () = assert!(size_of::<Bucket>() == 128);
 const _: () = assert!(size_of::<Settings>() == 24);
 const _: () = assert!(size_of::<Recent>() == 32);
 const _: () = assert!(size_of::<CrowdKey>() == 20);
-const _: () = assert!(size_of::<Tally>() == 72);
+const _: () = assert!(size_of::<Tally>() == 64);
+const _: () = assert!(size_of::<Flood>() == 8);
 const _: () = assert!(size_of::<Dropped>() == 72);
 
 macro_rules! pods {
@@ -262,7 +269,7 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Guard Bucket Settings Recent CrowdKey Tally Dropped);
+pods!(Guard Bucket Settings Recent CrowdKey Tally Flood Dropped);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! What is decided of a packet to a guarded port, and in which order.
 
-use super::abi::{Bucket, Cell, CrowdKey, Dropped, Guard, Judged, NO_GUARD, NO_TABLE, Settings, Tally, What, flag};
+use super::abi::{
+    Bucket, Cell, CrowdKey, Dropped, Flood, Guard, Judged, NO_GUARD, NO_TABLE, Settings, Tally, What, flag,
+};
 use super::malformed::is_malformed;
 use super::prefixes::{DENY, NONE};
 use super::{rate, source};
@@ -39,6 +41,8 @@ pub trait Kernel {
     fn part(&self, key: &CrowdKey);
     /// The counters of a guard.
     fn judged(&self, guard: u32) -> Option<&mut Tally>;
+    /// The SYNs to a guard.
+    fn flood(&self, guard: u32) -> Option<&mut Flood>;
     /// Whether another sample of a kind may be taken.
     fn may_sample(&self, judged: Judged) -> bool;
     /// Tells userspace of a dropped packet.
@@ -199,7 +203,7 @@ pub fn ended<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
 /// or the kernel answers the few that are too many with cookies of its own.
 #[inline(always)]
 fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
-    let Some(tally) = kernel.judged(number) else {
+    let Some(tally) = kernel.flood(number) else {
         return false;
     };
     let second = (kernel.clock() >> 30) as u32;

@@ -51,11 +51,27 @@ impl Lists {
 #[serde(deny_unknown_fields)]
 pub struct Prefixes {
     /// Denied.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nets")]
     pub deny: Vec<IpNet>,
     /// Not denied.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nets")]
     pub allow: Vec<IpNet>,
+}
+
+/// Prefixes, and addresses as prefixes of only themselves.
+pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
+    let net = |text: &str| {
+        let parsed = text
+            .parse()
+            .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
+        parsed.map_err(|_| {
+            serde::de::Error::custom(format!(
+                "{text:?} is neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32"
+            ))
+        })
+    };
+    texts.iter().map(|text| net(text)).collect()
 }
 
 impl Prefixes {

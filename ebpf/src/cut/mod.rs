@@ -8,7 +8,7 @@ mod egress;
 mod forward;
 mod icmp;
 mod ingress;
-mod maps;
+pub mod maps;
 mod pair;
 mod share;
 pub mod skb;

@@ -2,26 +2,28 @@
 //! its programs take the place of another's.
 
 use aya_ebpf::{
-    bindings::bpf_sock_tuple,
+    bindings::{bpf_fib_lookup as FibParams, bpf_sock_tuple},
     helpers::{
-        bpf_ktime_get_coarse_ns, bpf_map_lookup_elem, bpf_sk_release, bpf_skc_lookup_tcp, bpf_tcp_gen_syncookie,
+        bpf_fib_lookup, bpf_ktime_get_coarse_ns, bpf_map_lookup_elem, bpf_sk_release, bpf_skc_lookup_tcp,
+        bpf_tcp_gen_syncookie,
     },
     macros::map,
     maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf, lpm_trie},
 };
 use core::ffi::c_void;
+use signalbox_common::cut::Tuple;
 use signalbox_common::l4::{Key, Target, abi::PortBit, abi::WANTED_WORDS, decide::is_v4, packet::TCP};
 use signalbox_common::shield::{
     Bucket, CrowdKey, Dropped, Guard, Judged, Kernel, Settings,
     abi::{
-        DEFAULT_SOURCES, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, NO_GUARD, RECENT, Recent,
+        DEFAULT_SOURCES, Flood, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, NO_GUARD, RECENT, Recent,
         SAMPLE_BYTES, Tally,
     },
     prefixes::{self, NONE, Node, Nodes},
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
-use crate::cut::skb::forgotten;
+use crate::cut::{maps::SHAKES, skb::forgotten};
 use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
@@ -75,6 +77,10 @@ static SHIELD_CROWD: HashMap<CrowdKey, u32> = HashMap::with_max_entries(MAX_CROW
 #[map]
 static SHIELD_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
 
+/// SYNs to guards, of all CPUs together: a client on a quiet one is in the same flood.
+#[map]
+static SHIELD_FLOODS: Array<Flood> = Array::with_max_entries(MAX_GUARDS, 0);
+
 /// How many samples of each kind may still be taken. Userspace adds some whenever it looks.
 #[map]
 static SHIELD_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
@@ -111,7 +117,7 @@ impl Nodes for Side {
 impl Maps {
     /// The guard of a destination, by all there are.
     #[inline(always)]
-    fn find_guard(&self, target: &Target, version: u32) -> Option<u32> {
+    fn find_guard(&self, target: &Target, key: &Key, version: u32) -> Option<u32> {
         // SAFETY: a number, read at once.
         if let Some(guard) = unsafe { SHIELD_TARGETS.get(target) } {
             return Some(*guard);
@@ -130,10 +136,39 @@ impl Maps {
             i += 1;
         }
         let place = SteerKey::new((target.port_protocol >> 16) as u16, version as u8, addr);
-        SHIELD_PREFIXED
-            .get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))
-            .copied()
+        let guard = *SHIELD_PREFIXED.get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))?;
+        // A prefix may have addresses of others, whose packets are only routed through this machine.
+        (is_forwarded(self.ctx, self.ifindex, key, version) == 0).then_some(guard)
     }
+}
+
+/// 1 where the kernel would route a packet on to another machine.
+#[inline(never)]
+fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 {
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    // `BPF_FIB_LKUP_RET_*`: a route out, or one whose neighbour is not known or that has less room. Local addresses are
+    // "not forwarded", and a machine that does not forward says so.
+    const SUCCESS: i64 = 0;
+    const NO_NEIGHBOUR: i64 = 7;
+    const FRAGMENTS_NEEDED: i64 = 8;
+    // SAFETY: all-zero parameters are valid; fields of unions are set by family, as the kernel reads them.
+    let found = unsafe {
+        let mut params: FibParams = core::mem::zeroed();
+        params.l4_protocol = TCP as u8;
+        params.ifindex = ifindex;
+        if version == 4 {
+            params.family = AF_INET;
+            params.__bindgen_anon_3.ipv4_src = key.source[3].to_be();
+            params.__bindgen_anon_4.ipv4_dst = key.destination[3].to_be();
+        } else {
+            params.family = AF_INET6;
+            params.__bindgen_anon_3.ipv6_src = key.source.map(u32::to_be);
+            params.__bindgen_anon_4.ipv6_dst = key.destination.map(u32::to_be);
+        }
+        bpf_fib_lookup(ctx, &raw mut params, size_of::<FibParams>() as i32, 0)
+    };
+    u32::from(found == SUCCESS || found == NO_NEIGHBOUR || found == FRAGMENTS_NEEDED)
 }
 
 impl Kernel for Maps {
@@ -167,7 +202,7 @@ impl Kernel for Maps {
         // SAFETY: this CPU's element.
         let recent = unsafe { &mut *SHIELD_RECENT.get_ptr_mut(at)? };
         if recent.round != round || recent.target != target || recent.version != version {
-            recent.guard = self.find_guard(&target, version).unwrap_or(NO_GUARD);
+            recent.guard = self.find_guard(&target, key, version).unwrap_or(NO_GUARD);
             recent.target = target;
             recent.version = version;
             recent.round = round;
@@ -239,6 +274,12 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
+    fn flood(&self, guard: u32) -> Option<&mut Flood> {
+        // SAFETY: a non-null element; a SYN that another CPU's count undoes makes no difference.
+        SHIELD_FLOODS.get_ptr_mut(guard).map(|flood| unsafe { &mut *flood })
+    }
+
+    #[inline(always)]
     fn may_sample(&self, judged: Judged) -> bool {
         let Some(quota) = SHIELD_QUOTA.get_ptr_mut(judged as u32) else {
             return false;
@@ -278,6 +319,15 @@ impl Kernel for Maps {
                 made = bpf_tcp_gen_syncookie(socket.cast(), ip, 40, tcp, length);
             }
             bpf_sk_release(socket.cast());
+            if made >= 0 {
+                // What an earlier connection of these ports has left: tier `cut` would take it for this one's.
+                let tuple = Tuple {
+                    source: key.source,
+                    destination: key.destination,
+                    ports: key.ports,
+                };
+                let _ = SHAKES.remove(&tuple);
+            }
             (made >= 0).then_some((made as u32, (made >> 32) as u16))
         }
     }

@@ -10,7 +10,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signalbox_core::model::shield::Prefixes;
+use signalbox_core::model::shield::{Prefixes, nets};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
@@ -53,12 +53,12 @@ pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value>
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Edit {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nets")]
     deny: Vec<ipnet::IpNet>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nets")]
     allow: Vec<ipnet::IpNet>,
     /// Neither from now on.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nets")]
     forget: Vec<ipnet::IpNet>,
 }
 

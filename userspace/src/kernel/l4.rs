@@ -17,6 +17,7 @@ use aya::EbpfLoader;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, Xdp};
 use signalbox_common::Reason;
+use signalbox_common::cut::flow::MAX_SHAKES;
 use signalbox_common::l4::abi::{MAX_HOSTS, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 
@@ -29,7 +30,7 @@ use outer::Outer;
 use shield::Shield;
 
 /// All of them: other copies of the object make each as small as can be.
-pub const MAPS: [&str; 23] = [
+pub const MAPS: [&str; 24] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -52,6 +53,7 @@ pub const MAPS: [&str; 23] = [
     "SHIELD_TABLES",
     "SHIELD_SOURCES",
     "SHIELD_CROWD",
+    "SHIELD_FLOODS",
     "SHIELD_TALLY",
 ];
 
@@ -134,6 +136,12 @@ impl Layer4 {
         }
         for name in UNUSED {
             loader.map_max_entries(name, 1);
+        }
+        // A handshake that is answered with a cookie is none that tier `cut` may remember.
+        let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
+        if shakes.exists() {
+            loader.map_max_entries("SHAKES", MAX_SHAKES);
+            loader.map_pin_path("SHAKES", &shakes);
         }
         loader.map_max_entries("L4_ESTABLISHED", size.flows.saturating_mul(2));
         loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));

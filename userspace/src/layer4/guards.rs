@@ -21,7 +21,7 @@ use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
 const TCP: u8 = 6;
-/// SYNs in a second, to one CPU, from which on a listener's backlog is asked for.
+/// SYNs in a second from which on a listener's backlog is asked for.
 const SYNS: u32 = 128;
 /// Nodes that a table has room for before it must be made anew, beyond those that are there always.
 const SPARE: usize = 65_536;
@@ -186,7 +186,9 @@ impl Guards {
         settings.seed = seed;
         settings.buckets = places(snapshot).min(shield.places());
         settings.malformed = u32::from(policies(&snapshot.model).any(|(_, _, policy)| policy.malformed));
-        settings.round += u32::from(moved || settings.round == 0);
+        if moved || settings.round == 0 {
+            settings.round = settings.round.wrapping_add(1).max(1);
+        }
         if settings != self.settings {
             shield
                 .set_settings(&settings)
@@ -301,6 +303,18 @@ impl Guards {
             .ok_or(Trouble::Guards)?;
         self.numbers.insert(who, free);
         Ok(free)
+    }
+
+    /// Has programs ask again whether destinations are this machine's own, where that decides: addresses come and go.
+    pub(super) fn refresh(&mut self, kernel: &Kernel) {
+        if self.prefixed.is_empty() || self.settings.round == 0 {
+            return;
+        }
+        let mut settings = self.settings;
+        settings.round = settings.round.wrapping_add(1).max(1);
+        if kernel.shield.set_settings(&settings).is_ok() {
+            self.settings = settings;
+        }
     }
 
     /// Names and numbers of those that are configured.

@@ -122,6 +122,11 @@ fn namespace(kind: Kind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), sys::netns_cookie(socket.as_raw_fd())?))
 }
 
+/// Where something is pinned, whoever has the directory.
+pub fn path(kind: Kind, name: &str) -> io::Result<PathBuf> {
+    Ok(directory(kind)?.join(name))
+}
+
 /// What this version has pinned for this network namespace.
 pub fn names(kind: Kind) -> io::Result<Vec<String>> {
     names_in(&directory(kind)?)
