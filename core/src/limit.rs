@@ -27,6 +27,18 @@ impl Source {
         if !bytes.starts_with(&[0; 10]) {
             bytes[8..].fill(0);
         }
+        Self::of(seed, bytes)
+    }
+
+    /// The cells of an address with so many leading bits, IPv4 and IPv6.
+    #[must_use]
+    pub fn within(seed: u64, addr: IpAddr, (v4, v6): (u32, u32)) -> Self {
+        let length = if addr.is_ipv4() { v4.min(32) } else { v6.min(128) };
+        let net = ipnet::IpNet::new(addr, length as u8);
+        Self::of(seed, mapped(net.map_or(addr, |net| net.network())))
+    }
+
+    fn of(seed: u64, bytes: [u8; 16]) -> Self {
         let mut row = 0;
         Self(SEEDS.map(|s| {
             row += 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
 use signalbox_common::cut::seq;
-use signalbox_core::limit::{Source, seed_of};
+use signalbox_core::limit::Source;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::mpsc;
@@ -366,8 +366,9 @@ impl Keeper {
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.leave();
-            if marks & CROWDED != 0 {
-                let source = Source::new(seed_of(self.shared.seed, &listener.name), from_words(flow.client));
+            if marks & CROWDED != 0
+                && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
+            {
                 self.shared.limiter.closed(source);
             }
         }

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::health::Health;
 use signalbox_core::learned::Lore;
-use signalbox_core::limit::Limiter;
+use signalbox_core::limit::{Limiter, Source, seed_of};
 use signalbox_core::merge::Weights;
 use signalbox_core::model::shield::Told;
 use signalbox_core::model::{Bind, Model, Tier};
@@ -207,6 +207,18 @@ pub struct ListenerState {
     pub not_cut: [Counter; crate::datapath::cut::Unfit::LABELS.len()],
     /// Its number in the flow table; 0 until it has one.
     pub number: AtomicU32,
+    /// How many bits of an address make a source, IPv4 and IPv6, where its connections are counted by source. It stays as it
+    /// was at first: what is counted must be given back to whom it was taken from.
+    pub source_bits: std::sync::OnceLock<(u32, u32)>,
+}
+
+impl ListenerState {
+    /// A source of its own.
+    #[must_use]
+    pub fn source(&self, seed: u64, address: std::net::IpAddr) -> Option<Source> {
+        let bits = *self.source_bits.get()?;
+        Some(Source::within(seed_of(seed, &self.name), address, bits))
+    }
 }
 
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.

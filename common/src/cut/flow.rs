@@ -189,7 +189,8 @@ pub struct Flow {
     pub d2: u32,
     /// Added to the client's timestamps on the way to leg B.
     pub t1: u32,
-    /// Added to the host's timestamps on the way to leg A.
+    /// Added to the host's timestamps on the way to leg A. Before leg B's SYN: the clock of leg A's socket, less that of
+    /// this machine; 0 where it is not known.
     pub t2: u32,
     /// Number of the host's name in `NAMES`.
     pub host: u32,
@@ -282,6 +283,10 @@ pub struct Shake {
 pub const ANSWERED: u8 = 1;
 /// The client's FIN has been seen.
 pub const FINISHED: u8 = 2;
+
+/// The timestamp in a SYN-ACK with a cookie of the kernel's lies up to so many milliseconds in the past: its lowest bits say
+/// what was agreed on (`cookie_init_timestamp`, net/ipv4/syncookies.c).
+pub const COOKIE_LATE: u32 = 64;
 
 /// The connection has window scaling.
 pub const OFFERED_SCALE: u8 = 1;

@@ -9,8 +9,8 @@ use signalbox_common::{
     cut::{
         Buffer, Diff, Flow, Tcp, Tuple,
         flow::{
-            ANSWERED, DOUBTED, DRAINED, Entry, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED, OWED_KNOWN,
-            STAMPS_FIXED, SUPERSEDED, state, why,
+            ANSWERED, COOKIE_LATE, DOUBTED, DRAINED, Entry, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED,
+            OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
         },
         handshake,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
@@ -319,7 +319,12 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
         flow.d1 = flow.d1.wrapping_add(flow.first_b).wrapping_sub(shake.first_client);
         flow.d2 = shake.first_vip;
         flow.ways[1].stamp = ours.stamp.wrapping_sub(milliseconds());
-        flow.t2 = shake.clock;
+        // What the socket has said since may be later than its SYN-ACK, if that had a cookie; less than a millisecond or
+        // two is how exactly the socket's clock can be told.
+        let late = flow.t2.wrapping_sub(shake.clock);
+        if !(2..=COOKIE_LATE + 2).contains(&late) {
+            flow.t2 = shake.clock;
+        }
         flow.scale_a = shake.scale_client | shake.scale_vip << 4;
         flow.scale_b = if shake.agreed & OFFERED_SCALE != 0 {
             ours.scale

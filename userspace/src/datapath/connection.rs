@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use signalbox_common::cut::flow::{COUNTED, CROWDED};
-use signalbox_core::limit::{Refusal as Limited, Source, seed_of};
+use signalbox_core::limit::{Refusal as Limited, Source};
 use signalbox_core::model::{Datapath, Protocol, Tier};
 use signalbox_core::peek::Asked;
 use signalbox_core::view::Destination;
@@ -244,10 +244,14 @@ async fn place(
     let began = Instant::now();
 
     // What the shield counts between two looks at us is a guess: this is not.
-    if let Some(most) = configured.shield.as_ref().map(|shield| shield.limits.concurrent)
-        && most > 0
+    if let Some(limits) = configured.shield.as_ref().map(|shield| shield.limits)
+        && limits.concurrent > 0
     {
-        let source = Source::new(seed_of(shared.seed, &configured.name), peer.ip());
+        let most = limits.concurrent;
+        state
+            .source_bits
+            .get_or_init(|| (limits.ipv4_prefix, limits.ipv6_prefix));
+        let source = state.source(shared.seed, peer.ip())?;
         if shared.limiter.enter(source, most).is_err() {
             shared.totals.refused.inc();
             state.refused.inc("shield_concurrent");
@@ -318,6 +322,7 @@ async fn place(
                 vip: local,
                 who,
                 consumed: preread as u32,
+                clock: sys::stamp_clock(client.as_raw_fd()),
                 name: asked.name.as_ref().map(signalbox_core::name::HostName::as_str),
                 route,
                 listener: &state,

@@ -116,6 +116,8 @@ pub struct Wanted {
     pub injected: u32,
     /// Bytes of the client's that do not go to the host.
     pub consumed: u32,
+    /// Of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
+    pub clock: u32,
     /// Numbers of names.
     pub host: u32,
     pub route: u32,

@@ -31,6 +31,8 @@ pub(super) struct Ask<'a> {
     pub(super) who: SocketAddr,
     /// Bytes of a PROXY header that have been taken off the client's stream.
     pub(super) consumed: u32,
+    /// The client's socket's clock.
+    pub(super) clock: u32,
     pub(super) name: Option<&'a str>,
     pub(super) route: Option<&'a Arc<RouteState>>,
     pub(super) listener: &'a Arc<ListenerState>,
@@ -162,6 +164,7 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
         backend: lease.backend,
         injected: injected as u32,
         consumed: ask.consumed,
+        clock: ask.clock,
         host,
         route,
         listener,

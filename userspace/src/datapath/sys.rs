@@ -130,6 +130,31 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
+/// The timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 where it cannot be had. Not
+/// behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else (6.8+, `tcp_getsockopt`).
+#[must_use]
+pub fn stamp_clock(fd: RawFd) -> u32 {
+    let mut value: u32 = 0;
+    let mut len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the kernel writes four bytes.
+    let ret = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_TIMESTAMP,
+            (&raw mut value).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    match nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC) {
+        Ok(now) if ret == 0 => {
+            let milliseconds = now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000;
+            value.wrapping_add(1).wrapping_sub(milliseconds as u32)
+        }
+        _ => 0,
+    }
+}
+
 /// `getsockopt(SO_COOKIE)`: the number by which BPF programs know the socket. Kernel 4.12+.
 pub fn cookie(fd: RawFd) -> io::Result<u64> {
     get_u64(fd, libc::SO_COOKIE)

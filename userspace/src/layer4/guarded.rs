@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use signalbox_common::shield::abi::What;
 use signalbox_common::shield::{CrowdKey, Guard, Judged, Settings, rate, source};
-use signalbox_core::limit::{Source, seed_of};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::Policy;
 use signalbox_core::prefixes::Verdict;
@@ -165,8 +164,10 @@ impl Services {
         let has = match kind {
             Kind::Service => kernel.shield.crowd(&key).unwrap_or(0),
             Kind::Listener => {
-                let source = Source::new(seed_of(self.shared.seed, name), client);
-                self.shared.limiter.concurrent(source)
+                let snapshot = self.shared.snapshot.load();
+                let state = snapshot.listeners.iter().find(|state| state.name == name);
+                let source = state.and_then(|state| state.source(self.shared.seed, client));
+                source.map_or(0, |source| self.shared.limiter.concurrent(source))
             }
         };
         let tag = source::tag(guarded.settings.seed, &masked, *number);

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use signalbox_core::limit::{Source, seed_of};
-
 use super::guarded::{self, Limited};
 use super::sweep::{self, Counts, Pair};
 use crate::datapath::cut::from_words;
@@ -94,8 +92,10 @@ impl Sweeper {
                         );
                     }
                     let listener = |name: &str, source| {
-                        let source = Source::new(seed_of(shared.seed, name), from_words(source));
-                        shared.limiter.concurrent(source)
+                        let snapshot = shared.snapshot.load();
+                        let state = snapshot.listeners.iter().find(|state| state.name == name);
+                        let source = state.and_then(|state| state.source(shared.seed, from_words(source)));
+                        source.map_or(0, |source| shared.limiter.concurrent(source))
                     };
                     if let Err(error) = guarded::count(&kernel, &limited, &counts.crowd, listener) {
                         tracing::warn!(%error, "Connections of sources could not be counted.");

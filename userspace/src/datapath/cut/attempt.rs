@@ -131,6 +131,7 @@ fn entry(wanted: &Wanted, local: SocketAddr) -> Flow {
         ports_a: ports(wanted.client.port(), wanted.vip.port()),
         ports_b: ports(wanted.backend.port(), local.port()),
         d1: wanted.injected.wrapping_sub(wanted.consumed),
+        t2: wanted.clock,
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,
