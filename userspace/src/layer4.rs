@@ -248,7 +248,8 @@ impl Services {
                 return;
             }
             work.guarded |= matches!(guarded, Ok(true));
-            done = done.and(guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(Trouble::Room) }));
+            let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(Trouble::Room) });
+            done = done.and(guarded);
             (work.known, work.limits) = work.tables.pairs(&snapshot);
             work.applied = done.is_ok();
         }

@@ -16,7 +16,7 @@ use summary::{Counts, Summary};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Fuzz for 10 seconds a target instead of 60
+    /// Fuzz for 10 seconds a target instead of 45
     #[arg(long)]
     quick: bool,
     /// Run this stage only; may be given several times

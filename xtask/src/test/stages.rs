@@ -74,7 +74,7 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
 
 pub(super) fn fuzz(context: &mut Context) -> Result<()> {
     fuzz::run(&fuzz::Args {
-        seconds: if context.quick { 10 } else { 60 },
+        seconds: if context.quick { 10 } else { 45 },
         ..fuzz::Args::default()
     })
 }
