@@ -324,7 +324,8 @@ fn the_api_is_as_it_describes_itself_and_says_what_changes() {
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             assert!(operation["summary"].is_string(), "{method} {path}");
-            if path == "/api/v1/events" {
+            // What never ends.
+            if operation.to_string().contains("text/event-stream") {
                 continue;
             }
             let names = operation["parameters"].as_array().unwrap();

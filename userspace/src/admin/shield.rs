@@ -169,7 +169,7 @@ pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Quer
     Json(json!({ "apiVersion": "v1", "drops": drops }))
 }
 
-/// Samples to come.
+/// Samples to come, behind a `hello`.
 pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let drops = BroadcastStream::new(control.services.drops.follow());
     let drops = drops.map(|drop| match drop {
@@ -178,5 +178,8 @@ pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stre
             .data(serde_json::to_string(&drop).unwrap_or_default()),
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
     });
-    Sse::new(drops.map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE))
+    let hello = Event::default()
+        .event("hello")
+        .data(json!({ "version": env!("CARGO_PKG_VERSION") }).to_string());
+    Sse::new(tokio_stream::once(hello).chain(drops).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE))
 }
