@@ -337,6 +337,15 @@ pub struct Change {
 }
 
 impl Shared {
+    /// How many connections a source has at a listener that counts them.
+    #[must_use]
+    pub fn connections_of(&self, listener: &str, source: std::net::IpAddr) -> u32 {
+        let snapshot = self.snapshot.load();
+        let state = snapshot.listeners.iter().find(|state| state.name == listener);
+        let source = state.and_then(|state| state.source(self.seed, source));
+        source.map_or(0, |source| self.limiter.concurrent(source))
+    }
+
     /// Tells whoever listens what has changed.
     pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
         // Nobody listening is no error.

@@ -5,16 +5,16 @@
 
 mod learning;
 pub mod memory;
+mod prefixes;
 mod rotating;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use ipnet::IpNet;
 use serde_json::json;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
@@ -39,6 +39,7 @@ use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 use memory::{Instead, Memory};
+pub use prefixes::PrefixChange;
 
 /// At most so often a new model is made of what sources tell.
 const PACE: Duration = Duration::from_millis(20);
@@ -73,40 +74,6 @@ pub enum Event {
     HandedOver(oneshot::Sender<()>),
     /// A host that is no longer configured has flows of an earlier process.
     Adopted(Arc<HostState>),
-}
-
-/// A change of prefixes.
-pub enum PrefixChange {
-    /// These in place of those before.
-    Replace(Prefixes),
-    /// More of them; those to be forgotten are neither denied nor allowed.
-    Edit { add: Prefixes, forget: Vec<IpNet> },
-}
-
-impl PrefixChange {
-    fn applied(self, before: Option<&Arc<Prefixes>>) -> Prefixes {
-        let (mut all, add, gone) = match self {
-            Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
-            Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
-        };
-        // What is said of a prefix now counts.
-        let said: HashSet<IpNet> = add
-            .deny
-            .iter()
-            .chain(&add.allow)
-            .chain(&gone)
-            .map(IpNet::trunc)
-            .collect();
-        for list in [&mut all.deny, &mut all.allow] {
-            list.retain(|net| !said.contains(&net.trunc()));
-        }
-        all.deny.extend(add.deny);
-        all.allow.extend(add.allow);
-        for list in [&mut all.deny, &mut all.allow] {
-            list.iter_mut().for_each(|net| *net = net.trunc());
-        }
-        all
-    }
 }
 
 /// A configuration, and where it came from.
@@ -405,16 +372,6 @@ impl Store {
             let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
             self.shared.announce("ejection", data);
         }
-    }
-
-    /// Changes prefixes, also for after a restart; what they are now.
-    fn set_prefixes(&mut self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, String> {
-        self.remember().map_err(|error| crate::error_chain(&error))?;
-        let prefixes = Arc::new(change.applied(self.memory.shield.get(name)));
-        let outcome = self.memory.set_prefixes(name, &prefixes);
-        outcome.map_err(|error| crate::error_chain(&error))?;
-        self.dirty = true;
-        Ok(prefixes)
     }
 
     /// What time alone changes.

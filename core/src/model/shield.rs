@@ -58,14 +58,18 @@ pub struct Prefixes {
     pub allow: Vec<IpNet>,
 }
 
+/// A prefix, or an address as the prefix of only itself.
+#[must_use]
+pub fn net(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| address()).ok()
+}
+
 /// Prefixes, and addresses as prefixes of only themselves.
 pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
     let net = |text: &str| {
-        let parsed = text
-            .parse()
-            .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
-        parsed.map_err(|_| {
+        self::net(text).ok_or_else(|| {
             serde::de::Error::custom(format!(
                 "{text:?} is neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32"
             ))

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use hyper::Method;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use signalbox_core::model::shield;
 
 use super::{Output, client, explain::escaped, show};
 
@@ -46,11 +47,8 @@ pub(super) struct Which {
 }
 
 fn net(text: &str) -> Result<IpNet, String> {
-    let net = text
-        .parse::<IpNet>()
-        .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
-    net.map(|net| net.trunc())
-        .map_err(|_| "neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32".to_owned())
+    let net = shield::net(text).map(|net| net.trunc());
+    net.ok_or_else(|| "neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32".to_owned())
 }
 
 fn path(on: Option<&str>) -> String {

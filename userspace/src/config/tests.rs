@@ -32,6 +32,13 @@ fn plus(lines: &str) -> String {
     format!("{EXAMPLE}{lines}\n")
 }
 
+/// The reference's example that begins so.
+fn documented(first: &str) -> &'static str {
+    let reference = include_str!("../../../docs/configuration.md");
+    let mut examples = reference.split("```yaml\n").filter_map(|rest| rest.split("```").next());
+    examples.find(|text| text.starts_with(first)).unwrap()
+}
+
 #[track_caller]
 fn right(text: &str) -> Parsed {
     match parse(text) {

@@ -322,7 +322,7 @@ async fn place(
                 vip: local,
                 who,
                 consumed: preread as u32,
-                clock: sys::stamp_clock(client.as_raw_fd()),
+                socket: client.as_raw_fd(),
                 name: asked.name.as_ref().map(signalbox_core::name::HostName::as_str),
                 route,
                 listener: &state,

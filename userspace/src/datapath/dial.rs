@@ -1,6 +1,7 @@
 //! Connects to a host, trying others when one does not answer; so that the flow can be cut, where it can.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -31,8 +32,8 @@ pub(super) struct Ask<'a> {
     pub(super) who: SocketAddr,
     /// Bytes of a PROXY header that have been taken off the client's stream.
     pub(super) consumed: u32,
-    /// The client's socket's clock.
-    pub(super) clock: u32,
+    /// The client's socket.
+    pub(super) socket: RawFd,
     pub(super) name: Option<&'a str>,
     pub(super) route: Option<&'a Arc<RouteState>>,
     pub(super) listener: &'a Arc<ListenerState>,
@@ -164,7 +165,7 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
         backend: lease.backend,
         injected: injected as u32,
         consumed: ask.consumed,
-        clock: ask.clock,
+        clock: sys::stamp_clock(ask.socket),
         host,
         route,
         listener,

@@ -134,22 +134,12 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
 /// behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else (6.8+, `tcp_getsockopt`).
 #[must_use]
 pub fn stamp_clock(fd: RawFd) -> u32 {
-    let mut value: u32 = 0;
-    let mut len = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: the kernel writes four bytes.
-    let ret = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::IPPROTO_TCP,
-            libc::TCP_TIMESTAMP,
-            (&raw mut value).cast::<c_void>(),
-            &raw mut len,
-        )
-    };
-    match nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC) {
-        Ok(now) if ret == 0 => {
+    let stamp = get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP);
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    match (stamp, now) {
+        (Ok(stamp), Ok(now)) => {
             let milliseconds = now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000;
-            value.wrapping_add(1).wrapping_sub(milliseconds as u32)
+            stamp.wrapping_add(1).wrapping_sub(milliseconds as u32)
         }
         _ => 0,
     }
@@ -157,28 +147,21 @@ pub fn stamp_clock(fd: RawFd) -> u32 {
 
 /// `getsockopt(SO_COOKIE)`: the number by which BPF programs know the socket. Kernel 4.12+.
 pub fn cookie(fd: RawFd) -> io::Result<u64> {
-    get_u64(fd, libc::SO_COOKIE)
+    get(fd, libc::SOL_SOCKET, libc::SO_COOKIE)
 }
 
 /// `getsockopt(SO_NETNS_COOKIE)`: the number of the socket's network namespace. Kernel 5.14+.
 pub fn netns_cookie(fd: RawFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: c_int = 71;
-    get_u64(fd, SO_NETNS_COOKIE)
+    get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
-fn get_u64(fd: RawFd, name: c_int) -> io::Result<u64> {
-    let mut value: u64 = 0;
-    let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the kernel writes eight bytes.
-    let ret = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            name,
-            (&raw mut value).cast::<c_void>(),
-            &raw mut len,
-        )
-    };
+/// An option that is a number.
+fn get<T: Copy + Default + Into<u64>>(fd: RawFd, level: c_int, name: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes no more bytes than it is told there are; any are a number.
+    let ret = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast::<c_void>(), &raw mut len) };
     check(ret as isize)?;
     Ok(value)
 }

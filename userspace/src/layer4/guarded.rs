@@ -62,7 +62,7 @@ impl Guarded {
 #[derive(Clone, Default)]
 pub(super) struct Limited {
     pub(super) services: HashMap<u16, (u32, Guard)>,
-    pub(super) listeners: HashMap<u32, (String, Guard)>,
+    pub(super) listeners: HashMap<u32, String>,
 }
 
 pub(super) fn limited(guards: &Guards, tables: &Tables, snapshot: &Snapshot) -> Limited {
@@ -77,7 +77,7 @@ pub(super) fn limited(guards: &Guards, tables: &Tables, snapshot: &Snapshot) -> 
                     limited.services.insert(*service, (number, guard));
                 }
             }
-            Kind::Listener => drop(limited.listeners.insert(number, (name, guard))),
+            Kind::Listener => drop(limited.listeners.insert(number, name)),
         }
     }
     limited
@@ -163,12 +163,7 @@ impl Services {
         };
         let has = match kind {
             Kind::Service => kernel.shield.crowd(&key).unwrap_or(0),
-            Kind::Listener => {
-                let snapshot = self.shared.snapshot.load();
-                let state = snapshot.listeners.iter().find(|state| state.name == name);
-                let source = state.and_then(|state| state.source(self.shared.seed, client));
-                source.map_or(0, |source| self.shared.limiter.concurrent(source))
-            }
+            Kind::Listener => self.shared.connections_of(name, client),
         };
         let tag = source::tag(guarded.settings.seed, &masked, *number);
         let place = source::place(tag, guarded.settings.buckets);
@@ -259,7 +254,7 @@ pub(super) fn count(
     let mut unknown = of_services.clone();
     for (key, known) in kernel.shield.crowds()? {
         let count = match limited.listeners.get(&key.guard) {
-            Some((name, _)) => of_listener(name, key.source),
+            Some(name) => of_listener(name, key.source),
             None => unknown.remove(&key).unwrap_or(0),
         };
         if count != known {

@@ -158,10 +158,7 @@ impl Guards {
             }
         }
         for number in self.own.keys().filter(|number| !wanted.own.contains_key(number)) {
-            shield
-                .swap_own(*number, &[])
-                .or_else(absent)
-                .map_err(writing("prefixes of a guard"))?;
+            shield.swap_own(*number, &[]).map_err(writing("prefixes of a guard"))?;
         }
         self.own = wanted.own;
         let moved = wanted.targets != self.targets || wanted.prefixed != self.prefixed;
@@ -348,14 +345,6 @@ impl Guards {
 /// Places for sources, each of which four share.
 fn places(snapshot: &Snapshot) -> u32 {
     snapshot.model.shield.sources.div_ceil(4)
-}
-
-fn absent(error: std::io::Error) -> std::io::Result<()> {
-    if error.kind() == std::io::ErrorKind::NotFound {
-        Ok(())
-    } else {
-        Err(error)
-    }
 }
 
 /// Words of bits that are not what they were.

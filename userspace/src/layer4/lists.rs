@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use signalbox_common::shield::prefixes::Node;
-use signalbox_core::model::shield::{Lists, Prefixes};
+use signalbox_core::model::shield::{Lists, Prefixes, net};
 use signalbox_core::prefixes::{Verdict, build};
 
 /// The largest file that is read: some four million prefixes.
@@ -135,12 +135,9 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
         if what.is_empty() {
             continue;
         }
-        let net = what
-            .parse::<IpNet>()
-            .or_else(|_| what.parse::<IpAddr>().map(IpNet::from));
-        match net {
+        match net(what) {
             // What has been cut off in the middle may look like a shorter prefix.
-            Ok(net) if net == net.trunc() => all.push(net),
+            Some(net) if net == net.trunc() => all.push(net),
             _ => return Err((number, what.chars().take(60).collect())),
         }
     }

@@ -91,12 +91,7 @@ impl Sweeper {
                             "Flows of hosts that have been out for long are closed."
                         );
                     }
-                    let listener = |name: &str, source| {
-                        let snapshot = shared.snapshot.load();
-                        let state = snapshot.listeners.iter().find(|state| state.name == name);
-                        let source = state.and_then(|state| state.source(shared.seed, from_words(source)));
-                        source.map_or(0, |source| shared.limiter.concurrent(source))
-                    };
+                    let listener = |name: &str, source| shared.connections_of(name, from_words(source));
                     if let Err(error) = guarded::count(&kernel, &limited, &counts.crowd, listener) {
                         tracing::warn!(%error, "Connections of sources could not be counted.");
                     }

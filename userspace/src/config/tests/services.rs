@@ -4,19 +4,14 @@ use std::time::Duration;
 
 use signalbox_core::model::services::{Affinity, Hook, Mode, Transport};
 
-use super::{only_mistake, right};
+use super::{documented, only_mistake, right};
 
 /// The documentation's example, with clusters to go to.
 fn example() -> String {
-    let reference = include_str!("../../../../docs/configuration.md");
-    let services = reference
-        .split("```yaml\n")
-        .filter_map(|rest| rest.split("```").next())
-        .find(|text| text.starts_with("services:"));
     format!(
         "{}clusters:\n  - {{ name: east, hosts: [{{ name: a, address: 10.2.0.2, ports: {{ dns: 5353 }} }}] }}\n  \
          - {{ name: west, hosts: [{{ name: b, address: 10.3.0.2, tcp: 7000 }}] }}\nversion: 1\n",
-        services.unwrap()
+        documented("services:")
     )
 }
 

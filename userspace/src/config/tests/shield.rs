@@ -2,15 +2,10 @@
 
 use signalbox_core::model::shield::{Policy, Rate};
 
-use super::{only_mistake, right};
+use super::{documented, only_mistake, right};
 
 /// The documentation's example, with a listener that has its own rules, a service that has none, and one that says nothing.
 fn example() -> String {
-    let reference = include_str!("../../../../docs/configuration.md");
-    let shield = reference
-        .split("```yaml\n")
-        .filter_map(|rest| rest.split("```").next())
-        .find(|text| text.starts_with("shield:"));
     format!(
         r#"{}version: 1
 listeners:
@@ -25,7 +20,7 @@ services:
 clusters:
   - {{ name: east, hosts: [{{ name: a, address: 10.2.0.2, tcp: 80 }}] }}
 "#,
-        shield.unwrap()
+        documented("shield:")
     )
 }
 
