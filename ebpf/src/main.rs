@@ -8,6 +8,7 @@
 #![feature(asm_experimental_arch)]
 
 mod bare;
+mod clock;
 mod count;
 mod cut;
 mod impair;

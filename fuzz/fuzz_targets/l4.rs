@@ -8,7 +8,8 @@ use signalbox_common::l4::decide::{Action, Scratch, other_way};
 use signalbox_common::l4::model::Maps;
 use signalbox_common::l4::{Flow, Target, balance};
 use signalbox_common::reason::REASONS;
-use signalbox_common::shield::abi::flag;
+use signalbox_common::shield::abi::{NO_TABLE, flag};
+use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{Guard, Limit};
 
 const VIP4: [u32; 4] = [0, 0, 0xffff, 0xc633_6401];
@@ -24,6 +25,13 @@ fn guard(maps: &mut Maps, rules: u8) {
     shield.settings.malformed = u32::from(rules & 2 != 0);
     shield.cookie = (rules & 4 != 0).then_some((0x1234_5678, 1460));
     shield.frame = (rules & 8 != 0).then_some(90);
+    // Some addresses below 0.4.0.0, and of IPv6 none: its nodes stand behind those of IPv4.
+    shield.settings.common = if rules & 64 == 0 { NO_TABLE } else { 0 };
+    let some = Node {
+        deny: 0x5555_5555_5555_5555,
+        ..Node::default()
+    };
+    shield.common = [some; 4].into();
     for (number, flags) in [(0, flag::SERVICE), (1, flag::COOKIES)] {
         let rates = if rules & 16 != 0 { flag::RATES } else { 0 };
         let malformed = if rules & 32 != 0 { flag::MALFORMED } else { 0 };

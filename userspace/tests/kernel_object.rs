@@ -63,6 +63,7 @@ fn shared() -> Vec<(&'static str, Shape)> {
     vec![
         ("BINDINGS", (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC)),
         ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASONS, 0)),
+        ("HEARD", (MapType::PerCpuArray, 4, 2 * size_of::<u64>(), 1, 0)),
         ("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0)),
         ("LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
         ("STEERED", (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0)),

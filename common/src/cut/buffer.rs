@@ -28,6 +28,17 @@ pub trait Buffer {
     /// Replaces the 32-bit number at `at`.
     fn set_u32(&mut self, at: u32, value: u32) -> Option<()>;
 
+    /// Replaces numbers of 32 bits, one after the other.
+    #[inline(always)]
+    fn set_words<const N: usize>(&mut self, at: u32, words: [u32; N]) -> Option<()> {
+        let mut i = 0;
+        while i < N {
+            self.set_u32(at + 4 * i as u32, words[i])?;
+            i += 1;
+        }
+        Some(())
+    }
+
     /// The same number, of which the kernel's verifier knows nothing any more. The verifier follows each value that an
     /// offset can have on each way through a loop; forgetting them lets it see that all ways are alike.
     #[inline(always)]

@@ -59,6 +59,14 @@ impl Diff {
         sum as u16
     }
 
+    /// Whether the sum is this one; 0 and 65535 are the same.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is(self, sum: u16) -> bool {
+        let folded = self.folded();
+        folded == sum || (folded == 0xffff && sum == 0) || (folded == 0 && sum == 0xffff)
+    }
+
     /// The change in the form that `bpf_l4_csum_replace` takes with a size of 0: a sum of words in memory order.
     #[inline(always)]
     #[must_use]

@@ -1,21 +1,15 @@
 //! The body of the programs: which service, which host, what becomes of the packet.
 
 use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, PortBit, SLOTS, Service, Target, mode, service, state};
-use super::packet::{self, FIRST, LATER, Seen, TCP, UDP, WHOLE};
+use super::arrive::{Glance, arrive, fragment, glance};
+use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
+use super::ports::map_ports;
 use super::rewrite::Changes;
 use super::{error, rewrite, track};
 use crate::cut::Buffer;
-use crate::shield::abi::{Judged, NO_GUARD};
-use crate::shield::{self, admit::Admission};
+use crate::shield::{self, abi::NO_GUARD};
 use crate::{Reason, hash};
 
-/// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
-const TRIES: u32 = 16;
-/// Of these, how many are always the same for a flow, and taken only if they are free. The others may be had from a flow
-/// that nobody has confirmed for a while.
-const FIXED_TRIES: u32 = 8;
-/// From one to the next: odd, so that all are reached where their number is a power of two.
-const STEP: u32 = 7919;
 /// The same on every balancer, so that they agree without talking.
 const SEED: u64 = 0x6c34_7369_676e_616c;
 
@@ -171,7 +165,7 @@ impl Out {
 
     /// Word by word: an array's copy becomes a call that goes byte by byte, for as long as a look-up takes.
     #[inline(always)]
-    fn set_macs(&mut self, macs: &[u32; 3]) {
+    pub(super) fn set_macs(&mut self, macs: &[u32; 3]) {
         let (a, b, c) = (macs[0], macs[1], macs[2]);
         self.macs[0] = a;
         self.macs[1] = b;
@@ -197,6 +191,17 @@ pub struct Scratch {
     pub shield: shield::Scratch,
 }
 
+impl Scratch {
+    /// For another packet.
+    #[inline(always)]
+    pub(super) fn prepare(&mut self) {
+        self.out.tunnel = 0;
+        self.out.translated = 0;
+        self.out.checksum = 0;
+        self.shield.guard = NO_GUARD;
+    }
+}
+
 /// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
 ///
 /// For whoever runs it without a verifier; programs take the two halves one by one.
@@ -207,62 +212,12 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     version: u32,
     s: &mut Scratch,
 ) -> Verdict {
-    arrive(packet, kernel, l3, version, s).unwrap_or_else(|| forward(packet, kernel, s))
-}
-
-/// The first half: reads the headers into `s`, and asks the shield. Nothing, if the packet may be a service's.
-#[inline(always)]
-pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
-    packet: &mut B,
-    kernel: &K,
-    l3: u32,
-    version: u32,
-    s: &mut Scratch,
-) -> Option<Verdict> {
-    s.out.tunnel = 0;
-    s.out.translated = 0;
-    s.out.checksum = 0;
-    s.shield.guard = NO_GUARD;
-    let seen = &mut s.seen;
-    seen.fragment = WHOLE;
-    if let Err(reason) = packet::ip(packet, l3, version, kernel.frame(), seen) {
-        return Some(unreadable(kernel, seen, reason));
-    }
-    if !matches!(seen.key.protocol, TCP | UDP) {
-        let miss = Verdict::new(Reason::L4Miss, Action::Pass);
-        return if error::is_icmp(seen) { None } else { Some(miss) };
-    }
-    if seen.fragment == LATER {
-        let Some(ports) = kernel.fragment(&fragment(seen)) else {
-            return Some(Verdict::new(Reason::L4Miss, Action::Pass));
-        };
-        seen.key.ports = ports;
-        seen.flags = 0;
-        seen.header = 0;
-    } else if let Err(reason) = packet::ports(packet, seen) {
-        return Some(unreadable(kernel, seen, reason));
-    }
-    let port = PortBit::of(&s.seen.key);
-    if kernel.is_guarded(port) {
-        // The rest of the datagram is the same guard's.
-        if s.seen.fragment == FIRST {
-            kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
-        }
-        match shield::admit::admit(packet, kernel, &s.seen, &mut s.shield) {
-            Admission::Drop(judged) => return Some(Verdict::new(judged.reason(), Action::Drop)),
-            Admission::Syn => {
-                let passed = Verdict::new(Reason::ShieldPassed, Action::Pass);
-                return Some(cookie(packet, kernel, s).unwrap_or(passed));
-            }
-            // No service has a listener's port, and no answer of a host comes to it.
-            Admission::Listener => return Some(Verdict::new(Reason::ShieldPassed, Action::Pass)),
-            Admission::Pass => {}
-        }
-    }
-    if kernel.is_wanted(port) {
-        return None;
-    }
-    Some(Verdict::new(Reason::L4Miss, Action::Pass))
+    let glance = if version == 4 {
+        glance(packet, kernel, l3)
+    } else {
+        Glance::OTHER
+    };
+    arrive(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
 }
 
 /// The second half: which flow, which host.
@@ -300,33 +255,6 @@ pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mu
     }
 }
 
-/// A packet whose headers cannot be read, or that has more of them than anybody means well: the kernel's business, unless
-/// the shield drops it here, lest it be a way around. The first part of a header may be all that a fragment has.
-#[inline(always)]
-fn unreadable<K: Kernel>(kernel: &K, seen: &Seen, reason: Reason) -> Verdict {
-    if seen.fragment == WHOLE && kernel.settings().is_some_and(|settings| settings.malformed != 0) {
-        return Verdict::new(Reason::ShieldMalformed, Action::Drop);
-    }
-    Verdict::new(reason, Action::Pass)
-}
-
-/// Answers a SYN with a cookie, if its listener's backlog is full.
-#[inline(always)]
-fn cookie<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Option<Verdict> {
-    let (cookie, mss) = shield::cookie::wanted(packet, kernel, &s.seen, &mut s.shield.headers)?;
-    shield::admit::count(kernel, s.shield.guard, Judged::Cookie);
-    s.out.set_macs(&kernel.way_back());
-    let (ifindex, vlan) = kernel.arrival();
-    s.out.ifindex = ifindex;
-    s.out.port = ifindex;
-    s.out.vlan = u32::from(vlan);
-    let action = match shield::cookie::answer(packet, &s.seen, &mut s.out, cookie, mss) {
-        Some(()) => Action::Send,
-        None => Action::Drop,
-    };
-    Some(Verdict::new(Reason::ShieldCookie, action))
-}
-
 /// The key of a flow's other direction in mode `nat`.
 #[inline(always)]
 #[must_use]
@@ -358,16 +286,6 @@ fn forget<K: Kernel>(kernel: &K, key: &Key, flow: &Flow) {
         kernel.end(&other);
     }
     kernel.end(key);
-}
-
-#[inline(always)]
-fn fragment(seen: &Seen) -> Fragment {
-    Fragment {
-        source: seen.key.source,
-        destination: seen.key.destination,
-        id: seen.id,
-        protocol: seen.key.protocol,
-    }
 }
 
 /// Whether an established flow has ended, and the packet is the first of another.
@@ -471,7 +389,7 @@ fn find<'a, K: Kernel>(kernel: &'a K, key: &Key) -> Option<&'a mut Flow> {
 
 /// Whether `reply` is what answers to these packets of a client become.
 #[inline(always)]
-fn answers(reply: &Flow, key: &Key) -> bool {
+pub(super) fn answers(reply: &Flow, key: &Key) -> bool {
     reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
 }
 
@@ -550,8 +468,10 @@ fn translated<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, fl
             out.hops_before = 1;
             out.hops = 0;
         }
-        Err(true) => return Verdict::new(Reason::L4Hops, Action::Drop),
-        Err(false) => return Verdict::new(Reason::L4Malformed, Action::Drop),
+        Err(is_last) => {
+            let reason = if is_last { Reason::L4Hops } else { Reason::L4Malformed };
+            return Verdict::new(reason, Action::Drop);
+        }
     }
     out.checksum = match (seen.fragment, seen.key.protocol) {
         (LATER, _) => 0,
@@ -636,82 +556,6 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
         kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
     }
     onward(packet, kernel, &s.seen, &mut s.out, &s.forward, Reason::L4Opened)
-}
-
-/// Finds a source address and port for a new flow, and remembers what its answers become.
-#[inline(always)]
-fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32) -> Reason {
-    let (index, key) = (s.forward.host, s.seen.key);
-    let (Some(host), Some(config)) = (kernel.host(index), kernel.config()) else {
-        return Reason::L4NoHost;
-    };
-    let mut port = key.ports & 0xffff;
-    if service.flags & service::HAS_PORTS != 0
-        && let Some(other) = kernel.port(service.number, index)
-    {
-        port = u32::from(other);
-    }
-    let (sources, ports, first) = (host.sources, config.ports, config.first_port);
-    if sources == 0 || ports == 0 {
-        return Reason::L4NoPort;
-    }
-    s.reply = Flow {
-        source: key.destination,
-        destination: key.source,
-        ports: key.ports.rotate_left(16),
-        state: state::REPLY,
-        packets: 0,
-        bytes: 0,
-        ack: 0,
-        ..s.forward
-    };
-    s.reverse = Key {
-        source: host.address,
-        destination: [0; 4],
-        ports: 0,
-        protocol: key.protocol,
-    };
-    // From the client's own numbers: a flow that has been forgotten most often finds its port again.
-    let start = flow_hash(&key) as u32;
-    let mut tried = 0;
-    while tried < TRIES {
-        let mut draw = start.wrapping_add(tried * STEP);
-        if tried >= FIXED_TRIES {
-            // Other ones the next time, should all of these be taken.
-            draw = draw.wrapping_add(now);
-        }
-        tried += 1;
-        let Some(source) = kernel.source(host.first_source + draw % sources) else {
-            return Reason::L4NoPort;
-        };
-        let ours = first + (draw / 16) % ports;
-        s.reverse.destination = source;
-        s.reverse.ports = port << 16 | (ours & 0xffff);
-        // A listener on a prefix may have it: its guard would take answers for a client's packets.
-        if kernel.is_guarded_anywhere(PortBit::of(&s.reverse)) {
-            continue;
-        }
-        if kernel.established(&s.reverse).is_some() {
-            continue;
-        }
-        let mut fresh = true;
-        if let Some(other) = kernel.opening(&s.reverse) {
-            let may_go = tried > FIXED_TRIES && track::is_over(now.wrapping_sub(other.seen), config.opening);
-            if !answers(other, &key) && !may_go {
-                continue;
-            }
-            fresh = false;
-        } else if kernel.is_local(&s.reverse) {
-            continue;
-        }
-        if kernel.open(&s.reverse, &s.reply, fresh) {
-            s.forward.source = source;
-            s.forward.destination = host.address;
-            s.forward.ports = (ours & 0xffff) << 16 | port;
-            return Reason::L4Opened;
-        }
-    }
-    Reason::L4NoPort
 }
 
 /// An ICMP error about a packet of a flow.

@@ -10,9 +10,11 @@
 //! Minimum kernel: 5.10.
 
 pub mod abi;
+pub mod arrive;
 pub mod decide;
 pub mod error;
 pub mod packet;
+mod ports;
 pub mod rewrite;
 pub mod too_big;
 pub mod track;
@@ -23,5 +25,6 @@ pub mod model;
 mod tests;
 
 pub use abi::{Config, Flow, Fragment, Host, Key, Service, Tally, Target, mode};
-pub use decide::{Kernel, Out, arrive, balance, forward};
+pub use arrive::{Glance, arrive, glance};
+pub use decide::{Kernel, Out, balance, forward};
 pub use packet::Seen;

@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
 use super::decide::{Direction, Kernel};
 use super::packet::Seen;
-use crate::shield::abi::{Flood, Tally as ShieldTally};
+use crate::shield::abi::{Flood, NO_GUARD, Tally as ShieldTally};
 use crate::shield::prefixes::{NONE, Node};
 use crate::shield::{self, Bucket, CrowdKey, Dropped, Guard, Judged, Settings, prefixes};
 
@@ -112,9 +112,9 @@ impl shield::Kernel for Maps {
         false
     }
 
-    fn guard_of(&self, key: &Key, _: u32, _: u32) -> Option<u32> {
+    fn guard_of(&self, key: &Key, _: u32, _: u32) -> u32 {
         let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
-        self.shield.targets.get(&target).copied()
+        self.shield.targets.get(&target).copied().unwrap_or(NO_GUARD)
     }
 
     fn guard(&self, number: u32) -> Option<&Guard> {

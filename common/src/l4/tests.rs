@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::decide::{Action, Scratch, balance};
 use super::model::Maps;
 use super::packet::{TCP, UDP};
-use super::{Key, abi::state};
+use super::{Key, Seen, abi::state};
 use crate::Reason;
 use crate::cut::checksum;
 
@@ -207,6 +207,36 @@ proptest! {
             let mut bytes = bytes.clone();
             let verdict = balance(bytes.as_mut_slice(), &maps, 0, version, &mut s);
             prop_assert!(verdict.reason() < crate::reason::REASONS && verdict.action() <= Action::TooBig as u32);
+        }
+    }
+
+    /// What the straight way reads, the long way reads alike.
+    #[test]
+    fn both_ways_of_reading_agree(packet in packet(), changes in prop::collection::vec((0u8..60, any::<u8>()), 0..4), cut: u8) {
+        let mut bytes = packet.bytes();
+        for (at, value) in changes {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = value;
+        }
+        bytes.truncate(usize::from(cut).max(20));
+        let bytes = bytes.as_slice();
+        let mut long = Seen::default();
+        let is_read = super::packet::ip(bytes, 0, 4, bytes.len() as u32, &mut long).is_ok()
+            && matches!(long.key.protocol, 6 | 17)
+            && long.fragment != super::packet::LATER
+            && super::packet::ports(bytes, &mut long).is_ok();
+        if let Some(key) = super::packet::straight(bytes, 0) {
+            prop_assert!(is_read, "{:02x?}", bytes);
+            let mut straight = Seen::default();
+            prop_assert!(super::packet::read_straight(bytes, 0, &mut straight).is_some());
+            prop_assert_eq!(key, long.key);
+            prop_assert_eq!(straight, long);
+        } else if is_read {
+            let is_short = bytes.len() < 40;
+            let has_options = long.l4 != 20;
+            let is_part = long.fragment != super::packet::WHOLE;
+            let says_too_little = long.length < long.l4 + long.header;
+            prop_assert!(is_short || has_options || is_part || says_too_little, "{:02x?}", bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::abi::{
     Bucket, Cell, CrowdKey, Dropped, Flood, Guard, Judged, NO_GUARD, NO_TABLE, Settings, Tally, What, flag,
 };
 use super::malformed::is_malformed;
-use super::prefixes::{DENY, NONE};
+use super::prefixes::DENY;
 use super::{rate, source};
 use crate::cut::Buffer;
 use crate::l4::abi::PortBit;
@@ -23,8 +23,8 @@ pub trait Kernel {
     fn is_guarded(&self, at: PortBit) -> bool;
     /// Whether a listener on a prefix guards it.
     fn is_guarded_anywhere(&self, at: PortBit) -> bool;
-    /// The guard of a packet's destination.
-    fn guard_of(&self, key: &Key, version: u32, round: u32) -> Option<u32>;
+    /// The guard of a packet's destination; [`NO_GUARD`] for none.
+    fn guard_of(&self, key: &Key, version: u32, round: u32) -> u32;
     /// A guard.
     fn guard(&self, number: u32) -> Option<&Guard>;
     /// What the prefixes that all share say of an address; their table begins at `first`.
@@ -85,31 +85,61 @@ pub enum Admission {
     Syn,
 }
 
-/// Looks at a packet whose headers have been read.
+/// What addresses and ports alone say of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    /// Whose it is; [`NO_GUARD`]: nobody's.
+    pub guard: u32,
+    /// The prefixes that all guards share deny its source.
+    pub is_denied: bool,
+}
+
+impl Gate {
+    /// Nobody's.
+    pub const NONE: Self = Self {
+        guard: NO_GUARD,
+        is_denied: false,
+    };
+}
+
+/// Looks at a packet's addresses and ports.
 #[inline(always)]
-pub fn admit<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, seen: &Seen, s: &mut Scratch) -> Admission {
+pub fn gate<K: Kernel>(kernel: &K, key: &Key, version: u32) -> Gate {
+    let mut gate = Gate::NONE;
     let Some(settings) = kernel.settings() else {
-        return Admission::Pass;
+        return gate;
     };
-    let Some(number) = kernel.guard_of(&seen.key, seen.version, settings.round) else {
-        return Admission::Pass;
-    };
-    let Some(guard) = kernel.guard(number) else {
+    gate.guard = kernel.guard_of(key, version, settings.round);
+    if gate.guard != NO_GUARD && settings.common != NO_TABLE {
+        let verdict = kernel.common(settings.common, &key.source, version == 4);
+        gate.is_denied = kernel.forgotten(verdict) == DENY;
+    }
+    gate
+}
+
+/// Looks at a packet of a guard's whose headers have been read.
+#[inline(always)]
+pub fn admit<B: Buffer + ?Sized, K: Kernel>(
+    packet: &B,
+    kernel: &K,
+    seen: &Seen,
+    gate: Gate,
+    s: &mut Scratch,
+) -> Admission {
+    let number = gate.guard;
+    let (Some(settings), Some(guard)) = (kernel.settings(), kernel.guard(number)) else {
         return Admission::Pass;
     };
     s.guard = number;
+    if gate.is_denied {
+        return refuse(kernel, seen, s, Judged::Denied);
+    }
     if guard.flags & flag::MALFORMED != 0 && is_malformed(packet, seen, kernel.frame()) {
         return refuse(kernel, seen, s, Judged::Malformed);
     }
-    let source = &seen.key.source;
-    let mut verdict = NONE;
-    if settings.common != NO_TABLE {
-        verdict = kernel.forgotten(kernel.common(settings.common, source, seen.version == 4));
-    }
-    if verdict != DENY && guard.flags & flag::PREFIXES != 0 {
-        verdict = kernel.forgotten(kernel.own(number, source, seen.version == 4));
-    }
-    if verdict == DENY {
+    if guard.flags & flag::PREFIXES != 0
+        && kernel.forgotten(kernel.own(number, &seen.key.source, seen.version == 4)) == DENY
+    {
         return refuse(kernel, seen, s, Judged::Denied);
     }
     if guard.flags & flag::RATES != 0
@@ -203,17 +233,20 @@ pub fn ended<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
 /// or the kernel answers the few that are too many with cookies of its own.
 #[inline(always)]
 fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
-    let Some(tally) = kernel.flood(number) else {
+    let Some(flood) = kernel.flood(number) else {
         return false;
     };
     let second = (kernel.clock() >> 30) as u32;
-    if tally.second != second {
-        // A flood does not begin anew with each second.
-        tally.syns = if tally.syns > guard.syns { guard.syns } else { 0 };
-        tally.second = second;
+    // A CPU whose clock is a tick behind is in the same second as the others.
+    if second.wrapping_sub(flood.second) as i32 > 0 {
+        // A flood does not begin anew with each second: of one that has gone on for all of the last, the first SYN of this
+        // one is the next.
+        let goes_on = flood.syns / 2 >= guard.syns && flood.second.wrapping_add(1) == second;
+        flood.syns = if goes_on { guard.syns } else { 0 };
+        flood.second = second;
     }
-    tally.syns = tally.syns.wrapping_add(1);
-    tally.syns > guard.syns
+    flood.syns = flood.syns.wrapping_add(1);
+    flood.syns > guard.syns
 }
 
 /// Counts what is decided against a packet, and tells of it now and then.
@@ -221,24 +254,30 @@ fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
 pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) -> Admission {
     count(kernel, s.guard, judged);
     if kernel.may_sample(judged) {
-        let dropped = &mut s.dropped;
-        let mut i = 0;
-        while i < 4 {
-            dropped.source[i] = seen.key.source[i];
-            dropped.destination[i] = seen.key.destination[i];
-            i += 1;
-        }
-        dropped.time = kernel.clock();
-        dropped.ports = seen.key.ports;
-        dropped.protocol = seen.key.protocol;
-        dropped.guard = s.guard;
-        dropped.judged = judged as u32;
-        dropped.length = seen.length;
-        dropped.flags = seen.flags;
-        dropped.ifindex = kernel.interface();
-        kernel.sample(dropped);
+        tell(kernel, seen, s, judged);
     }
     Admission::Drop(judged)
+}
+
+/// Tells of a packet that is dropped.
+#[inline(always)]
+pub fn tell<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) {
+    let dropped = &mut s.dropped;
+    let mut i = 0;
+    while i < 4 {
+        dropped.source[i] = seen.key.source[i];
+        dropped.destination[i] = seen.key.destination[i];
+        i += 1;
+    }
+    dropped.time = kernel.clock();
+    dropped.ports = seen.key.ports;
+    dropped.protocol = seen.key.protocol;
+    dropped.guard = s.guard;
+    dropped.judged = judged as u32;
+    dropped.length = seen.length;
+    dropped.flags = seen.flags;
+    dropped.ifindex = kernel.interface();
+    kernel.sample(dropped);
 }
 
 /// Counts it alone.
@@ -248,5 +287,39 @@ pub fn count<K: Kernel>(kernel: &K, guard: u32, judged: Judged) {
         && let Some(tally) = kernel.judged(guard)
     {
         tally.judged[judged as usize & 7] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::l4::model::Maps;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_flood_goes_on_from_one_second_to_the_next_and_ends() {
+        const SECOND: u32 = 1 << 10;
+        let maps = Maps::default();
+        let guard = Guard {
+            syns: 100,
+            ..Guard::default()
+        };
+        let begin = maps.now.get();
+        // How many of so many SYNs in a second are a flood's.
+        let of = |second: u32, syns: u32| {
+            maps.now.set(begin + (second + 1) * SECOND);
+            (0..syns).filter(|_| is_flood(&maps, &guard, 1)).count()
+        };
+        let found: Vec<_> = [(0, 80), (1, 300), (2, 300), (3, 50), (4, 80), (5, 150), (9, 150)]
+            .map(|(second, syns)| of(second, syns))
+            .into();
+        assert_eq!(found, [0, 200, 300, 50, 0, 50, 50]);
+        // Of a CPU that is behind: the second goes on.
+        of(10, 90);
+        maps.now.set(maps.now.get() - 1);
+        assert_eq!((0..20).filter(|_| is_flood(&maps, &guard, 1)).count(), 10);
+        assert_eq!(of(10, 10), 10);
     }
 }

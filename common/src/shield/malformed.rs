@@ -28,7 +28,7 @@ const POSSIBLE: u64 = 1 << SYN
 #[inline(always)]
 #[must_use]
 pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> bool {
-    if seen.l3 + seen.length > frame || is_nobody(seen) || seen.key.source == seen.key.destination {
+    if seen.l3 + seen.length > frame || is_nobody(seen) || is_own(seen) {
         return true;
     }
     if seen.fragment == LATER {
@@ -51,6 +51,15 @@ pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> 
         return length != 0 && (length < UDP_HEADER || (seen.fragment == WHOLE && length > room));
     }
     false
+}
+
+/// Whether source and destination are one address.
+#[inline(always)]
+fn is_own(seen: &Seen) -> bool {
+    let (source, destination) = (&seen.key.source, &seen.key.destination);
+    source[3] == destination[3]
+        && (seen.version == 4
+            || (source[2] == destination[2] && source[1] == destination[1] && source[0] == destination[0]))
 }
 
 /// Whether the source's address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,

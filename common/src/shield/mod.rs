@@ -1,7 +1,7 @@
 //! The shield: what is decided of a packet before a listener or a layer-4 service sees it.
 //!
-//! A packet to a guarded port is looked at in this order, the cheapest first: whether it is possible at all
-//! ([`malformed`]), whether its source is denied ([`prefixes`]), whether its source has packets and bytes left
+//! A packet to a guarded port is looked at in this order: whether its source is denied for all ([`prefixes`]), whether it
+//! is possible at all ([`malformed`]), whether this guard denies its source, whether that has packets and bytes left
 //! ([`rate`]), and, if it begins a connection, whether its source may have another one. A SYN to a listener whose backlog
 //! is full is answered with a cookie in its place ([`cookie`]). What belongs to no listener and no service is never
 //! touched.

@@ -2,10 +2,13 @@
 
 use aya_ebpf::{
     bindings::__sk_buff,
-    helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
+    helpers::{bpf_ktime_get_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use signalbox_common::cut::{Buffer, Tuple};
+
+/// Of `Flow::started`.
+pub use crate::clock::tick;
 
 pub const ETH: u32 = 14;
 pub const TCP: u8 = 6;
@@ -14,18 +17,11 @@ pub const TCP: u8 = 6;
 pub const IPV4: u32 = 0x0800_u16.to_be() as u32;
 pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 
-/// Ticks of `Flow::started`: 2^20 ns.
-#[inline(always)]
-pub fn tick() -> u32 {
-    // SAFETY: reads a clock (kernel 5.11+).
-    (unsafe { bpf_ktime_get_coarse_ns() } >> 20) as u32
-}
-
 /// Milliseconds of `CLOCK_MONOTONIC`, which timestamps run by: exact, for a clock that runs back by more than one of
 /// them is refused by the receiver (PAWS).
 #[inline(always)]
 pub fn milliseconds() -> u32 {
-    // SAFETY: as above.
+    // SAFETY: reads a clock.
     (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
 }
 
@@ -145,6 +141,18 @@ impl Buffer for View {
     fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
         // SAFETY: as above.
         unsafe { *self.at::<u32>(at)? = value.to_be() };
+        Some(())
+    }
+
+    #[inline(always)]
+    fn set_words<const N: usize>(&mut self, at: u32, words: [u32; N]) -> Option<()> {
+        let start = self.at::<[u32; N]>(at)?.cast::<u32>();
+        let mut i = 0;
+        while i < N {
+            // SAFETY: as above.
+            unsafe { *start.add(i) = words[i].to_be() };
+            i += 1;
+        }
         Some(())
     }
 }

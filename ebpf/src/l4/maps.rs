@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_tuple},
-    helpers::{bpf_ktime_get_coarse_ns, bpf_map_lookup_elem, bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lookup_tcp},
+    helpers::{bpf_map_lookup_elem, bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lookup_tcp},
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
@@ -16,6 +16,9 @@ use signalbox_common::l4::{
     decide::{Direction, Scratch, is_v4},
     packet::TCP,
 };
+
+use super::frame::way_back;
+use crate::{clock, cut::skb::View};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -88,7 +91,8 @@ pub struct Maps {
     pub ctx: *mut c_void,
     pub ifindex: u32,
     pub vlan: u16,
-    pub way_back: [u32; 3],
+    /// The packet, as it arrived.
+    pub view: View,
     /// Payload of each packet, where several are put together; 0 elsewhere.
     pub segment: u32,
     /// Bytes of the frame.
@@ -146,8 +150,7 @@ pub unsafe fn tuple_of(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u3
 impl Kernel for Maps {
     #[inline(always)]
     fn now(&self) -> u32 {
-        // SAFETY: reads a clock (kernel 5.11+).
-        (unsafe { bpf_ktime_get_coarse_ns() } >> 20) as u32
+        clock::tick()
     }
 
     #[inline(always)]
@@ -283,7 +286,7 @@ impl Kernel for Maps {
 
     #[inline(always)]
     fn way_back(&self) -> [u32; 3] {
-        self.way_back
+        way_back(&self.view).unwrap_or_default()
     }
 
     #[inline(always)]

@@ -7,14 +7,14 @@ use aya_ebpf::{
         bpf_csum_update, bpf_l4_csum_replace, bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail,
         bpf_skb_store_bytes, bpf_skb_vlan_push,
     },
-    macros::classifier,
     programs::TcContext,
 };
 use signalbox_common::{
     Reason,
     cut::Buffer,
     l4::{
-        arrive,
+        Glance,
+        arrive::{arrive, glance, seen},
         decide::{Action, Scratch, Verdict},
         forward,
         packet::UDP,
@@ -44,14 +44,21 @@ const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 /// As far as headers are followed, and a TCP header behind them.
 const HEADERS: u32 = 234;
 
-#[classifier]
-pub fn l4_tc(ctx: TcContext) -> i32 {
-    let Some(s) = scratch() else { return PASS };
-    let verdict = decide(&ctx, s);
+/// By hand, as `l4_xdp`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "classifier")]
+pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
+    let ctx = TcContext::new(ctx);
+    let (verdict, s) = decide(&ctx);
     bump(&COUNTERS, verdict.reason());
     if verdict.action() == Action::Pass as u32 {
-        PASS
-    } else if verdict.action() == Action::Send as u32 {
+        return PASS;
+    }
+    if verdict.action() == Action::Drop as u32 {
+        return DROP;
+    }
+    let Some(s) = s else { return DROP };
+    if verdict.action() == Action::Send as u32 {
         send(&ctx, s).unwrap_or(DROP)
     } else if verdict.action() == Action::TooBig as u32 {
         tell(&ctx, s).unwrap_or(DROP)
@@ -61,8 +68,8 @@ pub fn l4_tc(ctx: TcContext) -> i32 {
 }
 
 #[inline(always)]
-fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
-    let miss = Verdict::new(Reason::L4Miss, Action::Pass);
+fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
+    let miss = (Verdict::new(Reason::L4Miss, Action::Pass), None);
     // A tagged packet comes again, untagged, at the VLAN's own interface.
     let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
     let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
@@ -75,22 +82,30 @@ fn decide(ctx: &TcContext, s: &mut Scratch) -> Verdict {
         _ => return miss,
     };
     let mut view = View::new(ctx, HEADERS);
-    let Some(way_back) = way_back(&view) else {
-        return miss;
-    };
-    let maps = Maps {
+    let mut maps = Maps {
         ctx: ctx.as_ptr(),
         ifindex: field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
         vlan: 0,
-        way_back,
+        view,
         segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
         frame: field(ctx, |skb| unsafe { &raw const (*skb).len }),
     };
-    if let Some(verdict) = arrive(&mut view, &maps, ETH, version, s) {
-        return verdict;
+    let glance = if version == 4 {
+        glance(&view, &maps, ETH)
+    } else {
+        Glance::OTHER
+    };
+    if glance.kind == seen::ENDED {
+        return (glance.verdict, None);
+    }
+    let Some(s) = scratch() else { return miss };
+    if let Some(verdict) = arrive(&mut view, &maps, ETH, version, glance, s) {
+        return (verdict, Some(s));
     }
     // See `l4_xdp`.
-    forward(&mut View::now(ctx), &maps, s)
+    maps.view = View::now(ctx);
+    let mut view = maps.view;
+    (forward(&mut view, &maps, s), Some(s))
 }
 
 #[inline(always)]
@@ -152,9 +167,7 @@ fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
         }
     }
     let mut view = View::new(ctx, HEADERS);
-    view.set_u32(8, back[2])?;
-    view.set_u32(4, back[1])?;
-    view.set_u32(0, back[0])?;
+    view.set_words(0, back)?;
     too_big::write(&mut view, ETH, seen, out.mtu)?;
     // SAFETY: a helper without memory arguments.
     Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })

@@ -2,16 +2,19 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
+    bindings::{
+        xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
+        xdp_md,
+    },
     helpers::{bpf_csum_diff, bpf_redirect, bpf_xdp_adjust_head, bpf_xdp_adjust_tail},
-    macros::xdp,
     programs::XdpContext,
 };
 use signalbox_common::{
     Reason,
     cut::{Buffer, Diff},
     l4::{
-        Seen, arrive,
+        Glance, Seen,
+        arrive::{arrive, glance, seen},
         decide::{Action, Out, Scratch, Verdict},
         forward,
         packet::{UDP, WHOLE},
@@ -28,14 +31,22 @@ use crate::{
     cut::skb::View,
 };
 
-#[xdp]
-pub fn l4_xdp(ctx: XdpContext) -> u32 {
-    let Some(s) = scratch() else { return XDP_PASS };
-    let (verdict, l2) = decide(&ctx, s);
+/// By hand and not by `#[xdp]`, which would call it from another function: a return costs as much as reading the headers,
+/// where the kernel guards returns against speculation.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "xdp")]
+pub extern "C" fn l4_xdp(ctx: *mut xdp_md) -> u32 {
+    let ctx = XdpContext::new(ctx);
+    let (verdict, l2, s) = decide(&ctx);
     bump(&COUNTERS, verdict.reason());
     if verdict.action() == Action::Pass as u32 {
-        XDP_PASS
-    } else if verdict.action() == Action::Send as u32 {
+        return XDP_PASS;
+    }
+    if verdict.action() == Action::Drop as u32 {
+        return XDP_DROP;
+    }
+    let Some(s) = s else { return XDP_DROP };
+    if verdict.action() == Action::Send as u32 {
         send(&ctx, s, l2)
     } else if verdict.action() == Action::TooBig as u32 {
         tell(&ctx, s, l2).unwrap_or(XDP_DROP)
@@ -51,40 +62,53 @@ fn view(ctx: &XdpContext) -> View {
 }
 
 #[inline(always)]
-fn decide(ctx: &XdpContext, s: &mut Scratch) -> (Verdict, u32) {
-    let miss = (Verdict::new(Reason::L4Miss, Action::Pass), 0);
+fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut Scratch>) {
+    let miss = (Verdict::new(Reason::L4Miss, Action::Pass), 0, None);
     let mut view = view(ctx);
-    let (Some(way_back), Some(kind)) = (way_back(&view), view.u16(12)) else {
+    let Some(kind) = view.u16(12) else {
         return miss;
     };
-    let (mut kind, mut l2, mut vlan) = (kind, ETH, 0);
-    if kind == VLAN {
-        let (Some(tag), Some(inner)) = (view.u16(14), view.u16(16)) else {
-            return miss;
-        };
-        (kind, l2, vlan) = (inner, ETH + TAG, tag & 0xfff);
-    }
-    let version = match kind {
-        IPV4 => 4,
-        IPV6 => 6,
-        _ => return miss,
-    };
-    let maps = Maps {
+    let mut maps = Maps {
         ctx: ctx.as_ptr(),
         // SAFETY: a field of the context that the kernel gave for the time of the call.
         ifindex: unsafe { (&raw const (*ctx.ctx).ingress_ifindex).read_volatile() },
-        vlan,
-        way_back,
+        vlan: 0,
+        view,
         segment: 0,
         frame: (ctx.data_end() - ctx.data()) as u32,
     };
-    if let Some(verdict) = arrive(&mut view, &maps, l2, version, s) {
-        return (verdict, l2);
+    let (version, l2, glance) = if kind == IPV4 {
+        (4, ETH, glance(&view, &maps, ETH))
+    } else if kind == IPV6 {
+        (6, ETH, Glance::OTHER)
+    } else if kind == VLAN {
+        core::hint::cold_path();
+        let (Some(tag), Some(inner)) = (view.u16(14), view.u16(16)) else {
+            return miss;
+        };
+        maps.vlan = tag & 0xfff;
+        match inner {
+            IPV4 => (4, ETH + TAG, glance(&view, &maps, ETH + TAG)),
+            IPV6 => (6, ETH + TAG, Glance::OTHER),
+            _ => return miss,
+        }
+    } else {
+        return miss;
+    };
+    if glance.kind == seen::ENDED {
+        return (glance.verdict, l2, None);
     }
+    let Some(s) = scratch() else { return miss };
     // Of what has been learnt on the way here nothing but what is written down: the verifier looks at the rest once, and
-    // not for every kind of headers anew.
+    // not for every kind of headers anew. Also below.
     let l2 = view.forgotten(l2) & 0x1f;
-    (forward(&mut self::view(ctx), &maps, s), l2)
+    if let Some(verdict) = arrive(&mut view, &maps, l2, version, glance, s) {
+        return (verdict, l2, Some(s));
+    }
+    let l2 = view.forgotten(l2) & 0x1f;
+    maps.view = self::view(ctx);
+    let mut view = maps.view;
+    (forward(&mut view, &maps, s), l2, Some(s))
 }
 
 /// Sends the packet, whose Ethernet header has `l2` bytes.
@@ -151,9 +175,7 @@ fn tell(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> Option<u32> {
 
 #[inline(always)]
 fn headers(packet: &mut View, seen: &Seen, out: &Out, l2: u32) -> Option<()> {
-    packet.set_u32(8, out.macs[2])?;
-    packet.set_u32(4, out.macs[1])?;
-    packet.set_u32(0, out.macs[0])?;
+    packet.set_words(0, [out.macs[0], out.macs[1], out.macs[2]])?;
     let version = if out.tunnel == 0 { seen.version } else { out.tunnel };
     if l2 != ETH {
         packet.set_u16(12, VLAN)?;
@@ -161,22 +183,11 @@ fn headers(packet: &mut View, seen: &Seen, out: &Out, l2: u32) -> Option<()> {
     }
     packet.set_u16(l2 - 2, ethertype(version))?;
     if out.tunnel == 4 {
-        let words = outer_v4(seen, out);
-        let mut i = 0;
-        while i < 5 {
-            packet.set_u32(l2 + 4 * i as u32, words[i])?;
-            i += 1;
-        }
+        packet.set_words(l2, outer_v4(seen, out))?;
     } else if out.tunnel == 6 {
-        let words = outer_v6(seen, out);
-        packet.set_u32(l2, words[0])?;
-        packet.set_u32(l2 + 4, words[1])?;
-        let mut i = 0;
-        while i < 4 {
-            packet.set_u32(l2 + 8 + 4 * i as u32, out.outer_source[i])?;
-            packet.set_u32(l2 + 24 + 4 * i as u32, out.outer_destination[i])?;
-            i += 1;
-        }
+        packet.set_words(l2, outer_v6(seen, out))?;
+        packet.set_words(l2 + 8, out.outer_source)?;
+        packet.set_words(l2 + 24, out.outer_destination)?;
     }
     Some(())
 }
@@ -190,17 +201,16 @@ fn checksum(packet: &mut View, ctx: &XdpContext, seen: &Seen, out: &Out) -> Opti
         // It has none (RFC 768).
         return Some(());
     }
-    let pseudo = pseudo(packet, seen)?;
+    let mut pseudo = pseudo(seen);
     // A sender on this machine (the other end of a veth) leaves the checksum to a network card that there is not: in its
     // place stands the sum of the pseudo-header. Computed anew it is right in either case.
-    let mut as_left = out.changes.addresses;
-    as_left.u16(0, old);
-    let mut new = if seen.fragment == WHOLE && as_left.folded() % 0xffff == pseudo.folded() % 0xffff {
+    let mut new = if seen.fragment == WHOLE && pseudo.is(old) {
+        core::hint::cold_path();
         packet.set_u16(out.checksum, 0)?;
         let sum = whole(ctx, seen.l4, seen.length.wrapping_sub(seen.l4 - seen.l3))?;
-        let mut all = pseudo;
-        all.u32(0, sum);
-        all.applied(0xffff)
+        pseudo.and(out.changes.addresses);
+        pseudo.u32(0, sum);
+        pseudo.applied(0xffff)
     } else {
         let mut changes = out.changes.addresses;
         changes.and(out.changes.rest);
@@ -212,24 +222,27 @@ fn checksum(packet: &mut View, ctx: &XdpContext, seen: &Seen, out: &Out) -> Opti
     packet.set_u16(out.checksum, new)
 }
 
-/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), as a change of nothing.
+/// The sum of the pseudo-header that the packet came with (RFC 9293, section 3.1; RFC 8200, section 8.1), as a change of
+/// nothing. What maps an IPv4 address into an IPv6 one adds nothing to it.
 #[inline(always)]
-fn pseudo(packet: &View, seen: &Seen) -> Option<Diff> {
+fn pseudo(seen: &Seen) -> Diff {
+    let (source, destination) = (&seen.key.source, &seen.key.destination);
     let mut sum = Diff::default();
-    let (at, words) = if seen.version == 4 {
-        (seen.l3 + 12, 2)
-    } else {
-        (seen.l3 + 8, 8)
-    };
-    let mut i = 0;
-    while i < 8 {
-        if i < words {
-            sum.u32(0, packet.u32(at + 4 * i)?);
+    sum.u32(u32::MAX, source[3]);
+    sum.u32(u32::MAX, destination[3]);
+    if seen.version == 6 {
+        let mut i = 0;
+        while i < 3 {
+            sum.u32(u32::MAX, source[i]);
+            sum.u32(u32::MAX, destination[i]);
+            i += 1;
         }
-        i += 1;
     }
-    sum.u32(0, seen.key.protocol + seen.length.wrapping_sub(seen.l4 - seen.l3));
-    Some(sum)
+    sum.u32(
+        u32::MAX,
+        seen.key.protocol + seen.length.wrapping_sub(seen.l4 - seen.l3),
+    );
+    sum
 }
 
 const CHUNK: u32 = 64;

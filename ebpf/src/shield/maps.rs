@@ -3,10 +3,7 @@
 
 use aya_ebpf::{
     bindings::{bpf_fib_lookup as FibParams, bpf_sock_tuple},
-    helpers::{
-        bpf_fib_lookup, bpf_ktime_get_coarse_ns, bpf_map_lookup_elem, bpf_sk_release, bpf_skc_lookup_tcp,
-        bpf_tcp_gen_syncookie,
-    },
+    helpers::{bpf_fib_lookup, bpf_map_lookup_elem, bpf_sk_release, bpf_skc_lookup_tcp, bpf_tcp_gen_syncookie},
     macros::map,
     maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf, lpm_trie},
 };
@@ -23,6 +20,7 @@ use signalbox_common::shield::{
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
+use crate::clock::coarse_ns;
 use crate::cut::{maps::SHAKES, skb::forgotten};
 use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
 
@@ -174,8 +172,7 @@ fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 
 impl Kernel for Maps {
     #[inline(always)]
     fn clock(&self) -> u64 {
-        // SAFETY: reads a clock (kernel 5.11+).
-        unsafe { bpf_ktime_get_coarse_ns() }
+        coarse_ns()
     }
 
     #[inline(always)]
@@ -196,19 +193,32 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn guard_of(&self, key: &Key, version: u32, round: u32) -> Option<u32> {
-        let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
+    fn guard_of(&self, key: &Key, version: u32, round: u32) -> u32 {
         let at = (key.destination[3] ^ key.ports ^ key.protocol) % RECENT;
         // SAFETY: this CPU's element.
-        let recent = unsafe { &mut *SHIELD_RECENT.get_ptr_mut(at)? };
-        if recent.round != round || recent.target != target || recent.version != version {
-            recent.guard = self.find_guard(&target, key, version).unwrap_or(NO_GUARD);
+        let Some(recent) = SHIELD_RECENT.get_ptr_mut(at).map(|recent| unsafe { &mut *recent }) else {
+            return NO_GUARD;
+        };
+        let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
+        // Words that map an IPv4 address into an IPv6 one are the same in all.
+        let is_known = recent.target.port_protocol == target.port_protocol
+            && recent.target.address[3] == target.address[3]
+            && recent.version == version
+            && recent.round == round
+            && (version == 4
+                || (recent.target.address[2] == target.address[2]
+                    && recent.target.address[1] == target.address[1]
+                    && recent.target.address[0] == target.address[0]));
+        if !is_known {
+            core::hint::cold_path();
+            // Copies, so that nothing has to lie in memory for who comes this way.
+            let (target, key) = (target, *key);
+            recent.guard = self.find_guard(&target, &key, version).unwrap_or(NO_GUARD);
             recent.target = target;
             recent.version = version;
             recent.round = round;
         }
-        let guard = recent.guard;
-        (guard != NO_GUARD).then_some(guard)
+        recent.guard
     }
 
     #[inline(always)]

@@ -1,13 +1,13 @@
-//! What one source may have: so many new connections in a second, so many at once, so many packets.
+//! What one source may have: so many new connections in a second, so many at once, so many packets and bytes.
 
 use std::io::ErrorKind;
-use std::net::TcpStream;
-use std::time::Instant;
+use std::net::{TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
 use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
 use super::shield::decided;
 use crate::lab::callers::{call, is_answered, is_greeted, is_served};
-use crate::lab::services::{echo, greeting};
+use crate::lab::services::{ask, echo, greeting};
 use crate::lab::{SOON, eventually, privileged};
 
 /// The calls of one source that found somebody.
@@ -137,4 +137,39 @@ fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
     }
     assert!(decided(&scene.sb, "dns", "packets") >= 2);
     assert_eq!(decided(&scene.sb, "web", "packets"), 0, "guards do not share buckets");
+}
+
+#[test]
+fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
+    if !privileged("a_source_that_sends_too_many_bytes_is_not_heard_and_others_are") {
+        return;
+    }
+    // As many as the bucket has at the least, whatever is configured.
+    const BURST: usize = 65_536;
+    const DATAGRAM: usize = 1200;
+    let shield = "shield: { limits: { bytes: { rate: 100, burst: 65536 }, ipv6_prefix: 128 } }";
+    let scene = Scene::new(shield, "", "");
+    for (family, header) in [(0, 28), (1, 48)] {
+        let heard = |from: &str| {
+            let socket = scene.lab.client.run(|| UdpSocket::bind((from, 0)).unwrap());
+            socket.connect(DNS[family]).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            (0..100)
+                .take_while(|_| ask(&socket, &[b'x'; DATAGRAM]).is_some())
+                .count()
+        };
+        let most = BURST / (DATAGRAM + header);
+        let bad = heard(BAD[family]);
+        // A few more, where two CPUs have counted at once, or the bucket has filled meanwhile.
+        assert!((most..most + 5).contains(&bad), "{}: {bad} of {most}", DNS[family]);
+        assert!(heard(GOOD[family]) >= most, "{}", DNS[family]);
+        // What is small has room where what is large has none.
+        assert!(eventually(SOON, || is_answered(&scene.lab, BAD[family], DNS[family])));
+    }
+    assert!(decided(&scene.sb, "dns", "bytes") >= 4);
+    // Who sends no more than he may loses nothing.
+    let stream = call(&scene.lab, GOOD[0], DB[0]).unwrap();
+    assert_eq!(greeting(&stream), "east-1");
+    echo(&stream, &[b'y'; BURST / 4]).unwrap();
+    assert_eq!(decided(&scene.sb, "db", "bytes"), 0);
 }

@@ -1,10 +1,12 @@
 //! Who is denied and who is allowed: by the configuration, by files, by the API, for all and for one.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::scene::{BAD, BAD_NETS, DB, GOOD, NODE, Scene, body};
+use super::scene::{BAD, BAD_NETS, DB, GOOD, NODE, Scene, WEB, body};
 use super::shield::decided;
 use crate::lab::callers::is_greeted;
 use crate::lab::services::greeter;
@@ -244,4 +246,69 @@ fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
     // The same port of somebody else, to which we are a router.
     assert!(is_greeted(&scene.lab, GOOD[0], "10.2.0.2:8080"));
     assert!(is_greeted(&scene.lab, BAD[0], "10.2.0.2:8080"));
+}
+
+/// A table of hundreds of thousands of prefixes takes the place of another while packets are looked up in it: at no moment is
+/// anybody denied whom neither denies, or let in whom both deny.
+#[test]
+fn large_lists_take_each_others_place_while_everybody_calls() {
+    if !privileged("large_lists_take_each_others_place_while_everybody_calls") {
+        return;
+    }
+    let scene = Scene::new("shield: {}", "", "");
+    let list = |salt: u32| {
+        // From 11.0.0.0 on, and from 2001:db8:: on: none of them anybody's here.
+        let random = |at: u32| {
+            at.wrapping_mul(0x9e37_79b1)
+                .wrapping_add(salt.wrapping_mul(0x85eb_ca6b))
+        };
+        let v4 = (0..200_000).map(|at| {
+            let word = random(at);
+            let bits = 24 + (word & 7);
+            let address = (11 + (word >> 24) % 100) << 24 | (word & 0x00ff_ffff);
+            let address = address & (u32::MAX << (32 - bits));
+            format!("{}/{bits}", std::net::Ipv4Addr::from(address))
+        });
+        let v6 = (0..20_000).map(|at| format!("2001:db8:{:x}::/48", random(at) >> 16));
+        let all = v4.chain(v6).chain(BAD_NETS.map(str::to_owned));
+        json!({ "deny": all.collect::<Vec<_>>(), "allow": [] }).to_string()
+    };
+    let lists = [list(1), list(2)];
+    let put = |body: &str| scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", body).status;
+    assert_eq!(put(&lists[0]), 200);
+    scene.wait_served(BAD, NOBODY);
+    let (began, ended) = (Instant::now(), AtomicBool::new(false));
+    let (good, bad) = std::thread::scope(|scope| {
+        let (scene, ended) = (&scene, &ended);
+        let caller = |who: [&'static str; 2], is_served: bool| {
+            scope.spawn(move || {
+                let mut calls = 0;
+                while !ended.load(Relaxed) {
+                    for (family, to) in [(0, WEB[0]), (1, DB[1])] {
+                        assert_eq!(is_greeted(&scene.lab, who[family], to), is_served, "{to}");
+                        calls += 1;
+                    }
+                }
+                calls
+            })
+        };
+        let callers = [caller(GOOD, true), caller(BAD, false)];
+        // Nothing may fail here: the callers would go on for ever.
+        let mut statuses = Vec::new();
+        while began.elapsed() < Duration::from_secs(8) {
+            statuses.push(put(&lists[(statuses.len() + 1) % 2]));
+        }
+        ended.store(true, Relaxed);
+        assert!(
+            statuses.len() > 2 && statuses.iter().all(|status| *status == 200),
+            "{statuses:?}"
+        );
+        let [good, bad] = callers.map(|caller| caller.join().unwrap());
+        (good, bad)
+    });
+    assert!(good > 20 && bad > 3, "{good} calls were served, {bad} were not");
+    let shield = scene.sb.json("/api/v1/shield");
+    assert!(shield["troubles"].as_array().is_some_and(Vec::is_empty), "{shield}");
+    assert_eq!(put(&json!({ "deny": [], "allow": [] }).to_string()), 200);
+    scene.wait_served(BAD, ALL);
 }

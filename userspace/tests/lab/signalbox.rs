@@ -83,9 +83,17 @@ impl Signalbox {
         }
     }
 
-    /// GET on the read-only API; status and body.
+    /// GET on the read-only API; status and body. Its port is nobody's for a moment when a successor takes it over.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let response = self.try_get(path).unwrap_or_else(|e| panic!("GET {path}: {e}"));
+        let mut response = self.try_get(path);
+        let is_refused = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+        eventually(Duration::from_secs(2), || {
+            if response.as_ref().is_err_and(is_refused) {
+                response = self.try_get(path);
+            }
+            !response.as_ref().is_err_and(is_refused)
+        });
+        let response = response.unwrap_or_else(|e| panic!("GET {path}: {e}"));
         (response.status, response.body)
     }
 

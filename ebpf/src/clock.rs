@@ -1,0 +1,44 @@
+//! The monotonic clock, as fine as the kernel's tick: asked once for each tick, because a call of a helper costs as much as
+//! reading a packet's headers.
+
+use aya_ebpf::{
+    helpers::{bpf_jiffies64, bpf_ktime_get_coarse_ns},
+    macros::map,
+    maps::PerCpuArray,
+};
+
+/// What the clock has said.
+#[repr(C)]
+struct Heard {
+    /// The kernel's count of ticks then. The verifier replaces the helper that reads it by a load (64-bit machines).
+    jiffies: u64,
+    /// ns.
+    time: u64,
+}
+
+#[map]
+static HEARD: PerCpuArray<Heard> = PerCpuArray::with_max_entries(1, 0);
+
+/// `CLOCK_MONOTONIC` in ns, up to two of the kernel's ticks late.
+#[inline(always)]
+pub fn coarse_ns() -> u64 {
+    let Some(heard) = HEARD.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: this CPU's element; programs of one CPU at different hooks write the same numbers. The helpers read a counter
+    // and a clock (kernel 5.6+, 5.11+).
+    unsafe {
+        let jiffies = bpf_jiffies64();
+        if (*heard).jiffies != jiffies {
+            (*heard).time = bpf_ktime_get_coarse_ns();
+            (*heard).jiffies = jiffies;
+        }
+        (*heard).time
+    }
+}
+
+/// Ticks of 2^20 ns.
+#[inline(always)]
+pub fn tick() -> u32 {
+    (coarse_ns() >> 20) as u32
+}
