@@ -4,8 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::l4::abi::{mode, state};
-use signalbox_common::l4::decide::{Action, Scratch, other_way};
+use signalbox_common::l4::decide::{Scratch, other_way};
 use signalbox_common::l4::model::Maps;
+use signalbox_common::l4::verdict::Action;
 use signalbox_common::l4::{Flow, Target, balance};
 use signalbox_common::reason::REASONS;
 use signalbox_common::shield::abi::{NO_TABLE, flag};

@@ -8,6 +8,7 @@ pub mod drops;
 mod guarded;
 pub mod guards;
 mod lists;
+mod macs;
 mod sweep;
 mod sweeper;
 mod ways;

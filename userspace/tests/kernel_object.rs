@@ -155,6 +155,8 @@ fn layer4() -> Vec<(&'static str, Shape)> {
             "L4_HOSTS",
             (MapType::Array, 4, size_of::<l4::Host>(), abi::MAX_HOSTS, 0),
         ),
+        ("L4_MACS", (MapType::Hash, 8, 4, abi::MAX_MACS, NO_PREALLOC)),
+        ("L4_ONE_WAY", (MapType::Array, 4, size_of::<abi::OneWay>(), 1, 0)),
         ("L4_OPENING", (MapType::LruHash, key, flow, abi::MAX_OPENING, 0)),
         ("L4_PORTS", (MapType::Hash, 4, 4, abi::MAX_PORTS, NO_PREALLOC)),
         (

@@ -23,6 +23,10 @@ pub const DEFAULT_FLOWS: u32 = 262_144;
 pub const MAX_OPENING: u32 = 131_072;
 /// Datagrams whose first fragment has been seen.
 pub const MAX_FRAGMENTS: u32 = 16_384;
+/// Most Ethernet addresses of this machine.
+pub const MAX_MACS: u32 = 4096;
+/// A key among them, which says that all of them are there.
+pub const ALL_MACS: u64 = 0;
 
 /// Words of `L4_WANTED`: a bit for each port of TCP, then one for each of UDP.
 pub const WANTED_WORDS: u32 = 2 * 65_536 / 64;
@@ -238,6 +242,17 @@ pub struct Flow {
     pub bytes: u64,
 }
 
+/// Established flows whose hosts answer their clients themselves. That nobody can see: forged packets make such flows, too,
+/// and so they get no more than a part of the table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneWay {
+    /// How many there are: programs count those that come, userspace says now and then how many are left.
+    pub flows: u64,
+    /// How many there may be.
+    pub most: u64,
+}
+
 /// Which datagram a fragment belongs to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -289,6 +304,7 @@ const _: () = assert!(size_of::<Config>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
 const _: () = assert!(size_of::<Flow>() == 96);
+const _: () = assert!(size_of::<OneWay>() == 16);
 const _: () = assert!(size_of::<Fragment>() == 40);
 const _: () = assert!(size_of::<Tally>() == 40);
 
@@ -299,4 +315,4 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Target Service Host Config Key Flow Fragment Tally);
+pods!(Target Service Host Config Key Flow OneWay Fragment Tally);

@@ -1,9 +1,11 @@
 //! A packet's arrival: what it is, and what the shield says to it.
 
 use super::abi::{Fragment, PortBit};
-use super::decide::{Action, Kernel, Scratch, Verdict};
+use super::decide::Scratch;
 use super::error;
+use super::kernel::Kernel;
 use super::packet::{self, FIRST, LATER, Seen, TCP, UDP, WHOLE};
+use super::verdict::{Action, Verdict};
 use crate::Reason;
 use crate::cut::Buffer;
 use crate::shield::abi::{Judged, NO_GUARD};

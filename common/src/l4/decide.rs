@@ -1,10 +1,12 @@
 //! The body of the programs: which service, which host, what becomes of the packet.
 
-use super::abi::{Config, Flow, Fragment, Host, Key, NO_HOST, PortBit, SLOTS, Service, Target, mode, service, state};
+use super::abi::{Flow, Host, Key, NO_HOST, SLOTS, Service, Target, mode, service, state};
 use super::arrive::{Glance, arrive, fragment, glance};
+use super::kernel::{Direction, Kernel};
 use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
 use super::ports::map_ports;
 use super::rewrite::Changes;
+use super::verdict::{Action, Out, Verdict};
 use super::{error, rewrite, track};
 use crate::cut::Buffer;
 use crate::shield::{self, abi::NO_GUARD};
@@ -12,166 +14,6 @@ use crate::{Reason, hash};
 
 /// The same on every balancer, so that they agree without talking.
 const SEED: u64 = 0x6c34_7369_676e_616c;
-
-/// What the kernel provides: the maps of the programs, and the packet's circumstances. References into maps are not
-/// exclusive: other CPUs write the same flow's fields, each whole.
-#[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
-pub trait Kernel: shield::Kernel {
-    /// Ticks of 2^20 ns.
-    fn now(&self) -> u32;
-    /// What all services have in common.
-    fn config(&self) -> Option<&Config>;
-    /// A flow that both sides have confirmed.
-    fn established(&self, key: &Key) -> Option<&mut Flow>;
-    /// A flow that has begun.
-    fn opening(&self, key: &Key) -> Option<&mut Flow>;
-    /// Remembers a flow that has begun; with `fresh` only where the key is free.
-    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool;
-    /// Moves both directions of a flow, or its only one, among the established.
-    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool;
-    /// Removes an established flow's direction.
-    fn end(&self, key: &Key);
-    /// The service that listens on a target.
-    fn service(&self, target: &Target) -> Option<&Service>;
-    /// What a slot of a table holds.
-    fn slot(&self, table: u32, slot: u32) -> Option<u16>;
-    /// A host.
-    fn host(&self, index: u32) -> Option<&Host>;
-    /// The host's port for a service, where it is not the one listened on.
-    fn port(&self, service: u16, host: u32) -> Option<u16>;
-    /// An address that mode `nat` writes as the source.
-    fn source(&self, index: u32) -> Option<[u32; 4]>;
-    /// Whether a socket of this machine has a connection on which such packets arrive.
-    fn is_local(&self, key: &Key) -> bool;
-    /// The ports of a datagram whose first fragment has been seen.
-    fn fragment(&self, fragment: &Fragment) -> Option<u32>;
-    /// Remembers them.
-    fn learn_fragment(&self, fragment: &Fragment, ports: u32);
-    /// Counts a packet.
-    fn tally(&self, service: u16, bytes: u32, direction: Direction);
-    /// Whether anybody may want packets to a port: a service, or a host that answers a source port of ours.
-    fn is_wanted(&self, port_protocol: PortBit) -> bool;
-    /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
-    fn way_back(&self) -> [u32; 3];
-    /// The interface and VLAN that it came in by.
-    fn arrival(&self) -> (u32, u16);
-    /// Length of the largest IP packet in it: a packet of the network card's or ours, or several put together.
-    fn largest(&self, seen: &Seen) -> u32;
-}
-
-/// What is counted of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From a client, of a known flow.
-    In,
-    /// From a client, the first of a flow.
-    First,
-    /// From a host.
-    Out,
-}
-
-/// What the kernel is to do with a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Action {
-    /// It goes its way as if we were not there.
-    Pass = 0,
-    /// It ends here.
-    Drop = 1,
-    /// It is sent as [`Out`] says.
-    Send = 2,
-    /// Its sender is told that [`Out::mtu`] bytes are the most.
-    TooBig = 3,
-}
-
-/// What is done with a packet, and why. One number, because a function of a BPF program returns one register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct Verdict(u64);
-
-impl Verdict {
-    /// A verdict.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(reason: Reason, action: Action) -> Self {
-        Self((reason as u64) << 8 | action as u64)
-    }
-
-    /// The number of its [`Reason`].
-    #[inline(always)]
-    #[must_use]
-    pub const fn reason(self) -> u32 {
-        (self.0 >> 8) as u32
-    }
-
-    /// What is done.
-    #[inline(always)]
-    #[must_use]
-    pub const fn action(self) -> u32 {
-        (self.0 & 0xff) as u32
-    }
-}
-
-/// How a packet is sent.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Out {
-    /// Destination and source Ethernet addresses, as they stand in a header.
-    pub macs: [u32; 3],
-    /// The interface it leaves by.
-    pub ifindex: u32,
-    /// The interface below it.
-    pub port: u32,
-    /// Its VLAN; 0 for none.
-    pub vlan: u32,
-    /// The IP version of the tunnel; 0 for none.
-    pub tunnel: u32,
-    /// Outer source address.
-    pub outer_source: [u32; 4],
-    /// Outer destination address.
-    pub outer_destination: [u32; 4],
-    /// 1 where addresses were written.
-    pub translated: u32,
-    /// Hops before and after that, as far as they differ.
-    pub hops_before: u32,
-    /// See above.
-    pub hops: u32,
-    /// Where the checksum is that `changes` apply to; 0 for none.
-    pub checksum: u32,
-    /// The most that gets there.
-    pub mtu: u32,
-    /// What the checksum changes by.
-    pub changes: Changes,
-}
-
-impl Out {
-    /// To a host.
-    #[inline(always)]
-    fn aim_at_host(&mut self, host: &Host) {
-        self.set_macs(&host.macs);
-        self.ifindex = host.ifindex;
-        self.port = host.port;
-        self.vlan = u32::from(host.vlan);
-    }
-
-    /// To a flow's client.
-    #[inline(always)]
-    fn aim_at_client(&mut self, flow: &Flow) {
-        self.set_macs(&flow.macs);
-        self.ifindex = flow.ifindex;
-        self.port = flow.ifindex;
-        self.vlan = u32::from(flow.vlan);
-    }
-
-    /// Word by word: an array's copy becomes a call that goes byte by byte, for as long as a look-up takes.
-    #[inline(always)]
-    pub(super) fn set_macs(&mut self, macs: &[u32; 3]) {
-        let (a, b, c) = (macs[0], macs[1], macs[2]);
-        self.macs[0] = a;
-        self.macs[1] = b;
-        self.macs[2] = c;
-    }
-}
 
 /// Working memory: more than a program's stack holds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -523,6 +365,10 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     let Some((service, host)) = choose(kernel, &s.seen.key) else {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     };
+    // Asked here only: what another balancer's client has sent has no flow with us.
+    if !kernel.is_for_us() {
+        return Verdict::new(Reason::L4Miss, Action::Pass);
+    }
     if s.shield.guard != NO_GUARD
         && let Some(judged) = shield::admit::begins(kernel, &s.seen, &mut s.shield)
     {

@@ -13,11 +13,13 @@ pub mod abi;
 pub mod arrive;
 pub mod decide;
 pub mod error;
+pub mod kernel;
 pub mod packet;
 mod ports;
 pub mod rewrite;
 pub mod too_big;
 pub mod track;
+pub mod verdict;
 
 #[cfg(any(test, feature = "model"))]
 pub mod model;
@@ -26,5 +28,7 @@ mod tests;
 
 pub use abi::{Config, Flow, Fragment, Host, Key, Service, Tally, Target, mode};
 pub use arrive::{Glance, arrive, glance};
-pub use decide::{Kernel, Out, balance, forward};
+pub use decide::{balance, forward};
+pub use kernel::Kernel;
 pub use packet::Seen;
+pub use verdict::Out;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::vec::Vec;
 
 use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
-use super::decide::{Direction, Kernel};
+use super::kernel::{Direction, Kernel};
 use super::packet::Seen;
 use crate::shield::abi::{Flood, NO_GUARD, Tally as ShieldTally};
 use crate::shield::prefixes::{NONE, Node};
@@ -78,6 +78,8 @@ pub struct Shield {
     pub cookie: Option<(u32, u16)>,
     /// Length of the frame, where it is not endless.
     pub frame: Option<u32>,
+    /// Its Ethernet address is another machine's.
+    pub is_overheard: bool,
 }
 
 #[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
@@ -262,6 +264,10 @@ impl Kernel for Maps {
 
     fn way_back(&self) -> [u32; 3] {
         [1, 2, 3]
+    }
+
+    fn is_for_us(&self) -> bool {
+        !self.shield.is_overheard
     }
 
     fn arrival(&self) -> (u32, u16) {

@@ -1,17 +1,15 @@
 //! Source addresses and ports for new flows of mode `nat`.
 
 use super::abi::{Flow, Key, PortBit, Service, service, state};
-use super::decide::{Kernel, Scratch, answers, flow_hash};
-use super::track;
-use crate::Reason;
+use super::decide::{Scratch, answers, flow_hash};
+use super::{kernel::Kernel, track};
+use crate::{Reason, hash};
 
 /// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
 const TRIES: u32 = 16;
 /// Of these, how many are always the same for a flow, and taken only if they are free. The others may be had from a flow
 /// that nobody has confirmed for a while.
 const FIXED_TRIES: u32 = 8;
-/// From one to the next: odd, so that all are reached where their number is a power of two.
-const STEP: u32 = 7919;
 
 /// Finds a source address and port for a new flow, and remembers what its answers become.
 #[inline(always)]
@@ -47,19 +45,21 @@ pub(super) fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Servic
         protocol: key.protocol,
     };
     // From the client's own numbers: a flow that has been forgotten most often finds its port again.
-    let start = flow_hash(&key) as u32;
+    let start = flow_hash(&key);
     let mut tried = 0;
     while tried < TRIES {
-        let mut draw = start.wrapping_add(tried * STEP);
+        // Each anew: of draws that follow each other at a distance, many would meet the same crowded neighbourhood.
+        let mut draw = start.wrapping_add(u64::from(tried));
         if tried >= FIXED_TRIES {
             // Other ones the next time, should all of these be taken.
-            draw = draw.wrapping_add(now);
+            draw = draw.wrapping_add(u64::from(now) << 32);
         }
+        let draw = hash::mix(draw);
         tried += 1;
-        let Some(source) = kernel.source(host.first_source + draw % sources) else {
+        let Some(source) = kernel.source(host.first_source + draw as u32 % sources) else {
             return Reason::L4NoPort;
         };
-        let ours = first + (draw / 16) % ports;
+        let ours = first + (draw >> 32) as u32 % ports;
         s.reverse.destination = source;
         s.reverse.ports = port << 16 | (ours & 0xffff);
         // A listener on a prefix may have it: its guard would take answers for a client's packets.

@@ -6,9 +6,10 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::decide::{Action, Scratch, balance};
+use super::decide::{Scratch, balance};
 use super::model::Maps;
 use super::packet::{TCP, UDP};
+use super::verdict::Action;
 use super::{Key, Seen, abi::state};
 use crate::Reason;
 use crate::cut::checksum;

@@ -8,9 +8,9 @@
 use super::admit::Kernel;
 use crate::cut::header::{ACK, AT_ACK, AT_SEQ, FIXED, SYN};
 use crate::cut::{Buffer, Diff};
-use crate::l4::decide::Out;
 use crate::l4::packet::{Seen, V4_HEADER, V6_HEADER, WHOLE};
 use crate::l4::rewrite::Changes;
+use crate::l4::verdict::Out;
 
 /// What a client may send before the kernel has made the connection and says otherwise.
 const WINDOW: u32 = 64_240;

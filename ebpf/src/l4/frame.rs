@@ -1,7 +1,7 @@
 //! The Ethernet frame of a packet, and what is put around it.
 
 use signalbox_common::cut::{Buffer, checksum::Diff};
-use signalbox_common::l4::{Seen, decide::Out};
+use signalbox_common::l4::{Seen, verdict::Out};
 
 use super::IN_TUNNEL;
 

@@ -7,13 +7,15 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
 use core::ffi::c_void;
+use signalbox_common::cut::Buffer as _;
 use signalbox_common::l4::{
     Config, Flow, Fragment, Host, Kernel, Key, Seen, Service, Tally, Target,
     abi::{
-        DEFAULT_FLOWS, MAX_FRAGMENTS, MAX_HOSTS, MAX_OPENING, MAX_PORTS, MAX_SERVICES, MAX_SOURCES, MAX_TABLES,
-        MAX_TARGETS, PortBit, SLOTS, WANTED_WORDS,
+        ALL_MACS, DEFAULT_FLOWS, MAX_FRAGMENTS, MAX_HOSTS, MAX_MACS, MAX_OPENING, MAX_PORTS, MAX_SERVICES, MAX_SOURCES,
+        MAX_TABLES, MAX_TARGETS, OneWay, PortBit, SLOTS, WANTED_WORDS,
     },
-    decide::{Direction, Scratch, is_v4},
+    decide::{Scratch, is_v4},
+    kernel::Direction,
     packet::TCP,
 };
 
@@ -73,6 +75,13 @@ static L4_SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 static L4_SERVICE_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
 
+#[map]
+static L4_ONE_WAY: Array<OneWay> = Array::with_max_entries(1, 0);
+
+/// This machine's Ethernet addresses, as numbers.
+#[map]
+static L4_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
+
 /// Which ports anybody may want packets to.
 #[map]
 static L4_WANTED: Array<u64> = Array::with_max_entries(WANTED_WORDS, BPF_F_MMAPABLE);
@@ -91,6 +100,8 @@ pub struct Maps {
     pub ctx: *mut c_void,
     pub ifindex: u32,
     pub vlan: u16,
+    /// It is known to be addressed to us.
+    pub is_for_us: bool,
     /// The packet, as it arrived.
     pub view: View,
     /// Payload of each packet, where several are put together; 0 elsewhere.
@@ -120,6 +131,30 @@ fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
             if direction == Direction::First {
                 tally.flows += 1;
             }
+        }
+    }
+}
+
+/// Whether one more flow whose host answers by itself may be established.
+#[inline(always)]
+fn one_way_has_room() -> bool {
+    // SAFETY: a non-null element; whatever is read of it is a number.
+    L4_ONE_WAY
+        .get_ptr(0)
+        .is_some_and(|it| unsafe { (&raw const (*it).flows).read_volatile() < (&raw const (*it).most).read_volatile() })
+}
+
+#[inline(always)]
+fn count_one_way() {
+    if let Some(it) = L4_ONE_WAY.get_ptr_mut(0) {
+        // SAFETY: a non-null element, aligned; other CPUs add to it in the same way. The target has no atomic type to say it.
+        unsafe {
+            core::arch::asm!(
+                "lock *(u64 *)({at} + 0) += {one}",
+                at = in(reg) &raw mut (*it).flows,
+                one = in(reg) 1u64,
+                options(nostack, preserves_flags),
+            );
         }
     }
 }
@@ -176,6 +211,9 @@ impl Kernel for Maps {
 
     #[inline(always)]
     fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool {
+        if reverse.is_none() && !one_way_has_room() {
+            return false;
+        }
         if let Some((key, flow)) = reverse
             && L4_ESTABLISHED.insert(key, flow, BPF_ANY).is_err()
         {
@@ -186,6 +224,9 @@ impl Kernel for Maps {
                 let _ = L4_ESTABLISHED.remove(key);
             }
             return false;
+        }
+        if reverse.is_none() {
+            count_one_way();
         }
         // The first stay valid until the program ends: who carries on with them loses no more than a count.
         let _ = L4_OPENING.remove(key);
@@ -287,6 +328,19 @@ impl Kernel for Maps {
     #[inline(always)]
     fn way_back(&self) -> [u32; 3] {
         way_back(&self.view).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn is_for_us(&self) -> bool {
+        if self.is_for_us {
+            return true;
+        }
+        let Some([high, low]) = self.view.words(0) else {
+            return false;
+        };
+        let mac = u64::from(high) << 16 | u64::from(low >> 16);
+        // SAFETY: values are not looked at.
+        unsafe { L4_MACS.get(&mac).is_some() || L4_MACS.get(&ALL_MACS).is_none() }
     }
 
     #[inline(always)]

@@ -15,10 +15,11 @@ use signalbox_common::{
     l4::{
         Glance,
         arrive::{arrive, glance, seen},
-        decide::{Action, Scratch, Verdict},
+        decide::Scratch,
         forward,
         packet::UDP,
         too_big,
+        verdict::{Action, Verdict},
     },
 };
 
@@ -86,6 +87,7 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
         ctx: ctx.as_ptr(),
         ifindex: field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
         vlan: 0,
+        is_for_us: true,
         view,
         segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
         frame: field(ctx, |skb| unsafe { &raw const (*skb).len }),

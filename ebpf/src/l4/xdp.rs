@@ -15,10 +15,11 @@ use signalbox_common::{
     l4::{
         Glance, Seen,
         arrive::{arrive, glance, seen},
-        decide::{Action, Out, Scratch, Verdict},
+        decide::Scratch,
         forward,
         packet::{UDP, WHOLE},
         too_big,
+        verdict::{Action, Out, Verdict},
     },
 };
 
@@ -73,6 +74,7 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut Scratch>) {
         // SAFETY: a field of the context that the kernel gave for the time of the call.
         ifindex: unsafe { (&raw const (*ctx.ctx).ingress_ifindex).read_volatile() },
         vlan: 0,
+        is_for_us: false,
         view,
         segment: 0,
         frame: (ctx.data_end() - ctx.data()) as u32,

@@ -18,7 +18,7 @@ use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, Xdp};
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::MAX_SHAKES;
-use signalbox_common::l4::abi::{MAX_HOSTS, SLOTS};
+use signalbox_common::l4::abi::{MAX_HOSTS, OneWay, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 
 use super::cut::names::Names;
@@ -30,7 +30,7 @@ use outer::Outer;
 use shield::Shield;
 
 /// All of them: other copies of the object make each as small as can be.
-pub const MAPS: [&str; 24] = [
+pub const MAPS: [&str; 26] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -43,6 +43,8 @@ pub const MAPS: [&str; 24] = [
     "L4_SCRATCH",
     "L4_SERVICE_TALLY",
     "L4_WANTED",
+    "L4_ONE_WAY",
+    "L4_MACS",
     "SHIELD_PORTS",
     "SHIELD_ANYWHERE",
     "SHIELD_TARGETS",
@@ -115,6 +117,10 @@ pub struct Layer4 {
     ports: MapFd,
     sources: MapFd,
     config: MapFd,
+    one_way: MapFd,
+    /// How many of them there may be.
+    most_one_way: u64,
+    macs: MapFd,
     found_hosts: Vec<Host>,
     counters: PerCpuArray<MapData, u64>,
     service_tally: PerCpuArray<MapData, Tally>,
@@ -169,13 +175,18 @@ impl Layer4 {
             fd("L4_TABLES")?,
         );
         let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
-        let wanted = fd("L4_WANTED")?;
+        let (wanted, one_way, macs) = (fd("L4_WANTED")?, fd("L4_ONE_WAY")?, fd("L4_MACS")?);
+        // A pinned table is as large as it was made: two entries for each connection.
+        let entries = match ebpf.map("L4_ESTABLISHED") {
+            Some(Map::HashMap(data)) => data.info().map_err(unusable("L4_ESTABLISHED"))?.max_entries(),
+            _ => return Err(KernelError::NoMap("L4_ESTABLISHED")),
+        };
         let shield = Shield::of(&mut ebpf)?;
         let mut take =
             |name: &'static str| -> Result<Map, KernelError> { ebpf.take_map(name).ok_or(KernelError::NoMap(name)) };
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
         let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
-        Ok(Self {
+        let kernel = Self {
             hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
             pins,
             names,
@@ -187,12 +198,20 @@ impl Layer4 {
             ports,
             sources,
             config,
+            one_way,
+            most_one_way: u64::from(entries / 2),
+            macs,
             found_hosts,
             counters,
             service_tally,
             wanted,
             shield,
-        })
+        };
+        // Those of an earlier process are counted by the first sweep.
+        kernel
+            .set_one_way(0)
+            .map_err(failed("making room for flows whose hosts answer by themselves"))?;
+        Ok(kernel)
     }
 
     /// The hosts that an earlier process left, by their numbers; all zero where there is none.
@@ -259,6 +278,25 @@ impl Layer4 {
 
     pub fn set_config(&self, config: &Config) -> io::Result<()> {
         self.config.update(&0u32, config)
+    }
+
+    /// Says how many established flows there are whose hosts answer by themselves. Until it has been said there is room
+    /// for none.
+    pub fn set_one_way(&self, flows: u64) -> io::Result<()> {
+        let most = self.most_one_way;
+        self.one_way.update(&0u32, &OneWay { flows, most })
+    }
+
+    /// One more Ethernet address of this machine; [`ALL_MACS`] when all of them are there.
+    ///
+    /// [`ALL_MACS`]: signalbox_common::l4::abi::ALL_MACS
+    pub fn add_mac(&self, mac: u64) -> io::Result<()> {
+        self.macs.update(&mac, &1u32)
+    }
+
+    /// It is this machine's no more.
+    pub fn remove_mac(&self, mac: u64) -> io::Result<()> {
+        self.macs.delete(&mac)
     }
 
     /// Puts a table in place of the one before, in one step.

@@ -79,6 +79,7 @@ pub(super) fn sweep(
         ..Counts::default()
     };
     let (mut suspects, mut doomed) = (Vec::new(), Vec::new());
+    let mut one_way = 0;
     Kernel::each_flow(&kernel.established, |key, flow| {
         let pair = (flow.service, flow.host);
         if !is_reply(flow) {
@@ -87,6 +88,7 @@ pub(super) fn sweep(
                 return;
             }
             *counts.established.entry(pair).or_default() += 1;
+            one_way += u64::from(flow.mode != mode::NAT);
             let is_open = !has_parted(flow, now);
             if let Some((guard, rules)) = limited.services.get(&flow.service).filter(|_| is_open) {
                 let source = source::masked(&key.source, rules);
@@ -100,6 +102,8 @@ pub(super) fn sweep(
             suspects.push((*key, *flow));
         }
     })?;
+    // Those that come meanwhile are not counted, and those that go are: the next time says better.
+    kernel.set_one_way(one_way)?;
     // Those that have not been confirmed, too: whoever closes a host's flows means all of them.
     Kernel::each_flow(&kernel.opening, |key, flow| {
         let pair = (flow.service, flow.host);

@@ -108,3 +108,36 @@ fn a_flow_keeps_its_host_when_the_table_changes() {
         assert_ne!(world.arrives(&other).sent(Reason::L4Opened).macs, before);
     });
 }
+
+#[test]
+fn flows_that_nobody_can_see_answered_get_no_more_than_a_part_of_the_table() {
+    with_each(|world| {
+        world.serve(VIP, TCP, mode::DSR_L2);
+        world.serve("198.51.100.1:3307", TCP, mode::NAT);
+        world.one_way(0, 2);
+        let speak = |world: &World, client: &str| {
+            world
+                .arrives(&Packet::tcp(FROM_CLIENT, client, VIP, SYN))
+                .sent(Reason::L4Opened);
+            for _ in 0..3 {
+                world
+                    .arrives(&Packet::tcp(FROM_CLIENT, client, VIP, ACK))
+                    .sent(Reason::L4Forwarded);
+            }
+        };
+        for client in ["192.0.2.7:1", "192.0.2.7:2", "192.0.2.7:3"] {
+            speak(world, client);
+        }
+        let counts = |world: &World| (world.established.keys().count(), world.opening.keys().count());
+        assert_eq!(counts(world), (2, 1), "the third is carried, but makes room for others");
+        // Another kind of flow has shown that both sides mean it.
+        world.connect_to(CLIENT, "198.51.100.1:3307", "10.0.0.9:3307");
+        assert_eq!(counts(world), (4, 1));
+        // The sweep has found that one is gone.
+        world.one_way(1, 2);
+        world
+            .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:3", VIP, ACK))
+            .sent(Reason::L4Forwarded);
+        assert_eq!(counts(world), (5, 0));
+    });
+}

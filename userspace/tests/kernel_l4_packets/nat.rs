@@ -227,8 +227,8 @@ fn a_port_is_not_given_twice() {
             }
             assert!(seen.insert(outcome.sent(Reason::L4Opened).from), "a second time");
         }
-        // Of a thousand ports, 16 are tried.
-        assert!(failed < 15, "{failed} of 700 found none");
+        // Of a thousand ports, 16 are tried: of the last one's, 0.7^16 are taken.
+        assert!(failed < 5, "{failed} of 700 found none");
     });
 }
 

@@ -173,3 +173,22 @@ fn anything_at_all_is_survived() {
         }
     });
 }
+
+#[test]
+fn a_frame_to_another_machine_begins_nothing() {
+    with_each(|world| {
+        world.serve_all();
+        world.owns([2, 0, 0, 0, 0, 1]);
+        for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
+            for flags in [SYN, ACK] {
+                let mut packet = Packet::tcp(FROM_CLIENT, client, vip, flags);
+                packet.macs[5] = 2;
+                world.arrives(&packet).is(Action::Pass, Reason::L4Miss);
+                assert_eq!(world.opening.keys().count(), 0);
+            }
+        }
+        world
+            .arrives(&Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN))
+            .sent(Reason::L4Opened);
+    });
+}

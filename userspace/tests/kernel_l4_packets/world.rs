@@ -10,7 +10,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox::kernel::l4::shield::Shield;
 use signalbox_common::Reason;
-use signalbox_common::l4::abi::{PortBit, SLOTS, WANTED_WORDS, service};
+use signalbox_common::l4::abi::{ALL_MACS, OneWay, PortBit, SLOTS, WANTED_WORDS, service};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode};
 use signalbox_common::shield::Settings;
 
@@ -93,6 +93,8 @@ pub(crate) struct World {
     counters: PerCpuArray<MapData, u64>,
     tally: PerCpuArray<MapData, Tally>,
     wanted: Array<MapData, u64>,
+    one_way: Array<MapData, OneWay>,
+    macs: HashMap<MapData, u64, u32>,
     tables: Map,
     pub(crate) shield: Shield,
     pub(crate) settings: Settings,
@@ -179,6 +181,8 @@ impl World {
             counters: take("COUNTERS").try_into().unwrap(),
             tally: take("L4_SERVICE_TALLY").try_into().unwrap(),
             wanted: take("L4_WANTED").try_into().unwrap(),
+            one_way: take("L4_ONE_WAY").try_into().unwrap(),
+            macs: take("L4_MACS").try_into().unwrap(),
             tables: take("L4_TABLES"),
             ebpf,
         }
@@ -221,6 +225,10 @@ impl World {
             self.shield.set_ports(word, 0).unwrap();
         }
         self.clear_shield();
+        self.one_way(0, 64);
+        for key in self.macs.keys().collect::<Result<Vec<_>, _>>().unwrap() {
+            self.macs.remove(&key).unwrap();
+        }
         for port in FIRST_PORT..FIRST_PORT + PORTS {
             self.want(port as u16, TCP);
             self.want(port as u16, UDP);
@@ -256,6 +264,20 @@ impl World {
         let mut host = self.hosts.get(&index, 0).unwrap();
         change(&mut host);
         self.hosts.set(index, host, 0).unwrap();
+    }
+
+    /// So many flows of hosts that answer by themselves are established, of so many that may be.
+    pub(crate) fn one_way(&mut self, flows: u64, most: u64) {
+        self.one_way.set(0, OneWay { flows, most }, 0).unwrap();
+    }
+
+    /// The machine has this Ethernet address and no other.
+    pub(crate) fn owns(&mut self, mac: [u8; 6]) {
+        let [a, b, c, d, e, f] = mac;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        for key in [mac, ALL_MACS] {
+            self.macs.insert(key, 1, 0).unwrap();
+        }
     }
 
     /// A table in which these hosts take turns.
