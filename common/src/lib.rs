@@ -5,6 +5,7 @@
 //!
 //! Map values are `#[repr(C)]` with explicit padding and a size asserted at compile time; they hold no `bool`,
 //! `Option` or Rust enum, because the kernel and another version of the program read the same bytes.
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 #![cfg_attr(not(test), no_std)]
 #![warn(missing_docs)]
 

@@ -8,10 +8,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
+use signalbox_common::cut::flow::FINISHED;
+use signalbox_common::cut::{Shake, Tuple};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
 use lab::exchange::Noise;
+use lab::impair::{Impaired, Odds};
 use lab::tiers::ping;
 use lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
 
@@ -67,6 +71,64 @@ fn each_half_closes_for_itself() {
     }
     expect_none(&sb);
     assert!(eventually(SOON, || closed(&sb, "finished") == 12));
+}
+
+/// A FIN and the host's answer to our SYN on two CPUs at the same time: the one finds no flow yet, the other no FIN. Here
+/// the program is made to forget a FIN that it has seen.
+#[test]
+fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
+    if !privileged("a_fin_that_passes_while_its_flow_is_cut_ends_it") {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = Hosts::start(&lab);
+    let (_health, sb) = cut::start(&lab, "");
+    let pinned = cut::pins(&lab).pop().unwrap().join("SHAKES");
+    let shakes = Map::LruHashMap(MapData::from_pin(pinned).unwrap());
+    let mut shakes: HashMap<_, Tuple, Shake> = shakes.try_into().unwrap();
+    let mut sent = vec![0; 20_000];
+    Noise::new(9).fill(&mut sent);
+    for door in doors() {
+        let case = format!("{} at {}", door.listener, door.at);
+        let silent = Odds {
+            drop: 1.0,
+            ..Odds::GOOD
+        };
+        let link = Impaired::host_link(&lab, door.host, silent);
+        let mut client = lab.client.connect(door.at);
+        client.write_all(&door.first).unwrap();
+        client.write_all(&sent).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let port = u32::from(client.local_addr().unwrap().port());
+        let forgotten = eventually(SOON, || {
+            let of_client =
+                |(tuple, shake): &(Tuple, Shake)| tuple.ports >> 16 == port && shake.progress & FINISHED != 0;
+            let Some((tuple, mut shake)) = shakes.iter().flatten().find(of_client) else {
+                return false;
+            };
+            shake.progress &= !FINISHED;
+            shakes.insert(tuple, shake, 0).is_ok()
+        });
+        assert!(forgotten, "{case}: no FIN");
+        drop(link);
+        let host = hosts.accept(door.host, door.port);
+        let mut received = Vec::new();
+        (&*host).read_to_end(&mut received).unwrap();
+        assert!(
+            received == [&door.first[..], &sent].concat(),
+            "{case}: {} bytes",
+            received.len()
+        );
+        (&*host).write_all(b"all of it").unwrap();
+        host.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "all of it", "{case}");
+        let was_cut = cut::shown(&sb, client.local_addr().unwrap());
+        assert!(cut::lenient() || was_cut["tier"] == "cut", "{case}: {was_cut}");
+        drop((client, host));
+        expect_none(&sb);
+    }
 }
 
 #[test]

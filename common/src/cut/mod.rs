@@ -8,6 +8,7 @@
 //! What stands here is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host tests
 //! on arrays.
 
+pub mod bits;
 pub mod buffer;
 pub mod checksum;
 pub mod flow;

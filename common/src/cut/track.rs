@@ -2,7 +2,7 @@
 
 use super::flow::{EARLY_FIN, FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
 use super::header::{ACK, FIN, RST, SYN, Tcp};
-use super::seq;
+use super::{bits, seq};
 
 /// What a packet has done to its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,43 +58,53 @@ pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
 pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u32, believed: bool) -> Noted {
     if tcp.has(RST) {
         if seq == peer.ack {
-            way.flags |= RESET;
+            bits::set(&mut way.flags, RESET);
             return Noted::Reset;
         }
         // What a sender that gives up with bytes under way writes: accepted if they have all arrived. At any other
         // number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
         if tcp.seq == way.high {
-            way.flags |= RESET_MAYBE;
+            bits::set(&mut way.flags, RESET_MAYBE);
         }
         return Noted::Open;
     }
     if !believed || tcp.flags & (SYN | ACK) != ACK {
         return Noted::Open;
     }
-    way.flags &= !RESET_MAYBE;
+    bits::clear(&mut way.flags, RESET_MAYBE);
     let end = tcp.end(payload);
-    if tcp.has(FIN) || seq::after(end, way.high) {
+    // Packets of one direction may be here on two CPUs at once. So the flags are read before the number and written behind
+    // it: who finds a higher number than that of a FIN has also found the FIN.
+    // SAFETY: both are whole and aligned.
+    let (before, high) = unsafe {
+        (
+            (&raw const way.flags).read_volatile(),
+            (&raw const way.high).read_volatile(),
+        )
+    };
+    if tcp.has(FIN) || seq::after(end, high) {
         // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
         // the flow was cut lies in front of all that comes.
-        let fin = if way.flags & EARLY_FIN == 0 {
-            tcp.has(FIN) && way.flags & FIN_SEEN == 0
+        let fin = if before & EARLY_FIN == 0 {
+            tcp.has(FIN) && before & FIN_SEEN == 0
         } else {
-            way.bytes == 0 && end != way.high
+            way.bytes == 0 && end != high
         };
-        let more = end.wrapping_sub(way.high).wrapping_sub(u32::from(fin));
+        let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
         way.bytes = way.bytes.wrapping_add(i64::from(more as i32) as u64);
         way.high = end;
         // Nothing comes after a FIN: something that does shows that it was none of the sender's.
         if tcp.has(FIN) {
-            way.flags |= FIN_SEEN;
-        } else {
-            way.flags &= !FIN_SEEN;
+            bits::set(&mut way.flags, FIN_SEEN);
+        } else if before & FIN_SEEN != 0 {
+            bits::clear(&mut way.flags, FIN_SEEN);
         }
     }
     way.ack = seq::later(tcp.ack, way.ack);
-    let acked = peer.flags & FIN_SEEN != 0 && ack == peer.high;
+    // Or beyond it: see above, the lower number may have been left behind.
+    let acked = peer.flags & FIN_SEEN != 0 && seq::reaches(ack, peer.high);
     if acked && way.flags & PEER_FIN_ACKED == 0 {
-        way.flags |= PEER_FIN_ACKED;
+        bits::set(&mut way.flags, PEER_FIN_ACKED);
         if peer.flags & PEER_FIN_ACKED != 0 {
             return Noted::Finished;
         }

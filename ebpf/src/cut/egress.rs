@@ -7,7 +7,7 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp, Tuple,
+        Buffer, Diff, Flow, Tcp, Tuple, bits,
         flow::{
             ANSWERED, COOKIE_LATE, DOUBTED, DRAINED, Entry, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED,
             OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
@@ -82,7 +82,7 @@ fn understood<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
     if tcp.has(SYN) && entry.way == 1 && !tcp.has(ACK) {
         if flow.ended() {
             // The ports of a flow that is over: free for whoever wants them.
-            flow.ways[1].flags |= SUPERSEDED;
+            bits::set(&mut flow.ways[1].flags, SUPERSEDED);
             let _ = TUPLES.remove(&arriving);
             return Some(offer::<F>(ctx, &view, &arriving, &tcp));
         }
@@ -144,7 +144,7 @@ fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flo
     if tcp.flags & RST != 0 || tcp.flags & FIN != 0 && !owed {
         // Sockets are closed when they are drained, not before: their process has died. Both ends must know, since what
         // was owed is lost.
-        flow.ways[(entry.way & 1) as usize].flags |= ORPHANED;
+        bits::set(&mut flow.ways[(entry.way & 1) as usize].flags, ORPHANED);
         if flow.ways[0].flags & flow.ways[1].flags & ORPHANED != 0 {
             flow.state = state::CLOSING;
         }

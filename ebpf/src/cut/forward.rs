@@ -9,7 +9,7 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp, Way,
+        Buffer, Diff, Flow, Tcp, Way, bits,
         flow::{DRAINED, Entry, STAMPS_FIXED},
         header::{AT_CHECKSUM, FIN, RST, SYN},
         rewrite::{self, Change, Stamps},
@@ -127,7 +127,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
             } else {
                 way.stamp = written;
                 flow.t1 = stamps.value;
-                way.flags |= STAMPS_FIXED;
+                bits::set(&mut way.flags, STAMPS_FIXED);
             }
         }
     }

@@ -4,7 +4,7 @@ use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcCo
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Shake, Tcp, Tuple,
+        Buffer, Diff, Shake, Tcp, Tuple, bits,
         flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
         handshake,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
@@ -176,13 +176,13 @@ fn ours<F: Family>(
             return share::syn(tcp, flow);
         }
         // A stray one does no harm to a listening socket. A client in earnest confirms what we answer.
-        flow.ways[0].flags |= DOUBTED;
+        bits::set(&mut flow.ways[0].flags, DOUBTED);
         opening::<F>(ctx, view, tuple);
         return Verdict::new(Reason::CutDoubted, PASS);
     }
     if entry.way == 0 && flow.ways[0].flags & DOUBTED != 0 && confirms(tuple, tcp) {
         // The old connection's client is no more.
-        flow.ways[0].flags |= RESET;
+        bits::set(&mut flow.ways[0].flags, RESET);
         tell(entry.index);
         supersede(tuple, flow);
         return Verdict::new(Reason::CutSuperseded, PASS);
@@ -197,7 +197,7 @@ fn ours<F: Family>(
 /// The client's entry is free for another flow.
 #[inline(always)]
 fn supersede(tuple: &Tuple, flow: &mut Flow) {
-    flow.ways[0].flags |= SUPERSEDED;
+    bits::set(&mut flow.ways[0].flags, SUPERSEDED);
     let _ = TUPLES.remove(tuple);
 }
 

@@ -3,7 +3,7 @@
 use signalbox_common::{
     Reason,
     cut::{
-        Tcp, Tuple,
+        Tcp, Tuple, bits,
         flow::{EARLY_FIN, Entry, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why},
         handshake,
     },
@@ -88,7 +88,7 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
         .get_ptr(&a)
         .is_some_and(|shake| unsafe { (*shake).progress } & FINISHED != 0)
     {
-        flow.ways[0].flags |= EARLY_FIN;
+        bits::set(&mut flow.ways[0].flags, EARLY_FIN);
     }
     Verdict::new(Reason::CutPaired, PASS)
 }

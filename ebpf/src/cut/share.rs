@@ -10,7 +10,7 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp,
+        Buffer, Diff, Flow, Tcp, bits,
         flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED},
         header::{ACK, FIXED, RST},
         seq, track,
@@ -48,7 +48,7 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
         && seq::reaches(tcp.ack, owed)
         && believed(tcp, flow)
     {
-        flow.ways[1].flags |= PEER_FIN_ACKED;
+        bits::set(&mut flow.ways[1].flags, PEER_FIN_ACKED);
     }
     if drained >= DRAINED {
         return false;

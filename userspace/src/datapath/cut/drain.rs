@@ -143,6 +143,9 @@ impl Cutter {
                 piece.resize(SCRATCH, 0);
                 match sys::recv(client.as_raw_fd(), &mut piece, 0) {
                     Ok(0) => {
+                        // It may have been on its way past the program, on one CPU, while the flow was cut on another:
+                        // then nobody but us has seen it.
+                        self.kernel.table.set_early_fin(index);
                         // The FIN takes a number too. Told before it is sent, so that the programs know it for owed.
                         total = total.wrapping_add(1);
                         self.kernel.table.owe(index, first.wrapping_add(total));

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use signalbox_common::cut::flow::{CLOSED, DRAINED, Flow, OWED_KNOWN, PORTS, state};
+use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, PORTS, state};
 
 use crate::kernel::map::Mapped;
 
@@ -140,6 +140,13 @@ impl Table {
     pub fn take_marks(&self, index: u32) -> u8 {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.swap(0, Ordering::Relaxed)
+    }
+
+    /// Says that the client's FIN was received before the flow was cut: leg B's socket delivers it.
+    pub fn set_early_fin(&self, index: u32) {
+        // SAFETY: as above; the programs change its other bits one by one, too.
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[0].flags)) }
+            .fetch_or(EARLY_FIN, Ordering::Release);
     }
 
     /// `FIN_SEEN` and the rest, of a direction.

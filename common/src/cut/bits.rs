@@ -1,0 +1,52 @@
+//! Flags that packets on several CPUs change at the same time: none may take another's bit along.
+//!
+//! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run. Minimum
+//! kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
+
+/// Sets bits. Where they are set, nothing is written: that costs as little as a comparison.
+#[inline(always)]
+pub fn set(flags: &mut u32, bits: u32) {
+    if *flags & bits != bits {
+        or(flags, bits);
+    }
+}
+
+/// Clears bits, the same way.
+#[inline(always)]
+pub fn clear(flags: &mut u32, bits: u32) {
+    if *flags & bits != 0 {
+        and(flags, !bits);
+    }
+}
+
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+fn or(flags: &mut u32, bits: u32) {
+    // SAFETY: the address is that of an exclusive reference, aligned; the instruction writes four bytes.
+    unsafe {
+        core::arch::asm!("lock *(u32 *)(r1 + 0) |= w2", in("r1") flags, in("r2") bits, options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+fn and(flags: &mut u32, bits: u32) {
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("lock *(u32 *)(r1 + 0) &= w2", in("r1") flags, in("r2") bits, options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(not(target_arch = "bpf"))]
+fn or(flags: &mut u32, bits: u32) {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    // SAFETY: the address is that of an exclusive reference, aligned, for the time of the call.
+    unsafe { AtomicU32::from_ptr(flags) }.fetch_or(bits, Ordering::Relaxed);
+}
+
+#[cfg(not(target_arch = "bpf"))]
+fn and(flags: &mut u32, bits: u32) {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    // SAFETY: as above.
+    unsafe { AtomicU32::from_ptr(flags) }.fetch_and(bits, Ordering::Relaxed);
+}
