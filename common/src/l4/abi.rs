@@ -1,5 +1,7 @@
 //! Keys and values of the maps of layer-4 services.
 
+use crate::cut::bits;
+
 /// Slots of a table; prime.
 pub const SLOTS: u32 = 65_537;
 /// What a slot holds where no host may get a flow.
@@ -242,6 +244,19 @@ pub struct Flow {
     pub bytes: u64,
 }
 
+impl Flow {
+    /// Sets bits of [`Flow::state`], and takes none from another CPU that sets others at the same time.
+    #[inline(always)]
+    pub fn mark(&mut self, bits: u16) {
+        // SAFETY: the word in which the state is the lower half (asserted below); the upper half is left as it is.
+        let word = unsafe { &mut *(&raw mut *self).cast::<u32>().add(STATE / 4) };
+        bits::set(word, u32::from(bits));
+    }
+}
+
+/// Where the word of [`Flow::state`] begins.
+const STATE: usize = core::mem::offset_of!(Flow, state);
+
 /// Established flows whose hosts answer their clients themselves. That nobody can see: forged packets make such flows, too,
 /// and so they get no more than a part of the table.
 #[repr(C)]
@@ -304,6 +319,7 @@ const _: () = assert!(size_of::<Config>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
 const _: () = assert!(size_of::<Flow>() == 96);
+const _: () = assert!(STATE % 4 == 0 && cfg!(target_endian = "little"));
 const _: () = assert!(size_of::<OneWay>() == 16);
 const _: () = assert!(size_of::<Fragment>() == 40);
 const _: () = assert!(size_of::<Tally>() == 40);

@@ -116,7 +116,7 @@ fn part<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow) {
     if let Some(reply) = kernel.established(&s.reverse)
         && reply.state & state::FIN != 0
     {
-        flow.state |= state::PARTED;
+        flow.mark(state::PARTED);
         shield::admit::ended(kernel, &s.seen, s.shield.guard);
     }
 }

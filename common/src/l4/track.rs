@@ -36,9 +36,7 @@ pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
         flow.first = seen.seq.wrapping_add((seen.flags >> 1) & 1);
         state |= state::ANSWERED;
     }
-    if state != flow.state {
-        flow.state = state;
-    }
+    flow.mark(state);
 }
 
 /// Whether it is TCP and has its SYN bit set.
