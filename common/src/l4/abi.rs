@@ -319,7 +319,7 @@ const _: () = assert!(size_of::<Config>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
 const _: () = assert!(size_of::<Flow>() == 96);
-const _: () = assert!(STATE % 4 == 0 && cfg!(target_endian = "little"));
+const _: () = assert!(STATE.is_multiple_of(4) && cfg!(target_endian = "little"));
 const _: () = assert!(size_of::<OneWay>() == 16);
 const _: () = assert!(size_of::<Fragment>() == 40);
 const _: () = assert!(size_of::<Tally>() == 40);
