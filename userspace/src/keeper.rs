@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use signalbox_common::cut::flow::{COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
+use signalbox_common::cut::flow::{CLOSED, COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
 use signalbox_common::cut::seq;
 use signalbox_core::limit::Source;
 use signalbox_core::model::Tier;
@@ -292,7 +292,9 @@ impl Keeper {
                     };
                     // No load of its host's any more, though its entry is kept for a while.
                     self.uncount(index, &flow, end);
-                    (idle >= QUIET).then_some(end)
+                    // As long as its sockets have something to deliver they know it by its entry.
+                    let is_left = flow.drained == CLOSED || idle >= STALE;
+                    (is_left && idle >= QUIET).then_some(end)
                 } else if flags & RESET_MAYBE != 0 && idle >= QUIET_RESET {
                     Some(if flow.ways[0].flags & RESET_MAYBE != 0 {
                         End::ClientReset

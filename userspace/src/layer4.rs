@@ -34,6 +34,7 @@ use apply::{Tables, Trouble};
 use drops::Drops;
 use guarded::Guarded;
 use guards::Guards;
+use macs::Macs;
 use sweep::{Counts, Pair};
 use sweeper::Sweeper;
 use ways::Ways;
@@ -70,6 +71,7 @@ struct Work {
     kernel: Option<Arc<Kernel>>,
     tables: Tables,
     ways: Ways,
+    macs: Macs,
     guards: Guards,
     take_over: bool,
     /// Why there are no programs, or not all is as it should be.
@@ -238,6 +240,7 @@ impl Services {
             kernel.pins.lock_again();
         }
         let counts = self.sweeper.counts();
+        let macs = if look { work.macs.look(&kernel) } else { Ok(()) };
         let mut done = Ok(());
         if !work.applied {
             // Ports and addresses of mode nat, and the ports that are looked at, in one go.
@@ -271,7 +274,12 @@ impl Services {
         let closing = work.time_is_up(&snapshot, &counts);
         let limited = guarded::limited(&work.guards, &work.tables, &snapshot);
         self.sweeper.work_on(&kernel, closing, limited);
-        let error = done.err().map(|error| crate::error_chain(&error));
+        let writing = |source| Trouble::Map {
+            what: "this machine's Ethernet addresses",
+            source,
+        };
+        let error = done.and_then(|()| macs.map_err(writing)).err();
+        let error = error.map(|error| crate::error_chain(&error));
         if error != work.trouble {
             match &error {
                 Some(error) => tracing::error!(error, "Services are not as they should be."),
@@ -281,6 +289,9 @@ impl Services {
         }
         let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused);
         let troubles = troubles.chain(work.guards.troubles());
+        let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
+                    (layer4.flows)";
+        let troubles = troubles.chain(counts.one_way_full.then(|| full.to_owned()));
         let shares =
             |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(&snapshot, service));
         self.picture.store(Arc::new(Picture {
@@ -496,6 +507,7 @@ impl Work {
             Ok(kernel) => {
                 self.tables = Tables::of(&kernel);
                 self.ways = Ways::of(&kernel);
+                self.macs = Macs::default();
                 self.guards.forget();
                 self.guarded = false;
                 self.kernel = Some(Arc::new(kernel));

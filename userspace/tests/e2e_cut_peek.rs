@@ -275,7 +275,9 @@ fn a_host_that_is_slow_to_accept_and_slow_to_read() {
                 (&client).write_all(&door.first).unwrap();
                 (&client).write_all(&sent).unwrap();
             });
-            expect_cut(&sb, &client);
+            // Not drained: what leg A's socket had received by then may be more than the host's kernel takes.
+            let is_cut = || cut::lenient() || cut::shown(&sb, client.local_addr().unwrap())["tier"] == "cut";
+            assert!(eventually(SOON, is_cut), "{}", door.at);
             std::thread::sleep(Duration::from_secs(2));
             let (host, _) = listener.accept().unwrap();
             host.set_read_timeout(Some(SOON)).unwrap();

@@ -1,4 +1,4 @@
-//! Flags that packets on several CPUs change at the same time: none may take another's bit along.
+//! Flags and numbers that packets on several CPUs change at the same time: none may take another's change along.
 //!
 //! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run. Minimum
 //! kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
@@ -17,6 +17,35 @@ pub fn clear(flags: &mut u32, bits: u32) {
     if *flags & bits != 0 {
         and(flags, !bits);
     }
+}
+
+/// Puts `new` in place of `old`; false, and nothing is changed, where another number stands.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
+    let mut found = old;
+    // SAFETY: the address is that of an exclusive reference, aligned; the instruction reads and writes four bytes.
+    unsafe {
+        core::arch::asm!(
+            "w0 = cmpxchg32_32(r1 + 0, w0, w2)",
+            inout("r0") found,
+            in("r1") number,
+            in("r2") new,
+            options(nostack, preserves_flags),
+        );
+    }
+    found == old
+}
+
+/// Puts `new` in place of `old`; false, and nothing is changed, where another number stands.
+#[cfg(not(target_arch = "bpf"))]
+pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    // SAFETY: the address is that of an exclusive reference, aligned, for the time of the call.
+    let number = unsafe { AtomicU32::from_ptr(number) };
+    number
+        .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
 }
 
 #[cfg(target_arch = "bpf")]

@@ -54,7 +54,7 @@ pub mod why {
     pub const MALFORMED: u8 = 7;
 }
 
-// Bits of [`Way::flags`], which only packets of that direction change.
+// Bits of [`Way::flags`], which only packets of that direction change, and userspace `EARLY_FIN`: see [`super::bits`].
 
 /// It has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
@@ -72,6 +72,9 @@ pub const STAMPS_FIXED: u32 = 32;
 pub const ORPHANED: u32 = 128;
 /// The client had sent its FIN before the flow was cut: leg B's socket has to deliver it.
 pub const EARLY_FIN: u32 = 256;
+
+/// Whether the client had sent its FIN before the flow was cut is not known any more: leg A's socket knows.
+pub const FIN_UNKNOWN: u32 = 1024;
 
 /// A SYN has come from the client's address and port, which seems to have another connection in mind.
 pub const DOUBTED: u32 = 512;
@@ -135,7 +138,8 @@ pub struct Entry {
     pub way: u32,
 }
 
-/// What is known of one direction. A cache line of its own: its packets are its only writers, but for `accounted`.
+/// What is known of one direction. A cache line of its own: its packets are its only writers, but for `accounted`
+/// and `EARLY_FIN`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {

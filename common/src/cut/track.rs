@@ -19,6 +19,9 @@ pub enum Noted {
 /// leave the lower number behind.
 const AHEAD: u32 = 1 << 16;
 
+/// How often a number that another CPU moves is tried again: as many CPUs would have to work on one direction.
+const TRIES: u32 = 4;
+
 /// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's socket
 /// has received, both ends may be a window further than the other knows.
 #[inline(always)]
@@ -72,37 +75,9 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
         return Noted::Open;
     }
     bits::clear(&mut way.flags, RESET_MAYBE);
-    let end = tcp.end(payload);
-    // Packets of one direction may be here on two CPUs at once. So the flags are read before the number and written behind
-    // it: who finds a higher number than that of a FIN has also found the FIN.
-    // SAFETY: both are whole and aligned.
-    let (before, high) = unsafe {
-        (
-            (&raw const way.flags).read_volatile(),
-            (&raw const way.high).read_volatile(),
-        )
-    };
-    if tcp.has(FIN) || seq::after(end, high) {
-        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
-        // the flow was cut lies in front of all that comes.
-        let fin = if before & EARLY_FIN == 0 {
-            tcp.has(FIN) && before & FIN_SEEN == 0
-        } else {
-            way.bytes == 0 && end != high
-        };
-        let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
-        way.bytes = way.bytes.wrapping_add(i64::from(more as i32) as u64);
-        way.high = end;
-        // Nothing comes after a FIN: something that does shows that it was none of the sender's.
-        if tcp.has(FIN) {
-            bits::set(&mut way.flags, FIN_SEEN);
-        } else if before & FIN_SEEN != 0 {
-            bits::clear(&mut way.flags, FIN_SEEN);
-        }
-    }
+    advance(way, tcp.end(payload), tcp.has(FIN));
     way.ack = seq::later(tcp.ack, way.ack);
-    // Or beyond it: see above, the lower number may have been left behind.
-    let acked = peer.flags & FIN_SEEN != 0 && seq::reaches(ack, peer.high);
+    let acked = peer.flags & FIN_SEEN != 0 && ack == peer.high;
     if acked && way.flags & PEER_FIN_ACKED == 0 {
         bits::set(&mut way.flags, PEER_FIN_ACKED);
         if peer.flags & PEER_FIN_ACKED != 0 {
@@ -110,6 +85,48 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
         }
     }
     Noted::Open
+}
+
+/// Counts bytes up to `end`, and remembers a FIN.
+///
+/// Packets of one direction may be here on two CPUs at once. A FIN must not be lost to one that began before it and ends
+/// after it, for nothing comes behind it: so that one only moves the number that it has read, and takes the flag away only
+/// where it has found it before.
+#[inline(always)]
+fn advance(way: &mut Way, end: u32, is_fin: bool) {
+    let mut tries = 0;
+    while tries < TRIES {
+        tries += 1;
+        // SAFETY: both are whole and aligned.
+        let (flags, high) = unsafe {
+            (
+                (&raw const way.flags).read_volatile(),
+                (&raw const way.high).read_volatile(),
+            )
+        };
+        if !is_fin && !seq::after(end, high) {
+            return;
+        }
+        if !bits::exchange(&mut way.high, high, end) {
+            continue;
+        }
+        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
+        // the flow was cut lies in front of all that comes.
+        let fin = if flags & EARLY_FIN == 0 {
+            is_fin && flags & FIN_SEEN == 0
+        } else {
+            way.bytes == 0 && end != high
+        };
+        let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
+        way.bytes = way.bytes.wrapping_add(i64::from(more as i32) as u64);
+        // Nothing comes after a FIN: something that does shows that it was none of the sender's.
+        if is_fin {
+            bits::set(&mut way.flags, FIN_SEEN);
+        } else if flags & FIN_SEEN != 0 {
+            bits::clear(&mut way.flags, FIN_SEEN);
+        }
+        return;
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +142,48 @@ mod tests {
         first: [[u32; 2]; 2],
         sent: [u32; 2],
         heard: [u32; 2],
+    }
+
+    /// Two CPUs at once, as only a program may: each has the whole of what is shared in its hands.
+    #[test]
+    fn a_fin_is_not_lost_to_what_another_cpu_does_at_the_same_time() {
+        use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+        struct Shared(std::cell::UnsafeCell<Way>);
+        // SAFETY: what matters is changed by atomic operations; the count of bytes may lose some, and is not looked at.
+        unsafe impl Sync for Shared {}
+        let (way, gate) = (Shared(std::cell::UnsafeCell::default()), AtomicU32::new(0));
+        let (rounds, mut lost) = (20_000, 0);
+        // Closer together than who sleeps would wake.
+        let wait = |turn: u32| {
+            gate.fetch_add(1, SeqCst);
+            while gate.load(SeqCst) < 2 * turn {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let (way, wait) = (&way, &wait);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    wait(2 * round + 1);
+                    // SAFETY: see above.
+                    advance(unsafe { &mut *way.0.get() }, 100, false);
+                    wait(2 * round + 2);
+                }
+            });
+            for round in 0..rounds {
+                // SAFETY: the other thread waits.
+                unsafe { *way.0.get() = Way::default() };
+                wait(2 * round + 1);
+                // SAFETY: see above.
+                advance(unsafe { &mut *way.0.get() }, 101, true);
+                wait(2 * round + 2);
+                // SAFETY: the other thread waits.
+                let Way { high, flags, .. } = unsafe { *way.0.get() };
+                // Not told here: the other thread would wait for ever.
+                lost += u32::from((high, flags) != (101, FIN_SEEN));
+            }
+        });
+        assert_eq!(lost, 0, "of {rounds}");
     }
 
     const DATA: u32 = 1000;

@@ -195,6 +195,9 @@ fn unreadable<K: Kernel>(kernel: &K, seen: &Seen, reason: Reason) -> Verdict {
 #[inline(always)]
 fn cookie<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Option<Verdict> {
     let (cookie, mss) = shield::cookie::wanted(packet, kernel, &s.seen, &mut s.shield.headers)?;
+    if !kernel.is_for_us() {
+        return None;
+    }
     shield::admit::count(kernel, s.shield.guard, Judged::Cookie);
     s.out.set_macs(&kernel.way_back());
     let (ifindex, vlan) = kernel.arrival();

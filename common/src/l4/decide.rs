@@ -198,6 +198,10 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     let way_back = kernel.way_back();
     let (ifindex, vlan) = kernel.arrival();
     if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
+        // A flow that another balancer has taken over from us, overheard.
+        if !kernel.is_for_us() {
+            return Verdict::new(Reason::L4Miss, Action::Pass);
+        }
         moved(kernel, s, flow, &way_back);
     }
     onward(packet, kernel, &s.seen, &mut s.out, flow, Reason::L4Forwarded)
@@ -365,7 +369,7 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     let Some((service, host)) = choose(kernel, &s.seen.key) else {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     };
-    // Asked here only: what another balancer's client has sent has no flow with us.
+    // Asked only where there is no flow, or where the frame's addresses are others than the flow's.
     if !kernel.is_for_us() {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     }
@@ -408,6 +412,9 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
 #[inline(always)]
 fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
     let miss = Verdict::new(Reason::L4Miss, Action::Pass);
+    if !kernel.is_for_us() {
+        return miss;
+    }
     let Some(quoted) = error::quoted(packet, &s.seen) else {
         return miss;
     };

@@ -7,7 +7,7 @@
 //!
 //! All of it is generic over the packet's bytes ([`crate::cut::Buffer`]) and over what the kernel provides ([`Kernel`]):
 //! an XDP program and a TC program run it on packets and maps, host tests on arrays and a model of the maps.
-//! Minimum kernel: 5.10.
+//! Minimum kernel: 5.12.
 
 pub mod abi;
 pub mod arrive;

@@ -7,7 +7,7 @@
 //! touched.
 //!
 //! All of it is generic over the packet's bytes and over what the kernel provides ([`admit::Kernel`]), as
-//! [`crate::l4`] is. Minimum kernel: 5.11.
+//! [`crate::l4`] is. Minimum kernel: 5.12.
 
 pub mod abi;
 pub mod admit;

@@ -2,7 +2,7 @@
 //! its way as if we were not there.
 //!
 //! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. What they decide stands
-//! in `signalbox_common::cut`. Minimum kernel: 5.11 (`bpf_ktime_get_coarse_ns`).
+//! in `signalbox_common::cut`. Minimum kernel: 5.12 (`BPF_ATOMIC`).
 
 mod egress;
 mod forward;

@@ -4,7 +4,9 @@ use signalbox_common::{
     Reason,
     cut::{
         Tcp, Tuple, bits,
-        flow::{EARLY_FIN, Entry, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why},
+        flow::{
+            ANSWERED, EARLY_FIN, Entry, FIN_UNKNOWN, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why,
+        },
         handshake,
     },
 };
@@ -82,13 +84,15 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
         let _ = TUPLES.remove(&b);
         return unfit(flow, why::TABLE_FULL);
     }
-    // Looked at last: a FIN that comes later finds the entry, and is forwarded.
+    // Looked at last: a FIN that comes later finds the entry, and is forwarded. One that is past the look for it on another
+    // CPU goes to leg A's socket, unknown: userspace finds it there, or its sender repeats it.
     // SAFETY: a non-null element; one byte.
-    if SHAKES
-        .get_ptr(&a)
-        .is_some_and(|shake| unsafe { (*shake).progress } & FINISHED != 0)
-    {
+    let progress = SHAKES.get_ptr(&a).map_or(0, |shake| unsafe { (*shake).progress });
+    if progress & FINISHED != 0 {
         bits::set(&mut flow.ways[0].flags, EARLY_FIN);
+    } else if progress & ANSWERED == 0 {
+        // Forgotten, or begun anew by a SYN.
+        bits::set(&mut flow.ways[0].flags, FIN_UNKNOWN);
     }
     Verdict::new(Reason::CutPaired, PASS)
 }

@@ -1,7 +1,7 @@
 //! Layer-4 services: one body (`signalbox_common::l4::decide`), two programs that run it on packets.
 //!
 //! `l4_xdp` stands in the network card's driver, `l4_tc` at the ingress of interfaces whose driver has no XDP, or for which
-//! XDP would cost more than it gains. Minimum kernel: 5.11 (`bpf_ktime_get_coarse_ns`).
+//! XDP would cost more than it gains. Minimum kernel: 5.12 (`BPF_ATOMIC`).
 
 mod decap;
 mod frame;

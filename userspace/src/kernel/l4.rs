@@ -207,9 +207,9 @@ impl Layer4 {
             wanted,
             shield,
         };
-        // Those of an earlier process are counted by the first sweep.
+        // An earlier process may have left as many as there may be: the first sweep counts them.
         kernel
-            .set_one_way(0)
+            .set_one_way(kernel.most_one_way)
             .map_err(failed("making room for flows whose hosts answer by themselves"))?;
         Ok(kernel)
     }
@@ -280,8 +280,13 @@ impl Layer4 {
         self.config.update(&0u32, config)
     }
 
-    /// Says how many established flows there are whose hosts answer by themselves. Until it has been said there is room
-    /// for none.
+    /// How many established flows there are whose hosts answer by themselves, as far as programs have counted, and how
+    /// many there may be.
+    pub fn one_way(&self) -> io::Result<OneWay> {
+        self.one_way.get(&0u32).map(Option::unwrap_or_default)
+    }
+
+    /// Says how many there are.
     pub fn set_one_way(&self, flows: u64) -> io::Result<()> {
         let most = self.most_one_way;
         self.one_way.update(&0u32, &OneWay { flows, most })

@@ -7,6 +7,10 @@ use std::io;
 use signalbox_common::l4::abi::{ALL_MACS, MAX_MACS};
 
 use crate::kernel::l4::Layer4 as Kernel;
+use crate::kernel::netlink::Netlink;
+
+/// With room for each that comes before another goes.
+const MOST: usize = MAX_MACS as usize / 2;
 
 /// Those that the programs have been told.
 #[derive(Default)]
@@ -16,18 +20,29 @@ pub(super) struct Macs {
 }
 
 impl Macs {
-    /// Tells the programs those of all interfaces. Should there be too many, each frame is taken for ours.
-    pub(super) fn tell(&mut self, kernel: &Kernel, macs: impl Iterator<Item = [u8; 6]>) -> io::Result<()> {
-        let macs: HashSet<u64> = macs.map(number).filter(|mac| *mac != ALL_MACS).collect();
-        // With room for one that comes before another goes.
-        let are_all = macs.len() < MAX_MACS as usize / 2;
-        if self.are_all && !are_all {
+    /// Tells the programs those of all interfaces. Should they not be known, or too many, each frame is taken for ours.
+    pub(super) fn look(&mut self, kernel: &Kernel) -> io::Result<()> {
+        let told = match Netlink::open().and_then(|netlink| netlink.links()) {
+            Ok(links) if links.len() < MOST => self.tell(kernel, links.values().map(|link| link.mac)),
+            Ok(_) => self.forget(kernel),
+            Err(error) => self.forget(kernel).and(Err(error)),
+        };
+        if told.is_err() {
+            self.forget(kernel)?;
+        }
+        told
+    }
+
+    /// It is not known any more which are all.
+    fn forget(&mut self, kernel: &Kernel) -> io::Result<()> {
+        if std::mem::take(&mut self.are_all) {
             kernel.remove_mac(ALL_MACS)?;
-            self.are_all = false;
         }
-        if !are_all {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    fn tell(&mut self, kernel: &Kernel, macs: impl Iterator<Item = [u8; 6]>) -> io::Result<()> {
+        let macs: HashSet<u64> = macs.map(number).filter(|mac| *mac != ALL_MACS).collect();
         for mac in macs.difference(&self.told) {
             kernel.add_mac(*mac)?;
         }

@@ -40,6 +40,8 @@ pub(super) struct Counts {
     pub(super) began_ms: u64,
     /// And the time before.
     pub(super) before_ms: u64,
+    /// Flows of direct return have all the room that they get.
+    pub(super) one_way_full: bool,
     /// Hosts with flows in either.
     pub(super) busy: HashSet<u32>,
 }
@@ -79,7 +81,7 @@ pub(super) fn sweep(
         ..Counts::default()
     };
     let (mut suspects, mut doomed) = (Vec::new(), Vec::new());
-    let mut one_way = 0;
+    let (mut one_way, before) = (0, kernel.one_way()?.flows);
     Kernel::each_flow(&kernel.established, |key, flow| {
         let pair = (flow.service, flow.host);
         if !is_reply(flow) {
@@ -102,8 +104,11 @@ pub(super) fn sweep(
             suspects.push((*key, *flow));
         }
     })?;
-    // Those that come meanwhile are not counted, and those that go are: the next time says better.
-    kernel.set_one_way(one_way)?;
+    // Some of those that have come meanwhile are counted twice, rather than none: it is a limit.
+    let now_there = kernel.one_way()?;
+    let come = now_there.flows.saturating_sub(before);
+    kernel.set_one_way(one_way + come)?;
+    counts.one_way_full = one_way + come >= now_there.most;
     // Those that have not been confirmed, too: whoever closes a host's flows means all of them.
     Kernel::each_flow(&kernel.opening, |key, flow| {
         let pair = (flow.service, flow.host);

@@ -12,7 +12,6 @@ use signalbox_common::l4::{Config, Host};
 use signalbox_core::model::Layer4 as Wanted;
 
 use super::apply::{Tables, Trouble, nat_ports};
-use super::macs::Macs;
 use super::sweep::ticks;
 use crate::datapath::cut::words;
 use crate::kernel::l4::Layer4 as Kernel;
@@ -35,7 +34,6 @@ pub(super) struct Ways {
     sources: Vec<[u32; 4]>,
     config: Option<Config>,
     troubles: HashMap<IpAddr, String>,
-    macs: Macs,
 }
 
 impl Ways {
@@ -77,8 +75,6 @@ impl Ways {
             None => Netlink::open().map_err(asking("routes"))?,
         };
         let links = netlink.links().map_err(asking("interfaces"))?;
-        let macs = links.values().map(|link| link.mac);
-        self.macs.tell(kernel, macs).map_err(writing("an Ethernet address"))?;
         let neighbours = netlink.neighbours().map_err(asking("neighbours"))?;
         let mut troubles = HashMap::new();
         for &(address, number) in &hosts {

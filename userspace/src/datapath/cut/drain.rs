@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use signalbox_common::cut::flow::{EARLY_FIN, HANDED, RESET, state};
+use signalbox_common::cut::flow::{EARLY_FIN, FIN_UNKNOWN, HANDED, RESET, state};
 use signalbox_common::cut::seq;
 use tokio::io::AsyncWriteExt as _;
 
@@ -94,7 +94,7 @@ impl Cutter {
         host: &Socket,
         header: &[u8],
     ) -> io::Result<Option<u32>> {
-        if self.kernel.table.flags(index, 0) & EARLY_FIN != 0 {
+        if self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
             return Ok(None);
         }
         with_scratch(|scratch| {
