@@ -22,11 +22,14 @@ pub(super) struct Macs {
 impl Macs {
     /// Tells the programs those of all interfaces. Should they not be known, or too many, each frame is taken for ours.
     pub(super) fn look(&mut self, kernel: &Kernel) -> io::Result<()> {
-        let told = match Netlink::open().and_then(|netlink| netlink.links()) {
-            Ok(links) if links.len() < MOST => self.tell(kernel, links.values().map(|link| link.mac)),
-            Ok(_) => self.forget(kernel),
-            Err(error) => self.forget(kernel).and(Err(error)),
-        };
+        let links = Netlink::open().and_then(|netlink| netlink.links());
+        let told = links.and_then(|links| {
+            if links.len() < MOST {
+                self.tell(kernel, links.values().map(|link| link.mac))
+            } else {
+                self.forget(kernel)
+            }
+        });
         if told.is_err() {
             self.forget(kernel)?;
         }
