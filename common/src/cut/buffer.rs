@@ -45,6 +45,15 @@ pub trait Buffer {
     fn forgotten(&self, value: u32) -> u32 {
         value
     }
+
+    /// The same number, of which the compiler knows nothing and the kernel's verifier all that it knew. LLVM likes to
+    /// turn a loop that counts up into one that counts down from a negated number, and to drop the bits of a mask that
+    /// it can prove to be zero; verifiers before Linux 6.17 know nothing of a negated register (`BPF_NEG`,
+    /// kernel/bpf/verifier.c), and none of them can prove what LLVM can.
+    #[inline(always)]
+    fn opaque(&self, value: u32) -> u32 {
+        value
+    }
 }
 
 impl Buffer for [u8] {

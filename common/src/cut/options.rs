@@ -32,9 +32,9 @@ pub trait Visit<B: Buffer + ?Sized> {
 #[inline(always)]
 pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u32, visitor: &mut V) -> Option<()> {
     let mut offset = 0;
-    let mut left = MOST;
-    while left > 0 {
-        left -= 1;
+    let mut seen = 0;
+    while seen < MOST {
+        seen = packet.opaque(seen + 1);
         // 40 at most.
         offset = packet.forgotten(offset) & 63;
         let len = packet.forgotten(len);

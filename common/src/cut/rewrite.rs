@@ -136,7 +136,7 @@ fn edges<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32,
         let new = old.wrapping_add(ack);
         packet.set_u32(option + at, new)?;
         diff.u32_at(option, old, new);
-        edge += 1;
+        edge = packet.opaque(edge + 1);
     }
     Some(())
 }

@@ -86,10 +86,23 @@ pub fn forgotten(value: u32, unknown: u32) -> u32 {
     hidden ^ unknown
 }
 
+/// Hides a number from the compiler alone; see [`Buffer::opaque`].
+#[inline(always)]
+pub fn opaque(mut value: u32) -> u32 {
+    // SAFETY: does nothing, but that the compiler must not undo this.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
 impl Buffer for View {
     #[inline(always)]
     fn forgotten(&self, value: u32) -> u32 {
         forgotten(value, self.unknown)
+    }
+
+    #[inline(always)]
+    fn opaque(&self, value: u32) -> u32 {
+        opaque(value)
     }
 
     #[inline(always)]
@@ -176,6 +189,11 @@ impl Buffer for Shared<'_> {
     #[inline(always)]
     fn forgotten(&self, value: u32) -> u32 {
         forgotten(value, field(self.0, |skb| unsafe { &raw const (*skb).len }))
+    }
+
+    #[inline(always)]
+    fn opaque(&self, value: u32) -> u32 {
+        opaque(value)
     }
 
     #[inline(always)]

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     count::{COUNTERS, bump},
-    cut::skb::View,
+    cut::skb::{View, opaque},
 };
 
 /// By hand and not by `#[xdp]`, which would call it from another function: a return costs as much as reading the headers,
@@ -255,14 +255,16 @@ const MOST_CHUNKS: u32 = 64;
 #[inline(always)]
 fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
     let (start, end) = (ctx.data() + (at & 0xff) as usize, ctx.data_end());
+    let packet = view(ctx);
     let (mut sum, mut done, mut chunks) = (0i64, 0u32, 0);
     while chunks < MOST_CHUNKS {
         if length - done < CHUNK {
             break;
         }
         sum = add(start, end, done, CHUNK, sum)?;
-        done += CHUNK;
-        chunks += 1;
+        // All rounds are alike to the verifier but for their number.
+        done = packet.forgotten(done + CHUNK);
+        chunks = opaque(chunks + 1);
     }
     let mut words = 0;
     while words < CHUNK / 4 {
@@ -270,15 +272,15 @@ fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
             break;
         }
         sum = add(start, end, done, 4, sum)?;
-        done += 4;
-        words += 1;
+        done = packet.forgotten(done + 4);
+        words = opaque(words + 1);
     }
     let mut total = u64::from(sum as u32);
     let mut rest = [0u8; 4];
     let mut i = 0;
     while i < 3 {
         if done + i < length {
-            let mut stop = start + ((done + i) & 0x1fff) as usize;
+            let mut stop = start + (opaque(done + i) & 0x1fff) as usize;
             let byte = stop;
             stop += 1;
             // SAFETY: does nothing; see `View::at`.
@@ -289,7 +291,7 @@ fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
             // SAFETY: within the packet, as just checked.
             rest[i as usize] = unsafe { *(byte as *const u8) };
         }
-        i += 1;
+        i = opaque(i + 1);
     }
     total += u64::from(u32::from_ne_bytes(rest));
     total = (total & 0xffff) + (total >> 16 & 0xffff) + (total >> 32);
@@ -300,7 +302,7 @@ fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
 
 #[inline(always)]
 fn add(start: usize, end: usize, done: u32, size: u32, sum: i64) -> Option<i64> {
-    let from = start + (done & 0x1fff) as usize;
+    let from = start + (opaque(done) & 0x1fff) as usize;
     let mut stop = from + size as usize;
     // SAFETY: does nothing; see `View::at`.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };

@@ -1,0 +1,288 @@
+//! What the running kernel's verifier says of each program of the object, one by one.
+//!
+//! Each program is loaded by itself onto maps of its own that are as small as can be, and let go at once: nothing is
+//! attached, nothing pinned, and no program's refusal hides another's.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use aya_obj::maps::Map;
+use aya_obj::obj::{EbpfSectionKind, Object, ProgramSection};
+
+use super::map::bpf;
+
+const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_MAP_FREEZE: libc::c_long = 22;
+
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+/// `BPF_LOG_LEVEL1`: the instructions that were walked on the way that was refused.
+const LOG_WALK: u32 = 1;
+/// `BPF_LOG_STATS` (kernel 5.2): one line of figures.
+const LOG_FIGURES: u32 = 4;
+/// Bytes; kernels before 6.4 refuse a program whose log does not fit.
+const MAX_LOG: usize = (u32::MAX >> 8) as usize;
+
+/// What the verifier has done for a program that it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Figures {
+    /// Instructions walked, of at most a million.
+    pub instructions: u32,
+    /// States remembered in all.
+    pub states: u32,
+    /// States remembered at one time.
+    pub peak_states: u32,
+}
+
+/// Why a program was refused.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Refusal {
+    /// What the system call returned.
+    pub error: String,
+    /// The verifier's own reason, in one line.
+    pub reason: String,
+    /// The end of its log.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub log: String,
+}
+
+/// What the verifier says of one program.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Verdict {
+    pub program: String,
+    /// Instructions of the program, those of the functions that it calls among them.
+    pub size: usize,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Whether it was taken.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Accepted(Figures),
+    Refused(Refusal),
+}
+
+/// Loads each program of `object` for which `wanted` holds. An error says that not even the maps can be had.
+pub fn verdicts(object: &[u8], wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
+    let invalid = |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    let mut object = Object::parse(object).map_err(|e| invalid(&e))?;
+    let names: Vec<String> = object.maps.keys().cloned().collect();
+    let mut maps = HashMap::new();
+    for name in names {
+        let map = &object.maps[&name];
+        let fd = make(&name, map).map_err(|e| io::Error::new(e.kind(), format!("making map {name} failed: {e}")))?;
+        maps.insert(name, (fd, map.clone()));
+    }
+    let text: HashSet<usize> = object
+        .functions
+        .keys()
+        .map(|(section, _)| *section)
+        .collect();
+    let fds = maps
+        .iter()
+        .map(|(name, (fd, map))| (name.as_str(), fd.as_raw_fd() as RawFd, map));
+    object.relocate_maps(fds, &text).map_err(|e| invalid(&e))?;
+    object.relocate_calls(&text).map_err(|e| invalid(&e))?;
+    let mut programs: Vec<_> = object.programs.iter().filter(|(name, _)| wanted(name)).collect();
+    programs.sort_by_key(|(name, _)| name.as_str());
+    let verdict = |(name, program): (&String, &aya_obj::Program)| {
+        let function = object
+            .functions
+            .get(&program.function_key())
+            .ok_or_else(|| invalid(&"a program without code"))?;
+        let (kind, attach) = kind(&program.section).ok_or_else(|| invalid(&format!("{name}: its type is not known")))?;
+        let load = Load {
+            name,
+            kind,
+            attach,
+            instructions: &function.instructions,
+            license: program.license.to_bytes_with_nul(),
+        };
+        Ok(Verdict {
+            program: name.clone(),
+            size: function.instructions.len(),
+            outcome: load.judge(),
+        })
+    };
+    programs.into_iter().map(verdict).collect()
+}
+
+/// Program type and attach type (`include/uapi/linux/bpf.h`).
+const fn kind(section: &ProgramSection) -> Option<(u32, u32)> {
+    match section {
+        ProgramSection::SchedClassifier => Some((3, 0)),
+        ProgramSection::Xdp { .. } => Some((6, 37)),
+        ProgramSection::SkSkbStream { .. } => Some((14, 5)),
+        ProgramSection::SkLookup => Some((30, 36)),
+        _ => None,
+    }
+}
+
+struct Load<'a> {
+    name: &'a str,
+    kind: u32,
+    attach: u32,
+    instructions: &'a [aya_obj::generated::bpf_insn],
+    license: &'a [u8],
+}
+
+/// The part of `union bpf_attr` that loading a program uses.
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+impl Load<'_> {
+    fn judge(&self) -> Outcome {
+        let (figures, _) = match self.load(LOG_FIGURES, 64 * 1024) {
+            Ok(log) => return Outcome::Accepted(figures(&log)),
+            Err(refused) => refused,
+        };
+        let (error, log) = match self.load(LOG_WALK, MAX_LOG) {
+            // Refused once, taken now: no memory then, perhaps.
+            Ok(_) => return Outcome::Accepted(Figures::default()),
+            Err((error, log)) => (error, log),
+        };
+        let error = if error.raw_os_error() == Some(libc::ENOSPC) { figures } else { error };
+        Outcome::Refused(Refusal {
+            reason: reason(&log).unwrap_or_else(|| error.to_string()),
+            error: error.to_string(),
+            log: tail(&log),
+        })
+    }
+
+    /// The log, and why it was refused.
+    fn load(&self, level: u32, room: usize) -> Result<String, (io::Error, String)> {
+        let mut log = vec![0u8; room];
+        let mut attr = LoadAttr {
+            prog_type: self.kind,
+            insn_cnt: self.instructions.len() as u32,
+            insns: self.instructions.as_ptr() as u64,
+            license: self.license.as_ptr() as u64,
+            log_level: level,
+            log_size: room as u32,
+            log_buf: log.as_mut_ptr() as u64,
+            expected_attach_type: self.attach,
+            ..LoadAttr::default()
+        };
+        for (to, from) in attr.prog_name[..15].iter_mut().zip(self.name.as_bytes()) {
+            *to = *from;
+        }
+        let loaded = bpf(BPF_PROG_LOAD, &mut attr);
+        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+        let log = String::from_utf8_lossy(&log[..end]).into_owned();
+        match loaded {
+            Ok(fd) => {
+                // SAFETY: the kernel has just made it for us.
+                drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+                Ok(log)
+            }
+            Err(error) => Err((error, log)),
+        }
+    }
+}
+
+/// Reads "processed 123 insns (limit 1000000) max_states_per_insn 4 total_states 56 peak_states 56 mark_read 7".
+fn figures(log: &str) -> Figures {
+    let line = log.lines().rev().find(|line| line.starts_with("processed "));
+    let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    let behind = |word: &str| {
+        let at = words.iter().position(|is| *is == word)?;
+        words.get(at + 1)?.parse().ok()
+    };
+    Figures {
+        instructions: behind("processed").unwrap_or_default(),
+        states: behind("total_states").unwrap_or_default(),
+        peak_states: behind("peak_states").unwrap_or_default(),
+    }
+}
+
+/// The last line that is neither figures, nor an instruction, nor the state of registers.
+fn reason(log: &str) -> Option<String> {
+    let is_walk = |line: &str| {
+        let mut words = line.split([':', ' ']);
+        let first = words.next().unwrap_or_default();
+        let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+        is_number || ["processed", "from", "verification time", "stack depth", "R0", "R1", "R2", "mark_precise", "regs=", "last_idx", "parent", "caller", "callee", "frame", "returning", "propagating", ";"].iter().any(|word| line.starts_with(word)) && !line.contains("invalid") && !line.contains("not allowed") && !line.contains("prohibited") && !line.contains("!read_ok") && !line.contains("expected")
+    };
+    let line = log.lines().rev().map(str::trim).find(|line| !line.is_empty() && !is_walk(line))?;
+    Some(line.to_owned())
+}
+
+/// As much of the end of a log as a person reads.
+fn tail(log: &str) -> String {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// The part of `union bpf_attr` that making a map uses.
+#[repr(C)]
+struct CreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+}
+
+/// A map of the same shape, as small as can be; one of constants with what is in it.
+fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
+    if let Some(inner) = super::l4::outer::inner_shape(name) {
+        let inner = create(BPF_MAP_TYPE_ARRAY, 4, inner.0, 1, inner.1, 0)?;
+        return create(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 4, 1, 0, inner.as_raw_fd() as u32);
+    }
+    let entries = if map.map_type() == BPF_MAP_TYPE_RINGBUF { 4096 } else { 1 };
+    let is_data = !matches!(map.section_kind(), EbpfSectionKind::Maps | EbpfSectionKind::BtfMaps);
+    let fd = create(
+        map.map_type(),
+        map.key_size(),
+        map.value_size(),
+        entries,
+        map.map_flags(),
+        0,
+    )?;
+    if is_data {
+        let key = 0u32;
+        let mut element = [u64::from(fd.as_raw_fd() as u32), (&raw const key) as u64, map.data().as_ptr() as u64, 0];
+        bpf(BPF_MAP_UPDATE_ELEM, &mut element)?;
+        // The verifier reads constants only from what nobody can change any more.
+        if map.section_kind() == EbpfSectionKind::Rodata {
+            bpf(BPF_MAP_FREEZE, &mut u64::from(fd.as_raw_fd() as u32))?;
+        }
+    }
+    Ok(fd)
+}
+
+fn create(kind: u32, key: u32, value: u32, entries: u32, flags: u32, inner: u32) -> io::Result<OwnedFd> {
+    let mut attr = CreateAttr {
+        map_type: kind,
+        key_size: key,
+        value_size: value,
+        max_entries: entries,
+        map_flags: flags,
+        inner_map_fd: inner,
+    };
+    let fd = bpf(BPF_MAP_CREATE, &mut attr)?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,167 @@
+//! What there is only so much of: places in the flow table, connections of a source; and hosts that go while flows stay.
+
+use crate::lab;
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
+use lab::tiers::ping;
+use lab::{SOON, eventually, privileged, servers};
+
+#[test]
+fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
+    if !privileged("what_finds_no_place_in_the_table_works_on_another_tier_and_says_so") || cut::lenient() {
+        return;
+    }
+    let lab = cut::lab();
+    let _echoes = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
+    let (_health, mut sb) = cut::start(&lab, "limits: { cut_flows: 64 }");
+    let connect = |count: usize| -> Vec<TcpStream> {
+        let streams = (0..count).map(|n| lab.client.connect(cut::TCP[n % 2].0));
+        let streams: Vec<_> = streams.collect();
+        streams.iter().for_each(|stream| ping(stream, stream));
+        streams
+    };
+    let cut_count = |sb: &lab::Signalbox| sb.flows("tier=cut&limit=1000").len();
+    for round in 0..3 {
+        let streams = connect(150);
+        assert!(
+            eventually(SOON, || cut_count(&sb) == 64),
+            "round {round}: {} are cut",
+            cut_count(&sb)
+        );
+        let flows = sb.flows("limit=1000");
+        assert_eq!(flows.len(), 150);
+        for flow in flows.iter().filter(|flow| flow["tier"] != "cut") {
+            assert_eq!(cut::reason(flow), "table_full");
+        }
+        let places: Vec<_> = sb
+            .flows("tier=cut&limit=1000")
+            .iter()
+            .map(|f| f["client"].to_string())
+            .collect();
+        // More that come and go put none of these out.
+        drop(connect(100));
+        assert!(eventually(SOON, || sb.flow_count() == 150));
+        let still: Vec<_> = sb
+            .flows("tier=cut&limit=1000")
+            .iter()
+            .map(|f| f["client"].to_string())
+            .collect();
+        assert!(places.iter().all(|place| still.contains(place)), "round {round}");
+        streams.iter().for_each(|stream| ping(stream, stream));
+        drop(streams);
+        expect_none(&sb);
+        if round == 1 {
+            sb.kill9();
+            sb = lab::Signalbox::start(&lab, &cut::body("limits: { cut_flows: 64 }"));
+            sb.wait_healthy(&["east-1", "west-1"]);
+        }
+    }
+}
+
+#[test]
+fn cut_flows_count_among_the_connections_of_a_source_and_in_all() {
+    if !privileged("cut_flows_count_among_the_connections_of_a_source_and_in_all") {
+        return;
+    }
+    let lab = cut::lab();
+    let _echo = servers::echo(lab.host("east-1"), cut::BACKEND);
+    let (_health, sb) = cut::start(&lab, "limits: { per_source: { concurrent: 20 } }");
+    let connect = || {
+        let stream = lab.client.connect_from("10.1.0.2", cut::TCP[0].0);
+        ping(&stream, &stream);
+        expect_cut(&sb, &stream);
+        stream
+    };
+    let mut held: Vec<_> = (0..20).map(|_| connect()).collect();
+    assert_eq!(sb.json("/api/v1/status")["connections"]["active"], 20);
+    assert_eq!(sb.metric("signalbox_connections_current"), 20.0);
+    assert_eq!(
+        sb.metric("signalbox_listener_connections_active{listener=\"tcp4\"}"),
+        20.0
+    );
+    let refused = |from: &str| {
+        let mut stream = lab.client.connect_from(from, cut::TCP[0].0);
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let _ = std::io::Write::write_all(&mut stream, b"x");
+        !matches!(stream.read(&mut [0; 1]), Ok(1))
+    };
+    assert!(refused("10.1.0.2"), "the 21st of this source");
+    assert!(!refused("10.1.0.3"), "the first of another");
+    held.truncate(10);
+    assert!(eventually(SOON, || sb.json("/api/v1/status")["connections"]["active"] == 10));
+    held.extend((0..10).map(|_| connect()));
+    drop(held);
+    expect_none(&sb);
+    assert_eq!(sb.metric("signalbox_connections_current"), 0.0);
+}
+
+#[test]
+fn a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end() {
+    if !privileged("a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end") {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = Hosts::start(&lab);
+    let (_health, sb) = cut::start(&lab, "");
+    let flows: Vec<_> = doors().iter().map(|door| door.enter_cut(&lab, &sb, &hosts)).collect();
+    let body = cut::body("");
+    // As if its entry were replaced by another host's.
+    let without = body.replace(
+        "name: east-1, address: \"10.2.0.2\"",
+        "name: east-2, address: \"10.2.0.3\"",
+    );
+    assert_ne!(body, without);
+    sb.reload(&without);
+    let gone = || sb.host("east-1");
+    assert_eq!(
+        (&gone()["draining"], &gone()["active_connections"]),
+        (&true.into(), &3.into()),
+        "{}",
+        gone()
+    );
+    for (client, host) in &flows {
+        ping(client, host);
+        ping(host, client);
+    }
+    for (n, (client, host)) in flows.iter().enumerate() {
+        finish(client, host);
+        assert!(eventually(SOON, || sb.flow_count() == 5 - n as u64));
+    }
+    assert!(
+        eventually(SOON, || gone().is_null()),
+        "a host without flows is gone: {}",
+        gone()
+    );
+    expect_none(&sb);
+}
+
+#[test]
+fn the_listener_of_a_flow_may_go_while_the_flow_stays() {
+    if !privileged("the_listener_of_a_flow_may_go_while_the_flow_stays") {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = Hosts::start(&lab);
+    let (_health, sb) = cut::start(&lab, "");
+    let flows: Vec<_> = doors().iter().map(|door| door.enter_cut(&lab, &sb, &hosts)).collect();
+    let body = cut::body("");
+    let without: Vec<_> = body.lines().filter(|line| !line.contains("name: tcp")).collect();
+    sb.reload(&without.join("\n"));
+    let refused = || lab.client.try_connect(cut::TCP[0].0).is_err();
+    assert!(eventually(SOON, refused));
+    for (client, host) in &flows {
+        ping(client, host);
+        ping(host, client);
+    }
+    assert_eq!(sb.flow_count(), 6);
+    sb.reload(&body);
+    let (client, host) = doors()[2].enter_cut(&lab, &sb, &hosts);
+    finish(&client, &host);
+    for (client, host) in &flows {
+        finish(client, host);
+    }
+    expect_none(&sb);
+}

@@ -1,0 +1,236 @@
+//! Ways that are not one cable: a narrower link behind either leg, and VLANs.
+
+use crate::lab;
+
+use std::time::{Duration, Instant};
+
+use lab::cut::{self, expect_cut, expect_none};
+use lab::impair::netstat;
+use lab::namespace::ip;
+use lab::tiers::ping;
+use lab::{Lab, Ns, SOON, Server, Signalbox, config, eventually, exchange, privileged, servers};
+
+const MIB: u64 = 1 << 20;
+
+/// A namespace behind another one, to which the way is narrower than either end can see: `10.N.0.2` and `fd00:N::2`.
+struct Behind {
+    ns: Ns,
+    hop: Ns,
+}
+
+impl Behind {
+    fn new(lab: &Lab, hop: &Ns, net: u8, via: (&str, &str)) -> Self {
+        let name = format!("{}{net}", hop.name());
+        let ns = Ns::create(&name);
+        ip(&[
+            "-n",
+            hop.name(),
+            "link",
+            "add",
+            "far",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            &name,
+        ]);
+        for (ns, device, end) in [(hop, "far", 1), (&ns, "eth0", 2)] {
+            let on = |words: &[&str]| ip(&[&["-n", ns.name()][..], words].concat());
+            on(&["addr", "add", &format!("10.{net}.0.{end}/24"), "dev", device]);
+            on(&["addr", "add", &format!("fd00:{net}::{end}/64"), "dev", device, "nodad"]);
+            on(&["link", "set", device, "up"]);
+        }
+        let on = |ns: &Ns, words: &str| {
+            let words: Vec<_> = words.split(' ').collect();
+            ns.must(&[&["ip"][..], &words].concat());
+        };
+        on(&ns, &format!("route add default via 10.{net}.0.1"));
+        on(&ns, &format!("-6 route add default via fd00:{net}::1"));
+        hop.must(&[
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+            "net.ipv6.conf.all.forwarding=1",
+        ]);
+        // Nobody's interface tells of it: only ICMP from this hop does.
+        on(hop, &format!("route replace 10.{net}.0.2 dev far mtu lock 1300"));
+        on(hop, &format!("-6 route replace fd00:{net}::2 dev far mtu lock 1300"));
+        on(&lab.lb, &format!("route add 10.{net}.0.0/24 via {}", via.0));
+        on(&lab.lb, &format!("-6 route add fd00:{net}::/64 via {}", via.1));
+        Self { ns, hop: hop.clone() }
+    }
+
+    /// Packets that were too large for the narrow way, IPv4 and IPv6.
+    fn refused(&self) -> [u64; 2] {
+        let v6 = self.hop.must(&["cat", "/proc/net/snmp6"]);
+        let v6 = v6.lines().find_map(|line| line.strip_prefix("Icmp6OutPktTooBigs"));
+        [
+            netstat(&self.hop, "Ip", "FragFails"),
+            v6.unwrap().trim().parse().unwrap(),
+        ]
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        ip(&["netns", "del", self.ns.name()]);
+    }
+}
+
+#[test]
+fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
+    if !privileged("a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other") {
+        return;
+    }
+    let lab = cut::lab();
+    let far = Behind::new(&lab, &lab.client, 4, ("10.1.0.2", "fd00:1::2"));
+    let deep = Behind::new(&lab, lab.host("east-1"), 5, ("10.2.0.2", "fd00:2::2"));
+    lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    let mut _servers: Vec<Server> = Vec::new();
+    for ns in [lab.host("east-1"), &deep.ns] {
+        _servers.push(exchange::server(ns, cut::BACKEND));
+        _servers.push(servers::healthy(ns));
+    }
+    let near = [("10.2.0.2", "fd00:2::2"), ("10.5.0.2", "fd00:5::2")];
+    let mut clusters = String::new();
+    let mut listeners = String::new();
+    for (i, (v4, v6)) in near.into_iter().enumerate() {
+        for (family, address, vip) in [(4, v4, "10.1.0.1"), (6, v6, "[fd00:1::1]")] {
+            let host = format!("{{ name: h{i}{family}, address: \"{address}\", tcp: 3306 }}");
+            clusters += &config::cluster_of(&format!("c{i}{family}"), &cut::PATIENT, &[host]);
+            listeners += &format!(
+                "  - {{ name: l{i}{family}, protocol: tcp, listen: [\"{vip}:330{i}\"], cluster: c{i}{family} }}\n"
+            );
+        }
+    }
+    let sb = Signalbox::start(&lab, &format!("listeners:\n{listeners}clusters:\n{clusters}"));
+    sb.wait_healthy(&["h04", "h06", "h14", "h16"]);
+    for (client, from) in [(&lab.client, "near"), (&far.ns, "far")] {
+        for (port, host) in [(3300, "near"), (3301, "deep")] {
+            for (n, vip) in ["10.1.0.1", "[fd00:1::1]"].into_iter().enumerate() {
+                let case = format!("from {from} to {host}, {vip}");
+                let before = (far.refused()[n], deep.refused()[n]);
+                let start = Instant::now();
+                for seed in 0..3 {
+                    let stream = client.connect(&format!("{vip}:{port}"));
+                    exchange::client(&stream, seed, 4 * MIB, 4 * MIB).unwrap_or_else(|e| panic!("{case}: {e}"));
+                }
+                // A connection kept open, for its tier.
+                let stream = client.connect(&format!("{vip}:{port}"));
+                // A host that has been told of a narrow way to one client takes smaller segments from all: the balancer's
+                // address is the same. Its flows are not cut while it remembers.
+                let mut shown = serde_json::Value::Null;
+                eventually(SOON, || {
+                    shown = cut::shown(&sb, stream.local_addr().unwrap());
+                    !shown.is_null()
+                });
+                if shown["not_cut"] != "segment_size_differs" {
+                    expect_cut(&sb, &stream);
+                }
+                exchange::client(&stream, 9, MIB, MIB).unwrap_or_else(|e| panic!("{case}: {e}"));
+                let took = start.elapsed();
+                let after = (far.refused()[n], deep.refused()[n]);
+                println!("{case}: {took:?}, refused {before:?} -> {after:?}");
+                assert!(took < Duration::from_secs(15), "{case}: {took:?}");
+                // Told once, a sender remembers for ten minutes; so of each way only the first can be sure to be refused.
+                if (from, host) == ("far", "near") {
+                    assert!(after.0 > before.0, "{case}: the narrow way was never met");
+                }
+                if (from, host) == ("near", "deep") {
+                    assert!(after.1 > before.1, "{case}: the narrow way was never met");
+                }
+            }
+        }
+    }
+    expect_none(&sb);
+}
+
+#[test]
+fn legs_on_vlans() {
+    if !privileged("legs_on_vlans") {
+        return;
+    }
+    let lab = cut::lab();
+    let vlan = |ns: &Ns, on: &str, id: u8, end: u8| {
+        let name = format!("v{id}");
+        let words = [
+            "ip",
+            "link",
+            "add",
+            "link",
+            on,
+            "name",
+            &name,
+            "type",
+            "vlan",
+            "id",
+            &id.to_string(),
+        ];
+        let added = ns.output(&words).status.success();
+        if added {
+            ns.must(&["ip", "addr", "add", &format!("10.{id}.0.{end}/24"), "dev", &name]);
+            ns.must(&[
+                "ip",
+                "addr",
+                "add",
+                &format!("fd00:{id}::{end}/64"),
+                "dev",
+                &name,
+                "nodad",
+            ]);
+            ns.must(&["ip", "link", "set", &name, "up"]);
+        }
+        added
+    };
+    if !vlan(&lab.client, "eth0", 7, 2) {
+        println!("SKIP legs_on_vlans: this kernel has no VLANs (CONFIG_VLAN_8021Q)");
+        return;
+    }
+    assert!(vlan(&lab.lb, "client", 7, 1) && vlan(lab.host("east-1"), "eth0", 8, 2) && vlan(&lab.lb, "back", 8, 1));
+    let _server = exchange::server(lab.host("east-1"), cut::BACKEND);
+    let _health = servers::healthy(lab.host("east-1"));
+    let plain = config::cluster_of("plain", &cut::PATIENT, &[config::host("east-1")]);
+    let tagged = ["{ name: tagged, address: \"10.8.0.2\", tcp: 3306 }".to_owned()];
+    let tagged = config::cluster_of("tagged", &cut::PATIENT, &tagged);
+    let mut listeners = String::new();
+    let ways = [("10.1.0.1", "tagged"), ("10.7.0.1", "plain"), ("10.7.0.1", "tagged")];
+    for (n, (vip, cluster)) in ways.into_iter().enumerate() {
+        listeners += &format!("  - {{ name: l{n}, protocol: tcp, listen: [\"{vip}:330{n}\"], cluster: {cluster} }}\n");
+    }
+    let sb = Signalbox::start(&lab, &format!("listeners:\n{listeners}clusters:\n{plain}{tagged}"));
+    sb.wait_healthy(&["east-1", "tagged"]);
+    for (n, (vip, cluster)) in ways.into_iter().enumerate() {
+        for seed in 0..20 {
+            let stream = lab.client.connect(&format!("{vip}:330{n}"));
+            if seed == 0 {
+                expect_cut(&sb, &stream);
+            }
+            exchange::client(&stream, seed, MIB, MIB).unwrap_or_else(|e| panic!("{vip} to {cluster}: {e}"));
+        }
+    }
+    expect_none(&sb);
+}
+
+#[test]
+fn a_cable_pulled_out_and_put_back_costs_nothing_but_time() {
+    if !privileged("a_cable_pulled_out_and_put_back_costs_nothing_but_time") {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = cut::Hosts::start(&lab);
+    let (_health, sb) = cut::start(&lab, "");
+    let (client, host) = cut::doors()[2].enter_cut(&lab, &sb, &hosts);
+    for _ in 0..2 {
+        lab.set_link("east-1", false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| ping(&client, &host));
+            std::thread::sleep(Duration::from_secs(2));
+            lab.set_link("east-1", true);
+        });
+        ping(&host, &client);
+    }
+    cut::finish(&client, &host);
+    expect_none(&sb);
+}

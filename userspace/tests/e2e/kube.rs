@@ -1,0 +1,253 @@
+//! Clusters that are watched: by the balancer itself, and by an agent inside the cluster; an application moves from one
+//! to the other while it is used.
+
+use crate::kube_api;
+use crate::lab;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use kube_api::Api;
+use kube_api::objects::{route, router};
+use lab::namespace::Ns;
+use lab::topology::HOSTS;
+use lab::{Proc, Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use serde_json::{Value, json};
+
+const HTTP: &str = "10.1.0.1:80";
+const TOKEN: &str = "a-token-for-the-lab-0123";
+
+fn address(name: &str) -> &'static str {
+    HOSTS.iter().find(|(host, ..)| *host == name).unwrap().1
+}
+
+/// What a test tells an API server that runs on a thread of its own.
+enum Order {
+    Kill,
+    Restart,
+}
+
+/// An API server in a namespace: on its loopback.
+struct Cluster {
+    api: Api,
+    orders: tokio::sync::mpsc::UnboundedSender<Order>,
+    done: mpsc::Receiver<()>,
+}
+
+impl Cluster {
+    fn start(ns: &Ns) -> Self {
+        let (send, receive) = mpsc::channel();
+        let (orders, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+        let (tell, done) = mpsc::channel();
+        let serve = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let (api, server) = Api::start().await;
+                send.send(api.clone()).unwrap();
+                let mut server = Some(server);
+                while let Some(order) = inbox.recv().await {
+                    match order {
+                        Order::Kill => server.take().unwrap().kill().await,
+                        Order::Restart => server = Some(api.restart().await),
+                    }
+                    tell.send(()).unwrap();
+                }
+            });
+        };
+        // A thread keeps the namespace in which it was made.
+        ns.run(|| std::thread::spawn(serve));
+        Self {
+            api: receive.recv().unwrap(),
+            orders,
+            done,
+        }
+    }
+
+    fn obey(&self, order: Order) {
+        assert!(self.orders.send(order).is_ok());
+        self.done.recv().unwrap();
+    }
+
+    fn put_routers(&self, hosts: &[&str]) {
+        for host in hosts {
+            let pod = router(&format!("router-{host}"), host, address(host), true);
+            self.api.change(|store| store.put("pods", pod));
+        }
+    }
+
+    fn put_route(&self, host: &str, weight: u32) {
+        let mut object = route(1, "shop/web", host);
+        object["metadata"]["annotations"] = json!({ "signalbox.io/weight": weight.to_string() });
+        self.api.change(|store| store.put("routes", object));
+    }
+}
+
+fn shares(sb: &Signalbox, host: &str) -> Value {
+    let routes = sb.json("/api/v1/routes");
+    let route = signalbox::find(&routes["routes"], "host", host);
+    let shares = route["clusters"].as_array().cloned().unwrap_or_default();
+    json!(
+        shares
+            .iter()
+            .map(|s| json!([s["name"], s["weight"]]))
+            .collect::<Vec<_>>()
+    )
+}
+
+fn source(sb: &Signalbox, name: &str) -> Value {
+    signalbox::find(&sb.json("/api/v1/sources")["sources"], "name", name)
+}
+
+#[test]
+fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_fails() {
+    if !privileged("an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_fails") {
+        return;
+    }
+    let lab = cut::lab();
+    let mut routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
+    // The balancer reaches the API server of east; west's only its own agent does.
+    let (east, west) = (Cluster::start(&lab.lb), Cluster::start(lab.host("west-2")));
+    east.put_routers(&["east-1", "east-2"]);
+    east.put_route("app.example.com", 100);
+    west.put_routers(&["west-2"]);
+
+    let token = lab.dir().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    let health = config::FAST_HEALTH;
+    let text = format!(
+        "{}clusters:\n  - {{ name: east, {health}, kubernetes: {{ url: \"http://{}\" }} }}\n  - {{ name: west, {health}, learn: true }}\n",
+        config::WEB_LISTENERS,
+        east.api.addr
+    );
+    let path = signalbox::write_config(&lab, "kube.yaml", &text);
+    let listen = format!("admin: {{ token_file: {},", token.display());
+    let whole = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace("admin: {", &listen)
+        .replace("127.0.0.1:8089", "0.0.0.0:8089");
+    std::fs::write(&path, whole).unwrap();
+    let mut sb = Signalbox::start_file(&lab, "signalbox", &path, &[]);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    assert!(eventually(SOON, || shares(&sb, "app.example.com") == json!([["east", 100]])));
+    assert_eq!(http::ask(&lab, HTTP, "app.example.com").status, 200);
+
+    let agent = lab.dir().join("agent.yaml");
+    let text = format!(
+        "version: 1\ncluster: west\nkubernetes: {{ url: \"http://{}\" }}\nbalancers:\n  \
+         - {{ url: \"http://10.3.0.1:8089\", token_file: {token} }}\n  - {{ url: \"http://10.3.0.99:8089\", token_file: {token} }}\n",
+        west.api.addr,
+        token = token.display()
+    );
+    std::fs::write(&agent, text).unwrap();
+    let spawn_agent = || {
+        let mut command = lab.host("west-2").command(env!("CARGO_BIN_EXE_signalbox"));
+        command.arg("agent").arg("-f").arg(&agent);
+        Proc::spawn("agent", command, lab.dir())
+    };
+    let mut agent = spawn_agent();
+    assert!(
+        eventually(SOON, || sb.host("west-2")["health"] == "healthy"),
+        "{}",
+        agent.log()
+    );
+    // One balancer of two does not answer, which holds up nobody.
+    assert!(
+        eventually(Duration::from_secs(40), || agent
+            .log()
+            .contains("10.3.0.99:8089 does not answer")),
+        "{}",
+        agent.log()
+    );
+
+    let stop = AtomicBool::new(false);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let callers = [(), ()].map(|()| {
+            scope.spawn(|| {
+                lab.client.run(|| {
+                    let mut failures = Vec::new();
+                    while !stop.load(Ordering::SeqCst) {
+                        failures.extend(http::ask_here(HTTP, "app.example.com").err());
+                    }
+                    failures
+                })
+            })
+        });
+        // Not decrypted on the way: the router hosts' own certificates count.
+        let by_tls = scope.spawn(|| {
+            let mut failures = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                let answer = http::curl(&lab, "10.1.0.1", &["https://app.example.com/"]);
+                if answer.code != 0 {
+                    failures.push(format!("TLS: {}", answer.trace));
+                }
+            }
+            failures
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (old, new) in [(99, 1), (50, 50), (1, 99)] {
+                east.put_route("app.example.com", old);
+                west.put_route("app.example.com", new);
+                let wanted = json!([["west", new], ["east", old]]);
+                assert!(
+                    eventually(SOON, || shares(&sb, "app.example.com") == wanted),
+                    "{}",
+                    shares(&sb, "app.example.com")
+                );
+            }
+            // The old cluster's API server dies: what it said last stays, and shows its age.
+            east.obey(Order::Kill);
+            assert!(eventually(SOON, || source(&sb, "kube:east")["connected"] == false));
+            assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99], ["east", 1]]));
+            // The agent dies and comes back, too.
+            agent.kill();
+            agent = spawn_agent();
+            east.obey(Order::Restart);
+            east.api.change(|store| store.delete("routes", "shop", "web"));
+            assert!(eventually(Duration::from_secs(60), || shares(&sb, "app.example.com")
+                == json!([["west", 99]])));
+            for _ in 0..20 {
+                assert_eq!(http::ask(&lab, HTTP, "app.example.com").field("host"), "west-2");
+            }
+            for router in &mut routers[..2] {
+                router.kill();
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }));
+        stop.store(true, Ordering::SeqCst);
+        let mut failures: Vec<String> = callers.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        failures.extend(by_tls.join().unwrap());
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        failures
+    });
+    assert!(
+        failures.is_empty(),
+        "{} failed, the first: {}",
+        failures.len(),
+        failures[0]
+    );
+
+    // Both servers are dead when the balancer is killed: the next one knows what was known.
+    assert!(eventually(SOON, || source(&sb, "agent:west")["connected"] == true));
+    std::thread::sleep(Duration::from_secs(6));
+    east.obey(Order::Kill);
+    agent.kill();
+    sb.kill9();
+    let sb = Signalbox::start_file(&lab, "signalbox", &path, &[]);
+    sb.wait_healthy(&["west-2"]);
+    assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99]]));
+    assert_eq!(sb.host("east-1")["cluster"], "east", "{}", sb.json("/api/v1/hosts"));
+    assert_eq!(http::ask(&lab, HTTP, "app.example.com").field("host"), "west-2");
+
+    // A cluster that is not watched any more is forgotten.
+    let without = std::fs::read_to_string(&path).unwrap();
+    let (from, to) = (without.find("kubernetes:").unwrap(), without.find("} }\n").unwrap() + 1);
+    std::fs::write(&path, format!("{}learn: true{}", &without[..from], &without[to..])).unwrap();
+    assert_eq!(sb.unix("POST", "/api/v1/reload", "").status, 200);
+    assert!(eventually(SOON, || sb.host("east-1").is_null()
+        || sb.host("east-1")["draining"] == true));
+    assert!(source(&sb, "kube:east").is_null());
+}

@@ -1,0 +1,393 @@
+//! Layer-4 services with real connections: both families, both protocols, while hosts come and go, while signalbox is
+//! killed.
+
+use crate::lab;
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lab::services::{Answerer, ask, echo, greeter, greeting, udp};
+use lab::{Lab, SOON, Server, Signalbox, eventually, privileged};
+use serde_json::json;
+
+const EAST: [(&str, &str, &str); 3] = [
+    ("east-1", "10.2.0.2", "fd00:2::2"),
+    ("east-2", "10.2.0.3", "fd00:2::3"),
+    ("east-3", "10.2.0.4", "fd00:2::6"),
+];
+
+/// A cluster with these hosts, both families, and services on 3306 (TCP) and 53 (UDP).
+fn body(hosts: &[&str]) -> String {
+    let mut list = String::new();
+    for (name, v4, v6) in EAST.iter().filter(|(name, ..)| hosts.contains(name)) {
+        list += &format!("      - {{ name: {name}, address: {v4}, ports: {{ dns: 5353 }} }}\n");
+        list += &format!("      - {{ name: {name}-v6, address: \"{v6}\", ports: {{ dns: 5353 }} }}\n");
+    }
+    format!(
+        r#"services:
+  - {{ name: db, protocol: tcp, listen: ["10.1.0.1:3306", "[fd00:1::1]:3306"], cluster: east }}
+  - {{ name: dns, protocol: udp, listen: ["10.1.0.1:53", "[fd00:1::1]:53"], cluster: east, affinity: source, idle: 2s }}
+timeouts: {{ drain: 3s }}
+clusters:
+  - name: east
+    health: {{ tcp: {{ port: 3306 }}, interval: 500ms, timeout: 500ms, rise: 1, fall: 1 }}
+    hosts:
+{list}"#
+    )
+}
+
+struct Hosts {
+    tcp: BTreeMap<&'static str, Server>,
+    _udp: Vec<Answerer>,
+}
+
+fn start() -> (Lab, Hosts, Signalbox) {
+    let lab = Lab::new();
+    let mut hosts = Hosts {
+        tcp: BTreeMap::new(),
+        _udp: Vec::new(),
+    };
+    for (name, ..) in EAST {
+        hosts.tcp.insert(name, greeter(lab.host(name), "[::]:3306", name));
+        hosts._udp.push(Answerer::start(lab.host(name), "[::]:5353", name));
+    }
+    let sb = Signalbox::start(&lab, &body(&["east-1", "east-2", "east-3"]));
+    sb.wait_healthy(&["east-1", "east-2", "east-3", "east-1-v6", "east-2-v6", "east-3-v6"]);
+    wait_ready(&sb);
+    (lab, hosts, sb)
+}
+
+/// Waits until every host can be reached, and has its share.
+fn wait_ready(sb: &Signalbox) {
+    let ready = || {
+        let answer = sb.json("/api/v1/services");
+        let hosts = answer["services"][0]["hosts"].as_array().cloned().unwrap_or_default();
+        !hosts.is_empty()
+            && hosts.iter().all(|host| host["reachable"] == true)
+            && answer["troubles"].as_array().is_some_and(Vec::is_empty)
+    };
+    assert!(
+        eventually(SOON, ready),
+        "{}\n{}",
+        sb.json("/api/v1/services"),
+        sb.proc.log()
+    );
+}
+
+fn share(sb: &Signalbox, host: &str) -> f64 {
+    let answer = sb.json("/api/v1/services");
+    lab::signalbox::find(&answer["services"][0]["hosts"], "name", host)["share"]
+        .as_f64()
+        .unwrap()
+}
+
+fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
+    let stream = lab.client.connect(to);
+    let name = greeting(&stream);
+    (stream, name)
+}
+
+#[test]
+fn connections_and_datagrams_reach_all_hosts_and_come_back() {
+    if !privileged("connections_and_datagrams_reach_all_hosts_and_come_back") {
+        return;
+    }
+    let (lab, _hosts, sb) = start();
+    for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
+        let mut seen = BTreeMap::<String, usize>::new();
+        for _ in 0..60 {
+            let (stream, name) = connect(&lab, to);
+            *seen.entry(name).or_default() += 1;
+            echo(&stream, &vec![b'x'; 20_000]).unwrap();
+        }
+        assert_eq!(seen.len(), 3, "{to}: {seen:?}");
+    }
+    for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
+        // All of one source go to one host, whatever their ports.
+        let first = ask(&udp(&lab, to), b"who?").unwrap();
+        for _ in 0..20 {
+            let socket = udp(&lab, to);
+            assert_eq!(ask(&socket, b"again").as_ref(), Some(&first));
+            assert_eq!(ask(&socket, b"and again").as_ref(), Some(&first));
+        }
+        // In fragments, there and back.
+        let socket = udp(&lab, to);
+        let large: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
+        assert_eq!(ask(&socket, &large).as_ref(), Some(&first), "{to}: in fragments");
+    }
+    assert_eq!(
+        sb.metric("signalbox_service_flows_opened_total{service=\"db\"}") as u64,
+        120
+    );
+    assert_eq!(
+        sb.metric("signalbox_service_hook{hook=\"tc\"}") as u64,
+        2,
+        "on the client's side and the hosts'"
+    );
+    let table = String::from_utf8(sb.cli(&["services"]).stdout).unwrap();
+    assert!(
+        table.contains("db") && table.contains("east-2-v6") && table.contains("veth"),
+        "{table}"
+    );
+}
+
+#[test]
+fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
+    if !privileged("flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time") {
+        return;
+    }
+    let (lab, mut hosts, sb) = start();
+    let flows: Vec<(TcpStream, String)> = (0..40).map(|_| connect(&lab, "10.1.0.1:3306")).collect();
+    for (stream, _) in &flows {
+        echo(stream, b"established").unwrap();
+    }
+    // Out of the file: nothing new, and what there is goes on.
+    sb.reload(&body(&["east-1", "east-2"]));
+    assert!(eventually(SOON, || share(&sb, "east-1") > 49.0));
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.1.0.1:3306").1, "east-3");
+    }
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    // In again, and one dies: the others' flows go on, its own clients are told in time.
+    sb.reload(&body(&["east-1", "east-2", "east-3"]));
+    assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-3"))));
+    drop(hosts.tcp.remove("east-2"));
+    assert!(eventually(SOON, || share(&sb, "east-2") == 0.0));
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.1.0.1:3306").1, "east-2");
+    }
+    for (stream, name) in flows.iter().filter(|(_, name)| name != "east-2") {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    hosts
+        .tcp
+        .insert("east-2", greeter(lab.host("east-2"), "[::]:3306", "east-2"));
+    assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-2"))));
+    // Out by an operator's word: closed when the time is up, and the job says so.
+    let held = flows.iter().filter(|(_, name)| name == "east-1").count() as u64;
+    assert!(held > 0);
+    let out = json!({ "action": "out", "names": ["east-1"], "timeout": 1.0 });
+    let response = sb.unix("POST", "/api/v1/rotations", &out.to_string());
+    assert!(response.status == 200 || response.status == 202, "{}", response.body);
+    let closed = |stream: &TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut byte = [0];
+        let reset = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        std::io::Read::read(&mut &*stream, &mut byte).is_err_and(reset)
+    };
+    for (stream, _) in flows.iter().filter(|(_, name)| name == "east-1") {
+        assert!(
+            eventually(SOON, || closed(stream)),
+            "a flow of a drained host was not closed"
+        );
+    }
+    for (stream, name) in flows.iter().filter(|(_, name)| name == "east-3") {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        echo(stream, name.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back() {
+    if !privileged("flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back") {
+        return;
+    }
+    let (lab, _hosts, mut sb) = start();
+    let flows: Vec<(TcpStream, String)> = (0..30).map(|_| connect(&lab, "[fd00:1::1]:3306")).collect();
+    sb.kill9();
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..10 {
+        echo(&connect(&lab, "10.1.0.1:3306").0, b"without a balancer").unwrap();
+    }
+    let mut sb = Signalbox::start(&lab, &body(&["east-1", "east-2", "east-3"]));
+    wait_ready(&sb);
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    assert!(eventually(
+        SOON,
+        || sb.metric("signalbox_service_flows{service=\"db\"}") as u64 >= 30
+    ));
+    // And by a successor.
+    let config = lab::signalbox::write_config(&lab, "next.yaml", &body(&["east-1", "east-2", "east-3"]));
+    let mut next = Signalbox::start_file(&lab, "next", &config, &["--takeover"]);
+    assert!(sb.proc.wait_exit(SOON).is_some(), "the predecessor has not ended");
+    wait_ready(&next);
+    for (stream, name) in &flows {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..10 {
+        echo(&connect(&lab, "10.1.0.1:3306").0, b"with another").unwrap();
+    }
+    drop(flows);
+    next.term();
+    let ended = next.proc.wait_exit(SOON);
+    assert!(
+        ended.is_some_and(|status| status.success()),
+        "{ended:?}: {}",
+        next.proc.log()
+    );
+}
+
+#[test]
+fn udp_sessions_end_by_themselves() {
+    if !privileged("udp_sessions_end_by_themselves") {
+        return;
+    }
+    let (lab, _hosts, sb) = start();
+    let sockets: Vec<_> = (0..20).map(|_| udp(&lab, "10.1.0.1:53")).collect();
+    for socket in &sockets {
+        ask(socket, b"one").unwrap();
+        ask(socket, b"two").unwrap();
+    }
+    let known = || sb.metric("signalbox_service_flows{service=\"dns\"}") as u64;
+    assert!(eventually(SOON, || known() == 20), "{}", known());
+    assert!(eventually(SOON, || known() == 0), "{}", known());
+    ask(&sockets[0], b"three").unwrap();
+}
+
+/// A cluster whose hosts have the service's address themselves.
+fn direct(lab: &Lab, mode: &str) -> (Vec<Server>, Signalbox) {
+    let mut hosts = Vec::new();
+    for (name, ..) in EAST {
+        let host = lab.host(name);
+        host.must(&["ip", "addr", "add", "10.8.0.1/32", "dev", "lo"]);
+        host.must(&["ip", "route", "replace", "10.1.0.0/24", "via", "10.2.0.1"]);
+        hosts.push(greeter(host, "0.0.0.0:3306", name));
+        if mode == "dsr-ipip" {
+            let out = host.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+            assert!(out.contains("in the driver"), "{out}");
+        }
+    }
+    lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    lab.client
+        .must(&["ip", "route", "add", "10.8.0.1", "via", "10.1.0.1", "mtu", "1400"]);
+    let list: String = EAST
+        .iter()
+        .map(|(name, v4, _)| format!("      - {{ name: {name}, address: {v4}, tcp: 3306 }}\n"))
+        .collect();
+    let body = format!(
+        "services:\n  - {{ name: db, protocol: tcp, listen: [\"10.8.0.1:3306\"], cluster: east, mode: {mode} }}\n\
+         clusters:\n  - name: east\n    health: {{ tcp: {{}}, interval: 500ms, timeout: 500ms, rise: 1, fall: 1 }}\n    \
+         hosts:\n{list}"
+    );
+    let sb = Signalbox::start(lab, &body);
+    sb.wait_healthy(&["east-1", "east-2", "east-3"]);
+    wait_ready(&sb);
+    (hosts, sb)
+}
+
+fn answered_directly(mode: &str) {
+    let lab = Lab::new();
+    let (_hosts, sb) = direct(&lab, mode);
+    let mut seen = BTreeMap::<String, usize>::new();
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let (stream, name) = connect(&lab, "10.8.0.1:3306");
+        echo(&stream, &vec![b'd'; 30_000]).unwrap();
+        *seen.entry(name.clone()).or_default() += 1;
+        held.push((stream, name));
+    }
+    assert_eq!(seen.len(), 3, "{mode}: {seen:?}");
+    let packets = |direction: &str| {
+        sb.metric(&format!(
+            "signalbox_service_packets_total{{service=\"db\",direction=\"{direction}\"}}"
+        ))
+    };
+    assert!(packets("in") > 0.0);
+    assert_eq!(packets("out") as u64, 0, "answers do not come by us");
+    let response = sb.unix(
+        "POST",
+        "/api/v1/rotations",
+        &json!({ "action": "out", "names": ["east-2"], "timeout": 60.0 }).to_string(),
+    );
+    assert!(response.status == 200 || response.status == 202, "{}", response.body);
+    assert!(eventually(SOON, || share(&sb, "east-2") == 0.0));
+    for (stream, name) in &held {
+        echo(stream, name.as_bytes()).unwrap();
+    }
+    for _ in 0..20 {
+        assert_ne!(connect(&lab, "10.8.0.1:3306").1, "east-2");
+    }
+    for (name, ..) in EAST {
+        lab.host(name).output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+    }
+}
+
+#[test]
+fn hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address() {
+    if privileged("hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address") {
+        answered_directly("dsr-l2");
+    }
+}
+
+#[test]
+fn hosts_answer_by_themselves_what_reaches_them_by_a_tunnel() {
+    if privileged("hosts_answer_by_themselves_what_reaches_them_by_a_tunnel") {
+        answered_directly("dsr-ipip");
+    }
+}
+
+/// The lab without its bridge, whose hosts each have a cable of their own: every interface has a driver with XDP. The
+/// other ends have a program, too, for a veth takes nothing from XDP before its peer has one.
+fn cabled() -> Lab {
+    let lab = Lab::new();
+    lab.lb.must(&["ip", "link", "del", "back"]);
+    for (name, v4, v6) in EAST {
+        for words in [
+            &["addr", "add", "10.2.0.1/32", "dev", name][..],
+            &["addr", "add", "fd00:2::1/128", "dev", name, "nodad"],
+            &["route", "add", v4, "dev", name, "src", "10.2.0.1"],
+            &["route", "add", v6, "dev", name, "src", "fd00:2::1"],
+        ] {
+            lab.lb.must(&[&["ip"], words].concat());
+        }
+        lab.host(name)
+            .must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+    }
+    lab.client.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+    lab
+}
+
+#[test]
+fn in_the_drivers_it_is_the_same() {
+    if !privileged("in_the_drivers_it_is_the_same") {
+        return;
+    }
+    let lab = cabled();
+    let mut servers = Vec::new();
+    let mut answerers = Vec::new();
+    for (name, ..) in EAST {
+        servers.push(greeter(lab.host(name), "[::]:3306", name));
+        answerers.push(Answerer::start(lab.host(name), "[::]:5353", name));
+    }
+    let body = format!("layer4: {{ hook: native }}\n{}", body(&["east-1", "east-2", "east-3"]));
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1", "east-2", "east-3", "east-1-v6", "east-2-v6", "east-3-v6"]);
+    wait_ready(&sb);
+    assert_eq!(sb.metric("signalbox_service_hook{hook=\"xdp\"}") as u64, 4);
+    for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
+        let mut seen = BTreeMap::<String, usize>::new();
+        for _ in 0..40 {
+            let (stream, name) = connect(&lab, to);
+            *seen.entry(name).or_default() += 1;
+            echo(&stream, &vec![b'x'; 20_001]).unwrap();
+        }
+        assert_eq!(seen.len(), 3, "{to}: {seen:?}");
+    }
+    for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
+        for length in [0, 1, 3, 500, 1400, 5000] {
+            let question = vec![b'q'; length];
+            assert!(ask(&udp(&lab, to), &question).is_some(), "{to}: {length} bytes");
+        }
+    }
+    drop(sb);
+    for ns in EAST.map(|(name, ..)| lab.host(name)).into_iter().chain([&lab.client]) {
+        ns.output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+    }
+}

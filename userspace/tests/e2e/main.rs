@@ -1,0 +1,46 @@
+//! End-to-end tests: the product's own binary between real clients and real servers, in network namespaces that each
+//! test makes and removes. One program for all of them, so that the laboratory is compiled and linked once;
+//! `.config/nextest.toml` says which tests may not run beside others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+// What the tests are told with.
+mod kube_api;
+mod lab;
+
+// The tests.
+mod adverse;
+mod crowd;
+mod cut;
+mod cut_bytes;
+mod cut_clsact;
+mod cut_crowd;
+mod cut_ends;
+mod cut_hostile;
+mod cut_lab;
+mod cut_life;
+mod cut_limits;
+mod cut_loss;
+mod cut_options;
+mod cut_path;
+mod cut_peek;
+mod cut_storm;
+mod etcd;
+mod events;
+mod kube;
+mod l4;
+mod l4_crowd;
+mod l4_servers;
+mod lab_itself;
+mod learn;
+mod lifecycle;
+mod online;
+mod peek;
+mod rotate;
+mod shield;
+mod source_kube;
+mod source_kube_storm;
+mod source_routing_spi;
+mod sources;
+mod thesis;
+mod tiers;

@@ -1,0 +1,8 @@
+//! The shield with real connections: floods, lists, limits, and what is left of it while signalbox is dead.
+
+mod flood;
+mod life;
+mod limits;
+mod lists;
+mod scene;
+mod shield;

@@ -1,0 +1,283 @@
+//! What goes wrong in the middle of ten thousand messages.
+
+use std::sync::{Arc, Mutex};
+
+use nix::sys::signal::Signal;
+use signalbox::source::Learnt;
+use signalbox::source::routing_spi::{ApplyError, Outcome, RoutingSpi};
+use signalbox_core::model::RoutingEvents;
+use signalbox_core::spi::{Change, Event, parse};
+
+use super::activemq::{ActiveMq, LONG, Scratch, available};
+use super::consumer::{Consumer, QUEUE, certificates, runtime, settings};
+use super::disk::{Disk, Moment};
+use super::naive::{naive, ruby};
+use super::storm::{certificate, key, storm};
+use crate::lab::eventually;
+
+const COUNT: usize = 10_000;
+
+/// One storm through everything: a broker that is killed, a consumer that is killed between record and acknowledgement,
+/// a ledger that fails.
+#[test]
+fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
+    let test = "ten_thousand_messages_through_every_fault_are_what_the_naive_model_says";
+    if !available(test) {
+        return;
+    }
+    let storm = storm(1, COUNT);
+    assert!(storm.bad > COUNT / 20, "{} of {COUNT} cannot be understood", storm.bad);
+    let wanted = naive(&storm.events);
+    assert!(wanted.len() > 15, "{} applications", wanted.len());
+    let mut broker = ActiveMq::start();
+    broker.client().publish(QUEUE, &storm.messages);
+
+    let (runtime, disk) = (runtime(), Arc::new(Disk::default()));
+    // Nobody listens at the first of the two.
+    let settings = settings(&[1, broker.port], QUEUE);
+    let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+    let reach = |consumer: &Consumer, count: u64| {
+        let there = eventually(LONG, || consumer.taken() >= count);
+        assert!(
+            there,
+            "{} messages: {}",
+            consumer.taken(),
+            consumer.spi.standing().view()
+        );
+    };
+    reach(&consumer, 2000);
+    broker.kill();
+    broker.run();
+    reach(&consumer, 4000);
+
+    disk.stop_after(10, Moment::AfterRecord);
+    let before = consumer.kill_stopped(&runtime, &disk);
+    let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+    reach(&consumer, 2000);
+
+    disk.fail(2);
+    assert!(eventually(LONG, || disk.failures() == 0));
+    consumer.wait_for("the-end");
+    // The one that was killed has taken a message that came again.
+    assert!(
+        before + consumer.taken() > COUNT as u64,
+        "{before} and {}",
+        consumer.taken()
+    );
+    consumer.assert_is(&disk, &wanted, &settings);
+    let waits = consumer
+        .spi
+        .standing()
+        .events
+        .get()
+        .into_iter()
+        .find(|(kind, _)| *kind == "waiting");
+    assert_eq!(waits, Some(("waiting", 2)));
+
+    let letters = consumer.spi.dead_letters();
+    assert_eq!(letters.len(), 100);
+    assert!(
+        letters.iter().all(|letter| letter.reason.starts_with("document ")),
+        "{letters:?}"
+    );
+    let kept = disk
+        .records()
+        .iter()
+        .filter(|(key, _)| key.starts_with("dead-letter/"))
+        .count();
+    assert_eq!(kept, 100);
+    broker.assert_nothing_dead();
+}
+
+/// An event is acknowledged when it is recorded, not before: a consumer that dies on either side of that gets it again.
+#[test]
+fn what_was_not_acknowledged_comes_again() {
+    if !available("what_was_not_acknowledged_comes_again") {
+        return;
+    }
+    let (broker, runtime) = (ActiveMq::start(), runtime());
+    let events = ["one", "two", "three", "the-end"].map(|app| Event {
+        app: key(app),
+        change: Change::AddAlias(format!("{app}.example.com")),
+    });
+    for (moment, taken_before, queue) in [
+        (Moment::BeforeRecord, 0, "/queue/before"),
+        (Moment::AfterRecord, 1, "/queue/after"),
+    ] {
+        let disk = Arc::new(Disk::default());
+        let settings = settings(&[broker.port], queue);
+        broker.client().publish(queue, &events.each_ref().map(ruby));
+        disk.stop_after(0, moment);
+        let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+        assert_eq!(consumer.kill_stopped(&runtime, &disk), taken_before);
+        assert_eq!(disk.records().len() as u64, taken_before);
+        let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+        consumer.wait_for("the-end");
+        assert_eq!(consumer.taken(), 4, "each came, also the one that had come before");
+        consumer.assert_is(&disk, &naive(&events), &settings);
+        consumer.kill(&runtime);
+    }
+}
+
+/// A connection without events holds, and one whose broker has stopped (its kernel still acknowledges) does not.
+#[test]
+fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
+    if !available("heart_beats_tell_a_quiet_broker_from_a_dead_one") {
+        return;
+    }
+    let (broker, runtime, disk) = (ActiveMq::start(), runtime(), Arc::new(Disk::default()));
+    let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
+    let standing = consumer.spi.standing();
+    assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
+    // Each time that it is heard of, it has been heard of more lately than a moment before.
+    let (mut beats, mut last) = (0, f64::MAX);
+    let beaten = eventually(LONG, || {
+        let now = standing.staleness().unwrap();
+        beats += u32::from(now < last);
+        last = now;
+        beats > 3
+    });
+    assert!(beaten && standing.failures.get() == 0, "{beats}: {}", standing.view());
+
+    broker.signal(Signal::SIGSTOP);
+    assert!(eventually(LONG, || !standing.connected()), "{}", standing.view());
+    let view = standing.view();
+    let error = view["last_error"].as_str().unwrap_or_default();
+    assert!(error.contains("silent for longer than it promised"), "{error}");
+    broker.signal(Signal::SIGCONT);
+    broker.client().publish(
+        QUEUE,
+        &[ruby(&Event {
+            app: key("the-end"),
+            change: Change::AddAlias("a.example.com".into()),
+        })],
+    );
+    consumer.wait_for("the-end");
+}
+
+/// What the store answers is reported; a file that cannot be written holds up its application, not for ever.
+#[test]
+fn the_store_may_refuse_and_files_may_fail() {
+    let (runtime, scratch) = (runtime(), Scratch::new());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let store = Arc::clone(&told);
+    let tell = move |learnt: Learnt| {
+        store.lock().unwrap().push(learnt.cluster.clone());
+        if learnt.cluster == "demo/refused" {
+            let _ = learnt.done.unwrap().send(Err("there is one in the file".to_owned()));
+        }
+    };
+    let settings = RoutingEvents {
+        certificates: certificates(&scratch),
+        ..settings(&[1], QUEUE)
+    };
+    let spi = RoutingSpi::open(settings, [], Arc::new(Disk::default()), Box::new(tell)).unwrap();
+    let apply = |event: &Event| runtime.block_on(spi.apply_text(&ruby(event)));
+    let create = |app: &str| Event {
+        app: key(app),
+        change: Change::AddAlias("a.example.com".into()),
+    };
+    let refused = apply(&create("refused")).unwrap().refused;
+    assert_eq!(refused["demo/refused"], "there is one in the file");
+    assert!(apply(&create("taken")).unwrap().refused.is_empty());
+
+    let obstacle = scratch.path().join("certificates/demo+phpha");
+    std::fs::write(&obstacle, "in the way").unwrap();
+    let event = certificate("phpha", "a.example.com", "KEY");
+    assert!(matches!(apply(&event), Err(ApplyError::Certificates(_))));
+    assert!(!told.lock().unwrap().contains(&"demo/phpha".to_owned()));
+    std::fs::remove_file(&obstacle).unwrap();
+    let again = Outcome {
+        events: 1,
+        changed: vec!["demo/phpha".into()],
+        ..Outcome::default()
+    };
+    assert_eq!(apply(&event).unwrap(), again);
+    assert!(obstacle.join("a.example.com.key").exists());
+    assert_eq!(*told.lock().unwrap(), ["demo/refused", "demo/taken", "demo/phpha"]);
+}
+
+/// Half a state is none: whoever starts it is told which record to mend.
+#[test]
+fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
+    let open = |key: &str, bytes: &[u8]| {
+        let records = [(key.to_owned(), bytes.to_vec())];
+        RoutingSpi::open(settings(&[1], QUEUE), records, Arc::<Disk>::default(), Box::new(drop))
+    };
+    let disk = Arc::new(Disk::default());
+    let runtime = runtime();
+    let consumer = Consumer::start(&runtime, settings(&[1], QUEUE), &disk);
+    runtime
+        .block_on(consumer.spi.apply_text(&ruby(&certificate("a", "x.example", "KEY"))))
+        .unwrap();
+    let (key, record) = disk.records().remove(0);
+    assert_eq!(key, "application/demo/a");
+    assert!(
+        !String::from_utf8(record.clone()).unwrap().contains("KEY"),
+        "kept without a directory for it"
+    );
+    assert_eq!(open(&key, &record).unwrap().applications(), consumer.spi.applications());
+    assert!(open("rotated-out/a", b"?").unwrap().applications().is_empty());
+    for (key, record, reason) in [
+        (key.as_str(), &record[..9], "makes no sense at byte 9"),
+        ("application/demo/b", &record[..], "it is one of demo/a"),
+        ("dead-letter/00000000000000000001", b"{}", "missing field"),
+    ] {
+        let error = open(key, record).err().unwrap().to_string();
+        assert!(error.contains(key) && error.contains(reason), "{error}");
+    }
+}
+
+/// Why a message that cannot be recorded is kept, and not refused.
+#[test]
+fn activemq_takes_a_refused_message_away() {
+    if !available("activemq_takes_a_refused_message_away") {
+        return;
+    }
+    let broker = ActiveMq::start();
+    let mut client = broker.client();
+    client.publish(QUEUE, &["refused".to_owned(), "next".to_owned()]);
+    assert_eq!(broker.client().refuse_first(QUEUE), "refused");
+    assert_eq!(broker.client().first(QUEUE), "next");
+    assert_eq!(broker.client().first("/queue/ActiveMQ.DLQ"), "refused");
+}
+
+/// The same text by HTTP as by the broker; with a bad document in it, nothing.
+#[test]
+fn a_text_is_taken_whole_or_not_at_all() {
+    let (runtime, disk) = (runtime(), Arc::new(Disk::default()));
+    // Nobody listens there, and nobody needs to.
+    let settings = settings(&[1], QUEUE);
+    let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+    let storm = storm(2, 500);
+    let good: Vec<&String> = storm.messages.iter().filter(|text| parse(text).is_ok()).collect();
+    let text: String = good.iter().map(|text| format!("{text}\n")).collect();
+
+    let bad = format!("{text}---\n:action: :nonsense\n:app_name: a\n:namespace: n\n");
+    let error = runtime.block_on(consumer.spi.apply_text(&bad)).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("document {}, line ", storm.events.len() + 1)),
+        "{error}"
+    );
+    assert_eq!((consumer.spi.applications().len(), disk.records().len()), (0, 0));
+
+    disk.fail(1);
+    let error = runtime
+        .block_on(consumer.spi.apply_text(&text))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "the events could not be recorded: no space left on device");
+    assert_eq!((consumer.spi.applications().len(), disk.records().len()), (0, 0));
+
+    let wanted = naive(&storm.events);
+    let calls = disk.calls();
+    let outcome = runtime.block_on(consumer.spi.apply_text(&text)).unwrap();
+    assert_eq!(
+        (outcome.events, outcome.changed.len()),
+        (storm.events.len(), wanted.len())
+    );
+    assert_eq!(disk.calls(), calls + 1, "one record for all of it");
+    consumer.assert_is(&disk, &wanted, &settings);
+    let again = runtime.block_on(consumer.spi.apply_text(good.last().unwrap())).unwrap();
+    assert!(again.changed.is_empty() && disk.calls() == calls + 1, "{again:?}");
+}

@@ -1,0 +1,81 @@
+//! What leg B's socket is still to hear of the host while it owes, and when it owes nothing any more.
+
+use signalbox_common::Reason;
+use signalbox_common::cut::Flow;
+use signalbox_common::cut::flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED};
+
+use super::options::{sack, usual_stamps};
+use super::outcome::Action;
+use super::packet::Packet;
+use super::scene::{CLIENT_ON_B, Scene, over_both};
+
+/// It is never told of a byte that it does not own.
+#[test]
+fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
+    over_both(|mut scene| {
+        let flow = Flow {
+            sent_b: CLIENT_ON_B + 50,
+            ..scene.owing(OWED_KNOWN)
+        };
+        scene.put(&flow);
+        for (acked, heard) in [(30, 30), (50, 50), (70, 50)] {
+            let said = Packet {
+                options: [usual_stamps(1, 2), vec![1, 1], sack(&[(5, 6)])].concat(),
+                payload: vec![8; 1001],
+                ..scene.host_sends(900, acked)
+            };
+            scene
+                .arrives(&said)
+                .passed_as(Reason::CutShared, &scene.host_sends(0, heard));
+        }
+        assert_eq!(scene.flow_now(), flow);
+    });
+}
+
+#[test]
+fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
+    over_both(|mut scene| {
+        let hears = |scene: &Scene, acked| scene.arrives(&scene.host_sends(0, acked));
+        scene.put(&scene.owing(OWED_UNKNOWN));
+        hears(&scene, 100).passed_as(Reason::CutShared, &scene.host_sends(0, 100));
+        scene.put(&scene.owing(OWED_KNOWN));
+        hears(&scene, 99).passed_as(Reason::CutShared, &scene.host_sends(0, 99));
+        assert_eq!(scene.flow_now().drained, OWED_KNOWN);
+        hears(&scene, 100).forwarded_as(&scene.client_receives(0, 100));
+        assert_eq!(scene.flow_now().drained, DRAINED);
+    });
+}
+
+/// Somebody who guesses must not make the balancer give up bytes that are owed.
+#[test]
+fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
+    over_both(|mut scene| {
+        scene.put(&scene.owing(OWED_KNOWN));
+        let far = 1 << 30;
+        scene
+            .arrives(&scene.host_sends(far, 100))
+            .expect(Action::Pass, Reason::CutShared);
+        scene
+            .arrives(&scene.host_sends(0, far))
+            .expect(Action::Pass, Reason::CutShared);
+        assert_eq!(scene.flow_now(), scene.owing(OWED_KNOWN));
+    });
+}
+
+/// The client's FIN had come before the flow was cut: leg B's socket delivers it, and its acknowledgement is the host's.
+#[test]
+fn an_early_fin_is_acknowledged_with_all_that_is_owed() {
+    over_both(|mut scene| {
+        let mut flow = scene.owing(OWED_KNOWN);
+        flow.ways[0].flags = EARLY_FIN;
+        scene.put(&flow);
+        scene
+            .arrives(&scene.host_sends(0, 99))
+            .expect(Action::Pass, Reason::CutShared);
+        assert_eq!(scene.flow_now().ways[1].flags, 0);
+        scene
+            .arrives(&scene.host_sends(0, 100))
+            .forwarded_as(&scene.client_receives(0, 100));
+        assert_eq!(scene.flow_now().ways[1].flags, PEER_FIN_ACKED);
+    });
+}

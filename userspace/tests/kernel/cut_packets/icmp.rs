@@ -1,0 +1,158 @@
+//! ICMP errors about packets that were forwarded: path MTU discovery of both ends goes on.
+
+use std::net::{IpAddr, SocketAddr};
+
+use signalbox_common::Reason;
+use signalbox_common::cut::flow::{Flow, OWED_KNOWN, state};
+
+use super::outcome::{Action, Outcome};
+use super::packet::{Packet, TCP, checksum};
+use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, over_both};
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// What the router says: type, code, and the rest of the header, with an MTU in it.
+pub(crate) type Kind = (u8, u8, [u8; 4]);
+
+const FRAGMENTATION_NEEDED: Kind = (3, 4, [0, 0, 5, 0x14]);
+const PACKET_TOO_BIG: Kind = (2, 0, [0, 0, 5, 0x14]);
+
+#[test]
+fn icmp_fragmentation_needed_is_translated_to_the_other_leg() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        let kind = scene.too_big();
+        let (about, rather) = (scene.host_receives(3000, 10), scene.client_sends(3000, 10));
+        let comes = scene.error(kind, FROM_HOST, &about);
+        let goes = scene.error(kind, TO_CLIENT, &rather);
+        assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
+        let (about, rather) = (scene.client_receives(2000, 10), scene.host_sends(2000, 10));
+        let comes = scene.error(kind, FROM_CLIENT, &about);
+        let goes = scene.error(kind, TO_HOST, &rather);
+        assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
+        assert_eq!(scene.flow_now(), scene.flow());
+    });
+}
+
+#[test]
+fn other_errors_about_a_packet_are_translated_too() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        let kinds: [Kind; 2] = if scene.is_ipv4() {
+            [(3, 1, [0; 4]), (11, 0, [0; 4])]
+        } else {
+            [(1, 3, [0; 4]), (3, 0, [0; 4])]
+        };
+        for kind in kinds {
+            let comes = scene.error(kind, FROM_HOST, &scene.host_receives(1, 1));
+            let goes = scene.error(kind, TO_CLIENT, &scene.client_sends(1, 1));
+            assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
+        }
+    });
+}
+
+#[test]
+fn icmp_that_is_about_no_flow_passes() {
+    over_both(|mut scene| {
+        let about = scene.host_receives(1, 1);
+        let error = scene.error(scene.too_big(), FROM_HOST, &about);
+        let passed = |outcome: Outcome, reason| outcome.expect(Action::Pass, reason);
+        let after = passed(scene.programs.arrives(&error, LEG_A), Reason::CutMiss);
+        assert_eq!(after, error);
+        scene.put(&scene.flow());
+        let echo = if scene.is_ipv4() { 8 } else { 128 };
+        let echo = scene.error((echo, 0, [0; 4]), FROM_HOST, &about);
+        let after = passed(scene.programs.arrives(&echo, LEG_A), Reason::CutNotTcp);
+        assert_eq!(after, echo);
+    });
+}
+
+#[test]
+fn an_error_about_a_flow_that_closes_is_dropped() {
+    over_both(|mut scene| {
+        scene.put(&Flow {
+            state: state::CLOSING,
+            ..scene.flow()
+        });
+        let error = scene.error(scene.too_big(), FROM_HOST, &scene.host_receives(1, 1));
+        scene.programs.arrives(&error, LEG_A).dropped(Reason::CutClosing);
+    });
+}
+
+#[test]
+fn an_error_without_hops_left_is_dropped() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        let mut error = scene.error(scene.too_big(), FROM_HOST, &scene.host_receives(1, 1));
+        let at = if scene.is_ipv4() { 14 + 8 } else { 14 + 7 };
+        error[at] = 1;
+        scene.programs.arrives(&error, LEG_A).dropped(Reason::CutHops);
+    });
+}
+
+/// Leg B's socket has sent what it owes itself: it must hear of it too.
+#[test]
+fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
+    over_both(|mut scene| {
+        scene.put(&Flow {
+            drained: OWED_KNOWN,
+            ..scene.flow()
+        });
+        let kind = scene.too_big();
+        let error = scene.error(kind, FROM_HOST, &scene.host_receives(1, 1));
+        let outcome = scene.programs.arrives(&error, LEG_A);
+        assert_eq!(outcome.expect(Action::Pass, Reason::CutShared), error);
+        let comes = scene.error(kind, FROM_CLIENT, &scene.client_receives(1, 1));
+        let goes = scene.error(kind, TO_HOST, &scene.host_sends(1, 1));
+        assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
+    });
+}
+
+#[track_caller]
+fn forwarded(outcome: Outcome) -> Vec<u8> {
+    outcome.expect(Action::Redirect, Reason::CutIcmp)
+}
+
+impl Scene {
+    pub(crate) fn too_big(&self) -> Kind {
+        if self.is_ipv4() {
+            FRAGMENTATION_NEEDED
+        } else {
+            PACKET_TOO_BIG
+        }
+    }
+
+    /// A router's error about a packet, for the one who sent it. It quotes the beginning: the IP header, and of TCP as
+    /// much as every router does. Forwarded ones have made one hop more.
+    pub(crate) fn error(&self, (kind, code, rest): Kind, macs: [u8; 12], about: &Packet) -> Vec<u8> {
+        let router: IpAddr = if self.is_ipv4() {
+            [172, 16, 0, 9].into()
+        } else {
+            "2001:db8:9::9".parse().unwrap()
+        };
+        let forwarded = macs == TO_CLIENT || macs == TO_HOST;
+        let outer = Packet {
+            from: SocketAddr::new(router, 0),
+            to: about.from,
+            hops: if forwarded { 63 } else { 64 },
+            ..about.clone()
+        };
+        // Quoted with the hops that it had left there.
+        let quoted = Packet {
+            hops: 61,
+            payload: vec![0; 1400],
+            ..about.clone()
+        };
+        let tcp = quoted.tcp();
+        let mut icmp = [&[kind, code, 0, 0][..], &rest, &quoted.ip(TCP, tcp.len()), &tcp[..8]].concat();
+        let (protocol, sum) = if self.is_ipv4() {
+            (ICMP, checksum(&icmp))
+        } else {
+            (ICMPV6, outer.checksum(ICMPV6, &icmp))
+        };
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        let ethertype = if self.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
+        [&macs[..], &ethertype, &outer.ip(protocol, icmp.len()), &icmp].concat()
+    }
+}

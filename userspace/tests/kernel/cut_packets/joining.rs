@@ -1,0 +1,222 @@
+//! Leg B's handshake: it offers what leg A has, and the host's answer makes the two a flow that is cut.
+
+use signalbox_common::Reason;
+use signalbox_common::cut::flow::{
+    ANSWERED, EARLY_FIN, Entry, FINISHED, Flow, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why,
+};
+use signalbox_common::cut::header::{ACK, CWR, ECE, FIN, SYN};
+
+use super::clock::{assert_within, milliseconds, ticks};
+use super::flows::INDEX;
+use super::options::{NOP, SACK_PERMITTED, mss, offer, scale, stamps};
+use super::outcome::Action;
+use super::packet::Packet;
+use super::scene::{CLIENT_ON_B, over_both};
+use super::syns::{ALL, CLOCK_A, CLOCK_B, INJECTED};
+
+#[test]
+fn leg_bs_syn_offers_what_leg_a_has_and_no_more() {
+    over_both(|mut scene| {
+        let nothing = |length: usize| vec![NOP[0]; length];
+        let cases = [
+            (ALL, offer(1400, CLOCK_B, 0, 7)),
+            (
+                OFFERED_STAMPS | OFFERED_SCALE,
+                [mss(1400), nothing(2), stamps(CLOCK_B, 0), nothing(1), scale(7)].concat(),
+            ),
+            (
+                OFFERED_SACK | OFFERED_SCALE,
+                [mss(1400), SACK_PERMITTED.into(), nothing(11), scale(7)].concat(),
+            ),
+            (0, [mss(1400), nothing(16)].concat()),
+        ];
+        for (agreed, options) in cases {
+            scene.shaken(agreed);
+            scene.connects();
+            let asks = Packet {
+                flags: SYN | ECE | CWR,
+                ..scene.our_syn()
+            };
+            let offers = Packet {
+                options,
+                ..scene.our_syn()
+            };
+            scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+            let connecting = scene.flow_now();
+            assert_eq!(connecting.state, state::CONNECTING);
+            scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+            assert_eq!(scene.flow_now(), connecting, "sent again");
+        }
+    });
+}
+
+#[test]
+fn options_of_leg_bs_syn_may_stand_at_odd_offsets() {
+    over_both(|mut scene| {
+        scene.shaken(OFFERED_SCALE);
+        scene.connects();
+        let with = |size, rest: &[u8]| Packet {
+            options: [&NOP, &mss(size)[..], rest].concat(),
+            ..scene.our_syn()
+        };
+        let asks = with(1460, &[&stamps(CLOCK_B, 0)[..], &SACK_PERMITTED, &scale(7)].concat());
+        let offers = with(1400, &[&[NOP[0]; 12][..], &scale(7)].concat());
+        scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+    });
+}
+
+#[test]
+fn leg_bs_syn_without_a_handshake_of_leg_a_is_an_ordinary_one() {
+    over_both(|mut scene| {
+        scene.connects();
+        let syn = scene.our_syn();
+        scene.leaves(&syn).passed_as(Reason::CutRefused, &syn);
+        let flow = scene.flow_now();
+        assert_eq!((flow.state, flow.why), (state::UNFIT, why::NO_HANDSHAKE));
+    });
+}
+
+#[test]
+fn the_hosts_answer_cuts_the_flow() {
+    over_both(|mut scene| {
+        scene.bind();
+        let (ticked, clocked) = (ticks(), milliseconds());
+        scene
+            .arrives(&scene.client_syn())
+            .expect(Action::Pass, Reason::CutOpening);
+        let answer = scene.our_answer();
+        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        scene.connects();
+        let syn = scene.our_syn();
+        scene.leaves(&syn).expect(Action::Pass, Reason::CutOffered);
+        let answer = scene.hosts_answer();
+        let stray = Packet {
+            ack: answer.ack + 1,
+            ..answer.clone()
+        };
+        scene.arrives(&stray).passed_as(Reason::CutMiss, &stray);
+        scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);
+
+        let flow = scene.flow_now();
+        // The host's clock is at 900 when leg A's is a little beyond where it was.
+        assert!(flow.t2.wrapping_add(900).wrapping_sub(CLOCK_A) <= milliseconds() - clocked);
+        assert_within(CLOCK_B.wrapping_sub(flow.ways[1].stamp), clocked);
+        for way in flow.ways {
+            assert!(way.seen.wrapping_sub(ticked) <= ticks().wrapping_sub(ticked));
+            assert!(way.hop_until.wrapping_sub(ticked).wrapping_sub(950) <= ticks().wrapping_sub(ticked));
+        }
+        let first_b = CLIENT_ON_B.wrapping_sub(INJECTED);
+        let mut wanted = Flow {
+            drained: 0,
+            scale_a: 6 | 7 << 4,
+            scale_b: 7 | 9 << 4,
+            owed_end: first_b,
+            sent_b: first_b,
+            first_b,
+            t2: flow.t2,
+            ..scene.flow()
+        };
+        wanted.ways[1].ack = first_b;
+        wanted.ways[1].stamp = flow.ways[1].stamp;
+        for (wanted, way) in wanted.ways.iter_mut().zip(flow.ways) {
+            (wanted.seen, wanted.hop_until) = (way.seen, way.hop_until);
+        }
+        assert_eq!(flow, wanted);
+        let entries = scene
+            .tuples()
+            .map(|tuple| scene.programs.tuples.get(&tuple, 0).unwrap());
+        assert_eq!(entries, [0, 1].map(|way| Entry { index: INDEX, way }));
+
+        let said = Packet {
+            window: 8,
+            ..scene.client_sends(0, 0)
+        };
+        let delivered = Packet {
+            window: 4,
+            // The host expects what is injected first.
+            ..scene.host_receives(INJECTED.wrapping_neg(), 0)
+        };
+        scene.arrives(&said).forwarded_as(&delivered);
+    });
+}
+
+#[test]
+fn legs_that_differ_are_not_joined() {
+    over_both(|mut scene| {
+        let without_stamps = [mss(1460), SACK_PERMITTED.into(), vec![1, 1, 1], scale(9)].concat();
+        let without_sack = [mss(1460), vec![1, 1, 1], stamps(900, 1), scale(9)].concat();
+        let cases = [
+            (without_stamps.clone(), ALL, why::STAMPS),
+            (without_sack.clone(), ALL, why::SACK),
+            (offer(1460, 900, 1, 9), ALL & !OFFERED_STAMPS, why::STAMPS),
+            (offer(1460, 900, 1, 9), ALL & !OFFERED_SACK, why::SACK),
+            (offer(1459, 900, 1, 9), ALL, why::SEGMENT),
+            (vec![2, 0, 0, 0], ALL, why::MALFORMED),
+        ];
+        for (options, agreed, reason) in cases {
+            scene.shaken(agreed);
+            scene.connects();
+            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            let answer = Packet {
+                options,
+                ..scene.hosts_answer()
+            };
+            scene.arrives(&answer).passed_as(Reason::CutUnfit, &answer);
+            let flow = scene.flow_now();
+            assert_eq!((flow.state, flow.why), (state::UNFIT, reason));
+            assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
+        }
+    });
+}
+
+#[test]
+fn a_host_without_window_scaling_is_joined_without_it() {
+    over_both(|mut scene| {
+        scene.shaken(ALL);
+        scene.connects();
+        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        let answer = Packet {
+            options: [mss(1460), SACK_PERMITTED.into(), stamps(900, 1)].concat(),
+            ..scene.hosts_answer()
+        };
+        scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);
+        assert_eq!(scene.flow_now().scale_b, 0);
+    });
+}
+
+/// It has gone to leg A's socket: leg B's has to deliver it.
+#[test]
+fn a_fin_before_the_flow_is_cut_is_known_to_it() {
+    over_both(|mut scene| {
+        scene.shaken(ALL);
+        scene.connects();
+        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        let fin = Packet {
+            flags: FIN | ACK,
+            ..scene.client_sends(0, 0)
+        };
+        scene.arrives(&fin).passed_as(Reason::CutMiss, &fin);
+        assert_eq!(scene.shake().unwrap().progress, ANSWERED | FINISHED);
+        let answer = scene.hosts_answer();
+        scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);
+        assert_eq!(scene.flow_now().ways.map(|way| way.flags), [EARLY_FIN, 0]);
+    });
+}
+
+#[test]
+fn a_full_table_leaves_the_flow_to_another_tier() {
+    over_both(|mut scene| {
+        // None of its two entries finds room, or one does.
+        for room in [0, 1] {
+            scene.shaken(ALL);
+            scene.connects();
+            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            scene.programs.fill_tuples(room);
+            let answer = scene.hosts_answer();
+            scene.arrives(&answer).passed_as(Reason::CutUnfit, &answer);
+            let flow = scene.flow_now();
+            assert_eq!((flow.state, flow.why), (state::UNFIT, why::TABLE_FULL));
+            assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
+        }
+    });
+}

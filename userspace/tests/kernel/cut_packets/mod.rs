@@ -1,0 +1,29 @@
+//! Tier cut's programs, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN): what becomes of the packet,
+//! of the flow, and what is counted, of every single run. Attached to nothing; real connections are in `e2e_cut*`.
+
+// What the tests are told with.
+mod clock;
+mod flows;
+mod options;
+mod outcome;
+mod packet;
+mod programs;
+mod raw;
+mod scene;
+mod syns;
+
+// The tests.
+mod anything;
+mod draining;
+mod dropped;
+mod ends;
+mod forward;
+mod hardware;
+mod hops;
+mod icmp;
+mod joining;
+mod opening;
+mod ports;
+mod shared;
+mod sockets;
+mod stamps;

@@ -1,0 +1,242 @@
+//! The same addresses and ports again: a SYN on those of a flow.
+
+use signalbox_common::Reason;
+use signalbox_common::cut::flow::{
+    CLOSED, DOUBTED, DRAINED, Flow, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED, RESET, SUPERSEDED, state, why,
+};
+use signalbox_common::cut::header::{RST, SYN};
+
+use super::flows::{INDEX, NO_FLOW};
+use super::outcome::Action;
+use super::packet::Packet;
+use super::scene::{CLIENT_ON_A, CLIENT_ON_B, Scene, over_both};
+
+/// Number of the new connection's first byte, and of the first byte of our answer.
+const NEW_CLIENT: u32 = 123_456;
+const NEW_VIP: u32 = 654_321;
+
+/// A stray SYN does no harm to a listening socket, and must do none to the flow.
+#[test]
+fn a_syn_on_a_live_flow_goes_to_the_listening_socket_and_the_flow_goes_on() {
+    over_both(|mut scene| {
+        scene.bind();
+        scene.put(&scene.flow());
+        let syn = scene.new_syn();
+        scene.arrives(&syn).passed_as(Reason::CutDoubted, &syn);
+        assert_eq!(scene.flow_now().ways[0].flags, DOUBTED);
+        assert_eq!(scene.shake().unwrap().first_client, NEW_CLIENT);
+        scene
+            .arrives(&scene.client_sends(0, 0))
+            .forwarded_as(&scene.host_receives(0, 0));
+        scene
+            .arrives(&scene.host_sends(0, 0))
+            .forwarded_as(&scene.client_receives(0, 0));
+        assert_eq!(scene.programs.told(), NO_FLOW);
+    });
+}
+
+#[test]
+fn a_client_that_confirms_its_syn_has_given_up_the_old_connection() {
+    over_both(|mut scene| {
+        scene.bind();
+        scene.put(&scene.flow());
+        let syn = scene.new_syn();
+        scene.arrives(&syn).passed_as(Reason::CutDoubted, &syn);
+        let confirms = Packet {
+            seq: NEW_CLIENT,
+            ack: NEW_VIP,
+            ..scene.client_sends(0, 0)
+        };
+        let early = scene.arrives(&confirms);
+        early.expect(Action::Redirect, Reason::CutForwarded);
+        let answer = Packet {
+            seq: NEW_VIP.wrapping_sub(1),
+            ack: NEW_CLIENT,
+            ..scene.our_answer()
+        };
+        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        let wrong = Packet {
+            ack: NEW_VIP + 1,
+            ..confirms.clone()
+        };
+        scene.arrives(&wrong).expect(Action::Redirect, Reason::CutForwarded);
+        assert_eq!(scene.programs.told(), NO_FLOW);
+        scene.arrives(&confirms).passed_as(Reason::CutSuperseded, &confirms);
+        assert_eq!(scene.programs.told(), [INDEX]);
+        assert_eq!(scene.flow_now().ways[0].flags, DOUBTED | RESET | SUPERSEDED);
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
+    });
+}
+
+#[test]
+fn our_answer_to_a_syn_that_nobody_doubts_is_silenced() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        scene.leaves(&scene.our_answer()).dropped(Reason::CutSilenced);
+    });
+}
+
+#[test]
+fn a_syn_on_a_flow_that_has_ended_frees_its_ports() {
+    over_both(|mut scene| {
+        scene.bind();
+        let mut ended = scene.flow();
+        ended.ways[0].flags = PEER_FIN_ACKED;
+        ended.ways[1].flags = PEER_FIN_ACKED;
+        scene.put(&ended);
+        let syn = scene.new_syn();
+        scene.arrives(&syn).passed_as(Reason::CutSuperseded, &syn);
+        assert_eq!(scene.flow_now().ways[0].flags, PEER_FIN_ACKED | SUPERSEDED);
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
+        assert_eq!(scene.shake().unwrap().first_client, NEW_CLIENT);
+    });
+}
+
+/// Leg A's socket would take the SYN for a stray one. It has received all that is owed.
+#[test]
+fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
+    over_both(|mut scene| {
+        scene.bind();
+        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED] {
+            let mut ended = Flow {
+                drained,
+                owed_end: CLIENT_ON_B + 100,
+                ..scene.flow()
+            };
+            assert_ne!(drained, CLOSED);
+            ended.ways[1].flags = RESET;
+            scene.put(&ended);
+            let syn = scene.new_syn();
+            let reset = Packet {
+                flags: RST,
+                seq: CLIENT_ON_A.wrapping_add(100),
+                ..syn.clone()
+            };
+            scene.arrives(&syn).passed_as(Reason::CutUnseated, &reset);
+            assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
+        }
+    });
+}
+
+/// The client is done with it, whether or not our reset has reached it; its sockets may outlive a process that was killed.
+#[test]
+fn a_syn_on_a_flow_that_closes_frees_its_ports() {
+    over_both(|mut scene| {
+        scene.bind();
+        let syn = scene.new_syn();
+        for (drained, reason, first) in [
+            (
+                OWED_KNOWN,
+                Reason::CutUnseated,
+                Packet {
+                    flags: RST,
+                    seq: CLIENT_ON_A.wrapping_add(100),
+                    ..syn.clone()
+                },
+            ),
+            (CLOSED, Reason::CutSuperseded, syn.clone()),
+        ] {
+            scene.put(&Flow {
+                state: state::CLOSING,
+                drained,
+                owed_end: CLIENT_ON_B + 100,
+                ..scene.flow()
+            });
+            scene.arrives(&syn).passed_as(reason, &first);
+            assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
+            assert_eq!(scene.flow_now().ways[0].flags, SUPERSEDED);
+        }
+    });
+}
+
+#[test]
+fn a_syn_on_a_flow_that_is_being_removed_is_dropped() {
+    over_both(|mut scene| {
+        scene.bind();
+        scene.put(&Flow {
+            state: state::LEAVING,
+            ..scene.flow()
+        });
+        let syn = scene.new_syn();
+        scene.arrives(&syn).dropped(Reason::CutClosing);
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [true, true]);
+    });
+}
+
+/// It keeps the old connection in mind, and is not to open another past every route.
+#[test]
+fn a_syn_of_the_hosts_is_never_forwarded() {
+    over_both(|mut scene| {
+        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED, CLOSED] {
+            let flow = Flow {
+                drained,
+                ..scene.flow()
+            };
+            scene.put(&flow);
+            let syn = Packet {
+                flags: SYN,
+                ..scene.hosts_answer()
+            };
+            scene.arrives(&syn).dropped(Reason::CutStray);
+            let again = scene.hosts_answer();
+            if drained < DRAINED {
+                scene.arrives(&again).passed_as(Reason::CutToSocket, &again);
+            } else {
+                scene.arrives(&again).dropped(Reason::CutStray);
+            }
+            assert_eq!(scene.flow_now(), flow);
+        }
+    });
+}
+
+#[test]
+fn leg_bs_syn_on_the_ports_of_a_live_flow_is_refused() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        let other = INDEX + 1;
+        scene.programs.expect_from(scene.local.port(), other);
+        let wanted = Flow {
+            state: state::WANTED,
+            ..scene.flow()
+        };
+        scene.programs.flows.set(other, wanted, 0).unwrap();
+        scene.leaves(&scene.our_syn()).dropped(Reason::CutRefused);
+        let refused = scene.programs.flows.get(&other, 0).unwrap();
+        assert_eq!((refused.state, refused.why), (state::UNFIT, why::PORT_BUSY));
+        assert_eq!(scene.flow_now(), scene.flow());
+    });
+}
+
+#[test]
+fn leg_bs_syn_takes_the_ports_of_a_flow_that_has_ended() {
+    over_both(|mut scene| {
+        scene.shaken(super::syns::ALL);
+        let mut ended = scene.flow();
+        ended.ways[0].flags = RESET;
+        scene.put(&ended);
+        // The same host and port, for another client.
+        let [client, host] = scene.tuples();
+        scene.programs.tuples.remove(&client).unwrap();
+        let other = INDEX + 1;
+        let wanted = Flow {
+            state: state::WANTED,
+            ..scene.flow()
+        };
+        scene.programs.flows.set(other, wanted, 0).unwrap();
+        scene.programs.expect_from(scene.local.port(), other);
+        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        assert_eq!(scene.flow_now().ways.map(|way| way.flags), [RESET, SUPERSEDED]);
+        assert!(!scene.is_known(&host));
+        assert_eq!(scene.programs.flows.get(&other, 0).unwrap().state, state::CONNECTING);
+    });
+}
+
+impl Scene {
+    /// The client's address and port open another connection.
+    fn new_syn(&self) -> Packet {
+        Packet {
+            seq: NEW_CLIENT.wrapping_sub(1),
+            ..self.client_syn()
+        }
+    }
+}

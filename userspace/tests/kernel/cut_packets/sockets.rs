@@ -1,0 +1,179 @@
+//! What this machine's own sockets say on a flow that is cut.
+
+use signalbox_common::Reason;
+use signalbox_common::cut::Flow;
+use signalbox_common::cut::flow::{CLOSED, DRAINED, ORPHANED, OWED_KNOWN, OWED_UNKNOWN, STAMPS_FIXED, state};
+use signalbox_common::cut::header::{ACK, FIN, RST, SYN};
+
+use super::flows::INDEX;
+use super::options::usual_stamps;
+use super::packet::Packet;
+use super::scene::{CLIENT_ON_B, HOST_ON_A, LEG_A, LEG_B, over_both};
+
+#[test]
+fn a_packet_that_was_forwarded_leaves() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        let packet = scene.host_receives(5, 5);
+        let outcome = scene.programs.leaves(&packet.bytes(), LEG_A, LEG_B);
+        outcome.passed_as(Reason::CutLeaves, &packet);
+    });
+}
+
+#[test]
+fn what_sockets_say_on_no_flow_leaves() {
+    over_both(|scene| {
+        for flags in [ACK, SYN, SYN | ACK, RST, FIN | ACK] {
+            for packet in [scene.client_receives(5, 5), scene.host_receives(5, 5)] {
+                let packet = Packet { flags, ..packet };
+                scene.leaves(&packet).passed_as(Reason::CutOutMiss, &packet);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_sockets_own_acknowledgement_is_silenced() {
+    over_both(|mut scene| {
+        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED, CLOSED] {
+            let flow = Flow {
+                drained,
+                ..scene.flow()
+            };
+            scene.put(&flow);
+            scene
+                .leaves(&scene.client_receives(0, 100))
+                .dropped(Reason::CutSilenced);
+            if drained >= DRAINED {
+                scene.leaves(&scene.host_receives(0, 0)).dropped(Reason::CutSilenced);
+            }
+            assert_eq!(scene.flow_now(), flow);
+        }
+    });
+}
+
+/// A socket that is closed when it owes nothing any more resets its leg, or ends it: nobody is to hear of that.
+#[test]
+fn a_drained_socket_closes_in_silence() {
+    over_both(|mut scene| {
+        scene.put(&scene.flow());
+        for flags in [RST, RST | ACK, FIN | ACK] {
+            for packet in [scene.client_receives(0, 0), scene.host_receives(0, 0)] {
+                scene.leaves(&Packet { flags, ..packet }).dropped(Reason::CutSilenced);
+            }
+        }
+        assert_eq!(scene.flow_now(), scene.flow());
+    });
+}
+
+#[test]
+fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
+    over_both(|mut scene| {
+        for drained in [OWED_UNKNOWN, OWED_KNOWN] {
+            let mut flow = Flow {
+                sent_b: CLIENT_ON_B,
+                ..scene.owing(drained)
+            };
+            flow.ways[0].ack = HOST_ON_A.wrapping_add(500);
+            (flow.ways[0].flags, flow.ways[0].stamp) = (STAMPS_FIXED, 4321);
+            scene.put(&flow);
+            let with = |packet: Packet, stamp| Packet {
+                payload: vec![3; 100],
+                options: usual_stamps(stamp, 9),
+                ..packet
+            };
+            let said = with(scene.host_receives(0, 0), 4000);
+            let delivered = with(scene.host_receives(0, 500), 4321);
+            scene.leaves(&said).passed_as(Reason::CutDrains, &delivered);
+            let wanted = Flow {
+                sent_b: CLIENT_ON_B + 100,
+                ..flow
+            };
+            assert_eq!(scene.flow_now(), wanted);
+            // Sent again: it does not go back.
+            let again = Packet {
+                payload: vec![3; 50],
+                ..scene.host_receives(0, 600)
+            };
+            scene.leaves(&again).passed_as(Reason::CutDrains, &again);
+            assert_eq!(scene.flow_now(), wanted);
+        }
+    });
+}
+
+#[test]
+fn a_fin_that_is_owed_is_delivered() {
+    over_both(|mut scene| {
+        let flow = Flow {
+            sent_b: CLIENT_ON_B,
+            ..scene.owing(OWED_KNOWN)
+        };
+        scene.put(&flow);
+        let last = Packet {
+            flags: FIN | ACK,
+            payload: vec![3; 99],
+            ..scene.host_receives(0, 0)
+        };
+        scene.leaves(&last).passed_as(Reason::CutDrains, &last);
+        let sent_b = CLIENT_ON_B + 100;
+        assert_eq!(scene.flow_now(), Flow { sent_b, ..flow });
+    });
+}
+
+/// The kernel closes the sockets of a process that has died. What was owed is lost: both ends must know.
+#[test]
+fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
+    over_both(|mut scene| {
+        for flags in [FIN | ACK, RST | ACK] {
+            let mut flow = scene.owing(OWED_KNOWN);
+            flow.ways[0].ack = HOST_ON_A.wrapping_add(500);
+            flow.ways[1].ack = CLIENT_ON_B + 60;
+            scene.put(&flow);
+            let dying = Packet {
+                flags,
+                ..scene.host_receives(20, 0)
+            };
+            // At the number that the host expects.
+            let reset = Packet {
+                flags: RST | ACK,
+                ..scene.host_receives(60, 0)
+            };
+            scene.leaves(&dying).passed_as(Reason::CutReset, &reset);
+            assert_eq!(scene.flow_now().ways.map(|way| way.flags), [0, ORPHANED]);
+            assert_eq!(
+                (scene.flow_now().state, scene.programs.told()),
+                (state::CUT, vec![INDEX])
+            );
+            let dying = Packet {
+                flags,
+                ..scene.client_receives(0, 100)
+            };
+            let reset = Packet {
+                flags: RST | ACK,
+                ..scene.client_receives(500, 100)
+            };
+            scene.leaves(&dying).passed_as(Reason::CutReset, &reset);
+            assert_eq!(scene.flow_now().state, state::CLOSING);
+            assert_eq!(scene.programs.told(), [INDEX]);
+        }
+    });
+}
+
+#[test]
+fn of_a_closing_flow_only_resets_leave_at_the_number_that_is_expected() {
+    over_both(|mut scene| {
+        let mut flow = Flow {
+            state: state::CLOSING,
+            ..scene.flow()
+        };
+        flow.ways[0].ack = HOST_ON_A.wrapping_add(70);
+        scene.put(&flow);
+        scene.leaves(&scene.client_receives(70, 0)).dropped(Reason::CutSilenced);
+        let of = |packet: Packet| Packet { flags: RST, ..packet };
+        let wanted = of(scene.client_receives(70, 0));
+        scene
+            .leaves(&of(scene.client_receives(0, 0)))
+            .passed_as(Reason::CutReset, &wanted);
+        assert_eq!(scene.flow_now(), flow);
+    });
+}

@@ -1,0 +1,16 @@
+//! Tests of the eBPF programs in the running kernel: the verifier's verdict on each, what they do with single packets
+//! (`BPF_PROG_TEST_RUN`), and their maps. No other process takes part.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+// What the tests are told with.
+mod namespace;
+
+// The tests.
+mod cut;
+mod cut_packets;
+mod l4_packets;
+mod object;
+mod relay;
+mod steer;
+mod syn;

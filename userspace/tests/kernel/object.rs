@@ -1,0 +1,298 @@
+//! The object as the kernel sees it: its maps have the sizes that `signalbox-common` says, the verifier takes its
+//! programs, and what they log arrives.
+
+use crate::namespace;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use aya::maps::lpm_trie::Key;
+use aya::maps::{LpmTrie, Map, MapType, SockMap};
+use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use log::{Level, Log, Metadata, Record};
+use signalbox_common::cut::flow::{
+    Config, DEFAULT_FLOWS, ENDS_BYTES, Entry, Flow, MAX_NAMES, MAX_SHAKES, MAX_TUPLES, Name, PORTS, Shake, Tuple,
+};
+use signalbox_common::gate::{Gate, Leg, MAX_GATES};
+use signalbox_common::l4::{self, abi};
+use signalbox_common::reason::REASONS;
+use signalbox_common::shield::prefixes::Node;
+use signalbox_common::shield::{self, abi as rules};
+use signalbox_common::steer::{
+    MAX_BINDINGS, MAX_LISTENER_SLOTS, MAX_LISTENERS, SLOT_V4, STEER_FIXED_BITS, SteerKey, SteerValue,
+};
+
+/// Flags of `bpf(2)`, as in `ebpf/src`.
+const NO_PREALLOC: u32 = 1;
+const MMAPABLE: u32 = 1 << 10;
+
+/// Type, size of a key, size of a value, elements, flags.
+type Shape = (MapType, usize, usize, u32, u32);
+
+#[test]
+fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
+    in_own_namespace(|| {
+        let ebpf = load();
+        // The compiler's own (".rodata") and the log's are of whatever size they need.
+        let found: BTreeMap<_, _> = ebpf
+            .maps()
+            .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
+            .map(|(name, map)| (name, shape(map)))
+            .collect();
+        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut(), layer4(), guarded()]
+            .concat()
+            .into_iter()
+            .collect();
+        assert_eq!(found, wanted);
+        assert!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))));
+    });
+}
+
+// Keys and values of 4 bytes without a type are array indices, and descriptors of sockets.
+
+/// Maps of every tier, and of the tests' bad link.
+fn shared() -> Vec<(&'static str, Shape)> {
+    let (key, value) = (size_of::<Key<SteerKey>>(), size_of::<SteerValue>());
+    vec![
+        ("BINDINGS", (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC)),
+        ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASONS, 0)),
+        ("HEARD", (MapType::PerCpuArray, 4, 2 * size_of::<u64>(), 1, 0)),
+        ("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0)),
+        ("LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
+        ("STEERED", (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0)),
+    ]
+}
+
+/// Maps of tier `sockmap`.
+fn relayed() -> Vec<(&'static str, Shape)> {
+    let (cookie, leg, gate) = (size_of::<u64>(), size_of::<Leg>(), size_of::<Gate>());
+    vec![
+        ("GATES", (MapType::Array, 4, gate, MAX_GATES, MMAPABLE)),
+        ("GATE_EVENTS", (MapType::RingBuf, 0, 0, 256 * 1024, 0)),
+        ("LEGS", (MapType::Hash, cookie, leg, MAX_GATES, NO_PREALLOC)),
+        ("PEERS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
+        ("VERDICTS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
+    ]
+}
+
+/// Maps of tier `cut`.
+fn cut() -> Vec<(&'static str, Shape)> {
+    let tuple = size_of::<Tuple>();
+    let (flow, shake, name) = (size_of::<Flow>(), size_of::<Shake>(), size_of::<Name>());
+    let binding = size_of::<Key<SteerKey>>();
+    vec![
+        (
+            "CUT_BINDINGS",
+            (MapType::LpmTrie, binding, 4, MAX_BINDINGS, NO_PREALLOC),
+        ),
+        ("CUT_CONFIG", (MapType::Array, 4, size_of::<Config>(), 1, 0)),
+        ("ENDS", (MapType::RingBuf, 0, 0, ENDS_BYTES, 0)),
+        ("FLOWS", (MapType::Array, 4, flow, DEFAULT_FLOWS, MMAPABLE)),
+        ("NAMES", (MapType::Hash, 4, name, MAX_NAMES, NO_PREALLOC)),
+        ("PENDING", (MapType::Array, 4, size_of::<u64>(), PORTS, MMAPABLE)),
+        ("SHAKES", (MapType::LruHash, tuple, shake, MAX_SHAKES, 0)),
+        ("TUPLES", (MapType::Hash, tuple, size_of::<Entry>(), MAX_TUPLES, 0)),
+    ]
+}
+
+/// Maps of the shield.
+fn guarded() -> Vec<(&'static str, Shape)> {
+    let (target, place, crowd) = (
+        size_of::<l4::Target>(),
+        size_of::<Key<SteerKey>>(),
+        size_of::<shield::CrowdKey>(),
+    );
+    let array = |size, count| (MapType::Array, 4, size, count, 0);
+    let per_cpu = |size, count| (MapType::PerCpuArray, 4, size, count, 0);
+    let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
+    vec![
+        ("SHIELD_ANYWHERE", array(8, abi::WANTED_WORDS)),
+        ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
+        ("SHIELD_FLOODS", array(size_of::<rules::Flood>(), rules::MAX_GUARDS)),
+        ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
+        // As large as userspace makes it.
+        ("SHIELD_NODES", (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE)),
+        ("SHIELD_PORTS", array(8, abi::WANTED_WORDS)),
+        (
+            "SHIELD_PREFIXED",
+            (MapType::LpmTrie, place, 4, rules::MAX_PREFIXED, NO_PREALLOC),
+        ),
+        ("SHIELD_QUOTA", per_cpu(8, 8)),
+        ("SHIELD_RECENT", per_cpu(size_of::<rules::Recent>(), rules::RECENT)),
+        ("SHIELD_SAMPLES", (MapType::RingBuf, 0, 0, rules::SAMPLE_BYTES, 0)),
+        ("SHIELD_SETTINGS", array(size_of::<shield::Settings>(), 1)),
+        (
+            "SHIELD_SOURCES",
+            array(size_of::<shield::Bucket>(), rules::DEFAULT_SOURCES / 4),
+        ),
+        // Userspace puts an array of maps in its place.
+        ("SHIELD_TABLES", array(4, rules::MAX_TABLES)),
+        ("SHIELD_TALLY", per_cpu(size_of::<rules::Tally>(), rules::MAX_GUARDS)),
+        ("SHIELD_TARGETS", hash(target, rules::MAX_TARGETS)),
+    ]
+}
+
+/// Maps of layer-4 services.
+fn layer4() -> Vec<(&'static str, Shape)> {
+    let (key, flow, tally) = (size_of::<l4::Key>(), size_of::<l4::Flow>(), size_of::<l4::Tally>());
+    let fragment = size_of::<l4::Fragment>();
+    let (target, service) = (size_of::<l4::Target>(), size_of::<l4::Service>());
+    vec![
+        ("L4_CONFIG", (MapType::Array, 4, size_of::<l4::Config>(), 1, 0)),
+        (
+            "L4_ESTABLISHED",
+            (MapType::Hash, key, flow, 2 * abi::DEFAULT_FLOWS, NO_PREALLOC),
+        ),
+        ("L4_FRAGMENTS", (MapType::LruHash, fragment, 4, abi::MAX_FRAGMENTS, 0)),
+        (
+            "L4_HOSTS",
+            (MapType::Array, 4, size_of::<l4::Host>(), abi::MAX_HOSTS, 0),
+        ),
+        ("L4_MACS", (MapType::Hash, 8, 4, abi::MAX_MACS, NO_PREALLOC)),
+        ("L4_ONE_WAY", (MapType::Array, 4, size_of::<abi::OneWay>(), 1, 0)),
+        ("L4_OPENING", (MapType::LruHash, key, flow, abi::MAX_OPENING, 0)),
+        ("L4_PORTS", (MapType::Hash, 4, 4, abi::MAX_PORTS, NO_PREALLOC)),
+        (
+            "L4_SCRATCH",
+            (MapType::PerCpuArray, 4, size_of::<l4::decide::Scratch>(), 1, 0),
+        ),
+        (
+            "L4_SERVICES",
+            (MapType::Hash, target, service, abi::MAX_TARGETS, NO_PREALLOC),
+        ),
+        (
+            "L4_SERVICE_TALLY",
+            (MapType::PerCpuArray, 4, tally, abi::MAX_SERVICES, 0),
+        ),
+        ("L4_SOURCES", (MapType::Array, 4, 16, abi::MAX_SOURCES, 0)),
+        // Userspace puts an array of maps in its place.
+        ("L4_TABLES", (MapType::Array, 4, 4, abi::MAX_TABLES, 0)),
+        ("L4_WANTED", (MapType::Array, 4, 8, abi::WANTED_WORDS, MMAPABLE)),
+    ]
+}
+
+#[test]
+fn the_kernel_accepts_every_program_and_there_are_no_others() {
+    in_own_namespace(|| {
+        let mut ebpf = load();
+        let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
+        names.sort();
+        let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
+        let services = ["l4_decap", "l4_tc", "l4_xdp"];
+        let others = ["relay", "steer"];
+        assert_eq!(names, [&["bare_tx"], &classifiers[..], &services, &others].concat());
+        // The other two need an array of maps, which tells more: see `kernel_l4_packets`.
+        let decap: &mut Xdp = ebpf.program_mut("l4_decap").unwrap().try_into().unwrap();
+        decap.load().unwrap();
+        for name in classifiers {
+            let classifier: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
+            classifier.load().unwrap();
+            assert_eq!(classifier.info().unwrap().name_as_str(), Some(name));
+        }
+        let relay: &mut SkSkb = ebpf.program_mut("relay").unwrap().try_into().unwrap();
+        relay.load().unwrap();
+        assert_eq!(relay.info().unwrap().name_as_str(), Some("relay"));
+        let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
+        steer.load().unwrap();
+        assert_eq!(steer.info().unwrap().name_as_str(), Some("steer"));
+    });
+}
+
+#[test]
+fn signalbox_itself_loads_it_and_misses_nothing() {
+    in_own_namespace(|| {
+        let kernel = signalbox::kernel::Kernel::load().unwrap();
+        assert_eq!(kernel.degraded, []);
+        assert!(kernel.joiner.is_some() && kernel.gate_events.is_some());
+        assert_eq!(kernel.counters.exits().len(), REASONS as usize);
+    });
+}
+
+#[test]
+fn what_a_program_logs_arrives_in_our_log() {
+    in_own_namespace(|| {
+        let mut ebpf = load();
+        let said = Said::default();
+        let mut logger = aya_log::EbpfLogger::init_with_logger(&mut ebpf, &said).unwrap();
+        let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
+        steer.load().unwrap();
+        steer.attach(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
+        let mut bindings: LpmTrie<_, SteerKey, SteerValue> = ebpf.take_map("BINDINGS").unwrap().try_into().unwrap();
+        let mut listeners: SockMap<_> = ebpf.take_map("LISTENERS").unwrap().try_into().unwrap();
+        // An IPv6 socket where one for IPv4 belongs: the kernel refuses to give it an IPv4 connection.
+        let wrong = TcpListener::bind("[::1]:0").unwrap();
+        listeners.set(SLOT_V4, &wrong, 0).unwrap();
+        let key = SteerKey::new(8443, 4, SteerKey::mapped([127, 0, 0, 1]));
+        let to = SteerValue {
+            listener: 0,
+            slot: SLOT_V4,
+        };
+        bindings.insert(&Key::new(STEER_FIXED_BITS + 128, key), to, 0).unwrap();
+
+        let refused = TcpStream::connect("127.0.0.1:8443").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        let end = Instant::now() + Duration::from_secs(10);
+        while said.0.lock().unwrap().is_empty() && Instant::now() < end {
+            logger.flush();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let message = format!(
+            "A steered connection was refused by the kernel: port=8443 errno=-{}",
+            libc::EAFNOSUPPORT
+        );
+        assert_eq!(*said.0.lock().unwrap(), [(Level::Warn, message)]);
+    });
+}
+
+/// A log that remembers.
+#[derive(Default)]
+struct Said(Mutex<Vec<(Level, String)>>);
+
+impl Log for Said {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        self.0.lock().unwrap().push((record.level(), record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+fn load() -> Ebpf {
+    let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
+    EbpfLoader::new().load(object).unwrap()
+}
+
+fn shape(map: &Map) -> Shape {
+    let info = match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LpmTrie(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data)
+        | Map::SockHash(data)
+        | Map::SockMap(data) => data.info().unwrap(),
+        other => panic!("a map of a kind that is not expected: {other:?}"),
+    };
+    let (key, value) = (info.key_size() as usize, info.value_size() as usize);
+    (
+        info.map_type().unwrap(),
+        key,
+        value,
+        info.max_entries(),
+        info.map_flags(),
+    )
+}
+
+/// Runs a test in a network namespace of its own.
+fn in_own_namespace<F: FnOnce() + Send>(work: F) {
+    namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkLookup, &[], work);
+}

@@ -1,0 +1,499 @@
+//! The relay program in the real kernel, on real TCP connections over loopback: `client = leg, leg = host`, where the
+//! legs are what signalbox holds of a flow. Userspace's part is played here, by the rules of `common::gate`.
+
+use crate::namespace;
+
+use std::hint::spin_loop;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::ProgramType;
+use signalbox::datapath::sys;
+use signalbox::kernel::Kernel;
+use signalbox::kernel::counters::Counters;
+use signalbox::kernel::sockmap::{Joined, Joiner};
+use signalbox_common::{Reason, hash};
+use socket2::SockRef;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// A loopback segment is 64 KiB at the most: so much may a gate's limit be exceeded by.
+const SEGMENT: u64 = 64 * KIB;
+/// Long enough for anything that should happen soon, on a machine with two busy cores.
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        flow.join(kernel, u64::MAX);
+        thread::scope(|scope| {
+            for (from, to, seed) in [(&flow.client, &flow.host, 1), (&flow.host, &flow.client, 2)] {
+                scope.spawn(move || send(from, seed, 0..MIB));
+                scope.spawn(move || receive(to, seed, 0..MIB));
+            }
+        });
+        for (at, leg) in flow.legs.iter().enumerate() {
+            let gate = kernel.joiner().gates.read(at as u32);
+            assert_eq!((gate.sent, gate.passed, gate.blocked), (MIB, 0, 0));
+            assert!(
+                sys::recv(leg.as_raw_fd(), &mut [0; 16], 0).is_err(),
+                "nothing is left to read"
+            );
+        }
+        assert!(kernel.exits(Reason::RelayRedirected) >= 2 * MIB / SEGMENT);
+        assert_eq!(kernel.exits(Reason::RelayPassed) + kernel.exits(Reason::RelayClosed), 0);
+    });
+}
+
+#[test]
+fn bytes_that_arrived_before_the_join_come_out_without_more_arriving() {
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        for (from, leg) in [(&flow.client, &flow.legs[0]), (&flow.host, &flow.legs[1])] {
+            send(from, 3, 0..1000);
+            eventually("arrival", || received(leg) == 1000);
+        }
+        flow.join(kernel, u64::MAX);
+        receive(&flow.host, 3, 0..1000);
+        receive(&flow.client, 3, 0..1000);
+        assert_eq!(kernel.exits(Reason::RelayRedirected), 2);
+    });
+}
+
+/// That it is dropped rather than passed only shows under load, in the test after this one.
+#[test]
+fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        flow.join(kernel, u64::MAX);
+        flow.client.shutdown(Shutdown::Write).unwrap();
+        eventually("the count", || kernel.exits(Reason::RelayEmpty) == 1);
+        let info = sys::tcp_info(flow.legs[0].as_raw_fd()).unwrap();
+        assert!(info.peer_finished(), "TCP knows of the end all the same: {info:?}");
+        thread::scope(|scope| {
+            scope.spawn(|| send(&flow.host, 4, 0..4 * MIB));
+            receive(&flow.client, 4, 0..4 * MIB);
+        });
+        flow.has_no_errors();
+        assert_eq!(kernel.exits(Reason::RelayEmpty), 1);
+    });
+}
+
+/// Passed to the socket, the FIN was queued behind the data that waited there to be sent, was taken for a failed
+/// transmission of 0 bytes, and ended with EPIPE and that data lost.
+#[test]
+fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
+    const TOTAL: u64 = 4 * MIB;
+    with_kernel(|kernel| {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _stop = StopOnDrop(&stop);
+            // CPU load: the kernel's worker, which sends what was redirected, must fall behind.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        spin_loop();
+                    }
+                });
+            }
+            for round in 0..30 {
+                let flow = Flow::new(round);
+                flow.join(kernel, u64::MAX);
+                let flow = &flow;
+                thread::scope(|scope| {
+                    scope.spawn(move || send(&flow.host, round, 0..TOTAL));
+                    // Finishes at another point of the transfer in every round, with the rest in flight.
+                    let before = hash::mix(round) % (TOTAL / 2);
+                    receive(&flow.client, round, 0..before);
+                    flow.client.shutdown(Shutdown::Write).unwrap();
+                    thread::sleep(Duration::from_millis(round % 5));
+                    receive(&flow.client, round, before..TOTAL);
+                });
+                flow.has_no_errors();
+            }
+        });
+        assert_eq!(kernel.exits(Reason::RelayEmpty), 30);
+    });
+}
+
+#[test]
+fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
+    const LIMIT: u64 = 256 * KIB;
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        flow.join(kernel, LIMIT);
+        let (joiner, leg) = (kernel.joiner(), &flow.legs[0]);
+        send(&flow.client, 5, 0..2 * LIMIT);
+        eventually("arrival", || received(leg) == 2 * LIMIT);
+        let gate = joiner.gates.read(0);
+        assert!((LIMIT..LIMIT + SEGMENT).contains(&gate.sent), "{gate:?}");
+        assert_eq!((gate.sent + gate.passed, gate.blocked), (2 * LIMIT, 1));
+        assert_eq!(kernel.exits(Reason::RelayClosed), 1, "closes once");
+        assert_eq!(kernel.event(), Some(0), "and tells which");
+        assert_eq!(joiner.gates.read(1).blocked, 0, "the other direction is another gate's");
+
+        // More credit alone does not open it: bytes that were passed would be overtaken.
+        joiner.gates.set_limit(0, u64::MAX);
+        send(&flow.client, 5, 2 * LIMIT..2 * LIMIT + 100);
+        eventually("arrival", || received(leg) == 2 * LIMIT + 100);
+        let (sent, passed) = (gate.sent, gate.passed + 100);
+        assert_eq!(joiner.gates.read(0).passed, passed);
+
+        // Nor does a part of what was passed, consumed.
+        receive(&flow.host, 5, 0..sent);
+        relay_by_hand(&flow, passed - 50);
+        joiner.gates.set_token(0, passed - 50);
+        send(&flow.client, 5, 2 * LIMIT + 100..2 * LIMIT + 200);
+        eventually("arrival", || received(leg) == 2 * LIMIT + 200);
+        assert_eq!((joiner.gates.read(0).sent, joiner.gates.read(0).blocked), (sent, 1));
+
+        relay_by_hand(&flow, 150);
+        joiner.gates.set_token(0, passed + 100);
+        send(&flow.client, 5, 2 * LIMIT + 200..3 * LIMIT);
+        receive(&flow.host, 5, sent..3 * LIMIT);
+        let gate = joiner.gates.read(0);
+        assert_eq!(
+            (gate.blocked, gate.passed),
+            (0, passed + 100),
+            "open: the rest was redirected"
+        );
+        assert_eq!((kernel.exits(Reason::RelayClosed), kernel.event()), (1, None));
+    });
+}
+
+#[test]
+fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
+    const ROUNDS: u64 = 16;
+    const BURST: u64 = MIB;
+    const WINDOW: u64 = 128 * KIB;
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        // What the reader leaves must soon be missed by the gate, not kept in the reader's own buffer.
+        SockRef::from(&flow.host)
+            .set_recv_buffer_size(64 * KIB as usize)
+            .unwrap();
+        flow.join(kernel, WINDOW);
+        let joiner = kernel.joiner();
+        thread::scope(|scope| {
+            scope.spawn(|| carry(joiner, &flow, WINDOW, ROUNDS * BURST));
+            for round in 0..ROUNDS {
+                let (mut at, next) = (round * BURST, (round + 1) * BURST);
+                let sender = scope.spawn({
+                    let client = &flow.client;
+                    move || send(client, 6, at..next)
+                });
+                eventually("the gate's closing", || kernel.exits(Reason::RelayClosed) > round);
+                while at < next {
+                    let mood = hash::mix(at);
+                    let until = (at + mood % (256 * KIB) + 1).min(next);
+                    receive(&flow.host, 6, at..until);
+                    at = until;
+                    thread::sleep(Duration::from_millis(mood >> 8 & 7));
+                }
+                sender.join().unwrap();
+                // A pause, in which userspace has consumed everything: the next byte opens the gate.
+                eventually("the token", || {
+                    let gate = joiner.gates.read(0);
+                    gate.token == gate.passed
+                });
+            }
+        });
+        let gate = joiner.gates.read(0);
+        assert_eq!(gate.sent + gate.passed, ROUNDS * BURST);
+        let ways = [Reason::RelayRedirected, Reason::RelayPassed].map(|way| kernel.exits(way));
+        assert!(ways.iter().all(|&n| n > 0), "both ways were taken: {ways:?}");
+        // At least once a burst: only an open gate closes.
+        assert!(kernel.exits(Reason::RelayClosed) >= ROUNDS);
+    });
+}
+
+#[test]
+fn without_a_gate_bytes_are_left_to_the_socket() {
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        flow.join(kernel, u64::MAX);
+        let [a, b] = flow.cookies();
+        // Takes away the gates and the peers, as at a flow's end. The legs stay under the program.
+        kernel.joiner().forget(a, b);
+        send(&flow.client, 7, 0..1000);
+        eventually("the count", || kernel.exits(Reason::RelayNoGate) == 1);
+        relay_by_hand(&flow, 1000);
+        receive(&flow.host, 7, 0..1000);
+    });
+}
+
+#[test]
+fn bytes_for_a_leg_that_was_closed_go_to_userspace_and_close_the_gate() {
+    with_kernel(|kernel| {
+        let flow = Flow::new(0);
+        flow.join(kernel, u64::MAX);
+        let Flow {
+            client,
+            legs: [leg, closed],
+            host,
+        } = flow;
+        drop((closed, host));
+        send(&client, 10, 0..1000);
+        eventually("the count", || kernel.exits(Reason::RelayNoPeer) == 1);
+        assert_eq!(kernel.event(), Some(0));
+        leg.set_nonblocking(false).unwrap();
+        receive(&leg, 10, 0..1000);
+        let gate = kernel.joiner().gates.read(0);
+        assert_eq!((gate.sent, gate.packets, gate.passed, gate.blocked), (0, 0, 1000, 1));
+    });
+}
+
+#[test]
+fn a_leg_whose_sender_has_finished_is_refused_and_loses_nothing() {
+    with_kernel(|kernel| {
+        for finished in [0, 1] {
+            let flow = Flow::new(finished);
+            let (ends, finished) = ([&flow.client, &flow.host], finished as usize);
+            for end in ends {
+                send(end, 8, 0..1000);
+            }
+            ends[finished].shutdown(Shutdown::Write).unwrap();
+            // The FIN counts as one.
+            eventually("arrival", || {
+                received(&flow.legs[finished]) == 1001 && received(&flow.legs[1 - finished]) == 1000
+            });
+            let refused = flow.try_join(kernel, u64::MAX).unwrap_err();
+            assert_eq!(
+                refused.raw_os_error(),
+                Some(libc::EOPNOTSUPP),
+                "leg {finished}: {refused}"
+            );
+            for leg in &flow.legs {
+                leg.set_nonblocking(false).unwrap();
+                receive(leg, 8, 0..1000);
+            }
+            assert_eq!((&flow.legs[finished]).read(&mut [0]).unwrap(), 0, "then its end");
+            send(&flow.legs[finished], 9, 0..1000);
+            receive(ends[finished], 9, 0..1000);
+        }
+        assert!(
+            Reason::ALL.iter().all(|&reason| kernel.exits(reason) == 0),
+            "no program saw any of it"
+        );
+    });
+}
+
+/// Two connections, whose middle ends are the legs.
+struct Flow {
+    client: TcpStream,
+    legs: [TcpStream; 2],
+    host: TcpStream,
+}
+
+impl Flow {
+    fn new(round: u64) -> Self {
+        let pair = || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let leg = listener.accept().unwrap().0;
+            for socket in [&far, &leg] {
+                socket.set_nodelay(true).unwrap();
+                socket.set_read_timeout(Some(SOON)).unwrap();
+                socket.set_write_timeout(Some(SOON)).unwrap();
+            }
+            leg.set_nonblocking(true).unwrap();
+            (far, leg)
+        };
+        let ((client, a), (host, b)) = (pair(), pair());
+        // Either leg may be the older socket.
+        if round.is_multiple_of(2) {
+            return Self {
+                client,
+                legs: [a, b],
+                host,
+            };
+        }
+        Self {
+            client: host,
+            legs: [b, a],
+            host: client,
+        }
+    }
+
+    fn cookies(&self) -> [u64; 2] {
+        self.legs.each_ref().map(|leg| sys::cookie(leg.as_raw_fd()).unwrap())
+    }
+
+    /// Joins the legs through gates 0 and 1.
+    fn try_join(&self, kernel: &TestKernel, limit: u64) -> std::io::Result<Joined> {
+        let [a, b] = self.cookies();
+        kernel
+            .joiner()
+            .join([(&self.legs[0], a, 0), (&self.legs[1], b, 1)], limit)
+    }
+
+    fn join(&self, kernel: &TestKernel, limit: u64) {
+        assert!(matches!(self.try_join(kernel, limit).unwrap(), Joined::Both));
+    }
+
+    fn has_no_errors(&self) {
+        for socket in [&self.client, &self.legs[0], &self.legs[1], &self.host] {
+            if let Some(error) = sys::take_error(socket.as_raw_fd()) {
+                panic!("a socket of the flow has failed: {error}");
+            }
+        }
+    }
+}
+
+/// Carries the client's bytes by the rules of the gate until so many have gone to the host's leg.
+fn carry(joiner: &Joiner, flow: &Flow, window: u64, total: u64) {
+    let (from, to) = (flow.legs[0].as_raw_fd(), flow.legs[1].as_raw_fd());
+    let acked = || sys::tcp_info(to).unwrap().bytes_acked;
+    // An acknowledgement counts the SYN too; what is acknowledged first, then what is not: never too much.
+    let queued_now = || acked() + sys::unacknowledged(to).unwrap();
+    let (mut relayed, mut buffer) = (0, vec![0; 16 * KIB as usize]);
+    let end = Instant::now() + 3 * SOON;
+    loop {
+        assert!(Instant::now() < end, "stuck at {relayed}, {:?}", joiner.gates.read(0));
+        let gate = joiner.gates.read(0);
+        if gate.sent + relayed == total && gate.token == gate.passed {
+            return;
+        }
+        let queued_all = queued_now() >= gate.sent + relayed;
+        if gate.blocked == 1 && queued_all {
+            // Redirected bytes have gone first; what was passed comes after them, and before the gate opens.
+            match sys::recv(from, &mut buffer, 0) {
+                Ok(n) => {
+                    send_all(to, &buffer[..n]);
+                    relayed += n as u64;
+                }
+                Err(_) => {
+                    joiner.gates.set_token(0, relayed);
+                    joiner.gates.set_limit(0, acked().saturating_sub(relayed) + window);
+                    thread::sleep(Duration::from_micros(200));
+                }
+            }
+        } else {
+            if gate.blocked == 0 {
+                joiner.gates.set_limit(0, acked().saturating_sub(relayed) + window);
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+fn send_all(to: i32, mut bytes: &[u8]) {
+    let end = Instant::now() + SOON;
+    while !bytes.is_empty() {
+        assert!(Instant::now() < end, "no room for {} bytes", bytes.len());
+        match sys::send(to, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(_) => thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}
+
+/// Moves so many bytes that the first leg was left with to the other one.
+fn relay_by_hand(flow: &Flow, count: u64) {
+    let mut bytes = vec![0; count as usize];
+    let mut at = 0;
+    eventually("what was passed", || {
+        at += sys::recv(flow.legs[0].as_raw_fd(), &mut bytes[at..], 0).unwrap_or(0);
+        at == bytes.len()
+    });
+    send_all(flow.legs[1].as_raw_fd(), &bytes);
+}
+
+/// Sends a stretch of the byte stream of a seed.
+fn send(mut to: &TcpStream, seed: u64, stretch: Range<u64>) {
+    to.write_all(&stream(seed, stretch)).unwrap();
+}
+
+/// Receives a stretch of it.
+fn receive(mut from: &TcpStream, seed: u64, stretch: Range<u64>) {
+    let wanted = stream(seed, stretch.clone());
+    let mut bytes = vec![0; wanted.len()];
+    let mut at = 0;
+    while at < bytes.len() {
+        match from.read(&mut bytes[at..]) {
+            Ok(0) => panic!("the stream of seed {seed} ends at {}", stretch.start + at as u64),
+            Ok(n) => at += n,
+            Err(error) => panic!(
+                "the stream of seed {seed} fails at {}: {error}",
+                stretch.start + at as u64
+            ),
+        }
+    }
+    let wrong = bytes.iter().zip(&wanted).position(|(a, b)| a != b);
+    assert_eq!(
+        wrong, None,
+        "first wrong byte of the stretch {stretch:?} of seed {seed}"
+    );
+}
+
+/// No two stretches of eight bytes are alike.
+fn stream(seed: u64, stretch: Range<u64>) -> Vec<u8> {
+    let byte = |at: u64| hash::mix((seed << 40) + at / 8).to_le_bytes()[at as usize % 8];
+    stretch.map(byte).collect()
+}
+
+fn received(leg: &TcpStream) -> u64 {
+    sys::tcp_info(leg.as_raw_fd()).unwrap().bytes_received
+}
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < end, "{what} did not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends the CPU load however the test ends; the scope would wait for it for ever.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A loaded object of the test's own: its counters start at 0.
+struct TestKernel {
+    joiner: Arc<Joiner>,
+    counters: Arc<Counters>,
+    kernel: Mutex<Kernel>,
+}
+
+impl TestKernel {
+    fn joiner(&self) -> &Joiner {
+        &self.joiner
+    }
+
+    fn exits(&self, reason: Reason) -> u64 {
+        self.counters.exits()[reason as usize].1
+    }
+
+    /// The gate that the next event of a gate is about.
+    fn event(&self) -> Option<u32> {
+        let mut kernel = self.kernel.lock().unwrap();
+        let item = kernel.gate_events.as_mut().unwrap().next()?;
+        Some(u32::from_ne_bytes(item[..4].try_into().unwrap()))
+    }
+}
+
+/// Runs a test with the object loaded, in a network namespace of its own.
+fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
+    namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkSkb, &[], || {
+        // Nothing is excused here: an object that the kernel refuses is what these tests are there to find.
+        let kernel = Kernel::load().unwrap();
+        assert_eq!(kernel.degraded, []);
+        work(&TestKernel {
+            joiner: kernel.joiner.clone().unwrap(),
+            counters: Arc::clone(&kernel.counters),
+            kernel: Mutex::new(kernel),
+        });
+    });
+}
