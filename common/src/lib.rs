@@ -13,6 +13,7 @@ pub mod cut;
 pub mod gate;
 pub mod hash;
 pub mod l4;
+pub mod parts;
 pub mod reason;
 pub mod shield;
 pub mod steer;

@@ -13,6 +13,7 @@ mod count;
 mod cut;
 mod impair;
 mod l4;
+mod parts;
 mod relay;
 mod shield;
 mod steer;

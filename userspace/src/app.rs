@@ -22,6 +22,7 @@ use crate::etcd::Etcd;
 use crate::front::Front;
 use crate::keeper::Keeper;
 use crate::kernel::sockmap::kernel_is_sound;
+use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
 use crate::layer4::Services;
 use crate::registry::Registry;
@@ -133,19 +134,22 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
     let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
-    let release = nix::sys::utsname::uname()
-        .map(|uts| uts.release().to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let sound = kernel_is_sound(&release);
+    let version = Version::running();
+    let sound = kernel_is_sound(&version);
     if joiner.is_some() && !sound {
         degraded.push((
             "sockmap",
-            format!("kernel {release} has known defects in socket maps: used only where `tier: sockmap` demands it"),
+            format!("kernel {version} has known defects in socket maps: used only where `tier: sockmap` demands it"),
         ));
     }
     if let Some(kernel) = &mut kernel {
         degraded.append(&mut kernel.degraded);
     }
+    let lacks_sockmap = |(feature, _): &&(&str, String)| match *feature {
+        "sockmap" => joiner.is_none(),
+        feature => feature == "ebpf",
+    };
+    let without_sockmap = degraded.iter().find(lacks_sockmap).map(|(_, why)| why.clone());
     for (feature, why) in &degraded {
         tracing::warn!(feature, why, "A kernel feature is not used.");
     }
@@ -189,6 +193,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         steering: if front.steers() { "sk_lookup" } else { "bind" },
         workers,
         max_connections,
+        sockmap: without_sockmap,
         degraded,
     };
     if let (Some((cut, _)), None) = (&cut, &predecessor) {
@@ -291,6 +296,9 @@ fn load_cut(
     }
     match Cut::load(model.limits.cut_flows, take_over) {
         Ok(cut) => {
+            if let Some(why) = &cut.without_v6 {
+                degraded.push(("cut_ipv6", why.clone()));
+            }
             let cut = Arc::new(cut);
             Some((Arc::clone(&cut), Arc::new(Registry::new(cut))))
         }

@@ -142,6 +142,9 @@ enum Command {
     Doctor {
         #[arg(short, long, default_value = "table")]
         output: Output,
+        /// Also print what the kernel's verifier says of each program
+        #[arg(long)]
+        verbose: bool,
     },
     /// On a host of a service in mode dsr-ipip: take tunnels' headers off what comes in by an interface.
     ///
@@ -274,7 +277,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
-        Command::Doctor { output } => doctor::run(output),
+        Command::Doctor { output, verbose } => doctor::run(output, verbose),
         Command::Detach => detach(),
         Command::Unwrap { interface } => {
             let native = crate::kernel::l4::unwrap::unwrap(&interface)?;

@@ -28,6 +28,8 @@ pub struct Facts {
     pub steering: &'static str,
     pub workers: usize,
     pub max_connections: u32,
+    /// Why there are no socket maps.
+    pub sockmap: Option<String>,
     /// (feature, what is wrong with it)
     pub degraded: Vec<(&'static str, String)>,
 }

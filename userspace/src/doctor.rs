@@ -1,16 +1,17 @@
 //! Says what this machine can do: each thing that signalbox uses is fine, degraded with what follows, or missing with
 //! the remedy. Asks the same code that `run` goes by, so that the two cannot disagree.
 
+mod programs;
+
 use std::fs;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use crate::cli::Output;
-use crate::kernel::Kernel;
-use crate::kernel::cut::hooks::has_tcx;
-use crate::kernel::cut::interfaces;
 use crate::kernel::sockmap::kernel_is_sound;
+use crate::kernel::verifier::Verdict;
+use crate::kernel::version::Version;
 
 /// How a thing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -52,8 +53,8 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
 }
 
 /// Prints the findings; the exit code is the worst of them.
-pub fn run(output: Output) -> anyhow::Result<ExitCode> {
-    let findings = examine();
+pub fn run(output: Output, verbose: bool) -> anyhow::Result<ExitCode> {
+    let (findings, verdicts) = examine();
     let worst = findings.iter().map(|f| f.standing).max().unwrap_or(Standing::Ok);
     if output == Output::Table {
         for finding in &findings {
@@ -63,21 +64,30 @@ pub fn run(output: Output) -> anyhow::Result<ExitCode> {
                 println!("{:<9} {:<26} -> {advice}", "", "");
             }
         }
+        if verbose {
+            programs::print(&verdicts);
+        }
     } else {
         crate::cli::emit(
-            &serde_json::json!({ "apiVersion": "v1", "worst": worst, "findings": findings }),
+            &serde_json::json!({
+                "apiVersion": "v1",
+                "version": env!("CARGO_PKG_VERSION"),
+                "kernel": Version::running().to_string(),
+                "worst": worst,
+                "findings": findings,
+                "programs": verdicts,
+            }),
             output,
         )?;
     }
     Ok(ExitCode::from(worst as u8))
 }
 
-fn examine() -> Vec<Finding> {
+fn examine() -> (Vec<Finding>, Vec<Verdict>) {
     let mut all = vec![kernel_version(), capabilities(), btf(), jit()];
-    all.extend(programs());
+    let (of_programs, verdicts) = programs::examine();
+    all.extend(of_programs);
     all.extend([
-        cut(),
-        services(),
         descriptors(),
         backlog(),
         ports(),
@@ -88,19 +98,17 @@ fn examine() -> Vec<Finding> {
         ipv6(),
     ]);
     all.extend(direct_return());
-    all
+    (all, verdicts)
 }
 
 fn kernel_version() -> Finding {
-    let release = nix::sys::utsname::uname()
-        .map(|u| u.release().to_string_lossy().into_owned())
-        .unwrap_or_default();
-    if kernel_is_sound(&release) {
-        ok("kernel", release)
+    let version = Version::running();
+    if kernel_is_sound(&version) {
+        ok("kernel", version.to_string())
     } else {
         degraded(
             "kernel",
-            release,
+            version.to_string(),
             "its socket maps have known defects: tier sockmap is used only where a listener demands it; 6.1.191, 6.12.104 or 6.18 and later have the fixes",
         )
     }
@@ -154,70 +162,6 @@ fn jit() -> Finding {
         Some(value) => ok("BPF JIT", format!("net.core.bpf_jit_enable = {value}")),
         // Not readable: kernels with CONFIG_BPF_JIT_ALWAYS_ON hide it from containers.
         None => ok("BPF JIT", "not readable here"),
-    }
-}
-
-/// Loads and attaches for a moment what `run` would.
-fn programs() -> Vec<Finding> {
-    let mut kernel = match Kernel::load() {
-        Ok(kernel) => kernel,
-        Err(error) => {
-            let why = crate::error_chain(&error);
-            let advice = "addresses are bound one by one, and flows go by splice and copy";
-            return vec![degraded("eBPF object", why, advice)];
-        }
-    };
-    let mut all = vec![ok("eBPF object", "loaded")];
-    all.push(match kernel.steer() {
-        Ok(_) => ok(
-            "sk_lookup",
-            "attaches: one set of sockets serves every address and prefix",
-        ),
-        Err(error) => degraded(
-            "sk_lookup",
-            crate::error_chain(&error),
-            "each address is bound; prefixes cannot be",
-        ),
-    });
-    all.push(
-        match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
-            None => ok(
-                "sockmap",
-                "attaches: conversations of small messages are carried by the kernel",
-            ),
-            Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
-        },
-    );
-    all
-}
-
-/// What tier cut would be attached to, and how.
-fn cut() -> Finding {
-    let advice = "flows go by splice and copy: slower, and they end with the process";
-    if let Err(error) = crate::kernel::cut::probe() {
-        return degraded("cut-through", crate::error_chain(&error), advice);
-    }
-    let names: Vec<String> = interfaces::carrying().into_iter().map(|i| i.name).collect();
-    if names.is_empty() {
-        return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
-    }
-    let how = if has_tcx() {
-        "tcx links"
-    } else {
-        "clsact filters (tcx needs kernel 6.6)"
-    };
-    ok("cut-through", format!("{how} on {}", names.join(", ")))
-}
-
-/// Where programs of layer-4 services would stand.
-fn services() -> Finding {
-    match crate::kernel::l4::probe() {
-        Ok(()) => ok("layer-4 services", crate::kernel::l4::hooks::outlook()),
-        Err(error) => degraded(
-            "layer-4 services",
-            crate::error_chain(&error),
-            "`services` of the configuration cannot be had; listeners can",
-        ),
     }
 }
 

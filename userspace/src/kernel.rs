@@ -11,6 +11,8 @@ pub mod netlink;
 pub mod object;
 pub mod sockmap;
 pub mod steer;
+pub mod verifier;
+pub mod version;
 
 pub use cut::Cut;
 pub use object::Kernel;

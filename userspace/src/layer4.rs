@@ -9,6 +9,7 @@ mod guarded;
 pub mod guards;
 mod lists;
 mod macs;
+mod standing;
 mod sweep;
 mod sweeper;
 mod ways;
@@ -21,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
-use signalbox_common::Reason;
+use signalbox_common::{Reason, parts};
 use signalbox_common::l4::{Flow, Key, Tally};
+use signalbox_core::model::services::Hook;
 use signalbox_core::rotation::Subject;
 
 use crate::kernel::l4::hooks::On;
@@ -49,6 +51,8 @@ pub struct Services {
     shared: Arc<Shared>,
     told: Mutex<Told>,
     wake: Condvar,
+    /// Woken when the maps and hooks have been brought up to date.
+    settled: Condvar,
     picture: ArcSwap<Picture>,
     sweeper: Arc<Sweeper>,
     /// Samples of what the shield drops.
@@ -60,6 +64,9 @@ pub struct Services {
 #[derive(Default)]
 struct Told {
     changed: bool,
+    /// How often somebody has asked to be told when all is up to date, and for which of them it is.
+    asked: u64,
+    answered: u64,
     ended: bool,
     /// And take all services away.
     withdraw: bool,
@@ -77,10 +84,14 @@ struct Work {
     /// Why there are no programs, or not all is as it should be.
     trouble: Option<String>,
     tried: Option<Instant>,
+    /// The kernel's verifier has refused the programs for this hook.
+    refused_for: Option<Hook>,
     /// The snapshot is in the maps as a whole.
     applied: bool,
     /// The shield of these programs is up.
     guarded: bool,
+    /// Why the shield is not what the snapshot says.
+    unguarded: Option<String>,
     /// Every service with every host that it may send to.
     known: HashSet<Pair>,
     /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
@@ -103,6 +114,12 @@ struct Picture {
     shares: HashMap<String, HashMap<u32, f64>>,
     reachable: HashSet<u32>,
     hooks: Vec<On>,
+    /// Interfaces that could not have a program, and why.
+    unhooked: Vec<String>,
+    /// Why the programs are not loaded.
+    not_loaded: Option<String>,
+    /// Why the shield is not what the configuration says.
+    unguarded: Option<String>,
     troubles: Vec<String>,
     guarded: Guarded,
 }
@@ -158,6 +175,7 @@ impl Services {
             shared,
             told: Mutex::default(),
             wake: Condvar::new(),
+            settled: Condvar::new(),
             picture: ArcSwap::default(),
             sweeper: Arc::default(),
             drops: Drops::default(),
@@ -196,9 +214,9 @@ impl Services {
         };
         let mut looked = None::<Instant>;
         loop {
-            let changed = {
+            let (changed, asked) = {
                 let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                let waits = |told: &mut Told| !told.changed && !told.ended;
+                let waits = |told: &mut Told| !told.changed && !told.ended && told.asked == told.answered;
                 let (mut told, _) = self
                     .wake
                     .wait_timeout_while(told, LOOK, waits)
@@ -209,11 +227,16 @@ impl Services {
                     }
                     return;
                 }
-                std::mem::take(&mut told.changed)
+                let asked = (told.asked != told.answered).then_some(told.asked);
+                (std::mem::take(&mut told.changed), asked)
             };
             work.applied &= !changed;
-            let look = looked.is_none_or(|then| then.elapsed() >= LOOK);
+            let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= LOOK);
             self.bring_about(&mut work, look);
+            if let Some(asked) = asked {
+                self.told.lock().unwrap_or_else(PoisonError::into_inner).answered = asked;
+                self.settled.notify_all();
+            }
             if look {
                 looked = Some(Instant::now());
             }
@@ -228,8 +251,9 @@ impl Services {
             work.applied = false;
         }
         if work.kernel.is_none() && !work.load(&snapshot) {
-            let troubles = work.trouble.iter().cloned().collect();
+            let troubles: Vec<String> = work.trouble.iter().cloned().collect();
             self.picture.store(Arc::new(Picture {
+                not_loaded: troubles.first().cloned(),
                 troubles,
                 ..Picture::default()
             }));
@@ -252,6 +276,11 @@ impl Services {
                 return;
             }
             work.guarded |= matches!(guarded, Ok(true));
+            work.unguarded = match &guarded {
+                Ok(true) => None,
+                Ok(false) => Some(Trouble::Room.to_string()),
+                Err(error) => Some(crate::error_chain(error)),
+            };
             let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(Trouble::Room) });
             done = done.and(guarded);
             (work.known, work.limits) = work.tables.pairs(&snapshot);
@@ -287,7 +316,7 @@ impl Services {
             }
             work.trouble = error;
         }
-        let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused);
+        let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused.clone());
         let troubles = troubles.chain(work.guards.troubles());
         let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
                     (layer4.flows)";
@@ -303,6 +332,9 @@ impl Services {
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
             hooks: on,
+            unhooked: refused,
+            unguarded: work.unguarded.clone(),
+            not_loaded: None,
             troubles: troubles.collect(),
             guarded: Guarded::new(&work.guards, &snapshot.model),
         }));
@@ -493,18 +525,29 @@ impl Work {
     }
 
     fn make(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
-        if self.tried.is_some_and(|then| then.elapsed() < AGAIN) {
+        let hook = snapshot.model.layer4.hook;
+        if self.tried.is_some_and(|then| then.elapsed() < AGAIN) || self.refused_for == Some(hook) {
             return false;
         }
         self.tried = Some(Instant::now());
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
+        let needed = match (is_shielded, snapshot.model.services.is_empty()) {
+            (true, true) => parts::SHIELD,
+            (false, false) => parts::SERVICES,
+            _ => parts::SHIELD | parts::SERVICES,
+        };
         let size = Size {
             flows: snapshot.model.layer4.flows,
             sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
             nodes: self.guards.room(snapshot),
         };
-        match Kernel::load(size, take_over) {
+        match Kernel::load(size, hook, needed, take_over) {
             Ok(kernel) => {
+                for (part, what) in [(parts::SERVICES, "services"), (parts::SHIELD, "shield")] {
+                    if kernel.missing & part != 0 {
+                        tracing::error!(what, "The kernel refuses a part of the layer-4 programs; the rest is in force.");
+                    }
+                }
                 self.tables = Tables::of(&kernel);
                 self.ways = Ways::of(&kernel);
                 self.macs = Macs::default();
@@ -516,9 +559,11 @@ impl Work {
                 true
             }
             Err(error) => {
+                // What this kernel refuses it will refuse again: only another hook would be another program.
+                self.refused_for = error.is_permanent().then_some(hook);
                 let error = crate::error_chain(&error);
                 if self.trouble.as_ref() != Some(&error) {
-                    tracing::error!(error, "Services cannot be had.");
+                    tracing::error!(error, "Neither layer-4 services nor the shield can be had.");
                     self.trouble = Some(error);
                 }
                 false

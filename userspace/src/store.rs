@@ -41,6 +41,10 @@ use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, R
 use memory::{Instead, Memory};
 pub use prefixes::PrefixChange;
 
+/// How long listeners wait for the shield in front of them: verifying its programs takes some 100 ms, under emulation half
+/// a minute.
+const SHIELD_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// At most so often a new model is made of what sources tell.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -471,6 +475,10 @@ impl Store {
             .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
         if let Some(prepared) = prepared {
+            // Whoever is denied finds no listener that the shield does not stand before, also at a start.
+            if model.listeners.iter().any(|listener| listener.shield.is_some()) {
+                tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
+            }
             self.addresses = self.front.commit(&self.model, &ids, prepared)?;
             self.served = true;
         }

@@ -14,6 +14,8 @@ pub struct Shield {
     pub lists: Arc<Lists>,
     /// Sources whose rates are known at once.
     pub sources: u32,
+    /// Without it in force this balancer is not ready.
+    pub required: bool,
 }
 
 impl Default for Shield {
@@ -21,6 +23,7 @@ impl Default for Shield {
         Self {
             lists: Arc::default(),
             sources: signalbox_common::shield::abi::DEFAULT_SOURCES,
+            required: true,
         }
     }
 }

@@ -17,6 +17,7 @@ use signalbox_common::{
         options::find,
         seq,
     },
+    parts::CUT_V6,
 };
 
 use super::{
@@ -25,6 +26,7 @@ use super::{
     maps::{CUT_CONFIG, FLOWS, SHAKES, TUPLES, pending, tell},
     skb::{ETH, Family, IPV4, IPV6, Shared, TCP, V4, V6, View, field, milliseconds, tick, tuple},
 };
+use crate::parts;
 
 #[inline(always)]
 pub fn decide(ctx: &TcContext) -> Verdict {
@@ -40,7 +42,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
         Verdict::NONE
     } else if protocol == IPV4 {
         of_family::<V4>(ctx, learn)
-    } else if protocol == IPV6 {
+    } else if protocol == IPV6 && parts::has(CUT_V6) {
         of_family::<V6>(ctx, learn)
     } else {
         Verdict::NONE

@@ -10,6 +10,7 @@ use signalbox_common::{
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
         seq, track,
     },
+    parts::CUT_V6,
     steer::{STEER_FIXED_BITS, SteerKey},
 };
 
@@ -19,6 +20,7 @@ use super::{
     pair, share,
     skb::{ETH, Family, IPV4, IPV6, TCP, V4, V6, View, field, tuple},
 };
+use crate::parts;
 
 const MOST_HEADERS: u32 = 60;
 const BOTH: u8 = SYN | ACK;
@@ -32,7 +34,7 @@ pub fn decide(ctx: &TcContext) -> Verdict {
         Verdict::NONE
     } else if protocol == IPV4 {
         of_family::<V4>(ctx)
-    } else if protocol == IPV6 {
+    } else if protocol == IPV6 && parts::has(CUT_V6) {
         of_family::<V6>(ctx)
     } else {
         Verdict::NONE

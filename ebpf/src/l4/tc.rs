@@ -21,6 +21,7 @@ use signalbox_common::{
         too_big,
         verdict::{Action, Verdict},
     },
+    parts::SERVICES,
 };
 
 use super::{
@@ -30,6 +31,7 @@ use super::{
 use crate::{
     count::{COUNTERS, bump},
     cut::skb::{IPV4, IPV6, View, field},
+    parts,
 };
 
 const PASS: i32 = -1;
@@ -103,6 +105,9 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
     let Some(s) = scratch() else { return miss };
     if let Some(verdict) = arrive(&mut view, &maps, ETH, version, glance, s) {
         return (verdict, Some(s));
+    }
+    if !parts::has(SERVICES) {
+        return miss;
     }
     // See `l4_xdp`.
     maps.view = View::now(ctx);

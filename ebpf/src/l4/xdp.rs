@@ -21,6 +21,7 @@ use signalbox_common::{
         too_big,
         verdict::{Action, Out, Verdict},
     },
+    parts::SERVICES,
 };
 
 use super::{
@@ -30,6 +31,7 @@ use super::{
 use crate::{
     count::{COUNTERS, bump},
     cut::skb::{View, opaque},
+    parts,
 };
 
 /// By hand and not by `#[xdp]`, which would call it from another function: a return costs as much as reading the headers,
@@ -106,6 +108,9 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut Scratch>) {
     let l2 = view.forgotten(l2) & 0x1f;
     if let Some(verdict) = arrive(&mut view, &maps, l2, version, glance, s) {
         return (verdict, l2, Some(s));
+    }
+    if !parts::has(SERVICES) {
+        return miss;
     }
     let l2 = view.forgotten(l2) & 0x1f;
     maps.view = self::view(ctx);

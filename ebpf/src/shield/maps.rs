@@ -18,11 +18,15 @@ use signalbox_common::shield::{
     },
     prefixes::{self, NONE, Node, Nodes},
 };
-use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
+use signalbox_common::{
+    parts::SHIELD,
+    steer::{STEER_FIXED_BITS, SteerKey},
+};
 
 use crate::clock::coarse_ns;
 use crate::cut::{maps::SHAKES, skb::forgotten};
 use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
+use crate::parts;
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -182,7 +186,7 @@ impl Kernel for Maps {
 
     #[inline(always)]
     fn is_guarded(&self, at: PortBit) -> bool {
-        SHIELD_PORTS.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
+        parts::has(SHIELD) && SHIELD_PORTS.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]

@@ -310,11 +310,9 @@ pub fn unready(control: &Control) -> Vec<String> {
     if snapshot.listeners.is_empty() && snapshot.model.services.is_empty() {
         reasons.push("no configuration is in force".to_owned());
     }
-    if !snapshot.model.services.is_empty() && control.services.hooks().is_empty() {
-        let why = control.services.troubles().into_iter().next();
-        let why = why.unwrap_or_else(|| "their programs are on no interface yet".to_owned());
-        reasons.push(format!("services: {why}"));
-    }
+    let missing = control.missing_features();
+    let missing = missing.iter().filter(|missing| missing.is_required);
+    reasons.extend(missing.map(|missing| format!("{}: {}", missing.feature, missing.why)));
     // Once started, a host that has not answered its first check yet must not make us unready again.
     let patience = snapshot
         .model
@@ -373,6 +371,10 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
             hosts().filter(|h| h.health().0.usable()).count(),
             hosts().count()
         );
+        for missing in control.missing_features() {
+            let mark = if missing.is_required { "-" } else { "~" };
+            text += &format!("[{mark}] {}: {}\n", missing.feature, missing.why);
+        }
         for (feature, why) in &control.facts.degraded {
             text += &format!("[~] {feature}: {why}\n");
         }

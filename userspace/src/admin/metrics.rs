@@ -201,7 +201,15 @@ impl Scrape {
             .degraded
             .iter()
             .map(|(feature, _)| (vec![("feature", *feature), ("state", "degraded")], 1.0));
-        out.gauge("feature", "Kernel features that are not as they should be", degraded)?;
+        let missing = self.0.missing_features();
+        let missing = missing
+            .iter()
+            .map(|missing| (vec![("feature", missing.feature), ("state", "missing")], 1.0));
+        out.gauge(
+            "feature",
+            "Features that are not as they should be: degraded, or configured and missing",
+            degraded.chain(missing),
+        )?;
         let steering = [(vec![("mode", facts.steering)], 1.0)];
         out.gauge("steering", "How addresses are listened on", steering)
     }

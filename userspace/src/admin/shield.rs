@@ -21,6 +21,8 @@ use crate::store::PrefixChange;
 
 /// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
 const ALIVE: Duration = Duration::from_secs(15);
+/// How long an answer waits until what was set is in force: a million prefixes take a second.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the path says for what holds for all.
 const ALL: &str = "*";
 
@@ -123,8 +125,29 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             &json!({}),
         );
     }
+    // Who denies somebody must not believe that it was done where it was not.
+    if let Some(why) = control.services.why_no_shield() {
+        return problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The shield is not in force; nothing was changed",
+            &why,
+            &json!({}),
+        );
+    }
     match control.set_prefixes(name, change).await {
-        Ok(prefixes) => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
+        Ok(prefixes) => {
+            let services = Arc::clone(&control.services);
+            let _ = tokio::task::spawn_blocking(move || services.settle(SETTLE_TIMEOUT)).await;
+            match control.services.why_no_shield() {
+                None => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
+                Some(why) => problem(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "The prefixes are kept, but they are not in force",
+                    &why,
+                    &json!({}),
+                ),
+            }
+        }
         Err(refused) => problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The change was refused; what was in force stays in force",

@@ -31,6 +31,7 @@ pub fn status(control: &Control) -> Value {
         "steering": control.facts.steering,
         "workers": control.facts.workers,
         "degraded": control.facts.degraded.iter().map(|(feature, why)| json!({ "feature": feature, "why": why })).collect::<Vec<_>>(),
+        "missing_features": control.missing_features(),
         "connections": {
             "active": shared.totals.current.get(),
             "total": shared.totals.total.get(),

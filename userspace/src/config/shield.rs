@@ -30,12 +30,19 @@ pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> (Shield,
         return (defaults, None);
     };
     let sources = map.take("sources");
+    let required = map.take("required");
     let mut policy = policy(map, Policy::default(), report);
     let sources = optional(sources.as_ref(), defaults.sources, |place| {
         place.number(SOURCES[0], SOURCES[1], report)
     });
+    let required = optional(required.as_ref(), defaults.required, |place| place.flag(report));
     let lists = std::mem::take(&mut policy.lists);
-    (Shield { lists, sources }, Some(policy))
+    let shield = Shield {
+        lists,
+        sources,
+        required,
+    };
+    (shield, Some(policy))
 }
 
 /// What a listener or a service has.

@@ -19,13 +19,13 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::Reason;
+use signalbox_common::{Reason, parts};
 use signalbox_common::cut::flow::{Config, Flow, SUPERSEDED, state};
 use signalbox_common::steer::SteerKey;
 use signalbox_core::plan::Bindings;
 
 use super::map::MapFd;
-use super::object::{KernelError, OBJECT, map_fd, program};
+use super::object::{KernelError, OBJECT, map_fd, program, refused_for_tests};
 use hooks::Hooks;
 use names::Names;
 use pins::{Kind, Pins};
@@ -54,6 +54,8 @@ pub struct Cut {
     pub hooks: Mutex<Hooks>,
     /// Whether flows of an earlier process were found.
     pub adopted: bool,
+    /// Why connections of IPv6 are not cut, where only the half of the programs that is for IPv4 was taken.
+    pub without_v6: Option<String>,
     /// Taken by who follows it.
     ends: Mutex<Option<RingBuf<MapData>>>,
 }
@@ -64,18 +66,30 @@ impl Cut {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Cut, take_over).map_err(failed("opening the directory of pinned maps"))?;
         let adopted = pins.path("FLOWS").exists();
-        let mut loader = EbpfLoader::new();
-        for name in PINNED {
-            loader.map_pin_path(name, pins.path(name));
-        }
-        for name in UNUSED.iter().chain(&super::l4::MAPS) {
-            loader.map_max_entries(name, 1);
-        }
-        loader
-            .map_max_entries("FLOWS", flows)
-            .map_max_entries("TUPLES", flows.saturating_mul(2));
-        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
-        load_programs(&mut ebpf)?;
+        let attempt = |parts: u32| {
+            let mut loader = EbpfLoader::new();
+            for name in PINNED {
+                loader.map_pin_path(name, pins.path(name));
+            }
+            for name in UNUSED.iter().chain(&super::l4::MAPS) {
+                loader.map_max_entries(name, 1);
+            }
+            loader
+                .map_max_entries("FLOWS", flows)
+                .map_max_entries("TUPLES", flows.saturating_mul(2))
+                .override_global(parts::SYMBOL, &parts, true);
+            let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+            load_programs(&mut ebpf, parts).map(|()| ebpf)
+        };
+        let (mut ebpf, without_v6) = match attempt(parts::ALL) {
+            Ok(ebpf) => (ebpf, None),
+            // Half of the programs is better than none.
+            Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
+                Ok(ebpf) => (ebpf, Some(crate::error_chain(&whole))),
+                Err(_) => return Err(whole),
+            },
+            Err(error) => return Err(error),
+        };
         let (table, pending) = match (ebpf.map("FLOWS"), ebpf.map("PENDING")) {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
@@ -106,6 +120,7 @@ impl Cut {
             counters,
             bound: Mutex::default(),
             adopted,
+            without_v6,
             ends: Mutex::new(Some(ends)),
         })
     }
@@ -187,28 +202,12 @@ impl Cut {
     }
 }
 
-/// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.
-pub fn probe() -> Result<(), KernelError> {
-    let mut loader = EbpfLoader::new();
-    for name in UNUSED
-        .iter()
-        .chain(&super::l4::MAPS)
-        .chain(&["FLOWS", "TUPLES", "SHAKES", "NAMES"])
-    {
-        loader.map_max_entries(name, 1);
-    }
-    let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
-    load_programs(&mut ebpf)
-}
-
-fn load_programs(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
     for name in ["cut_in", "cut_out"] {
+        refused_for_tests(name, parts)?;
         program::<SchedClassifier>(ebpf, name)?
             .load()
-            .map_err(|e| KernelError::Program {
-                name,
-                source: Box::new(e),
-            })?;
+            .map_err(|e| KernelError::of_program(name, e))?;
     }
     Ok(())
 }

@@ -15,16 +15,16 @@ use std::sync::{Mutex, PoisonError};
 
 use aya::EbpfLoader;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
-use aya::programs::{SchedClassifier, Xdp};
-use signalbox_common::Reason;
+use signalbox_common::{Reason, parts};
 use signalbox_common::cut::flow::MAX_SHAKES;
 use signalbox_common::l4::abi::{MAX_HOSTS, OneWay, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
+use signalbox_core::model::services::Hook;
 
 use super::cut::names::Names;
 use super::cut::pins::{self, Kind, Pins};
 use super::map::{self, MapFd};
-use super::object::{KernelError, OBJECT, map_fd, program};
+use super::object::{KernelError, OBJECT, map_fd};
 use hooks::Hooks;
 use outer::Outer;
 use shield::Shield;
@@ -109,6 +109,8 @@ pub struct Layer4 {
     pub pins: Pins,
     /// Numbers of services by name.
     pub names: Names,
+    /// Which of [`parts::SHIELD`] and [`parts::SERVICES`] the kernel has refused.
+    pub missing: u32,
     pub established: MapFd,
     pub opening: MapFd,
     services: MapFd,
@@ -132,31 +134,51 @@ pub struct Layer4 {
 impl Layer4 {
     /// Loads the programs onto the pinned maps, or onto new ones. The shield's maps are always new. Attaches nothing
     /// yet.
-    pub fn load(size: Size, take_over: bool) -> Result<Self, KernelError> {
+    ///
+    /// Where the kernel refuses the programs whole, they are tried with the shield alone and with services alone, if
+    /// that is what is `needed` first.
+    pub fn load(size: Size, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(failed("opening the directory of pinned maps"))?;
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
-        let mut loader = EbpfLoader::new();
-        for (name, pin) in PINNED {
-            loader.map_pin_path(name, pins.path(pin));
-        }
-        for name in UNUSED {
-            loader.map_max_entries(name, 1);
-        }
         // A handshake that is answered with a cookie is none that tier `cut` may remember.
         let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
-        if shakes.exists() {
-            loader.map_max_entries("SHAKES", MAX_SHAKES);
-            loader.map_pin_path("SHAKES", &shakes);
-        }
-        loader.map_max_entries("L4_ESTABLISHED", size.flows.saturating_mul(2));
-        loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
-        loader.map_max_entries("SHIELD_NODES", size.nodes.saturating_mul(2));
-        let outer =
-            Outer::of(&["SHIELD_TABLES"]).map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
-        outer.give(&mut loader);
-        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
-        load_programs(&mut ebpf)?;
+        let has_shakes = shakes.exists();
+        let attempt = |parts: u32| {
+            let mut loader = EbpfLoader::new();
+            for (name, pin) in PINNED {
+                loader.map_pin_path(name, pins.path(pin));
+            }
+            for name in UNUSED {
+                loader.map_max_entries(name, 1);
+            }
+            if has_shakes {
+                loader.map_max_entries("SHAKES", MAX_SHAKES);
+                loader.map_pin_path("SHAKES", &shakes);
+            }
+            loader.map_max_entries("L4_ESTABLISHED", size.flows.saturating_mul(2));
+            loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
+            loader.map_max_entries("SHIELD_NODES", size.nodes.saturating_mul(2));
+            loader.override_global(parts::SYMBOL, &parts, true);
+            let outer =
+                Outer::of(&["SHIELD_TABLES"]).map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
+            outer.give(&mut loader);
+            let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+            drop(loader);
+            hooks::load_programs(&mut ebpf, hook, parts).map(|refused| (ebpf, refused))
+        };
+        let mut missing = 0;
+        let (mut ebpf, refused) = match attempt(parts::ALL) {
+            Err(whole) if whole.is_permanent() => {
+                let rest = [parts::SHIELD, parts::SERVICES];
+                let found = rest.into_iter().filter(|part| part & needed != 0).find_map(|part| {
+                    missing = parts::ALL & !(part | parts::CUT_V6);
+                    attempt(part | parts::CUT_V6).ok()
+                });
+                found.ok_or(whole)?
+            }
+            other => other?,
+        };
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
                 name,
@@ -187,9 +209,10 @@ impl Layer4 {
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
         let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
         let kernel = Self {
-            hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
+            hooks: Mutex::new(Hooks::new(ebpf, pins.clone(), parts::ALL & !missing, refused)),
             pins,
             names,
+            missing,
             established,
             opening,
             services,
@@ -377,35 +400,6 @@ pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
 #[must_use]
 pub fn is_pinned() -> bool {
     pins::names(Kind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
-}
-
-/// Whether the kernel takes the programs: loads them for a moment, with small maps that nobody else sees.
-pub fn probe() -> Result<(), KernelError> {
-    let failed = |source| KernelError::Io {
-        what: "making the map of tables",
-        source,
-    };
-    let outer = Outer::all().map_err(failed)?;
-    let mut loader = EbpfLoader::new();
-    for name in UNUSED.iter().chain(&MAPS).chain(&["NAMES"]) {
-        loader.map_max_entries(name, 1);
-    }
-    outer.give(&mut loader);
-    let loaded = loader.load(OBJECT);
-    load_programs(&mut loaded.map_err(|e| KernelError::Load(Box::new(e)))?)
-}
-
-fn load_programs(ebpf: &mut aya::Ebpf) -> Result<(), KernelError> {
-    let wrong = |name| {
-        move |e| KernelError::Program {
-            name,
-            source: Box::new(e),
-        }
-    };
-    program::<Xdp>(ebpf, "l4_xdp")?.load().map_err(wrong("l4_xdp"))?;
-    program::<SchedClassifier>(ebpf, "l4_tc")?
-        .load()
-        .map_err(wrong("l4_tc"))
 }
 
 fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {

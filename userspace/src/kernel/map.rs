@@ -176,7 +176,7 @@ impl MapFd {
 }
 
 /// `bpf(2)`.
-fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
+pub(super) fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
     let size = size_of::<T>() as libc::c_long;
     // SAFETY: the attribute lives for the call, and so does what it points to: keys and values of the map's sizes.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size) };

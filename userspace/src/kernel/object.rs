@@ -8,6 +8,7 @@ use aya::maps::{Map, MapData, RingBuf, SockHash};
 use aya::programs::SkSkb;
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::gate::MAX_GATES;
+use signalbox_common::parts;
 use thiserror::Error;
 
 use super::counters::Counters;
@@ -18,10 +19,16 @@ use super::steer::Steering;
 /// The object, built from `ebpf/` by `cargo xtask build-ebpf`. Which file that is, build.rs decides.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
 
+/// The object's bytes.
+#[must_use]
+pub fn bytes() -> &'static [u8] {
+    OBJECT
+}
+
 /// Why a part of the kernel's side is not there.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    #[error("loading the eBPF object failed (root, or CAP_BPF and CAP_NET_ADMIN, and kernel 5.10 or later are needed)")]
+    #[error("loading the eBPF object failed (it takes root, or CAP_BPF and CAP_NET_ADMIN)")]
     Load(#[source] Box<aya::EbpfError>),
     #[error("the eBPF object has no map {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
     NoMap(&'static str),
@@ -39,12 +46,43 @@ pub enum KernelError {
         #[source]
         source: Box<aya::programs::ProgramError>,
     },
+    /// The kernel has looked at the program and refused it: it will again.
+    #[error("the kernel refuses program {name}: {reason} ({error}); {}", super::version::remedy())]
+    Refused {
+        name: &'static str,
+        reason: String,
+        error: io::Error,
+    },
     #[error("{what} failed")]
     Io {
         what: &'static str,
         #[source]
         source: io::Error,
     },
+}
+
+impl KernelError {
+    /// Why a program was not loaded.
+    pub(super) fn of_program(name: &'static str, error: aya::programs::ProgramError) -> Self {
+        match error {
+            aya::programs::ProgramError::LoadError { io_error, verifier_log } => {
+                let log = verifier_log.to_string();
+                let Some(reason) = super::verifier::reason(&log) else {
+                    let source = aya::programs::ProgramError::LoadError { io_error, verifier_log };
+                    return Self::Program { name, source: Box::new(source) };
+                };
+                tracing::debug!(name, log, "The kernel's verifier refused a program.");
+                Self::Refused { name, reason, error: io_error }
+            }
+            source => Self::Program { name, source: Box::new(source) },
+        }
+    }
+
+    /// Whether another attempt will end in the same way, for as long as this kernel runs.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::NoMap(_) | Self::NoProgram(_))
+    }
 }
 
 /// What of the kernel's side is there.
@@ -93,10 +131,7 @@ impl Kernel {
     }
 
     fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(Joiner, RingBuf<MapData>), KernelError> {
-        let refused = |e| KernelError::Program {
-            name: "relay",
-            source: Box::new(e),
-        };
+        let refused = |e| KernelError::of_program("relay", e);
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
                 name,
@@ -138,6 +173,28 @@ impl Kernel {
     pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, String> {
         aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| error.to_string())
     }
+}
+
+/// For tests on kernels that take everything: fails for what `SIGNALBOX_REFUSE` lists, programs by their names and parts
+/// of them as `services`, `shield` and `cut_ipv6`.
+pub(super) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), KernelError> {
+    let Ok(list) = std::env::var("SIGNALBOX_REFUSE") else {
+        return Ok(());
+    };
+    let part = |word: &str| match word {
+        "services" => parts & parts::SERVICES != 0 && name.starts_with("l4_"),
+        "shield" => parts & parts::SHIELD != 0 && name.starts_with("l4_"),
+        "cut_ipv6" => parts & parts::CUT_V6 != 0 && name.starts_with("cut_"),
+        word => word == name,
+    };
+    if list.split(',').any(part) {
+        return Err(KernelError::Refused {
+            name,
+            reason: "SIGNALBOX_REFUSE names it".into(),
+            error: io::Error::from_raw_os_error(libc::EACCES),
+        });
+    }
+    Ok(())
 }
 
 /// A duplicate of a map's descriptor.

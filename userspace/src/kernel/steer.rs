@@ -39,10 +39,7 @@ impl Steering {
             what: "opening /proc/thread-self/ns/net",
             source,
         })?;
-        let wrong = |e| KernelError::Program {
-            name: "steer",
-            source: Box::new(e),
-        };
+        let wrong = |e| KernelError::of_program("steer", e);
         let steer: &mut SkLookup = program(ebpf, "steer")?;
         steer.load().map_err(wrong)?;
         let id = steer.attach(&netns).map_err(wrong)?;

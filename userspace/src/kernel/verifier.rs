@@ -5,10 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use aya_obj::maps::Map;
 use aya_obj::obj::{EbpfSectionKind, Object, ProgramSection};
+
+use signalbox_common::parts::SYMBOL;
 
 use super::map::bpf;
 
@@ -68,10 +70,13 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Loads each program of `object` for which `wanted` holds. An error says that not even the maps can be had.
-pub fn verdicts(object: &[u8], wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
+/// Loads each program of `object` for which `wanted` holds, with these [`signalbox_common::parts`]. An error says that not even the maps can be had.
+pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
     let invalid = |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     let mut object = Object::parse(object).map_err(|e| invalid(&e))?;
+    let parts = parts.to_ne_bytes();
+    let constants = HashMap::from([(SYMBOL, (&parts[..], true))]);
+    object.patch_map_data(constants).map_err(|e| invalid(&e))?;
     let names: Vec<String> = object.maps.keys().cloned().collect();
     let mut maps = HashMap::new();
     for name in names {
@@ -86,7 +91,7 @@ pub fn verdicts(object: &[u8], wanted: impl Fn(&str) -> bool) -> io::Result<Vec<
         .collect();
     let fds = maps
         .iter()
-        .map(|(name, (fd, map))| (name.as_str(), fd.as_raw_fd() as RawFd, map));
+        .map(|(name, (fd, map))| (name.as_str(), fd.as_raw_fd(), map));
     object.relocate_maps(fds, &text).map_err(|e| invalid(&e))?;
     object.relocate_calls(&text).map_err(|e| invalid(&e))?;
     let mut programs: Vec<_> = object.programs.iter().filter(|(name, _)| wanted(name)).collect();
@@ -215,16 +220,34 @@ fn figures(log: &str) -> Figures {
     }
 }
 
-/// The last line that is neither figures, nor an instruction, nor the state of registers.
-fn reason(log: &str) -> Option<String> {
-    let is_walk = |line: &str| {
-        let mut words = line.split([':', ' ']);
-        let first = words.next().unwrap_or_default();
-        let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
-        is_number || ["processed", "from", "verification time", "stack depth", "R0", "R1", "R2", "mark_precise", "regs=", "last_idx", "parent", "caller", "callee", "frame", "returning", "propagating", ";"].iter().any(|word| line.starts_with(word)) && !line.contains("invalid") && !line.contains("not allowed") && !line.contains("prohibited") && !line.contains("!read_ok") && !line.contains("expected")
-    };
-    let line = log.lines().rev().map(str::trim).find(|line| !line.is_empty() && !is_walk(line))?;
-    Some(line.to_owned())
+/// The verifier's reason: what stands at the end of its log behind the walk through the program, on two lines at most.
+pub(super) fn reason(log: &str) -> Option<String> {
+    let mut said = log
+        .lines()
+        .rev()
+        .map(str::trim)
+        .skip_while(|line| line.is_empty() || is_walk(line))
+        .take_while(|line| !is_walk(line))
+        .take(2)
+        .collect::<Vec<_>>();
+    said.reverse();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Whether a line tells of the walk (an instruction, the state of registers, figures) and not of its end.
+fn is_walk(line: &str) -> bool {
+    const WORDS: [&str; 15] = [
+        ";", "processed ", "verification time", "stack depth", "mark_precise", "last_idx", "first_idx", "regs=", "parent ",
+        "from ", "caller", "callee", "frame", "returning from", "func#",
+    ];
+    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let is_instruction = digits(line) > 0 && line[digits(line)..].starts_with(':');
+    // "R3=pkt(...)" and "R3_w=pkt(...)" are states; "R3 offset is outside of the packet" is a reason.
+    let is_state = line.strip_prefix('R').is_some_and(|rest| {
+        let rest = &rest[digits(rest)..];
+        rest.starts_with('=') || rest.starts_with('_')
+    });
+    is_instruction || is_state || WORDS.iter().any(|word| line.starts_with(word))
 }
 
 /// As much of the end of a log as a person reads.
@@ -285,4 +308,30 @@ fn create(kind: u32, key: u32, value: u32, entries: u32, flags: u32, inner: u32)
     let fd = bpf(BPF_MAP_CREATE, &mut attr)?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_what_stands_behind_the_walk() {
+        let packet = "8221: (5f) r3 &= r1\n8237: (85) call bpf_csum_diff#28\ninvalid access to packet, off=0 size=4, R3(id=301,off=0,r=0)\n\
+                      R3 offset is outside of the packet\nprocessed 100 insns (limit 1000000) max_states_per_insn 4 total_states 5 peak_states 5 mark_read 1\n";
+        let both = "invalid access to packet, off=0 size=4, R3(id=301,off=0,r=0); R3 offset is outside of the packet";
+        assert_eq!(reason(packet).unwrap(), both);
+        let states = "; if x\n12: (55) if r4 != 0x0 goto pc-118\nR0=inv(id=0) R3_w=pkt(id=1)\nThe sequence of 8193 jumps is too complex.\n\
+                      processed 46000 insns\n";
+        assert_eq!(reason(states).unwrap(), "The sequence of 8193 jumps is too complex.");
+        assert_eq!(reason("BPF_STX uses reserved fields\n").unwrap(), "BPF_STX uses reserved fields");
+        assert_eq!(reason(""), None);
+    }
+
+    #[test]
+    fn figures_are_read_from_the_last_line() {
+        let log = "verification time 93 usec\nstack depth 0\nprocessed 123 insns (limit 1000000) max_states_per_insn 4 \
+                   total_states 56 peak_states 55 mark_read 7\n";
+        let figures = figures(log);
+        assert_eq!((figures.instructions, figures.states, figures.peak_states), (123, 56, 55));
+    }
 }

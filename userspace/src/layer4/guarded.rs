@@ -58,6 +58,14 @@ impl Guarded {
     }
 }
 
+impl Guarded {
+    /// Whether the guard of a listener or service has been written.
+    pub(super) fn has(&self, kind: Kind, name: &str) -> bool {
+        let number = self.numbers.get(&(kind, name.to_owned()));
+        number.is_some_and(|number| self.guards.contains_key(number))
+    }
+}
+
 /// Guards that limit connections at once: those of services by the services' numbers, and those of listeners by name.
 #[derive(Clone, Default)]
 pub(super) struct Limited {

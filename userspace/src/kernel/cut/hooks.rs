@@ -9,11 +9,12 @@ use std::path::Path;
 use aya::Ebpf;
 use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
-use aya::programs::{SchedClassifier, TcAttachType, tc};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
 
 use super::interfaces::Interface;
 use super::pins::Pins;
 use crate::kernel::object::{KernelError, program};
+use crate::kernel::version::Version;
 
 /// How names of pinned links begin.
 pub const LINK: &str = "link-";
@@ -209,13 +210,14 @@ pub(in crate::kernel) fn unpinned(error: &(dyn std::error::Error + 'static)) -> 
     }
 }
 
-/// Whether programs attach by links of their own (kernel 6.6+).
+/// Whether programs attach to interfaces by links (tcx, kernel 6.6, some vendors' earlier ones): asked of loopback, which
+/// every network namespace has.
 #[must_use]
 pub fn has_tcx() -> bool {
-    let release = nix::sys::utsname::uname().map(|uts| uts.release().to_string_lossy().into_owned());
-    let numbers = release.unwrap_or_default();
-    let mut numbers = numbers
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|n| n.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 6)
+    match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
+        Ok(_) => true,
+        // EINVAL: no such attach type.
+        Err(ProgramError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EINVAL) => false,
+        Err(_) => Version::running().is_at_least(6, 6),
+    }
 }

@@ -6,16 +6,21 @@ use std::path::Path;
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
-use aya::programs::{SchedClassifier, TcAttachType, Xdp, XdpMode, tc};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode, tc};
 use signalbox_core::model::services::Hook;
 
 use crate::kernel::cut::hooks::{attach_filter, attach_link, has_tcx, link, unpinned, wrong};
 use crate::kernel::cut::interfaces::{self, Interface};
 use crate::kernel::cut::pins::Pins;
-use crate::kernel::object::{KernelError, program};
+use crate::kernel::object::{KernelError, program, refused_for_tests};
 
 /// Before filters of tier `cut`, and of others.
 const PRIORITY: u16 = 40;
+
+/// The program for drivers.
+const XDP: &str = "l4_xdp";
+/// The program for TC.
+const TC: &str = "l4_tc";
 
 /// The programs, and where they are attached.
 pub struct Hooks {
@@ -24,6 +29,10 @@ pub struct Hooks {
     on: BTreeMap<u32, On>,
     refused: BTreeMap<u32, String>,
     wanted: Option<Hook>,
+    /// The parts that the object was loaded with.
+    parts: u32,
+    /// Why the kernel refuses a program, by its name: asked once.
+    programs_refused: BTreeMap<&'static str, String>,
 }
 
 /// An interface with one of the programs.
@@ -37,8 +46,10 @@ pub struct On {
 }
 
 impl Hooks {
-    pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
+    pub(super) fn new(ebpf: Ebpf, pins: Pins, parts: u32, programs_refused: BTreeMap<&'static str, String>) -> Self {
         Self {
+            parts,
+            programs_refused,
             ebpf,
             pins,
             on: BTreeMap::new(),
@@ -72,7 +83,7 @@ impl Hooks {
         let gone: Vec<u32> = self.on.keys().copied().filter(|index| !is_there(index)).collect();
         for index in gone {
             self.on.remove(&index);
-            for name in ["l4_xdp", "l4_tc"] {
+            for name in [XDP, TC] {
                 let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
             }
         }
@@ -97,11 +108,12 @@ impl Hooks {
                     Ok(()) => {}
                     Err(error) if wanted == Hook::Native => self.refuse(interface, &error),
                     Err(error) => {
-                        why = Some(format!(
-                            "{} has no native XDP: {}",
-                            interface.name,
-                            crate::error_chain(&error)
-                        ));
+                        let error = crate::error_chain(&error);
+                        why = Some(if self.programs_refused.contains_key(XDP) {
+                            error
+                        } else {
+                            format!("{} has no native XDP: {error}", interface.name)
+                        });
                         break;
                     }
                 }
@@ -116,6 +128,23 @@ impl Hooks {
         }
     }
 
+    /// Has a program loaded, which is done when the first interface takes it: verifying one takes the kernel some 100 ms.
+    fn ensure(&mut self, name: &'static str) -> Result<(), KernelError> {
+        if let Some(why) = self.programs_refused.get(name) {
+            return Err(KernelError::Io {
+                what: "loading a program",
+                source: std::io::Error::other(why.clone()),
+            });
+        }
+        let loaded = load_program(&mut self.ebpf, name, self.parts);
+        if let Err(error) = &loaded
+            && error.is_permanent()
+        {
+            self.programs_refused.insert(name, crate::error_chain(error));
+        }
+        loaded
+    }
+
     fn refuse(&mut self, interface: &Interface, error: &KernelError) {
         let error = format!("{}: {}", interface.name, crate::error_chain(error));
         if self.refused.get(&interface.index) != Some(&error) {
@@ -128,8 +157,9 @@ impl Hooks {
         if self.on.get(&interface.index).is_some_and(|on| on.hook == "xdp") {
             return Ok(());
         }
-        let pin = self.pins.path(&link(interface.index, "l4_xdp"));
-        let program: &mut Xdp = program(&mut self.ebpf, "l4_xdp")?;
+        self.ensure(XDP)?;
+        let pin = self.pins.path(&link(interface.index, XDP));
+        let program: &mut Xdp = program(&mut self.ebpf, XDP)?;
         if !replaced(program, &pin) {
             let id = program.attach(&interface.name, XdpMode::Driver).map_err(wrong)?;
             let made: FdLink = program
@@ -140,7 +170,7 @@ impl Hooks {
             made.pin(&pin).map_err(|e| unpinned(&e))?;
         }
         // One of an earlier process's.
-        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, "l4_tc")));
+        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, TC)));
         self.stands(interface, "xdp", "the driver has XDP");
         Ok(())
     }
@@ -149,14 +179,15 @@ impl Hooks {
         if self.on.get(&interface.index).is_some_and(|on| on.hook == "tc") {
             return Ok(());
         }
-        let pin = self.pins.path(&link(interface.index, "l4_tc"));
-        let program: &mut SchedClassifier = program(&mut self.ebpf, "l4_tc")?;
+        self.ensure(TC)?;
+        let pin = self.pins.path(&link(interface.index, TC));
+        let program: &mut SchedClassifier = program(&mut self.ebpf, TC)?;
         if has_tcx() {
             attach_link(program, interface, TcAttachType::Ingress, &pin)?;
         } else {
             attach_filter(program, interface, TcAttachType::Ingress, PRIORITY)?;
         }
-        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, "l4_xdp")));
+        let _ = std::fs::remove_file(self.pins.path(&link(interface.index, XDP)));
         self.stands(interface, "tc", why);
         Ok(())
     }
@@ -170,6 +201,49 @@ impl Hooks {
             why: why.to_owned(),
         };
         self.on.insert(interface.index, on);
+    }
+}
+
+/// Loads the programs that will stand on this machine's interfaces, and says which have been refused although another does
+/// their work: a program that no interface needs is not loaded, and takes nothing along where it is refused.
+pub(super) fn load_programs(
+    ebpf: &mut Ebpf,
+    wanted: Hook,
+    parts: u32,
+) -> Result<BTreeMap<&'static str, String>, KernelError> {
+    let mut refused = BTreeMap::new();
+    let in_tc = match wanted {
+        Hook::Tc => true,
+        Hook::Native => false,
+        Hook::Auto => interfaces::carrying().iter().any(|interface| costly(interface).is_some()),
+    };
+    if in_tc {
+        load_program(ebpf, TC, parts)?;
+        return Ok(refused);
+    }
+    match load_program(ebpf, XDP, parts) {
+        Err(error) if wanted == Hook::Auto && error.is_permanent() => {
+            let error = crate::error_chain(&error);
+            tracing::warn!(error, "The drivers cannot have layer 4: TC has it.");
+            refused.insert(XDP, error);
+            load_program(ebpf, TC, parts)?;
+        }
+        other => other?,
+    }
+    Ok(refused)
+}
+
+/// Loads a program, unless it is loaded.
+fn load_program(ebpf: &mut Ebpf, name: &'static str, parts: u32) -> Result<(), KernelError> {
+    refused_for_tests(name, parts)?;
+    let loaded = if name == XDP {
+        program::<Xdp>(ebpf, name)?.load()
+    } else {
+        program::<SchedClassifier>(ebpf, name)?.load()
+    };
+    match loaded {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
+        Err(error) => Err(KernelError::of_program(name, error)),
     }
 }
 
@@ -216,10 +290,17 @@ pub fn outlook() -> String {
     }
 }
 
+/// Where they would stand if TC were all that there is, for this reason.
+#[must_use]
+pub fn outlook_in_tc(why: &str) -> String {
+    let names: Vec<String> = interfaces::carrying().into_iter().map(|interface| interface.name).collect();
+    format!("in TC on {}, for {why}", names.join(", "))
+}
+
 /// Takes our filters off all interfaces, where they are filters.
 pub(super) fn remove_filters() {
     for interface in interfaces::carrying() {
         // Not there, as a rule.
-        let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, "l4_tc");
+        let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC);
     }
 }

@@ -74,6 +74,15 @@ pub(super) fn pin_tables(path: &Path) -> io::Result<()> {
     map::pin(&new("L4_TABLES")?, path)
 }
 
+/// Bytes of an element, and flags, of the arrays of one element or more that a map of maps holds; nothing for another map.
+pub(in crate::kernel) fn inner_shape(name: &str) -> Option<(u32, u32)> {
+    match name {
+        "L4_TABLES" => Some((TABLE_BYTES as u32, map::MMAPABLE)),
+        "SHIELD_TABLES" => Some((size_of::<Node>() as u32, INNER_MAP | map::MMAPABLE)),
+        _ => None,
+    }
+}
+
 fn new(name: &'static str) -> io::Result<OwnedFd> {
     if name == "L4_TABLES" {
         let like = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;

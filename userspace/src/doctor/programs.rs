@@ -1,0 +1,144 @@
+//! What this kernel does with the eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
+
+use crate::kernel::Kernel;
+use crate::kernel::cut::hooks::has_tcx;
+use crate::kernel::cut::interfaces;
+use crate::kernel::verifier::{self, Outcome, Verdict};
+use crate::kernel::{l4, object};
+
+use super::{Finding, degraded, ok};
+
+/// What is lost where a program is refused.
+const LOST: [(&str, &str); 7] = [
+    ("steer", "each address is bound by itself, and prefixes cannot be listened on"),
+    ("relay", "there is no tier sockmap: flows go by splice and copy"),
+    ("cut_in", "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process"),
+    ("cut_out", "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process"),
+    ("l4_tc", "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without"),
+    ("l4_xdp", "layer-4 services and the shield stand in TC, behind the driver"),
+    ("l4_decap", "there is no `signalbox unwrap`: hosts of services in mode dsr-ipip need a tunnel device"),
+];
+
+/// The findings, and each program's verdict.
+pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
+    let is_ours = |name: &str| LOST.iter().any(|(program, _)| *program == name);
+    let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
+        Ok(verdicts) => verdicts,
+        Err(error) => {
+            let advice = "addresses are bound one by one, flows go by splice and copy; there are no layer-4 services and no \
+                          shield. It takes root, or CAP_BPF and CAP_NET_ADMIN";
+            return (vec![degraded("eBPF programs", error.to_string(), advice)], Vec::new());
+        }
+    };
+    let mut findings = vec![summary(&verdicts)];
+    findings.extend(verdicts.iter().filter_map(refusal));
+    findings.extend(attached());
+    findings.push(cut(&verdicts));
+    findings.push(layer4(&verdicts));
+    (findings, verdicts)
+}
+
+/// Prints each verdict, with the verifier's figures or the end of its log.
+pub(super) fn print(verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        match &verdict.outcome {
+            Outcome::Accepted(figures) => println!(
+                "\nprogram {}: accepted; {} instructions, {} walked by the verifier, {} states",
+                verdict.program, verdict.size, figures.instructions, figures.states
+            ),
+            Outcome::Refused(refusal) => println!(
+                "\nprogram {}: refused ({}): {}\n{}",
+                verdict.program, refusal.error, refusal.reason, refusal.log
+            ),
+        }
+    }
+}
+
+fn is_taken(verdicts: &[Verdict], program: &str) -> bool {
+    let of = verdicts.iter().find(|verdict| verdict.program == program);
+    of.is_some_and(|verdict| matches!(verdict.outcome, Outcome::Accepted(_)))
+}
+
+fn summary(verdicts: &[Verdict]) -> Finding {
+    let (taken, refused): (Vec<_>, Vec<_>) = verdicts
+        .iter()
+        .map(|verdict| verdict.program.as_str())
+        .partition(|program| is_taken(verdicts, program));
+    if refused.is_empty() {
+        return ok("eBPF programs", format!("the kernel takes {}", taken.join(", ")));
+    }
+    let found = format!("the kernel takes {} of {}", taken.len(), verdicts.len());
+    degraded("eBPF programs", found, format!("it refuses {}: see below", refused.join(", ")))
+}
+
+fn refusal(verdict: &Verdict) -> Option<Finding> {
+    let Outcome::Refused(refusal) = &verdict.outcome else {
+        return None;
+    };
+    let (name, lost) = LOST.iter().find(|(program, _)| *program == verdict.program)?;
+    let found = format!("refused: {} ({})", refusal.reason, refusal.error);
+    Some(degraded(name, found, format!("{lost}; {}", crate::kernel::version::remedy())))
+}
+
+/// Loads and attaches for a moment what `run` would.
+fn attached() -> Vec<Finding> {
+    let mut kernel = match Kernel::load() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let why = crate::error_chain(&error);
+            let advice = "addresses are bound one by one, and flows go by splice and copy";
+            return vec![degraded("eBPF object", why, advice)];
+        }
+    };
+    let steering = match kernel.steer() {
+        Ok(_) => ok(
+            "sk_lookup",
+            "attaches: one set of sockets serves every address and prefix",
+        ),
+        Err(error) => degraded(
+            "sk_lookup",
+            crate::error_chain(&error),
+            "each address is bound; prefixes cannot be",
+        ),
+    };
+    let sockmap = match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
+        None => ok(
+            "sockmap",
+            "attaches: conversations of small messages are carried by the kernel",
+        ),
+        Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
+    };
+    vec![steering, sockmap]
+}
+
+/// What tier cut would be attached to, and how.
+fn cut(verdicts: &[Verdict]) -> Finding {
+    let advice = "flows go by splice and copy: slower, and they end with the process";
+    if !is_taken(verdicts, "cut_in") || !is_taken(verdicts, "cut_out") {
+        return degraded("cut-through", "its programs are refused: see cut_in and cut_out", advice);
+    }
+    let names: Vec<String> = interfaces::carrying().into_iter().map(|i| i.name).collect();
+    if names.is_empty() {
+        return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
+    }
+    let how = if has_tcx() {
+        "tcx links"
+    } else {
+        "clsact filters (tcx needs kernel 6.6)"
+    };
+    ok("cut-through", format!("{how} on {}", names.join(", ")))
+}
+
+/// Where the programs of layer-4 services and the shield would stand.
+fn layer4(verdicts: &[Verdict]) -> Finding {
+    let what = "services and shield";
+    match (is_taken(verdicts, "l4_tc"), is_taken(verdicts, "l4_xdp")) {
+        (false, false) => degraded(
+            what,
+            "their programs are refused: see l4_tc and l4_xdp",
+            "`services` of the configuration and the shield of listeners cannot be had; listeners can, without it",
+        ),
+        (true, false) => ok(what, l4::hooks::outlook_in_tc("l4_xdp is refused")),
+        _ => ok(what, l4::hooks::outlook()),
+    }
+}

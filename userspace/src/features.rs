@@ -1,0 +1,45 @@
+//! Features that the configuration names and that are not in force: who asked for them must not believe that they are.
+
+use serde::Serialize;
+use signalbox_core::model::Tier;
+
+use crate::control::Control;
+
+/// A feature that was asked for and is not in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    pub feature: &'static str,
+    /// The reason, with the remedy where there is one.
+    pub why: String,
+    /// This balancer is not ready without it.
+    pub is_required: bool,
+}
+
+impl Control {
+    /// All of them now.
+    #[must_use]
+    pub fn missing_features(&self) -> Vec<Missing> {
+        let snapshot = self.shared.snapshot.load();
+        let services = self.services.why_no_services().map(|why| Missing {
+            feature: "services",
+            why,
+            is_required: true,
+        });
+        let shield = self.services.why_no_shield().map(|why| Missing {
+            feature: "shield",
+            why,
+            is_required: snapshot.model.shield.required,
+        });
+        let demands_sockmap = |listener: &&signalbox_core::model::Listener| listener.datapath.tier == Some(Tier::Sockmap);
+        let sockmap = snapshot.model.listeners.iter().find(demands_sockmap).and_then(|listener| {
+            let why = self.facts.sockmap.as_ref()?;
+            Some(Missing {
+                feature: "sockmap",
+                why: format!("listener {} demands it: {why}", listener.name),
+                // Its connections are carried all the same, by splice and copy.
+                is_required: false,
+            })
+        });
+        [services, shield, sockmap].into_iter().flatten().collect()
+    }
+}
