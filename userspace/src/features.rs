@@ -30,16 +30,22 @@ impl Control {
             why,
             is_required: snapshot.model.shield.required,
         });
-        let demands_sockmap = |listener: &&signalbox_core::model::Listener| listener.datapath.tier == Some(Tier::Sockmap);
-        let sockmap = snapshot.model.listeners.iter().find(demands_sockmap).and_then(|listener| {
-            let why = self.facts.sockmap.as_ref()?;
-            Some(Missing {
-                feature: "sockmap",
-                why: format!("listener {} demands it: {why}", listener.name),
-                // Its connections are carried all the same, by splice and copy.
-                is_required: false,
-            })
-        });
+        let demands_sockmap =
+            |listener: &&signalbox_core::model::Listener| listener.datapath.tier == Some(Tier::Sockmap);
+        let sockmap = snapshot
+            .model
+            .listeners
+            .iter()
+            .find(demands_sockmap)
+            .and_then(|listener| {
+                let why = self.facts.sockmap.as_ref()?;
+                Some(Missing {
+                    feature: "sockmap",
+                    why: format!("listener {} demands it: {why}", listener.name),
+                    // Its connections are carried all the same, by splice and copy.
+                    is_required: false,
+                })
+            });
         [services, shield, sockmap].into_iter().flatten().collect()
     }
 }

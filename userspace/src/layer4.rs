@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
-use signalbox_common::{Reason, parts};
 use signalbox_common::l4::{Flow, Key, Tally};
+use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 use signalbox_core::rotation::Subject;
 
@@ -273,7 +273,7 @@ impl Services {
             // Whatever is wrong with services is no reason to leave anything unguarded.
             let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
             if matches!(guarded, Ok(false)) && work.grow(&snapshot) {
-                return;
+                return self.bring_about(work, look);
             }
             work.guarded |= matches!(guarded, Ok(true));
             work.unguarded = match &guarded {
@@ -316,7 +316,12 @@ impl Services {
             }
             work.trouble = error;
         }
-        let troubles = work.trouble.iter().cloned().chain(work.ways.troubles()).chain(refused.clone());
+        let troubles = work
+            .trouble
+            .iter()
+            .cloned()
+            .chain(work.ways.troubles())
+            .chain(refused.clone());
         let troubles = troubles.chain(work.guards.troubles());
         let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
                     (layer4.flows)";
@@ -541,11 +546,16 @@ impl Work {
             sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
             nodes: self.guards.room(snapshot),
         };
+        tracing::debug!("Loading the programs of layer 4.");
         match Kernel::load(size, hook, needed, take_over) {
             Ok(kernel) => {
+                self.tried = None;
                 for (part, what) in [(parts::SERVICES, "services"), (parts::SHIELD, "shield")] {
                     if kernel.missing & part != 0 {
-                        tracing::error!(what, "The kernel refuses a part of the layer-4 programs; the rest is in force.");
+                        tracing::error!(
+                            what,
+                            "The kernel refuses a part of the layer-4 programs; the rest is in force."
+                        );
                     }
                 }
                 self.tables = Tables::of(&kernel);

@@ -269,6 +269,8 @@ impl Store {
                     let data = json!({ "name": name, "denied": denied, "allowed": allowed });
                     self.shared.announce("prefixes", data);
                     tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
+                    // Whoever is answered may rely on it.
+                    self.publish();
                 }
                 let _ = reply.send(outcome);
             }

@@ -129,8 +129,8 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
     if let Some(why) = control.services.why_no_shield() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The shield is not in force; nothing was changed",
-            &why,
+            "The shield is not in force",
+            &format!("nothing was changed, for the shield is not in force: {why}"),
             &json!({}),
         );
     }
@@ -142,8 +142,8 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
                 None => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
                 Some(why) => problem(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    "The prefixes are kept, but they are not in force",
-                    &why,
+                    "The shield is not in force",
+                    &format!("the prefixes are kept, but not in force: {why}"),
                     &json!({}),
                 ),
             }

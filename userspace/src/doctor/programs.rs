@@ -10,13 +10,31 @@ use super::{Finding, degraded, ok};
 
 /// What is lost where a program is refused.
 const LOST: [(&str, &str); 7] = [
-    ("steer", "each address is bound by itself, and prefixes cannot be listened on"),
+    (
+        "steer",
+        "each address is bound by itself, and prefixes cannot be listened on",
+    ),
     ("relay", "there is no tier sockmap: flows go by splice and copy"),
-    ("cut_in", "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process"),
-    ("cut_out", "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process"),
-    ("l4_tc", "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without"),
-    ("l4_xdp", "layer-4 services and the shield stand in TC, behind the driver"),
-    ("l4_decap", "there is no `signalbox unwrap`: hosts of services in mode dsr-ipip need a tunnel device"),
+    (
+        "cut_in",
+        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+    ),
+    (
+        "cut_out",
+        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+    ),
+    (
+        "l4_tc",
+        "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without",
+    ),
+    (
+        "l4_xdp",
+        "layer-4 services and the shield stand in TC, behind the driver",
+    ),
+    (
+        "l4_decap",
+        "there is no `signalbox unwrap`: hosts of services in mode dsr-ipip need a tunnel device",
+    ),
 ];
 
 /// The findings, and each program's verdict.
@@ -68,7 +86,11 @@ fn summary(verdicts: &[Verdict]) -> Finding {
         return ok("eBPF programs", format!("the kernel takes {}", taken.join(", ")));
     }
     let found = format!("the kernel takes {} of {}", taken.len(), verdicts.len());
-    degraded("eBPF programs", found, format!("it refuses {}: see below", refused.join(", ")))
+    degraded(
+        "eBPF programs",
+        found,
+        format!("it refuses {}: see below", refused.join(", ")),
+    )
 }
 
 fn refusal(verdict: &Verdict) -> Option<Finding> {
@@ -77,7 +99,11 @@ fn refusal(verdict: &Verdict) -> Option<Finding> {
     };
     let (name, lost) = LOST.iter().find(|(program, _)| *program == verdict.program)?;
     let found = format!("refused: {} ({})", refusal.reason, refusal.error);
-    Some(degraded(name, found, format!("{lost}; {}", crate::kernel::version::remedy())))
+    Some(degraded(
+        name,
+        found,
+        format!("{lost}; {}", crate::kernel::version::remedy()),
+    ))
 }
 
 /// Loads and attaches for a moment what `run` would.
@@ -115,7 +141,11 @@ fn attached() -> Vec<Finding> {
 fn cut(verdicts: &[Verdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
     if !is_taken(verdicts, "cut_in") || !is_taken(verdicts, "cut_out") {
-        return degraded("cut-through", "its programs are refused: see cut_in and cut_out", advice);
+        return degraded(
+            "cut-through",
+            "its programs are refused: see cut_in and cut_out",
+            advice,
+        );
     }
     let names: Vec<String> = interfaces::carrying().into_iter().map(|i| i.name).collect();
     if names.is_empty() {

@@ -19,9 +19,9 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::{Reason, parts};
 use signalbox_common::cut::flow::{Config, Flow, SUPERSEDED, state};
 use signalbox_common::steer::SteerKey;
+use signalbox_common::{Reason, parts};
 use signalbox_core::plan::Bindings;
 
 use super::map::MapFd;

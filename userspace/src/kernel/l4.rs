@@ -15,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 
 use aya::EbpfLoader;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
-use signalbox_common::{Reason, parts};
 use signalbox_common::cut::flow::MAX_SHAKES;
 use signalbox_common::l4::abi::{MAX_HOSTS, OneWay, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
+use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
 use super::cut::names::Names;

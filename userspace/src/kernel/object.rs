@@ -47,7 +47,10 @@ pub enum KernelError {
         source: Box<aya::programs::ProgramError>,
     },
     /// The kernel has looked at the program and refused it: it will again.
-    #[error("the kernel refuses program {name}: {reason} ({error}); {}", super::version::remedy())]
+    #[error(
+        "the kernel refuses program {name}: {reason} ({error}); {}",
+        super::version::remedy()
+    )]
     Refused {
         name: &'static str,
         reason: String,
@@ -69,12 +72,22 @@ impl KernelError {
                 let log = verifier_log.to_string();
                 let Some(reason) = super::verifier::reason(&log) else {
                     let source = aya::programs::ProgramError::LoadError { io_error, verifier_log };
-                    return Self::Program { name, source: Box::new(source) };
+                    return Self::Program {
+                        name,
+                        source: Box::new(source),
+                    };
                 };
                 tracing::debug!(name, log, "The kernel's verifier refused a program.");
-                Self::Refused { name, reason, error: io_error }
+                Self::Refused {
+                    name,
+                    reason,
+                    error: io_error,
+                }
             }
-            source => Self::Program { name, source: Box::new(source) },
+            source => Self::Program {
+                name,
+                source: Box::new(source),
+            },
         }
     }
 

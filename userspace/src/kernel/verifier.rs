@@ -84,11 +84,7 @@ pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io:
         let fd = make(&name, map).map_err(|e| io::Error::new(e.kind(), format!("making map {name} failed: {e}")))?;
         maps.insert(name, (fd, map.clone()));
     }
-    let text: HashSet<usize> = object
-        .functions
-        .keys()
-        .map(|(section, _)| *section)
-        .collect();
+    let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
     let fds = maps
         .iter()
         .map(|(name, (fd, map))| (name.as_str(), fd.as_raw_fd(), map));
@@ -101,7 +97,8 @@ pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io:
             .functions
             .get(&program.function_key())
             .ok_or_else(|| invalid(&"a program without code"))?;
-        let (kind, attach) = kind(&program.section).ok_or_else(|| invalid(&format!("{name}: its type is not known")))?;
+        let (kind, attach) =
+            kind(&program.section).ok_or_else(|| invalid(&format!("{name}: its type is not known")))?;
         let load = Load {
             name,
             kind,
@@ -166,7 +163,11 @@ impl Load<'_> {
             Ok(_) => return Outcome::Accepted(Figures::default()),
             Err((error, log)) => (error, log),
         };
-        let error = if error.raw_os_error() == Some(libc::ENOSPC) { figures } else { error };
+        let error = if error.raw_os_error() == Some(libc::ENOSPC) {
+            figures
+        } else {
+            error
+        };
         Outcome::Refused(Refusal {
             reason: reason(&log).unwrap_or_else(|| error.to_string()),
             error: error.to_string(),
@@ -237,8 +238,21 @@ pub(super) fn reason(log: &str) -> Option<String> {
 /// Whether a line tells of the walk (an instruction, the state of registers, figures) and not of its end.
 fn is_walk(line: &str) -> bool {
     const WORDS: [&str; 15] = [
-        ";", "processed ", "verification time", "stack depth", "mark_precise", "last_idx", "first_idx", "regs=", "parent ",
-        "from ", "caller", "callee", "frame", "returning from", "func#",
+        ";",
+        "processed ",
+        "verification time",
+        "stack depth",
+        "mark_precise",
+        "last_idx",
+        "first_idx",
+        "regs=",
+        "parent ",
+        "from ",
+        "caller",
+        "callee",
+        "frame",
+        "returning from",
+        "func#",
     ];
     let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let is_instruction = digits(line) > 0 && line[digits(line)..].starts_with(':');
@@ -274,7 +288,11 @@ fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
         let inner = create(BPF_MAP_TYPE_ARRAY, 4, inner.0, 1, inner.1, 0)?;
         return create(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 4, 1, 0, inner.as_raw_fd() as u32);
     }
-    let entries = if map.map_type() == BPF_MAP_TYPE_RINGBUF { 4096 } else { 1 };
+    let entries = if map.map_type() == BPF_MAP_TYPE_RINGBUF {
+        4096
+    } else {
+        1
+    };
     let is_data = !matches!(map.section_kind(), EbpfSectionKind::Maps | EbpfSectionKind::BtfMaps);
     let fd = create(
         map.map_type(),
@@ -286,7 +304,12 @@ fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
     )?;
     if is_data {
         let key = 0u32;
-        let mut element = [u64::from(fd.as_raw_fd() as u32), (&raw const key) as u64, map.data().as_ptr() as u64, 0];
+        let mut element = [
+            u64::from(fd.as_raw_fd() as u32),
+            (&raw const key) as u64,
+            map.data().as_ptr() as u64,
+            0,
+        ];
         bpf(BPF_MAP_UPDATE_ELEM, &mut element)?;
         // The verifier reads constants only from what nobody can change any more.
         if map.section_kind() == EbpfSectionKind::Rodata {
@@ -323,7 +346,10 @@ mod tests {
         let states = "; if x\n12: (55) if r4 != 0x0 goto pc-118\nR0=inv(id=0) R3_w=pkt(id=1)\nThe sequence of 8193 jumps is too complex.\n\
                       processed 46000 insns\n";
         assert_eq!(reason(states).unwrap(), "The sequence of 8193 jumps is too complex.");
-        assert_eq!(reason("BPF_STX uses reserved fields\n").unwrap(), "BPF_STX uses reserved fields");
+        assert_eq!(
+            reason("BPF_STX uses reserved fields\n").unwrap(),
+            "BPF_STX uses reserved fields"
+        );
         assert_eq!(reason(""), None);
     }
 
@@ -332,6 +358,9 @@ mod tests {
         let log = "verification time 93 usec\nstack depth 0\nprocessed 123 insns (limit 1000000) max_states_per_insn 4 \
                    total_states 56 peak_states 55 mark_read 7\n";
         let figures = figures(log);
-        assert_eq!((figures.instructions, figures.states, figures.peak_states), (123, 56, 55));
+        assert_eq!(
+            (figures.instructions, figures.states, figures.peak_states),
+            (123, 56, 55)
+        );
     }
 }

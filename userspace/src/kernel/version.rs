@@ -19,7 +19,9 @@ impl Version {
     #[must_use]
     pub fn running() -> Self {
         let uts = nix::sys::utsname::uname();
-        let release = uts.map(|uts| uts.release().to_string_lossy().into_owned()).unwrap_or_default();
+        let release = uts
+            .map(|uts| uts.release().to_string_lossy().into_owned())
+            .unwrap_or_default();
         let banner = std::fs::read_to_string("/proc/version").unwrap_or_default();
         Self::of(&release, &banner)
     }
@@ -62,7 +64,9 @@ impl fmt::Display for Version {
 }
 
 fn numbers(text: &str) -> (u32, u32, u32) {
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     (next(), next(), next())
 }
@@ -93,9 +97,21 @@ mod tests {
     #[test]
     fn others_say_it_in_their_release() {
         for (release, banner, numbers) in [
-            ("6.18.44", "Linux version 6.18.44 (root@host) (gcc (Debian 12.2.0-14) 12.2.0) #1 SMP", (6, 18, 44)),
-            ("5.14.0-503.11.1.el9_5.x86_64", "Linux version 5.14.0-503.11.1.el9_5.x86_64 (mockbuild@rhel)", (5, 14, 0)),
-            ("6.8.0-45-generic", "Linux version 6.8.0-45-generic (buildd@lcy02) #45-Ubuntu SMP", (6, 8, 0)),
+            (
+                "6.18.44",
+                "Linux version 6.18.44 (root@host) (gcc (Debian 12.2.0-14) 12.2.0) #1 SMP",
+                (6, 18, 44),
+            ),
+            (
+                "5.14.0-503.11.1.el9_5.x86_64",
+                "Linux version 5.14.0-503.11.1.el9_5.x86_64 (mockbuild@rhel)",
+                (5, 14, 0),
+            ),
+            (
+                "6.8.0-45-generic",
+                "Linux version 6.8.0-45-generic (buildd@lcy02) #45-Ubuntu SMP",
+                (6, 8, 0),
+            ),
             ("", "", (0, 0, 0)),
         ] {
             assert_eq!(Version::of(release, banner).numbers(), numbers, "{release}");

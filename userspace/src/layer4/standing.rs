@@ -66,7 +66,8 @@ impl Picture {
         if let Some(why) = self.unhooked.first() {
             return Some(why.clone());
         }
-        let nowhere = "no program is on an interface yet: none that routes go by is an Ethernet one, or it is too early";
+        let nowhere =
+            "no program is on an interface yet: none that routes go by is an Ethernet one, or it is too early";
         self.hooks.is_empty().then(|| nowhere.to_owned())
     }
 }

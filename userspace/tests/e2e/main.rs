@@ -36,6 +36,7 @@ mod learn;
 mod lifecycle;
 mod online;
 mod peek;
+mod refused;
 mod rotate;
 mod shield;
 mod source_kube;

@@ -215,7 +215,9 @@ pub(super) fn load_programs(
     let in_tc = match wanted {
         Hook::Tc => true,
         Hook::Native => false,
-        Hook::Auto => interfaces::carrying().iter().any(|interface| costly(interface).is_some()),
+        Hook::Auto => interfaces::carrying()
+            .iter()
+            .any(|interface| costly(interface).is_some()),
     };
     if in_tc {
         load_program(ebpf, TC, parts)?;
@@ -293,7 +295,10 @@ pub fn outlook() -> String {
 /// Where they would stand if TC were all that there is, for this reason.
 #[must_use]
 pub fn outlook_in_tc(why: &str) -> String {
-    let names: Vec<String> = interfaces::carrying().into_iter().map(|interface| interface.name).collect();
+    let names: Vec<String> = interfaces::carrying()
+        .into_iter()
+        .map(|interface| interface.name)
+        .collect();
     format!("in TC on {}, for {why}", names.join(", "))
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -17,9 +16,6 @@ use super::topology::Lab;
 use super::{SOON, eventually};
 
 const ADMIN: &str = "127.0.0.1:8089";
-
-/// Whether those started from now on are to hook by clsact filters, as on a kernel before 6.6.
-pub(crate) static CLSACT: AtomicBool = AtomicBool::new(false);
 
 /// A running signalbox.
 pub(crate) struct Signalbox {
@@ -64,9 +60,7 @@ impl Signalbox {
             command.args(["--steering", &steering]);
         }
         command.env("RUST_BACKTRACE", "1");
-        if CLSACT.load(Ordering::Relaxed) {
-            command.env("SIGNALBOX_CLSACT", "1");
-        }
+        command.envs(lab.environment());
         Self {
             proc: Proc::spawn(name, command, lab.dir()),
             lb: lab.lb.clone(),

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once};
 
 use super::namespace::Ns;
 
@@ -33,6 +33,8 @@ pub(crate) struct Lab {
     /// Where signalbox runs.
     pub(crate) lb: Ns,
     hosts: Vec<Ns>,
+    /// What every signalbox that is started here has in its environment.
+    environment: Mutex<Vec<(&'static str, &'static str)>>,
 }
 
 impl Lab {
@@ -51,6 +53,7 @@ impl Lab {
             hosts: HOSTS.iter().map(|(name, ..)| create(name)).collect(),
             prefix,
             dir,
+            environment: Mutex::default(),
         };
         lab.wire();
         lab
@@ -60,6 +63,16 @@ impl Lab {
     pub(crate) fn host(&self, name: &str) -> &Ns {
         let index = HOSTS.iter().position(|(host, ..)| *host == name);
         &self.hosts[index.unwrap_or_else(|| panic!("no host {name}"))]
+    }
+
+    /// Has every signalbox that is started here from now on find a variable in its environment.
+    pub(crate) fn set_env(&self, name: &'static str, value: &'static str) {
+        self.environment.lock().unwrap().push((name, value));
+    }
+
+    /// These variables.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, &'static str)> {
+        self.environment.lock().unwrap().clone()
     }
 
     /// The lab's directory.

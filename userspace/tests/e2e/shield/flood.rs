@@ -78,7 +78,7 @@ impl Scene {
     }
 
     fn cookies(&self) -> u64 {
-        super::shield::decided(&self.sb, "web", "cookie")
+        super::verdicts::decided(&self.sb, "web", "cookie")
     }
 }
 

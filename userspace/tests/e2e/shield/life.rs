@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::scene::{BAD, BAD_NETS, DB, DNS, GOOD, NODE, Scene, body};
-use super::shield::decided;
+use super::verdicts::decided;
 use crate::lab::callers::{call, is_answered, is_greeted};
 use crate::lab::services::{echo, greeting};
 use crate::lab::{SOON, Signalbox, privileged};

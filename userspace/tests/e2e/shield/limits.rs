@@ -5,7 +5,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
-use super::shield::decided;
+use super::verdicts::decided;
 use crate::lab::callers::{call, is_answered, is_greeted, is_served};
 use crate::lab::services::{ask, echo, greeting};
 use crate::lab::{SOON, eventually, privileged};

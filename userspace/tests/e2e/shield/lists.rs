@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::scene::{BAD, BAD_NETS, DB, GOOD, NODE, Scene, WEB, body};
-use super::shield::decided;
+use super::verdicts::decided;
 use crate::lab::callers::is_greeted;
 use crate::lab::services::greeter;
 use crate::lab::signalbox::find;

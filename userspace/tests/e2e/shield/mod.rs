@@ -5,4 +5,4 @@ mod life;
 mod limits;
 mod lists;
 mod scene;
-mod stop;
+mod verdicts;
