@@ -2,6 +2,7 @@
 //!
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
+pub mod agent;
 mod routing_events;
 pub mod services;
 pub mod shield;

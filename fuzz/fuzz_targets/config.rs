@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let _ = signalbox::config::parse(text);
+    let _ = signalbox_config::parse(text);
 });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::Method;
 use signalbox_core::learned::Learned;
 use signalbox_core::model::Balancer;
-use signalbox_core::model::kubernetes::KubernetesSource;
+pub use signalbox_core::model::agent::Agent;
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
@@ -20,15 +20,6 @@ use crate::source::{self, Standing};
 const AGAIN: Duration = Duration::from_secs(30);
 /// Until the first new attempt after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-
-/// What an agent does.
-#[derive(Debug)]
-pub struct Agent {
-    /// The cluster's name, as balancers know it.
-    pub cluster: String,
-    pub source: KubernetesSource,
-    pub balancers: Vec<Balancer>,
-}
 
 /// Runs until the process is told to stop.
 pub async fn run(agent: Agent) -> anyhow::Result<()> {

@@ -8,7 +8,6 @@ pub mod agent;
 pub mod app;
 pub mod backoff;
 pub mod cli;
-pub mod config;
 pub mod control;
 pub mod datapath;
 pub mod demo;
@@ -31,6 +30,8 @@ pub mod state;
 pub mod store;
 pub mod takeover;
 pub mod together;
+
+pub use signalbox_config as config;
 
 /// An error with its causes, on one line.
 #[must_use]

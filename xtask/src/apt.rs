@@ -43,8 +43,16 @@ pub(crate) fn install(names: &[&'static str]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    let apt =
-        || Ok::<_, anyhow::Error>(Run::as_root("env")?.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]));
+    let apt = || {
+        Ok::<_, anyhow::Error>(Run::as_root("env")?.args([
+            "DEBIAN_FRONTEND=noninteractive",
+            "apt-get",
+            "-qq",
+            // On a fresh machine unattended upgrades may hold it.
+            "-o",
+            "DPkg::Lock::Timeout=600",
+        ]))
+    };
     apt()?.args(["update"]).run()?;
     apt()?
         .args(["install", "-y", "--no-install-recommends"])

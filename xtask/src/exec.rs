@@ -82,16 +82,16 @@ impl Run {
         Err(self.command.exec()).with_context(|| cannot_start(&line))
     }
 
-    /// Runs it and passes its stdout on, line by line, also to `each`.
+    /// Runs it and passes on what it says, line by line, also to `each`.
     pub(crate) fn run_tee(mut self, mut each: impl FnMut(&str)) -> Result<()> {
         let line = self.announce();
-        let mut child = self
-            .command
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| cannot_start(&line))?;
-        let stdout = child.stdout.take().context("a piped child has no stdout")?;
-        for text in BufReader::new(stdout).split(b'\n') {
+        let (said, says) = std::io::pipe().context("no pipe")?;
+        // cargo's test runner says some of it on its stdout, nextest on its stderr.
+        let child = self.command.stdout(says.try_clone()?).stderr(says).spawn();
+        let mut child = child.with_context(|| cannot_start(&line))?;
+        // Holds the writing end, too.
+        drop(self);
+        for text in BufReader::new(said).split(b'\n') {
             let text = text.with_context(|| format!("the output of `{line}` cannot be read"))?;
             let text = String::from_utf8_lossy(&text);
             println!("{text}");

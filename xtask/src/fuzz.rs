@@ -23,45 +23,7 @@ pub(crate) struct Args {
     pub(crate) install: bool,
 }
 
-/// A target, the feature it needs, and what has to be there to compile it.
-struct Target {
-    name: &'static str,
-    feature: Option<&'static str>,
-    needs: &'static [&'static str],
-}
-
-const TARGETS: [Target; 6] = [
-    Target {
-        name: "peek_tls",
-        feature: None,
-        needs: &["core/src/peek/tls.rs", "core/src/peek/tls"],
-    },
-    Target {
-        name: "peek_http",
-        feature: None,
-        needs: &["core/src/peek/http.rs", "core/src/peek/http"],
-    },
-    Target {
-        name: "peek_proxy",
-        feature: None,
-        needs: &["core/src/peek/proxy.rs", "core/src/peek/proxy"],
-    },
-    Target {
-        name: "spi",
-        feature: None,
-        needs: &["core/src/spi.rs", "core/src/spi"],
-    },
-    Target {
-        name: "l4",
-        feature: None,
-        needs: &["common/src/l4/decide.rs", "common/src/l4"],
-    },
-    Target {
-        name: "config",
-        feature: Some("config"),
-        needs: &["userspace/src/config.rs", "userspace/src/config"],
-    },
-];
+const TARGETS: [&str; 6] = ["peek_tls", "peek_http", "peek_proxy", "spi", "l4", "config"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.install {
@@ -73,21 +35,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let root = root()?;
     let chosen = TARGETS
         .iter()
-        .filter(|target| args.target.as_deref().is_none_or(|name| name == target.name));
-    let chosen: Vec<&Target> = chosen.collect();
+        .filter(|target| args.target.as_deref().is_none_or(|name| name == **target));
+    let chosen: Vec<&str> = chosen.copied().collect();
     if chosen.is_empty() {
-        let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
         bail!(
             "no fuzz target {:?}; there are {}",
             args.target.as_deref().unwrap_or_default(),
-            names.join(", ")
+            TARGETS.join(", ")
         );
     }
     for target in chosen {
-        if !target.needs.iter().any(|path| root.join(path).exists()) {
-            println!("fuzz target {} waits for {}", target.name, target.needs.join(" or "));
-            continue;
-        }
         fuzz(target, args.seconds, &root)?;
     }
     Ok(())
@@ -114,15 +71,12 @@ fn has_nightly() -> bool {
     Run::new("rustup").is_ok_and(|run| run.args(["run", "nightly", "rustc", "-V"]).answer().is_some())
 }
 
-fn fuzz(target: &Target, seconds: u64, root: &Path) -> Result<()> {
-    let found = format!("fuzz/corpus/{}", target.name);
+fn fuzz(target: &str, seconds: u64, root: &Path) -> Result<()> {
+    let found = format!("fuzz/corpus/{target}");
     fs::create_dir_all(root.join(&found)).with_context(|| format!("{found} cannot be created"))?;
     let mut run = Run::new("rustup")?.args(["run", "nightly", "cargo", "fuzz", "run"]);
-    if let Some(feature) = target.feature {
-        run = run.args(["--features", feature]);
-    }
     // libFuzzer writes what it finds into the first folder and only reads the others.
-    run = run.args([target.name, &found, &format!("fuzz/seeds/{}", target.name)]);
+    run = run.args([target, &found, &format!("fuzz/seeds/{target}")]);
     run = run.args([
         "--",
         &format!("-max_total_time={seconds}"),
@@ -131,8 +85,7 @@ fn fuzz(target: &Target, seconds: u64, root: &Path) -> Result<()> {
     ]);
     run.run().with_context(|| {
         format!(
-            "fuzz target {} failed; the input is in fuzz/artifacts/{0}, `cargo fuzz tmin` makes it small",
-            target.name
+            "fuzz target {target} failed; the input is in fuzz/artifacts/{target}, `cargo fuzz tmin` makes it small"
         )
     })
 }

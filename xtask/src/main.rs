@@ -11,6 +11,7 @@ mod exec;
 mod fuzz;
 mod root;
 mod test;
+mod vm;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -36,6 +37,10 @@ enum Task {
     CheckDeps,
     /// Install what the tests need and run all of them
     Test(test::Args),
+    /// Formatting, lints, dependency rules, unit tests and the programs on packets: within two minutes, once built
+    Quick,
+    /// Everything for as long as it takes: all kernels of the mirror, storms, ten minutes of fuzzing a target
+    Nightly,
     /// Run fuzz targets, starting from fuzz/seeds
     Fuzz(fuzz::Args),
     /// Run the benchmarks; arguments go to signalbox-bench
@@ -75,6 +80,8 @@ fn run(task: Task) -> Result<()> {
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps => deps::run(),
         Task::Test(args) => test::run(&args),
+        Task::Quick => test::run_quick(),
+        Task::Nightly => test::run_nightly(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
         Task::Lab(pass) => cargo_run("signalbox-bench", &["lab"], pass.args),

@@ -131,9 +131,10 @@ pub(crate) fn command(name: &str) -> Command {
     command
 }
 
-/// The balancer that was built with the same profile.
+/// The balancer that `SIGNALBOX_BIN` names, or that was built with the same profile.
 fn signalbox() -> PathBuf {
-    Path::new(LAB).with_file_name("signalbox")
+    let named = std::env::var_os("SIGNALBOX_BIN").map(PathBuf::from);
+    named.unwrap_or_else(|| Path::new(LAB).with_file_name("signalbox"))
 }
 
 /// What a shell makes of it.

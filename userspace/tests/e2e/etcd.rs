@@ -71,7 +71,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     );
     std::fs::write(&second, text).unwrap();
     let spawn = || {
-        let mut command = lab.host("east-3").command(env!("CARGO_BIN_EXE_signalbox"));
+        let mut command = lab.host("east-3").command(crate::lab::signalbox::binary());
         command.arg("run").arg("-f").arg(&second);
         Proc::spawn("second", command, dir)
     };

@@ -144,7 +144,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     );
     std::fs::write(&agent, text).unwrap();
     let spawn_agent = || {
-        let mut command = lab.host("west-2").command(env!("CARGO_BIN_EXE_signalbox"));
+        let mut command = lab.host("west-2").command(crate::lab::signalbox::binary());
         command.arg("agent").arg("-f").arg(&agent);
         Proc::spawn("agent", command, lab.dir())
     };

@@ -260,7 +260,7 @@ fn direct(lab: &Lab, mode: &str) -> (Vec<Server>, Signalbox) {
         host.must(&["ip", "route", "replace", "10.1.0.0/24", "via", "10.2.0.1"]);
         hosts.push(greeter(host, "0.0.0.0:3306", name));
         if mode == "dsr-ipip" {
-            let out = host.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+            let out = host.must(&[crate::lab::signalbox::binary(), "unwrap", "eth0"]);
             assert!(out.contains("in the driver"), "{out}");
         }
     }
@@ -315,7 +315,7 @@ fn answered_directly(mode: &str) {
         assert_ne!(connect(&lab, "10.8.0.1:3306").1, "east-2");
     }
     for (name, ..) in EAST {
-        lab.host(name).output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+        lab.host(name).output(&[crate::lab::signalbox::binary(), "detach"]);
     }
 }
 
@@ -348,9 +348,9 @@ fn cabled() -> Lab {
             lab.lb.must(&[&["ip"], words].concat());
         }
         lab.host(name)
-            .must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+            .must(&[crate::lab::signalbox::binary(), "unwrap", "eth0"]);
     }
-    lab.client.must(&[env!("CARGO_BIN_EXE_signalbox"), "unwrap", "eth0"]);
+    lab.client.must(&[crate::lab::signalbox::binary(), "unwrap", "eth0"]);
     lab
 }
 
@@ -388,6 +388,6 @@ fn in_the_drivers_it_is_the_same() {
     }
     drop(sb);
     for ns in EAST.map(|(name, ..)| lab.host(name)).into_iter().chain([&lab.client]) {
-        ns.output(&[env!("CARGO_BIN_EXE_signalbox"), "detach"]);
+        ns.output(&[crate::lab::signalbox::binary(), "detach"]);
     }
 }

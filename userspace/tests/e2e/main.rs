@@ -34,6 +34,7 @@ mod l4_servers;
 mod lab_itself;
 mod learn;
 mod lifecycle;
+mod machines;
 mod online;
 mod peek;
 mod refused;

@@ -495,7 +495,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
     );
     std::fs::write(&second, text).unwrap();
     let spawn = || {
-        let mut command = lab.host("east-3").command(env!("CARGO_BIN_EXE_signalbox"));
+        let mut command = lab.host("east-3").command(crate::lab::signalbox::binary());
         command.arg("run").arg("-f").arg(&second);
         lab::Proc::spawn("second", command, lab.dir())
     };

@@ -3,12 +3,15 @@
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
+use super::floor::Needs;
+
 /// `bpf_map_def` as libbpf before 1.0 and aya read it: seven words.
 const MAP_DEF: usize = 7 * 4;
 
 pub(super) struct Face {
     pub(super) programs: Vec<Program>,
     pub(super) maps: Vec<Map>,
+    pub(super) needs: Needs,
 }
 
 pub(super) struct Program {
@@ -28,7 +31,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
     let mut face = Face {
         programs: Vec::new(),
         maps: Vec::new(),
+        needs: Needs::default(),
     };
+    for section in file.sections() {
+        if section.kind() == object::SectionKind::Text {
+            face.needs.read(section.data()?)?;
+        }
+    }
     for symbol in file.symbols() {
         let Some(section) = symbol
             .section_index()
@@ -42,6 +51,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
                 let start = usize::try_from(symbol.address())?;
                 let words = section.data()?.get(start..start + MAP_DEF);
                 let words = words.with_context(|| format!("the definition of map {name} is cut short"))?;
+                let kind = u32::from_le_bytes(words[..4].try_into()?);
+                face.needs.map(kind, &map_type(kind))?;
                 face.maps.push(Map {
                     layout: layout(words)?,
                     name,

@@ -4,6 +4,7 @@
 //! ABI_VERSION has to change too.
 
 mod elf;
+mod floor;
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -30,6 +31,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let object = elf::read(&bytes).with_context(|| format!("{} is no eBPF object", path.display()))?;
     let now = text(abi_version(&lib)?, &object);
     print!("{now}");
+    let too_new = object.needs.too_new();
+    if !too_new.is_empty() {
+        let (major, minor) = floor::OLDEST;
+        bail!(
+            "the programs are to run on Linux {major}.{minor}, but {}",
+            too_new.join(", ")
+        );
+    }
     let file = root.join("ebpf/abi.txt");
     if args.update {
         return fs::write(&file, now).with_context(|| format!("{} cannot be written", file.display()));
@@ -53,6 +62,9 @@ fn text(version: u32, object: &elf::Face) -> String {
     }
     for map in &object.maps {
         let _ = writeln!(text, "map {} {}", map.name, map.layout);
+    }
+    for (name, (major, minor)) in object.needs.all() {
+        let _ = writeln!(text, "needs {major}.{minor} {name}");
     }
     text
 }

@@ -8,13 +8,17 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str]); 8] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
-    ("signalbox", &["signalbox-common", "signalbox-core"]),
+    ("signalbox-config", &["signalbox-common", "signalbox-core"]),
+    ("signalbox", &["signalbox-common", "signalbox-core", "signalbox-config"]),
     ("signalbox-bench", &["signalbox-common", "signalbox-core", "signalbox"]),
-    ("signalbox-fuzz", &["signalbox-common", "signalbox-core", "signalbox"]),
+    (
+        "signalbox-fuzz",
+        &["signalbox-common", "signalbox-core", "signalbox-config"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -6,7 +6,7 @@ use crate::{
     apt::{self, Package, package},
     ebpf,
     exec::Run,
-    fuzz,
+    fuzz, vm,
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
@@ -39,9 +39,13 @@ const PACKAGES: [Package; 22] = [
     package("iperf3"),
 ];
 
+/// The version that `.config/nextest.toml` was written for.
+const NEXTEST: &str = "0.9.143";
+
 pub(super) fn run() -> Result<()> {
     if apt::is_there() {
-        let missing = apt::missing(&PACKAGES)?;
+        let mut missing = apt::missing(&PACKAGES)?;
+        missing.extend(apt::missing(&vm::PACKAGES)?);
         if missing.is_empty() {
             println!("all packages are installed");
         } else if apt::may_install() {
@@ -62,6 +66,11 @@ pub(super) fn run() -> Result<()> {
         if Run::cargo([tool, "--version"])?.answer().is_none() {
             Run::new("rustup")?.args(["component", "add", component]).run()?;
         }
+    }
+    if Run::cargo(["nextest", "--version"])?.answer().is_none() {
+        // Without optimisation: it is built in half the time, and waits for tests as well.
+        let cargo = Run::cargo(["install", "cargo-nextest", "--version", NEXTEST, "--locked", "--debug"])?;
+        cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }
     ebpf::ensure_toolchain()?;
     fuzz::install()?;

@@ -12,16 +12,27 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use crate::vm;
+pub(crate) use stages::OBJECT;
 use summary::{Counts, Summary};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Fuzz for 10 seconds a target instead of 45
+    /// Fuzz for 5 seconds a target instead of 15
     #[arg(long)]
     quick: bool,
     /// Run this stage only; may be given several times
-    #[arg(long, value_name = "STAGE")]
+    #[arg(long, value_name = "STAGE", conflicts_with = "kernel")]
     only: Vec<Stage>,
+    /// Boot these kernels in virtual machines and test on them, such as `6.1,6.12,newest` or the path of a bzImage
+    #[arg(long, value_name = "KERNELS", value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// With --kernel: all tests of programs, and two machines, instead of what there is time for before each merge
+    #[arg(long, requires = "kernel")]
+    whole: bool,
+    /// With --kernel: write the results to docs/kernels.md and README.md
+    #[arg(long, requires = "kernel")]
+    update_docs: bool,
 }
 
 /// In the order they run: what fails fast and often first.
@@ -39,10 +50,15 @@ enum Stage {
     Ebpf,
     /// Unit and documentation tests
     Unit,
+    /// The eBPF programs on single packets: of `kernel` what is quick
+    #[value(skip)]
+    Packets,
     /// Tests that load eBPF programs
     Kernel,
-    /// Tests of the release binary over the network
+    /// Tests of the optimised binary over the network
     E2e,
+    /// Kernels 6.1 and 6.12 in virtual machines
+    Machines,
     /// Fuzz targets
     Fuzz,
 }
@@ -51,21 +67,46 @@ enum Stage {
 #[derive(Default)]
 struct Context {
     quick: bool,
+    /// All that there is, for as long as it takes.
+    nightly: bool,
     /// Exported to cargo: userspace/build.rs embeds this object instead of the checked-in one.
     object: Option<std::path::PathBuf>,
     counts: Counts,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if !args.kernel.is_empty() {
+        let depth = if args.whole { vm::Depth::Whole } else { vm::Depth::Gate };
+        return vm::run(&args.kernel, depth, args.update_docs, None).map(drop);
+    }
     let stages = Stage::value_variants()
         .iter()
         .copied()
         .filter(|stage| args.only.is_empty() || args.only.contains(stage));
-    let stages: Vec<Stage> = stages.collect();
-    let mut context = Context {
+    let context = Context {
         quick: args.quick,
         ..Context::default()
     };
+    run_stages(&stages.collect::<Vec<_>>(), context)
+}
+
+/// `quick`: what a developer waits for, once all is built.
+pub(crate) fn run_quick() -> Result<()> {
+    let stages = [Stage::Fmt, Stage::Clippy, Stage::Deps, Stage::Unit, Stage::Packets];
+    run_stages(&stages, Context::default())
+}
+
+/// `nightly`: everything, the kernels of the mirror, storms and long fuzzing.
+pub(crate) fn run_nightly() -> Result<()> {
+    let stages: Vec<Stage> = Stage::value_variants().to_vec();
+    let context = Context {
+        nightly: true,
+        ..Context::default()
+    };
+    run_stages(&stages, context)
+}
+
+fn run_stages(stages: &[Stage], mut context: Context) -> Result<()> {
     let mut summary = Summary::default();
     for (number, stage) in stages.iter().enumerate() {
         println!("\n== {}/{} {} ==", number + 1, stages.len(), stage.name());
@@ -94,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 impl Stage {
     fn name(self) -> String {
         self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
+            .map_or_else(|| "packets".to_owned(), |value| value.get_name().to_owned())
     }
 
     fn run(self, context: &mut Context) -> Result<()> {
@@ -105,8 +146,10 @@ impl Stage {
             Self::Deps => crate::deps::run(),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),
+            Self::Packets => stages::packets(context),
             Self::Kernel => stages::kernel(context),
             Self::E2e => stages::e2e(context),
+            Self::Machines => stages::machines(context),
             Self::Fuzz => stages::fuzz(context),
         }
     }

@@ -1,8 +1,6 @@
 //! What each stage of `test` runs.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::Context;
 use crate::{
@@ -10,12 +8,13 @@ use crate::{
     exec::{Run, is_root},
     fuzz,
     root::{fresh_object, root},
+    vm,
 };
 
 /// Read by userspace/build.rs.
-const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
+pub(crate) const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
 /// What tests read, and sudo would take away.
-const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO";
+const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN";
 
 pub(super) fn fmt() -> Result<()> {
     Run::cargo(["fmt", "--all", "--check"])?.run()?;
@@ -62,63 +61,63 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn kernel(context: &mut Context) -> Result<()> {
-    privileged(context, "kernel", false)
+    nextest(context, "signalbox", "kernel", &[])
+}
+
+/// The programs on packets that tests describe: of the kernel's tests those that take no time.
+pub(super) fn packets(context: &mut Context) -> Result<()> {
+    nextest(context, "signalbox", "kernel", &["-E", "test(/^(cut|l4)_packets::/)"])
 }
 
 pub(super) fn e2e(context: &mut Context) -> Result<()> {
     let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
     with_object(context, build).run()?;
-    privileged(context, "e2e", true)?;
-    privileged(context, "source", true)
+    // Storms take minutes, and find something once in months.
+    let profile = if context.nightly { "default" } else { "merge" };
+    nextest(context, "signalbox", "e2e", &["-P", profile])?;
+    // A package apart: cargo unites the features that those of one command need, and would build the balancer again.
+    nextest(context, "signalbox-bench", "e2e_by_hand", &[])
+}
+
+/// Other kernels, in virtual machines.
+pub(super) fn machines(context: &mut Context) -> Result<()> {
+    let (names, depth) = if context.nightly {
+        (&vm::NIGHTLY[..], vm::Depth::Whole)
+    } else {
+        (&["6.1", "6.12"][..], vm::Depth::Gate)
+    };
+    if let Err(why) = vm::can_run() {
+        if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
+            bail!("machines cannot run: {why}");
+        }
+        let skip = format!("SKIP machines: {why}");
+        println!("{skip}");
+        context.counts.read(&skip);
+        return Ok(());
+    }
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let passed = vm::run(&names, depth, false, context.object.as_deref())?;
+    context.counts.add(passed);
+    Ok(())
 }
 
 pub(super) fn fuzz(context: &mut Context) -> Result<()> {
+    let seconds = match (context.nightly, context.quick) {
+        (true, _) => 600,
+        (false, true) => 5,
+        (false, false) => 15,
+    };
     fuzz::run(&fuzz::Args {
-        seconds: if context.quick { 10 } else { 45 },
+        seconds,
         ..fuzz::Args::default()
     })
 }
 
-/// The integration tests whose names begin with `prefix`, one at a time: they share the kernel's maps and namespaces.
-fn privileged(context: &mut Context, prefix: &str, optimised: bool) -> Result<()> {
-    for (package, folder) in [("signalbox", "userspace/tests"), ("signalbox-bench", "bench/tests")] {
-        let names = test_targets(&root()?.join(folder), prefix)?;
-        if !names.is_empty() {
-            privileged_targets(context, package, &names, optimised)?;
-        }
-    }
-    Ok(())
-}
-
-/// Each package apart: cargo unites the features that those of one command need, and would build the balancer again.
-fn privileged_targets(context: &mut Context, package: &str, names: &[String], optimised: bool) -> Result<()> {
-    let mut run = Run::cargo(["test", "-p", package, "--no-fail-fast"])?;
-    if optimised {
-        run = run.args(["--profile", "e2e"]);
-    }
-    for name in names {
-        run = run.args(["--test", name]);
-    }
-    run = as_root(run)?.args(["--", "--test-threads=1", "--show-output"]);
+/// A program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as hold.
+fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> Result<()> {
+    let run = Run::cargo(["nextest", "run", "-p", package, "--test", test])?.args(words);
+    let run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
     cargo_test(context, run)
-}
-
-/// `name.rs` and `name/main.rs`, as cargo finds them.
-fn test_targets(folder: &Path, prefix: &str) -> Result<Vec<String>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("{} cannot be listed", folder.display()))? {
-        let path = entry?.path();
-        let is_target = path.extension().is_some_and(|ext| ext == "rs") || path.join("main.rs").is_file();
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if is_target && stem.starts_with(prefix) {
-            names.push(stem.to_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// Cargo builds as the user who called; only the test binaries are run by sudo, where it asks no password.
@@ -145,33 +144,4 @@ fn with_object(context: &Context, run: Run) -> Run {
 fn cargo_test(context: &mut Context, run: Run) -> Result<()> {
     let run = with_object(context, run);
     run.run_tee(|line| context.counts.read(line))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_targets_are_found_by_prefix() {
-        let folder = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));
-        fs::create_dir_all(folder.join("e2e_demo")).unwrap();
-        fs::create_dir_all(folder.join("e2e_data")).unwrap();
-        for file in [
-            "kernel_b.rs",
-            "kernel_a.rs",
-            "e2e.rs",
-            "e2e_demo/main.rs",
-            "e2e_data/seed.bin",
-            "e2e.txt",
-        ] {
-            fs::write(folder.join(file), "").unwrap();
-        }
-        assert_eq!(test_targets(&folder, "kernel").unwrap(), ["kernel_a", "kernel_b"]);
-        assert_eq!(test_targets(&folder, "e2e").unwrap(), ["e2e", "e2e_demo"]);
-        assert_eq!(
-            test_targets(&folder.join("absent"), "e2e").unwrap(),
-            Vec::<String>::new()
-        );
-        fs::remove_dir_all(folder).unwrap();
-    }
 }

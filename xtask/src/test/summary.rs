@@ -14,11 +14,20 @@ pub(super) struct Counts {
 impl Counts {
     /// Takes one line of output; most are none of ours.
     pub(super) fn read(&mut self, line: &str) {
-        if line.starts_with("SKIP ") {
+        // nextest indents what tests say.
+        if let Some(skip) = line.trim_start().strip_prefix("SKIP ") {
             // A test that is run by two targets, or prints its reason twice, is skipped once.
-            if !self.skips.iter().any(|seen| seen == line) {
-                self.skips.push(line.to_owned());
+            let skip = format!("SKIP {skip}");
+            if !self.skips.contains(&skip) {
+                self.skips.push(skip);
             }
+        } else if let Some((_, result)) = line.split_once(" tests run: ") {
+            let number = |what: &str| {
+                let part = result.split(',').find(|part| part.contains(what))?;
+                part.split_whitespace().next()?.parse().ok()
+            };
+            self.passed += number(" passed").unwrap_or(0);
+            self.failed += number(" failed").unwrap_or(0) + number(" timed out").unwrap_or(0);
         } else if let Some(result) = line.strip_prefix("test result: ") {
             let number = |what: &str| {
                 result
@@ -29,6 +38,11 @@ impl Counts {
             self.failed += number(" failed").unwrap_or(0);
             self.ignored += number(" ignored").unwrap_or(0);
         }
+    }
+
+    /// More that have passed, by another runner.
+    pub(super) const fn add(&mut self, passed: usize) {
+        self.passed += passed;
     }
 
     /// A test that skips itself has passed for libtest; here it has not.
@@ -77,18 +91,21 @@ mod tests {
             "running 3 tests",
             "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "SKIP steers_a_syn: needs root",
-            "SKIP steers_a_syn: needs root",
+            "    SKIP steers_a_syn: needs root",
             "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s",
         ] {
             counts.read(line);
         }
         assert_eq!(counts.line(), "6 passed, 2 failed, 2 skipped");
+        counts.read("     Summary [  26.818s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 205 skipped");
+        counts.read("     Summary [  91.172s] 157 tests run: 157 passed, 0 skipped");
+        assert_eq!(counts.line(), "166 passed, 4 failed, 2 skipped");
         let mut summary = Summary::default();
         summary.add("unit".to_owned(), "FAILED", 1.25);
         let text = summary.text(&counts);
         assert!(text.contains("unit     FAILED        1.2 s"), "{text}");
         assert!(
-            text.ends_with("SKIP steers_a_syn: needs root\n6 passed, 2 failed, 2 skipped\n"),
+            text.ends_with("SKIP steers_a_syn: needs root\n166 passed, 4 failed, 2 skipped\n"),
             "{text}"
         );
     }

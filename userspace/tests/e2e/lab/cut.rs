@@ -299,7 +299,7 @@ pub(crate) fn settled(mut number: impl FnMut() -> usize) -> usize {
 
 /// `signalbox detach` in the balancer's namespace.
 pub(crate) fn detach(lab: &Lab) {
-    let mut command = lab.lb.command(env!("CARGO_BIN_EXE_signalbox"));
+    let mut command = lab.lb.command(crate::lab::signalbox::binary());
     let output = command.arg("detach").output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }

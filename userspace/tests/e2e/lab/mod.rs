@@ -46,9 +46,15 @@ pub(crate) use topology::Lab;
 /// Long enough for anything that should happen soon, on a machine with two busy cores.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Polls until `condition` holds; false if it does not within `limit`.
+/// Polls until `condition` holds; false if it does not within `limit`, which is longer where
+/// `SIGNALBOX_TEST_PATIENCE` says that the processor is emulated.
 pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
+    static PATIENCE: OnceLock<u32> = OnceLock::new();
+    let patience = PATIENCE.get_or_init(|| {
+        let said = std::env::var("SIGNALBOX_TEST_PATIENCE").ok();
+        said.and_then(|said| said.parse().ok()).unwrap_or(1)
+    });
+    let end = Instant::now() + limit * *patience;
     loop {
         if condition() {
             return true;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -227,8 +228,10 @@ fn socket(lab: &Lab) -> PathBuf {
     lab.dir().join("admin.sock")
 }
 
-fn binary() -> &'static str {
-    env!("CARGO_BIN_EXE_signalbox")
+/// The program under test: the optimised one that `SIGNALBOX_BIN` names, or the one that was built beside the tests.
+pub(crate) fn binary() -> &'static str {
+    static BINARY: OnceLock<String> = OnceLock::new();
+    BINARY.get_or_init(|| std::env::var("SIGNALBOX_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_signalbox").to_owned()))
 }
 
 fn send(

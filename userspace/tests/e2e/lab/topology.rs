@@ -212,7 +212,7 @@ fn remove(name: &str) {
         // What is pinned would outlive the namespace.
         let net = format!("--net=/run/netns/{name}");
         let _ = Command::new("nsenter")
-            .args([&net, "--", env!("CARGO_BIN_EXE_signalbox"), "detach"])
+            .args([&net, "--", crate::lab::signalbox::binary(), "detach"])
             .output();
     }
     let _ = Command::new("ip").args(["netns", "del", name]).output();

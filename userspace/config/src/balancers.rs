@@ -60,7 +60,7 @@ fn balancer(place: &Place<'_>, report: &mut Report) -> Option<Balancer> {
 /// `http://HOST:PORT` or `https://HOST:PORT`.
 pub(super) fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let is_good = text.parse::<hyper::Uri>().is_ok_and(|uri| {
+    let is_good = text.parse::<http::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.host().is_some()
             && matches!(uri.path(), "" | "/")

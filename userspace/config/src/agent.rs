@@ -7,13 +7,13 @@
 //! balancers: [ { url: "https://balancer-1:8089", ca: /etc/signalbox/ca.pem, token_file: /etc/signalbox/token } ]
 //! ```
 
+use signalbox_core::model::agent::Agent;
 use signalbox_core::model::kubernetes::KubernetesSource;
 
 use super::map::Map;
 use super::node::Place;
 use super::report::Report;
 use super::{Errors, balancers, check_version, kubernetes, yaml};
-use crate::agent::Agent;
 
 /// Parses it; on failure, with all of its mistakes.
 pub fn parse(text: &str) -> Result<Agent, Errors> {

@@ -134,7 +134,7 @@ fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     // What the client would do with a query or a name and password in it is nothing that a person could mean.
     let plain = |rest: &&str| !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', '@']);
-    let parsed = text.parse::<hyper::Uri>();
+    let parsed = text.parse::<http::Uri>();
     if rest.filter(|rest| !rest.is_empty()).is_some_and(|rest| plain(&rest)) && parsed.is_ok() {
         return Some(text.to_owned());
     }

@@ -1,0 +1,74 @@
+//! What goes into machines: the product and the tests, built once here.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use super::store::quietly;
+use crate::{exec::Run, test::OBJECT};
+
+/// Programs, without debugging information.
+pub(super) struct Built {
+    pub(super) signalbox: PathBuf,
+    pub(super) e2e: PathBuf,
+    pub(super) kernel: PathBuf,
+}
+
+pub(super) fn build(root: &Path, object: Option<&Path>) -> Result<Built> {
+    let dir = super::logs()?.join("programs");
+    fs::create_dir_all(&dir)?;
+    let product_built = Run::cargo(["build", "-q", "--profile", "e2e", "-p", "signalbox"])?;
+    match object {
+        Some(object) => product_built.env(OBJECT, object).run()?,
+        None => product_built.run()?,
+    }
+    let (e2e, kernel) = (executable(root, "e2e", object)?, executable(root, "kernel", object)?);
+    let strip = |from: &Path, name: &str| {
+        let to = dir.join(name);
+        quietly(Command::new("strip").arg("-o").arg(&to).arg(from)).map(|_| to)
+    };
+    Ok(Built {
+        signalbox: strip(&product(root), "signalbox")?,
+        e2e: strip(&e2e, "e2e")?,
+        kernel: strip(&kernel, "kernel")?,
+    })
+}
+
+/// The product, as end-to-end tests run it.
+pub(crate) fn product(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("e2e/signalbox")
+}
+
+/// Builds a test program; its path.
+fn executable(root: &Path, test: &str, object: Option<&Path>) -> Result<PathBuf> {
+    println!("building the test program {test}");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(root);
+    if let Some(object) = object {
+        command.env(OBJECT, object);
+    }
+    command.args([
+        "test",
+        "-q",
+        "-p",
+        "signalbox",
+        "--no-run",
+        "--message-format",
+        "json",
+        "--test",
+        test,
+    ]);
+    let messages = quietly(&mut command)?;
+    let executable = messages.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == test && message["profile"]["test"] == true;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
+    });
+    executable.with_context(|| format!("cargo names no executable of test {test}"))
+}

@@ -1,0 +1,294 @@
+//! docs/kernels.md and the line "Tested on" of README.md, written by what machines have said; and the verifier's work compared
+//! with what it was.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::outcome::Outcome;
+use crate::root::prebuilt_record;
+
+/// Beyond so many hundredths of what it was, the verifier's work is an alarm.
+const ALARM_PERCENT: u64 = 120;
+const BEGIN: &str = "<!-- written by `cargo xtask test --kernel ... --update-docs` -->";
+const END: &str = "<!-- end of what is written -->";
+
+/// A kernel's results, as ebpf/kernels.json has them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Tested {
+    version: String,
+    /// The object that was tested.
+    object_sha256: String,
+    programs: BTreeMap<String, Verdict>,
+    /// How many tests passed in each step; nothing where one failed.
+    steps: BTreeMap<String, Option<usize>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Verdict {
+    /// Instructions that the verifier walked, and states that it remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted: Option<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+type All = BTreeMap<String, Tested>;
+
+fn read(root: &Path) -> Result<All> {
+    let path = root.join("ebpf/kernels.json");
+    let Ok(text) = fs::read_to_string(&path) else {
+        return Ok(All::new());
+    };
+    serde_json::from_str(&text).with_context(|| format!("{} is not what `--update-docs` writes", path.display()))
+}
+
+fn tested(outcome: &Outcome, object: &str) -> Tested {
+    let verdict = |verdict: &serde_json::Value| Verdict {
+        accepted: verdict["accepted"]["instructions"]
+            .as_u64()
+            .zip(verdict["accepted"]["states"].as_u64()),
+        refused: verdict["refused"]["reason"].as_str().map(str::to_owned),
+    };
+    let programs = outcome.programs().into_iter();
+    let steps = outcome.steps().into_iter().filter(|(step, ..)| *step != "doctor");
+    Tested {
+        version: outcome.version.clone(),
+        object_sha256: object.to_owned(),
+        programs: programs
+            .map(|(name, value)| (name.to_owned(), verdict(value)))
+            .collect(),
+        steps: steps
+            .map(|(step, passed, ok)| (step.to_owned(), ok.then_some(passed)))
+            .collect(),
+    }
+}
+
+/// Programs that cost the verifier a fifth more than they did, a line each.
+pub(super) fn compare(root: &Path, outcomes: &[Outcome]) -> Result<Vec<String>> {
+    let before = read(root)?;
+    let now = outcomes
+        .iter()
+        .map(|outcome| (outcome.name.as_str(), tested(outcome, "")));
+    Ok(now
+        .flat_map(|(name, now)| {
+            before
+                .get(name)
+                .map_or_else(Vec::new, |before| alarms(name, before, &now))
+        })
+        .collect())
+}
+
+fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
+    let mut alarms = Vec::new();
+    for (program, verdict) in &now.programs {
+        let was = before.programs.get(program).and_then(|was| was.accepted);
+        let (Some(was), Some(is)) = (was, verdict.accepted) else {
+            continue;
+        };
+        for (what, was, is) in [("instructions", was.0, is.0), ("states", was.1, is.1)] {
+            // A hundred more or less of a small program is no news.
+            if is * 100 > was * ALARM_PERCENT && is > was + 500 {
+                alarms.push(format!(
+                    "kernel {kernel}: the verifier's work for {program} has grown from {was} to {is} {what}: make it cheaper, or accept \
+                     it by `cargo xtask test --kernel {kernel} --update-docs`"
+                ));
+            }
+        }
+    }
+    alarms
+}
+
+/// Writes what is new, beside what is known of other kernels.
+pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
+    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
+    let object = record["object_sha256"].as_str().unwrap_or_default().to_owned();
+    let mut all = read(root)?;
+    for outcome in outcomes {
+        all.insert(outcome.name.clone(), tested(outcome, &object));
+    }
+    let mut text = serde_json::to_string_pretty(&all)?;
+    text.push('\n');
+    fs::write(root.join("ebpf/kernels.json"), text)?;
+    replace(&root.join("docs/kernels.md"), &page(&all))?;
+    replace(&root.join("README.md"), &readme(&all))
+}
+
+/// Puts a text between the marks of a file.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let whole = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let (head, rest) = whole
+        .split_once(BEGIN)
+        .with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
+    let (_, tail) = rest
+        .split_once(END)
+        .with_context(|| format!("{} has no line {END}", path.display()))?;
+    fs::write(path, format!("{head}{BEGIN}\n{text}{END}{tail}"))?;
+    Ok(())
+}
+
+/// Kernels from the oldest to the newest.
+fn in_order(all: &All) -> Vec<(&String, &Tested)> {
+    let numbers = |tested: &Tested| -> Vec<u32> {
+        tested
+            .version
+            .split(|c: char| !c.is_ascii_digit())
+            .map_while(|part| part.parse().ok())
+            .collect()
+    };
+    let mut kernels: Vec<_> = all.iter().filter(|(_, tested)| !tested.programs.is_empty()).collect();
+    kernels.sort_by_key(|(_, tested)| numbers(tested));
+    kernels
+}
+
+fn short(tested: &Tested) -> &str {
+    tested.version.split(' ').next().unwrap_or_default()
+}
+
+fn page(all: &All) -> String {
+    let kernels = in_order(all);
+    let mut steps: Vec<&String> = kernels.iter().flat_map(|(_, tested)| tested.steps.keys()).collect();
+    steps.sort();
+    steps.dedup();
+    let mut text = String::from("\n| Kernel | Programs |");
+    for step in &steps {
+        let _ = write!(text, " {step} |");
+    }
+    let _ = write!(text, "\n|---|---|{}\n", "---|".repeat(steps.len()));
+    for (_, tested) in &kernels {
+        let refused: Vec<&str> = tested
+            .programs
+            .iter()
+            .filter(|(_, verdict)| verdict.refused.is_some())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let programs = if refused.is_empty() {
+            "all".to_owned()
+        } else {
+            format!("without {}", refused.join(", "))
+        };
+        let _ = write!(text, "| {} | {programs} |", short(tested));
+        for step in &steps {
+            let cell = match tested.steps.get(*step) {
+                Some(Some(passed)) => format!("{passed} passed"),
+                Some(None) => "**failed**".to_owned(),
+                None => "–".to_owned(),
+            };
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    if let Some(two) = all.get("two machines") {
+        let passed = two.steps.values().flatten().sum::<usize>();
+        let _ = write!(
+            text,
+            "\nTwo machines with cards of several queues, programs in their drivers ({}): {passed} passed.\n",
+            short(two)
+        );
+    }
+    text += "\nThe verifier's work: instructions walked (of a million at most) / states remembered.\n\n| Program |";
+    for (_, tested) in &kernels {
+        let _ = write!(text, " {} |", short(tested));
+    }
+    let _ = write!(text, "\n|---|{}\n", "---:|".repeat(kernels.len()));
+    let mut programs: Vec<&String> = kernels.iter().flat_map(|(_, tested)| tested.programs.keys()).collect();
+    programs.sort();
+    programs.dedup();
+    for program in programs {
+        let _ = write!(text, "| {program} |");
+        for (_, tested) in &kernels {
+            let verdict = tested.programs.get(program);
+            let cell = match verdict.map(|verdict| verdict.accepted) {
+                Some(Some((instructions, states))) => format!("{instructions} / {states}"),
+                Some(None) => "refused".to_owned(),
+                None => "–".to_owned(),
+            };
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    let refusals = kernels.iter().flat_map(|(_, tested)| {
+        let refused = tested
+            .programs
+            .iter()
+            .filter_map(|(name, verdict)| Some((name, verdict.refused.as_ref()?)));
+        refused.map(|(name, why)| format!("- {} refuses {name}: {why}\n", short(tested)))
+    });
+    let refusals: String = refusals.collect();
+    if !refusals.is_empty() {
+        let _ = write!(text, "\n{refusals}");
+    }
+    text.push('\n');
+    text
+}
+
+fn readme(all: &All) -> String {
+    let is_good = |tested: &Tested| {
+        tested.programs.values().all(|verdict| verdict.refused.is_none()) && tested.steps.values().all(Option::is_some)
+    };
+    let good: Vec<&str> = in_order(all)
+        .into_iter()
+        .filter(|(_, tested)| is_good(tested))
+        .map(|(_, tested)| short(tested))
+        .collect();
+    format!(
+        "Tested on Linux {} ([docs/kernels.md](docs/kernels.md)).\n",
+        good.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tested(version: &str, instructions: u64, failed: bool) -> Tested {
+        let verdict = Verdict {
+            accepted: Some((instructions, 100)),
+            refused: None,
+        };
+        Tested {
+            version: version.into(),
+            object_sha256: String::new(),
+            programs: [("cut_in".to_owned(), verdict)].into(),
+            steps: [("scenario".to_owned(), (!failed).then_some(1))].into(),
+        }
+    }
+
+    #[test]
+    fn a_fifth_more_work_is_an_alarm_and_a_little_more_is_none() {
+        let before = tested("6.1.1", 10_000, false);
+        assert_eq!(alarms("6.1", &before, &tested("6.1.1", 11_900, false)), [""; 0]);
+        let alarm = alarms("6.1", &before, &tested("6.1.1", 12_600, false));
+        assert!(
+            alarm.len() == 1 && alarm[0].contains("cut_in has grown from 10000 to 12600"),
+            "{alarm:?}"
+        );
+        assert_eq!(
+            alarms("6.1", &tested("6.1.1", 100, false), &tested("6.1.1", 500, false)),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn the_readme_names_kernels_by_age_and_only_those_that_passed() {
+        let all: All = [
+            ("6.12".to_owned(), tested("6.12.117 (x)", 1, false)),
+            ("6.1".to_owned(), tested("6.1.192 (y)", 1, false)),
+            ("6.16".to_owned(), tested("6.16.12", 1, true)),
+        ]
+        .into();
+        assert!(
+            readme(&all).starts_with("Tested on Linux 6.1.192, 6.12.117 ("),
+            "{}",
+            readme(&all)
+        );
+        let page = page(&all);
+        assert!(
+            page.contains("| 6.16.12 | all | **failed** |") && page.contains("| cut_in | 1 / 100 |"),
+            "{page}"
+        );
+    }
+}

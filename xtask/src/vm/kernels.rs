@@ -1,0 +1,306 @@
+//! Kernels: Debian's packages for several releases, by an apt state of our own, or an image that somebody built.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::store::{self, quietly};
+
+/// A kernel to boot.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// As it was asked for: `6.1`, `newest`, or the name of an image's file.
+    pub(super) name: String,
+    /// As the package says, such as 6.1.192; empty for an image.
+    pub(super) version: String,
+    pub(super) image: PathBuf,
+    /// The folder with `modules.dep`; nothing where all that is needed is in the image.
+    pub(super) modules: Option<PathBuf>,
+}
+
+impl Kernel {
+    /// Numbers that order kernels by age.
+    pub(super) fn order(&self) -> Vec<u32> {
+        numbers(if self.version.is_empty() {
+            &self.name
+        } else {
+            &self.version
+        })
+    }
+
+    /// Whether some programs are too new for it.
+    pub(super) fn is_too_old(&self) -> bool {
+        let order = self.order();
+        order.first().is_some_and(|major| *major < 5) || order.starts_with(&[5]) && order.get(1) < Some(&14)
+    }
+}
+
+/// The suites of the main archive and of the security archive that may have a line of kernels.
+const SUITES: [(&str, &[&str], &[&str]); 4] = [
+    ("5.10", &[], &["bullseye-security"]),
+    ("6.1", &["bookworm"], &["bookworm-security"]),
+    ("6.12", &["trixie"], &["bookworm-security", "trixie-security"]),
+    ("", &["trixie", "trixie-backports", "sid"], &[]),
+];
+
+/// Finds a kernel, downloads and unpacks it.
+pub(super) fn find(name: &str) -> Result<Kernel> {
+    if name.contains('/') {
+        let image = PathBuf::from(name);
+        if !image.is_file() {
+            bail!("there is no kernel image {name}");
+        }
+        // A build of one's own, with all drivers in it: named after its version, such as builds/5.15/bzImage.
+        let parts = image.components().filter_map(|part| part.as_os_str().to_str());
+        let mut version =
+            parts.filter(|part| numbers(part).len() > 1 && part.starts_with(|c: char| c.is_ascii_digit()));
+        let version = version.next_back().unwrap_or("image").to_owned();
+        return Ok(Kernel {
+            name: version,
+            version: String::new(),
+            image,
+            modules: None,
+        });
+    }
+    let suites = SUITES.iter().find(|(line, ..)| *line == name || line.is_empty());
+    let (_, main, security) = suites.context("no suites")?;
+    let apt = Apt::of(main, security)?;
+    let flavour = apt.newest(name)?;
+    let dir = store::dir("kernels")?.join(&flavour.name);
+    if !dir.join("complete").is_file() {
+        unpack(&apt, &flavour, &dir)?;
+    }
+    let release = &flavour.name;
+    let boot = fs::read_dir(dir.join("boot"))?.flatten().map(|entry| entry.path());
+    let image = boot
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|file| file.to_string_lossy().starts_with("vmlinuz-"))
+        })
+        .max();
+    let image = image.with_context(|| format!("the packages of {release} have no boot/vmlinuz"))?;
+    let modules = [dir.join("lib/modules"), dir.join("usr/lib/modules")];
+    let modules = modules
+        .iter()
+        .filter_map(|base| fs::read_dir(base).ok())
+        .flat_map(Iterator::flatten)
+        .map(|entry| entry.path())
+        .find(|path| path.join("modules.dep").is_file());
+    Ok(Kernel {
+        name: name.to_owned(),
+        version: flavour
+            .version
+            .split(['-', '~', '+'])
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        image,
+        modules: Some(modules.context("no modules.dep was made")?),
+    })
+}
+
+fn unpack(apt: &Apt, flavour: &Flavour, dir: &Path) -> Result<()> {
+    println!("fetching the kernel {} ({})", flavour.name, flavour.version);
+    let _ = fs::remove_dir_all(dir);
+    fs::create_dir_all(dir)?;
+    for package in &flavour.packages {
+        quietly(
+            apt.command("apt-get")
+                .args(["-qq", "download", package])
+                .current_dir(dir),
+        )?;
+    }
+    for entry in fs::read_dir(dir)?.flatten() {
+        let deb = entry.path();
+        if deb.extension().is_some_and(|ext| ext == "deb") {
+            quietly(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(dir))?;
+            fs::remove_file(deb)?;
+        }
+    }
+    // Newer packages have their files below /usr.
+    for (below, base) in [("usr/lib/modules", "usr"), ("lib/modules", "")] {
+        for entry in fs::read_dir(dir.join(below)).into_iter().flatten().flatten() {
+            let release = entry.file_name();
+            quietly(Command::new(sbin("depmod")).arg("-b").arg(dir.join(base)).arg(release))?;
+        }
+    }
+    fs::write(dir.join("complete"), "")?;
+    Ok(())
+}
+
+/// Tools of the administrator's, which a user's PATH may lack.
+pub(super) fn sbin(name: &str) -> PathBuf {
+    let places = ["/usr/sbin", "/sbin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
+    places
+        .into_iter()
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| name.into())
+}
+
+/// A build of a kernel, and the packages that it is in.
+struct Flavour {
+    name: String,
+    version: String,
+    packages: Vec<String>,
+}
+
+/// An apt whose state is not the machine's: it knows other suites and installs nothing.
+struct Apt {
+    config: PathBuf,
+}
+
+impl Apt {
+    fn of(main: &[&str], security: &[&str]) -> Result<Self> {
+        let key = [main, security].concat().join("+");
+        let dir = store::dir("apt")?.join(key);
+        for part in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(dir.join(part))?;
+        }
+        let mirrors = Mirrors::of_this_machine()?;
+        let lines = main.iter().map(|suite| (&mirrors.main, suite));
+        let lines = lines.chain(security.iter().map(|suite| (&mirrors.security, suite)));
+        let signed = "[arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]";
+        let sources: String = lines
+            .map(|(uri, suite)| format!("deb {signed} {uri} {suite} main\n"))
+            .collect();
+        fs::write(dir.join("sources.list"), sources)?;
+        let config = dir.join("apt.conf");
+        let text = format!(
+            "Dir::Etc::sourcelist \"{0}/sources.list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \"{0}/lists\";\n\
+             Dir::Cache \"{0}\";\nDir::Cache::archives \"{0}/archives\";\nAcquire::Languages \"none\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\nAPT::Sandbox::User \"root\";\n\
+             DPkg::Lock::Timeout \"600\";\n",
+            dir.display()
+        );
+        fs::write(&config, text)?;
+        let apt = Self { config };
+        quietly(apt.command("apt-get").args(["-qq", "update"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", &self.config);
+        command
+    }
+
+    /// The newest cloud kernel of a line.
+    fn newest(&self, line: &str) -> Result<Flavour> {
+        let names = quietly(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
+        let mut best: Option<Flavour> = None;
+        for image in names.lines() {
+            let Some(name) = image
+                .strip_prefix("linux-image-")
+                .and_then(|name| name.strip_suffix("-cloud-amd64"))
+            else {
+                continue;
+            };
+            let is_of_line = line == "newest" || numbers(name).starts_with(&numbers(line)) && numbers(line).len() > 1;
+            // A meta package is "6.1"; a release candidate has no patch level either.
+            if !is_of_line || numbers(name).len() < 3 || name.contains("deb11") {
+                continue;
+            }
+            let shown = quietly(self.command("apt-cache").args(["show", "--no-all-versions", image]))?;
+            let field = |key: &str| {
+                shown
+                    .lines()
+                    .find_map(|text| text.strip_prefix(key))
+                    .unwrap_or_default()
+            };
+            let version = field("Version: ").to_owned();
+            if version.contains("rc") || best.as_ref().is_some_and(|best| !is_later(&version, &best.version)) {
+                continue;
+            }
+            // From 6.19 on the image and the modules are in packages of their own.
+            let mut packages = vec![image.to_owned()];
+            for word in field("Depends: ").split([',', '|', ' ', '(']) {
+                if word.starts_with("linux-binary-") || word.starts_with("linux-modules-") {
+                    packages.push(word.to_owned());
+                }
+            }
+            let name = format!("{name}-cloud-amd64");
+            best = Some(Flavour {
+                name,
+                version,
+                packages,
+            });
+        }
+        best.with_context(|| format!("the mirror has no cloud kernel {line} for amd64"))
+    }
+}
+
+fn is_later(one: &str, other: &str) -> bool {
+    let compared = Command::new("dpkg")
+        .args(["--compare-versions", one, "gt", other])
+        .status();
+    compared.is_ok_and(|status| status.success())
+}
+
+/// Where this machine gets Debian's packages from.
+struct Mirrors {
+    main: String,
+    security: String,
+}
+
+impl Mirrors {
+    fn of_this_machine() -> Result<Self> {
+        let targets =
+            quietly(Command::new("apt-get").args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(LABEL)"]))?;
+        let of = |label: &str| {
+            let found = targets.lines().find_map(|line| {
+                let (uri, rest) = line.split_once(' ')?;
+                rest.ends_with(label).then(|| uri.to_owned())
+            });
+            found.with_context(|| {
+                format!("apt knows no archive labelled {label}; run apt-get update on a Debian machine")
+            })
+        };
+        Ok(Self {
+            main: of(" Debian")?,
+            security: of(" Debian-Security")?,
+        })
+    }
+}
+
+/// The numbers that a version begins with.
+fn numbers(text: &str) -> Vec<u32> {
+    text.split(|c: char| !c.is_ascii_digit())
+        .map_while(|part| part.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_far_as_they_are_numbers() {
+        assert_eq!(numbers("6.12.117+deb12"), [6, 12, 117]);
+        assert_eq!(numbers("6.1.0-56"), [6, 1, 0, 56]);
+        assert_eq!(numbers("6.1"), [6, 1]);
+        assert_eq!(numbers("newest"), [0; 0]);
+    }
+
+    #[test]
+    fn kernels_before_5_14_are_too_old() {
+        let kernel = |version: &str| Kernel {
+            name: "x".into(),
+            version: version.into(),
+            image: PathBuf::new(),
+            modules: None,
+        };
+        for (version, is_too_old) in [
+            ("5.10.262", true),
+            ("5.14.0", false),
+            ("5.15.24", false),
+            ("6.1.192", false),
+            ("4.19", true),
+        ] {
+            assert_eq!(kernel(version).is_too_old(), is_too_old, "{version}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Other kernels: boots Debian's in virtual machines and asks of each what a user would.
+//!
+//! A machine is a kernel from a Debian package, an initramfs with the modules it needs, one root file system for all
+//! kernels made of this machine's own tools, and a disk with what was built. It says on its serial console how its job went.
+
+mod accel;
+pub(crate) mod build;
+mod docs;
+mod job;
+mod kernels;
+mod machine;
+mod modules;
+mod outcome;
+mod root_fs;
+mod store;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    apt::{self, Package, package},
+    root::root,
+};
+use kernels::Kernel;
+use outcome::Outcome;
+
+/// What machines are made of. The rest of a root file system are the tests' own tools.
+pub(crate) const PACKAGES: [Package; 9] = [
+    package("qemu-system-x86"),
+    package("busybox-static"),
+    package("kmod"),
+    package("cpio"),
+    package("e2fsprogs"),
+    package("xz-utils"),
+    package("zstd"),
+    package("haproxy"),
+    Package {
+        name: "nginx-light",
+        or: &["nginx", "nginx-core", "nginx-full", "nginx-extras"],
+    },
+];
+
+/// The lines of kernels that `cargo xtask nightly` boots; `newest` is the newest that the mirror has.
+pub(crate) const NIGHTLY: [&str; 9] = ["5.10", "6.1", "6.12", "6.16", "6.17", "6.18", "6.19", "7.0", "newest"];
+
+/// How much is asked of each kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Depth {
+    /// Verdicts, packets through the programs, one scenario, links.
+    Gate,
+    /// All kernel tests, and two machines.
+    Whole,
+}
+
+/// Boots each kernel and runs its job; fails if anything fails on one of them.
+///
+/// `object` is what the product embeds instead of the checked-in eBPF object. Returns how many tests passed.
+pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, object: Option<&Path>) -> Result<usize> {
+    let root = root()?;
+    can_run().map_err(anyhow::Error::msg)?;
+    apt::install(&apt::missing(&PACKAGES)?)?;
+    let kernels: Vec<Kernel> = names.iter().map(|name| kernels::find(name)).collect::<Result<_>>()?;
+    let built = build::build(&root, object)?;
+    let root_fs = root_fs::make()?;
+    let accel = accel::choose(&kernels[0])?;
+    println!("machines run on {accel:?}");
+    // Two at a time: a machine is mostly one busy processor.
+    let mut outcomes = Vec::new();
+    for pair in kernels.chunks(2) {
+        let started: Vec<_> = pair
+            .iter()
+            .map(|kernel| {
+                let job = job::of(kernel, depth);
+                let machine = machine::Machine::boot(kernel, accel, &root_fs, &built, &job)?;
+                Ok((kernel, job, machine, Instant::now()))
+            })
+            .collect::<Result<_>>()?;
+        for (kernel, job, machine, begun) in started {
+            let log = machine.wait(job.limit)?;
+            let outcome = Outcome::read(kernel, &job, &log, begun.elapsed());
+            let file = logs()?.join(format!("{}.log", kernel.name));
+            fs::write(&file, &log).with_context(|| format!("{} cannot be written", file.display()))?;
+            println!("{}", outcome.text());
+            if !outcome.failures().is_empty() {
+                println!("the whole console is in {}", file.display());
+                print!("{}", outcome::tail(&log, 60));
+            }
+            outcomes.push(outcome);
+        }
+    }
+    if depth == Depth::Whole {
+        let newest = kernels
+            .iter()
+            .max_by_key(|kernel| kernel.order())
+            .context("no kernel")?;
+        outcomes.push(machine::two(newest, accel, &root_fs, &built)?);
+    }
+    let alarms = docs::compare(&root, &outcomes)?;
+    if update_docs {
+        docs::write(&root, &outcomes)?;
+    } else if !alarms.is_empty() {
+        bail!("{}", alarms.join("\n"));
+    }
+    let failures: Vec<String> = outcomes.iter().flat_map(Outcome::failures).collect();
+    let passed: usize = outcomes.iter().map(Outcome::passed).sum();
+    println!("kernels: {passed} passed, {} failed", failures.len());
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(passed)
+}
+
+/// Whether machines can be made here, or what is missing.
+pub(crate) fn can_run() -> std::result::Result<(), String> {
+    if !apt::is_there() {
+        return Err("kernels come from Debian's packages, and there is no apt".into());
+    }
+    let missing = apt::missing(&PACKAGES).map_err(|error| error.to_string())?;
+    if missing.is_empty() || apt::may_install() {
+        return Ok(());
+    }
+    Err(format!("apt-get install {}", missing.join(" ")))
+}
+
+fn logs() -> Result<PathBuf> {
+    let dir = root()?.join("target/machines");
+    fs::create_dir_all(&dir).with_context(|| format!("{} cannot be created", dir.display()))?;
+    Ok(dir)
+}

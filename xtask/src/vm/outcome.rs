@@ -1,0 +1,257 @@
+//! How a machine's job went, as its console says.
+
+use std::{fmt::Write as _, time::Duration};
+
+use serde_json::Value;
+
+use super::{job::Job, kernels::Kernel};
+
+/// One step of a job.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    name: String,
+    /// Nothing where the step has not ended.
+    exit: Option<i32>,
+    passed: Vec<String>,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    text: String,
+}
+
+/// A machine's.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    /// What `doctor` says the kernel is.
+    pub(super) version: String,
+    /// `doctor`'s answer.
+    pub(super) doctor: Value,
+    /// Whether programs are expected to be refused.
+    pub(super) is_too_old: bool,
+    steps: Vec<Step>,
+    seconds: f64,
+}
+
+impl Outcome {
+    pub(super) fn read(kernel: &Kernel, job: &Job, log: &str, took: Duration) -> Self {
+        Self::read_named(kernel, &kernel.name, job, log, took)
+    }
+
+    pub(super) fn read_named(kernel: &Kernel, name: &str, job: &Job, log: &str, took: Duration) -> Self {
+        let steps: Vec<Step> = job.steps.iter().map(|step| read_step(step, log)).collect();
+        let doctor = steps
+            .iter()
+            .find(|step| step.name == "doctor")
+            .map(|step| json(&step.text))
+            .unwrap_or_default();
+        let version = doctor["kernel"].as_str().unwrap_or(&kernel.version).to_owned();
+        Self {
+            name: name.to_owned(),
+            version,
+            doctor,
+            is_too_old: kernel.is_too_old(),
+            steps,
+            seconds: took.as_secs_f64(),
+        }
+    }
+
+    /// Each program with its verdict.
+    pub(super) fn programs(&self) -> Vec<(&str, &Value)> {
+        let all = self.doctor["programs"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        all.iter()
+            .filter_map(|program| Some((program["program"].as_str()?, program)))
+            .collect()
+    }
+
+    /// Steps with how many tests passed in each.
+    pub(super) fn steps(&self) -> Vec<(&str, usize, bool)> {
+        let all = self.steps.iter();
+        all.map(|step| (step.name.as_str(), step.passed.len(), self.wrong(step).is_empty()))
+            .collect()
+    }
+
+    pub(super) fn passed(&self) -> usize {
+        self.steps.iter().map(|step| step.passed.len()).sum::<usize>() + self.programs().len()
+    }
+
+    /// What went wrong, a line each.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.steps.iter().flat_map(|step| self.wrong(step)).collect();
+        for (program, verdict) in self.programs() {
+            if !self.is_too_old && !verdict["refused"].is_null() {
+                let reason = verdict["refused"]["reason"].as_str().unwrap_or_default();
+                all.push(format!("kernel {}: program {program} is refused: {reason}", self.name));
+            }
+        }
+        if self.steps.iter().any(|step| step.name == "doctor") && self.programs().is_empty() {
+            all.push(format!("kernel {}: doctor has said nothing of programs", self.name));
+        }
+        all
+    }
+
+    fn wrong(&self, step: &Step) -> Vec<String> {
+        let of = |what: &str| format!("kernel {}: {}: {what}", self.name, step.name);
+        let mut wrong: Vec<String> = step.failed.iter().map(|test| of(&format!("{test} failed"))).collect();
+        wrong.extend(step.skipped.iter().map(|line| of(line)));
+        match step.exit {
+            None => wrong.push(of("it has not ended")),
+            // Degraded is what doctor is to say of most machines.
+            Some(code) if step.name == "doctor" && code <= 1 => {}
+            Some(0) if step.name != "doctor" && step.passed.is_empty() => wrong.push(of("no test was run")),
+            Some(0) => {}
+            Some(124 | 143) => wrong.push(of("it ran out of time")),
+            Some(code) if wrong.is_empty() => wrong.push(of(&format!("it ended with {code}"))),
+            Some(_) => {}
+        }
+        wrong
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("\nkernel {} ({}), {:.0} s\n", self.name, self.version, self.seconds);
+        for (program, verdict) in self.programs() {
+            let (accepted, refused) = (&verdict["accepted"], &verdict["refused"]);
+            let _ = if refused.is_null() {
+                writeln!(
+                    text,
+                    "  {program:<9} accepted, {} instructions walked, {} states",
+                    accepted["instructions"], accepted["states"]
+                )
+            } else {
+                writeln!(
+                    text,
+                    "  {program:<9} refused: {}",
+                    refused["reason"].as_str().unwrap_or_default()
+                )
+            };
+        }
+        for (step, passed, ok) in self.steps() {
+            let _ = writeln!(
+                text,
+                "  {step:<12} {} {passed} tests passed",
+                if ok { "ok    " } else { "FAILED" }
+            );
+        }
+        for failure in self.failures() {
+            let _ = writeln!(text, "  ! {failure}");
+        }
+        text
+    }
+}
+
+fn read_step(name: &str, log: &str) -> Step {
+    let mut step = Step {
+        name: name.to_owned(),
+        ..Step::default()
+    };
+    let Some((_, rest)) = log.split_once(&format!("@@ begin {name}\n")) else {
+        return step;
+    };
+    let end = format!("@@ end {name} ");
+    step.text = match rest.split_once(&end) {
+        Some((text, code)) => {
+            step.exit = code.lines().next().and_then(|code| code.trim().parse().ok());
+            text.to_owned()
+        }
+        None => rest.to_owned(),
+    };
+    for line in step.text.lines() {
+        if let Some(rest) = line.strip_prefix("test ") {
+            if let Some(test) = rest.strip_suffix(" ... ok") {
+                step.passed.push(test.to_owned());
+            } else if let Some(test) = rest.strip_suffix(" ... FAILED") {
+                step.failed.push(test.to_owned());
+            }
+        } else if line.starts_with("SKIP ") {
+            step.skipped.push(line.to_owned());
+        }
+    }
+    step
+}
+
+/// The JSON document in a text that has other lines, too.
+fn json(text: &str) -> Value {
+    let from = text.find('{').unwrap_or_default();
+    let to = text.rfind('}').map_or(text.len(), |at| at + 1);
+    text.get(from..to)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+/// The last lines of a console.
+pub(super) fn tail(log: &str, lines: usize) -> String {
+    let all: Vec<&str> = log.lines().collect();
+    let mut text = all[all.len().saturating_sub(lines)..].join("\n");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::{Depth, job};
+
+    fn kernel() -> Kernel {
+        Kernel {
+            name: "6.1".into(),
+            version: "6.1.192".into(),
+            image: "vmlinuz".into(),
+            modules: None,
+        }
+    }
+
+    fn read(log: &str) -> Outcome {
+        let kernel = kernel();
+        Outcome::read(&kernel, &job::of(&kernel, Depth::Gate), log, Duration::from_secs(1))
+    }
+
+    const DOCTOR: &str = "@@ begin doctor\n{\"kernel\": \"6.1.192\", \"programs\": [{\"program\": \"steer\", \"accepted\": {\"instructions\": 3, \
+                          \"states\": 1}}]}\n@@ end doctor 1\n";
+
+    fn steps(packets: &str) -> String {
+        let step = |name: &str, text: &str, code: i32| format!("@@ begin {name}\n{text}@@ end {name} {code}\n");
+        let good = "test a::b ... ok\n";
+        format!(
+            "{DOCTOR}{}{}{packets}",
+            step("scenario", good, 0),
+            step("links", good, 0)
+        )
+    }
+
+    #[test]
+    fn a_job_whose_steps_all_passed_has_passed() {
+        let outcome = read(&steps(
+            "@@ begin packets\ntest c ... ok\ntest d ... ok\n@@ end packets 0\n",
+        ));
+        assert_eq!(outcome.failures(), [""; 0]);
+        assert_eq!(outcome.passed(), 5);
+    }
+
+    #[test]
+    fn whatever_is_not_known_to_have_passed_has_failed() {
+        for (packets, part) in [
+            ("@@ begin packets\ntest c ... FAILED\n@@ end packets 101\n", "c failed"),
+            ("@@ begin packets\ntest c ... ok\n", "not ended"),
+            ("@@ begin packets\ntest c ... ok\n@@ end packets 143\n", "out of time"),
+            ("@@ begin packets\n@@ end packets 0\n", "no test was run"),
+            (
+                "@@ begin packets\ntest c ... ok\nSKIP c: no root\n@@ end packets 0\n",
+                "SKIP c",
+            ),
+            ("", "not ended"),
+        ] {
+            let failures = read(&steps(packets)).failures();
+            assert!(
+                failures.len() == 1 && failures[0].contains(part),
+                "{part}: {failures:?}"
+            );
+        }
+        let refused = steps("@@ begin packets\ntest c ... ok\n@@ end packets 0\n").replace(
+            "\"accepted\": {\"instructions\": 3, \"states\": 1}",
+            "\"refused\": {\"reason\": \"too complex\"}",
+        );
+        assert!(read(&refused).failures()[0].contains("too complex"));
+    }
+}
