@@ -84,8 +84,8 @@ struct Work {
     /// Why there are no programs, or not all is as it should be.
     trouble: Option<String>,
     tried: Option<Instant>,
-    /// The kernel's verifier has refused the programs for this hook.
-    refused_for: Option<Hook>,
+    /// The kernel has refused the programs for this hook, and with these parts.
+    refused_for: Option<(Hook, u32)>,
     /// The snapshot is in the maps as a whole.
     applied: bool,
     /// The shield of these programs is up.
@@ -531,16 +531,17 @@ impl Work {
 
     fn make(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
         let hook = snapshot.model.layer4.hook;
-        if self.tried.is_some_and(|then| then.elapsed() < AGAIN) || self.refused_for == Some(hook) {
-            return false;
-        }
-        self.tried = Some(Instant::now());
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         let needed = match (is_shielded, snapshot.model.services.is_empty()) {
             (true, true) => parts::SHIELD,
             (false, false) => parts::SERVICES,
             _ => parts::SHIELD | parts::SERVICES,
         };
+        let is_too_early = self.tried.is_some_and(|then| then.elapsed() < AGAIN);
+        if is_too_early || self.refused_for == Some((hook, needed)) {
+            return false;
+        }
+        self.tried = Some(Instant::now());
         let size = Size {
             flows: snapshot.model.layer4.flows,
             sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
@@ -569,8 +570,8 @@ impl Work {
                 true
             }
             Err(error) => {
-                // What this kernel refuses it will refuse again: only another hook would be another program.
-                self.refused_for = error.is_permanent().then_some(hook);
+                // What this kernel refuses it will refuse again: only another hook or part would be another program.
+                self.refused_for = error.is_permanent().then_some((hook, needed));
                 let error = crate::error_chain(&error);
                 if self.trouble.as_ref() != Some(&error) {
                     tracing::error!(error, "Neither layer-4 services nor the shield can be had.");

@@ -44,8 +44,11 @@ struct Manifest {
 
 const VERSION: u32 = 1;
 
-/// Patience of either side with the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long either side waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the old process waits for the new one to serve. It serves meanwhile; verifying the programs takes seconds where the
+/// processor is busy, and more under emulation.
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The hand-over socket that belongs to an admin socket.
 #[must_use]
@@ -70,7 +73,7 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
         }
         Err(error) => return Err(error),
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.write_all(b"takeover\n")?;
     let manifest: Manifest = serde_json::from_slice(&line(&mut stream)?).map_err(io::Error::other)?;
     if manifest.version != VERSION {
@@ -187,7 +190,7 @@ pub fn serve(
 }
 
 fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keeper: Option<&Keeper>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     if line(&mut stream)? != b"takeover" {
         return Err(io::Error::other("not a signalbox"));
     }
@@ -224,6 +227,7 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keep
         .collect();
     send(&stream, &fds)?;
     tracing::info!("Listening sockets offered to a successor.");
+    stream.set_read_timeout(Some(SUCCESSOR_TIMEOUT))?;
     if line(&mut stream)? != b"serving" {
         return Err(io::Error::other("the successor did not start to serve"));
     }

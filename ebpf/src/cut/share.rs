@@ -47,13 +47,14 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
         && drained != OWED_UNKNOWN
         && seq::reaches(tcp.ack, owed)
         && believed(tcp, flow)
+        && still_owed(flow, owed)
     {
         bits::set(&mut flow.ways[1].flags, PEER_FIN_ACKED);
     }
     if drained >= DRAINED {
         return false;
     }
-    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) && believed(tcp, flow) {
+    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) && believed(tcp, flow) && still_owed(flow, owed) {
         flow.drained = DRAINED;
         return false;
     }
@@ -61,6 +62,13 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
         return false;
     }
     !is_again(ctx)
+}
+
+/// Whether the end of what is owed is the one that was read. Processors that order loads as they like (Arm) may read it before
+/// the word beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a flow's life.
+#[inline(always)]
+fn still_owed(flow: &mut Flow, owed: u32) -> bool {
+    bits::exchange(&mut flow.owed_end, owed, owed)
 }
 
 /// Whether a packet of the host's can be from it. Asked only while something is owed.

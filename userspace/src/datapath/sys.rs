@@ -227,7 +227,8 @@ pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        // Signed on x86, not on Arm.
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     // SAFETY: both ioctls read and write one ifreq; each field of the union is read after the call that wrote it.
     unsafe {
@@ -260,7 +261,8 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        // Signed on x86, not on Arm.
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
     // SAFETY: the ioctl reads one ifreq, and writes what its pointer leads to, which is as long as it takes it to be.

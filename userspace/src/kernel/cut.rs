@@ -64,7 +64,7 @@ impl Cut {
     /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
     pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        let pins = Pins::open(Kind::Cut, take_over).map_err(failed("opening the directory of pinned maps"))?;
+        let pins = Pins::open(Kind::Cut, take_over).map_err(pins::unusable)?;
         let adopted = pins.path("FLOWS").exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();

@@ -139,7 +139,7 @@ impl Layer4 {
     /// that is what is `needed` first.
     pub fn load(size: Size, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        let pins = Pins::open(Kind::Layer4, take_over).map_err(failed("opening the directory of pinned maps"))?;
+        let pins = Pins::open(Kind::Layer4, take_over).map_err(pins::unusable)?;
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         // A handshake that is answered with a cookie is none that tier `cut` may remember.
         let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;

@@ -56,6 +56,8 @@ pub enum KernelError {
         reason: String,
         error: io::Error,
     },
+    #[error("this kernel has no {what}; {}", super::version::remedy())]
+    Lacks { what: &'static str },
     #[error("{what} failed")]
     Io {
         what: &'static str,
@@ -94,7 +96,10 @@ impl KernelError {
     /// Whether another attempt will end in the same way, for as long as this kernel runs.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::NoMap(_) | Self::NoProgram(_))
+        matches!(
+            self,
+            Self::Refused { .. } | Self::Lacks { .. } | Self::NoMap(_) | Self::NoProgram(_)
+        )
     }
 }
 

@@ -22,6 +22,8 @@ const BPF_MAP_FREEZE: libc::c_long = 22;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+/// A ring is as long as some pages, which some kernels for Arm have so large.
+const LARGEST_PAGE: u32 = 65_536;
 /// `BPF_LOG_LEVEL1`: the instructions that were walked on the way that was refused.
 const LOG_WALK: u32 = 1;
 /// `BPF_LOG_STATS` (kernel 5.2): one line of figures.
@@ -289,7 +291,7 @@ fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
         return create(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 4, 1, 0, inner.as_raw_fd() as u32);
     }
     let entries = if map.map_type() == BPF_MAP_TYPE_RINGBUF {
-        4096
+        LARGEST_PAGE
     } else {
         1
     };

@@ -12,6 +12,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use signalbox_common::ABI_VERSION;
 
 use crate::datapath::sys;
+use crate::kernel::object::KernelError;
 
 /// The bpf file system.
 const ROOT: &str = "/sys/fs/bpf";
@@ -31,6 +32,20 @@ impl Kind {
             Self::Cut => "net",
             Self::Layer4 => "l4-net",
         }
+    }
+}
+
+/// Why the directory of pins could not be opened.
+pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
+    // SO_NETNS_COOKIE came with 5.14.
+    if source.raw_os_error() == Some(libc::ENOPROTOOPT) {
+        return KernelError::Lacks {
+            what: "cookies of network namespaces, by which pinned maps are told apart",
+        };
+    }
+    KernelError::Io {
+        what: "opening the directory of pinned maps",
+        source,
     }
 }
 

@@ -38,7 +38,7 @@ impl Helper {
 
     fn start(ns: &Ns, role: &str) -> Self {
         let mut command = ns.command(std::env::current_exe().unwrap());
-        command.args(["--exact", "helper", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "cut_crowd::helper", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         Self {
