@@ -185,6 +185,7 @@ impl Front {
             steering.apply(bindings)?;
         } else {
             for (socket, listeners) in prepared.sockets {
+                listen::begin(&listeners).map_err(failed)?;
                 self.listen(socket, &listeners).map_err(failed)?;
                 self.sockets.insert(socket, listeners);
             }

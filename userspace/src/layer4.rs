@@ -67,6 +67,8 @@ struct Told {
     /// How often somebody has asked to be told when all is up to date, and for which of them it is.
     asked: u64,
     answered: u64,
+    /// Another process may have put its programs in the place of ours.
+    reattach: bool,
     ended: bool,
     /// And take all services away.
     withdraw: bool,
@@ -92,6 +94,8 @@ struct Work {
     guarded: bool,
     /// Why the shield is not what the snapshot says.
     unguarded: Option<String>,
+    /// Why services are not.
+    unserved: Option<String>,
     /// Every service with every host that it may send to.
     known: HashSet<Pair>,
     /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
@@ -120,6 +124,8 @@ struct Picture {
     not_loaded: Option<String>,
     /// Why the shield is not what the configuration says.
     unguarded: Option<String>,
+    /// Why services are not.
+    unserved: Option<String>,
     troubles: Vec<String>,
     guarded: Guarded,
 }
@@ -201,6 +207,16 @@ impl Services {
         Ok(services)
     }
 
+    /// A successor that may have attached its programs has not taken over: ours are to stand where they stood.
+    pub fn reattach(&self) {
+        {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.reattach = true;
+            told.asked += 1;
+        }
+        self.wake.notify_one();
+    }
+
     /// There is a new snapshot.
     pub fn changed(&self) {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).changed = true;
@@ -226,6 +242,11 @@ impl Services {
                         work.withdraw();
                     }
                     return;
+                }
+                if std::mem::take(&mut told.reattach)
+                    && let Some(kernel) = &work.kernel
+                {
+                    kernel.hooks().forget();
                 }
                 let asked = (told.asked != told.answered).then_some(told.asked);
                 (std::mem::take(&mut told.changed), asked)
@@ -270,6 +291,7 @@ impl Services {
             // Ports and addresses of mode nat, and the ports that are looked at, in one go.
             done = work.ways.configure(&kernel, layer4);
             done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
+            work.unserved = done.as_ref().err().map(|error| crate::error_chain(error));
             // Whatever is wrong with services is no reason to leave anything unguarded.
             let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
             if matches!(guarded, Ok(false)) && work.grow(&snapshot) {
@@ -339,6 +361,7 @@ impl Services {
             hooks: on,
             unhooked: refused,
             unguarded: work.unguarded.clone(),
+            unserved: work.unserved.clone(),
             not_loaded: None,
             troubles: troubles.collect(),
             guarded: Guarded::new(&work.guards, &snapshot.model),
@@ -377,6 +400,7 @@ impl Services {
             told.ended = true;
         }
         self.wake.notify_one();
+        self.settled.notify_all();
         self.sweeper.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {

@@ -74,6 +74,8 @@ pub enum Event {
     StopListening(oneshot::Sender<()>),
     /// Hands the listening sockets to another process.
     HandOver(oneshot::Sender<crate::takeover::Offer>),
+    /// It does not take over after all.
+    HandOverFailed,
     /// That process accepts now.
     HandedOver(oneshot::Sender<()>),
     /// A host that is no longer configured has flows of an earlier process.
@@ -299,6 +301,7 @@ impl Store {
                 self.memory.durable.release();
                 let _ = reply.send(self.front.offer());
             }
+            Event::HandOverFailed => self.services.reattach(),
             Event::HandedOver(done) => {
                 // All of that is the successor's; our own flows end at the latest when this process does.
                 self.watchers.give_up();
@@ -479,7 +482,10 @@ impl Store {
         if let Some(prepared) = prepared {
             // Whoever is denied finds no listener that the shield does not stand before, also at a start.
             if model.listeners.iter().any(|listener| listener.shield.is_some()) {
-                tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
+                let is_settled = tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
+                if !is_settled {
+                    tracing::error!("The shield is not in force after a minute: listeners open without it.");
+                }
             }
             self.addresses = self.front.commit(&self.model, &ids, prepared)?;
             self.served = true;

@@ -133,6 +133,7 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
 impl Predecessor {
     /// We serve now: it may stop. Returns when it has stopped accepting.
     pub fn relieve(mut self) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(SUCCESSOR_TIMEOUT))?;
         self.stream.write_all(b"serving\n")?;
         line(&mut self.stream).map(drop)
     }
@@ -182,7 +183,10 @@ pub fn serve(
                     let _ = relieved.send(());
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "A successor did not take over; this process goes on."),
+                Err(error) => {
+                    tracing::warn!(%error, "A successor did not take over; this process goes on.");
+                    let _ = events.send(Event::HandOverFailed);
+                }
             }
         }
     })?;

@@ -106,7 +106,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         .collect();
     // Of what is configured no more there may still be something to forget.
     let is_told = control.shared.snapshot.load().shield.contains_key(name);
-    if is_told {
+    if is_told && change.adds_nothing() {
         of.push(true);
     }
     if !of.is_empty() && !of.contains(&true) {
@@ -137,8 +137,12 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
     match control.set_prefixes(name, change).await {
         Ok(prefixes) => {
             let services = Arc::clone(&control.services);
-            let _ = tokio::task::spawn_blocking(move || services.settle(SETTLE_TIMEOUT)).await;
-            match control.services.why_no_shield() {
+            let settled = tokio::task::spawn_blocking(move || services.settle(SETTLE_TIMEOUT)).await;
+            let late = || {
+                let is_late = !matches!(settled, Ok(true));
+                is_late.then(|| format!("they have not been within {} s", SETTLE_TIMEOUT.as_secs()))
+            };
+            match control.services.why_no_shield().or_else(late) {
                 None => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
                 Some(why) => problem(
                     StatusCode::SERVICE_UNAVAILABLE,

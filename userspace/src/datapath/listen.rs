@@ -52,6 +52,13 @@ fn listening(socket: Socket) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Has sockets that are bound listen: only now does the kernel take connections for them.
+pub fn begin(sockets: &[TcpListener]) -> io::Result<()> {
+    sockets
+        .iter()
+        .try_for_each(|socket| socket2::SockRef::from(socket).listen(BACKLOG))
+}
+
 /// Sockets for `sk_lookup` to steer to: for each family one for each worker, on a loopback address and a port that
 /// nobody is told. Where IPv6 is switched off, IPv4 alone is served.
 pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
@@ -98,7 +105,7 @@ fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     })
 }
 
-/// Sockets bound to an address: one for each worker.
+/// Sockets bound to an address, which do not listen yet: one for each worker.
 pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
     let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
     free(bind)?;
@@ -108,7 +115,8 @@ pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError>
             socket.set_only_v6(true)?;
         }
         socket.bind(&addr.into())?;
-        listening(socket)
+        socket.set_tcp_nodelay(true)?;
+        Ok(socket.into())
     };
     (0..count)
         .map(|_| open().map_err(|error| explain(addr, error)))
@@ -223,6 +231,7 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let bind = bind(SocketAddr::from(([127, 0, 0, 1], port)));
         let sockets = bound(&bind, 3).unwrap();
+        begin(&sockets).unwrap();
         assert_eq!(sockets.len(), 3);
         assert!(matches!(free(&bind), Err(ListenError::Taken { .. })));
     }

@@ -168,6 +168,11 @@ fn layer4(verdicts: &[Verdict]) -> Finding {
             "their programs are refused: see l4_tc and l4_xdp",
             "`services` of the configuration and the shield of listeners cannot be had; listeners can, without it",
         ),
+        (false, true) => degraded(
+            what,
+            "l4_tc is refused: see there",
+            "they stand on interfaces whose driver has XDP, and on no other",
+        ),
         (true, false) => ok(what, l4::hooks::outlook_in_tc("l4_xdp is refused")),
         _ => ok(what, l4::hooks::outlook()),
     }

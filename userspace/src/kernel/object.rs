@@ -72,7 +72,12 @@ impl KernelError {
         match error {
             aya::programs::ProgramError::LoadError { io_error, verifier_log } => {
                 let log = verifier_log.to_string();
-                let Some(reason) = super::verifier::reason(&log) else {
+                let reason = match io_error.raw_os_error() {
+                    // Before 6.4 a program is refused whose log does not fit.
+                    Some(libc::ENOSPC) => Some("the verifier walks too far to say why".to_owned()),
+                    _ => super::verifier::reason(&log),
+                };
+                let Some(reason) = reason else {
                     let source = aya::programs::ProgramError::LoadError { io_error, verifier_log };
                     return Self::Program {
                         name,
@@ -119,12 +124,7 @@ pub struct Kernel {
 impl Kernel {
     /// Loads the object and prepares tier `sockmap`. Attaches nothing to the network yet.
     pub fn load() -> Result<Self, KernelError> {
-        // Before 5.11 BPF memory counted against RLIMIT_MEMLOCK; later it counts against the cgroup.
-        let _ = nix::sys::resource::setrlimit(
-            nix::sys::resource::Resource::RLIMIT_MEMLOCK,
-            nix::libc::RLIM_INFINITY,
-            nix::libc::RLIM_INFINITY,
-        );
+        lift_memory_limit();
         let mut loader = EbpfLoader::new();
         for name in super::l4::MAPS {
             loader.map_max_entries(name, 1);
@@ -213,6 +213,15 @@ pub(super) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), Ke
         });
     }
     Ok(())
+}
+
+/// Before 5.11 BPF memory counted against RLIMIT_MEMLOCK; later it counts against the cgroup.
+pub(super) fn lift_memory_limit() {
+    let _ = nix::sys::resource::setrlimit(
+        nix::sys::resource::Resource::RLIMIT_MEMLOCK,
+        nix::libc::RLIM_INFINITY,
+        nix::libc::RLIM_INFINITY,
+    );
 }
 
 /// A duplicate of a map's descriptor.

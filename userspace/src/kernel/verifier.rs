@@ -74,6 +74,7 @@ pub enum Outcome {
 
 /// Loads each program of `object` for which `wanted` holds, with these [`signalbox_common::parts`]. An error says that not even the maps can be had.
 pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
+    super::object::lift_memory_limit();
     let invalid = |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     let mut object = Object::parse(object).map_err(|e| invalid(&e))?;
     let parts = parts.to_ne_bytes();

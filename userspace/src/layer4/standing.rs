@@ -28,14 +28,34 @@ impl Services {
     /// Why the configured services are not in force. Nothing where they are, or where none is configured.
     #[must_use]
     pub fn why_no_services(&self) -> Option<String> {
-        if self.shared.snapshot.load().model.services.is_empty() {
-            return None;
-        }
-        self.picture.load().why_not_carried(parts::SERVICES)
+        let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
+        let services = &snapshot.model.services;
+        let first = services.first()?;
+        let is_unknown = |service: &&signalbox_core::model::Service| !picture.services.contains_key(&service.name);
+        let unwritten = || {
+            let service = services.iter().find(is_unknown)?;
+            Some(format!("service {} is not in the kernel yet", service.name))
+        };
+        let why = picture
+            .why_not_carried(parts::SERVICES)
+            .or_else(|| picture.unserved.clone());
+        why.or_else(unwritten).map(|why| {
+            let of = if services.len() == 1 {
+                first.name.as_str()
+            } else {
+                "all"
+            };
+            if picture.kernel.is_some() {
+                why
+            } else {
+                format!("{of}: {why}")
+            }
+        })
     }
 
-    /// Waits until maps and hooks are what the snapshot in force says, or until that has failed; no longer than `limit`.
-    pub fn settle(&self, limit: Duration) {
+    /// Waits until maps and hooks are what the snapshot in force says, or until that has failed. False where neither has come
+    /// within `limit`.
+    pub fn settle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.changed = true;
@@ -45,11 +65,12 @@ impl Services {
         while told.answered < mine && !told.ended {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             let waited = self.settled.wait_timeout(told, left);
             told = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        told.answered >= mine
     }
 }
 
@@ -63,7 +84,10 @@ impl Picture {
         if kernel.missing & part != 0 {
             return Some("the kernel refuses this part of the programs: `signalbox doctor` says why".to_owned());
         }
-        if let Some(why) = self.unhooked.first() {
+        // Services are there wherever a program is; whoever comes by another interface comes past the shield.
+        if let Some(why) = self.unhooked.first()
+            && (part == parts::SHIELD || self.hooks.is_empty())
+        {
             return Some(why.clone());
         }
         let nowhere =

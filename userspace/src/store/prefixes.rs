@@ -17,6 +17,14 @@ pub enum PrefixChange {
 }
 
 impl PrefixChange {
+    /// Whether it denies and allows nothing that was not.
+    #[must_use]
+    pub fn adds_nothing(&self) -> bool {
+        match self {
+            Self::Replace(add) | Self::Edit { add, .. } => add.is_empty(),
+        }
+    }
+
     fn applied(self, before: Option<&Arc<Prefixes>>) -> Prefixes {
         let (mut all, add, gone) = match self {
             Self::Replace(all) => (all, Prefixes::default(), Vec::new()),

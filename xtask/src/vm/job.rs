@@ -37,7 +37,11 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
         (
             "links",
             420,
-            test("e2e", &["machines::links::", "machines::offload::"], &[]),
+            test(
+                "e2e",
+                &["machines::links::", "machines::offload::", "legs_on_vlans"],
+                &[],
+            ),
         ),
     ];
     let all = &[
@@ -100,7 +104,10 @@ pub(super) fn peer() -> Job {
 
 fn test(program: &str, names: &[&str], skipped: &[&str]) -> String {
     let skips: String = skipped.iter().map(|name| format!(" --skip {name}")).collect();
-    format!("/job/{program} --test-threads=1 {}{skips}", names.join(" "))
+    format!(
+        "/job/{program} --test-threads=1 --show-output {}{skips}",
+        names.join(" ")
+    )
 }
 
 fn job(steps: &[Step]) -> Job {

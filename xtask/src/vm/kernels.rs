@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::store::{self, quietly};
+use crate::exec::Run;
 
 /// A kernel to boot.
 #[derive(Clone, Debug)]
@@ -248,8 +249,15 @@ struct Mirrors {
 
 impl Mirrors {
     fn of_this_machine() -> Result<Self> {
-        let targets =
-            quietly(Command::new("apt-get").args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(LABEL)"]))?;
+        let format = "$(REPO_URI) $(RELEASE) $(LABEL)";
+        let ask = || quietly(Command::new("apt-get").args(["indextargets", "--format", format]));
+        let mut targets = ask()?;
+        if !targets.lines().any(|line| line.ends_with(" Debian")) {
+            // A fresh image has no lists, and so no labels.
+            let apt = Run::as_root("apt-get")?;
+            apt.args(["-qq", "-o", "DPkg::Lock::Timeout=600", "update"]).run()?;
+            targets = ask()?;
+        }
         let of = |label: &str| {
             let found = targets.lines().find_map(|line| {
                 let (uri, rest) = line.split_once(' ')?;

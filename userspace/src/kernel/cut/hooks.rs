@@ -39,13 +39,12 @@ pub struct Hooks {
 
 impl Hooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
-        let forced = std::env::var_os("SIGNALBOX_CLSACT").is_some();
         Self {
             ebpf,
             pins,
             on: BTreeMap::new(),
             refused: BTreeMap::new(),
-            tcx: has_tcx() && !forced,
+            tcx: has_tcx(),
         }
     }
 
@@ -214,6 +213,9 @@ pub(in crate::kernel) fn unpinned(error: &(dyn std::error::Error + 'static)) -> 
 /// every network namespace has.
 #[must_use]
 pub fn has_tcx() -> bool {
+    if std::env::var_os("SIGNALBOX_CLSACT").is_some() {
+        return false;
+    }
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
         Ok(_) => true,
         // EINVAL: no such attach type.

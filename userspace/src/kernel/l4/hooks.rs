@@ -58,6 +58,13 @@ impl Hooks {
         }
     }
 
+    /// Somebody else may have replaced the programs: attaches them again at the next look.
+    pub fn forget(&mut self) {
+        self.on.clear();
+        self.refused.clear();
+        self.wanted = None;
+    }
+
     /// Where they are.
     #[must_use]
     pub fn on(&self) -> Vec<On> {
@@ -96,6 +103,9 @@ impl Hooks {
         // Once some are in TC all are: nothing is taken off what works because something is new.
         let in_tc = self.on.values().find(|on| on.hook == "tc").map(|on| on.why.clone());
         let in_tc = in_tc.filter(|_| as_wanted && wanted == Hook::Auto);
+        if !as_wanted {
+            self.refused.clear();
+        }
         self.wanted = Some(wanted);
         let mut why = match wanted {
             Hook::Tc => Some("configured (`layer4.hook: tc`)".to_owned()),
@@ -169,8 +179,9 @@ impl Hooks {
                 .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
             made.pin(&pin).map_err(|e| unpinned(&e))?;
         }
-        // One of an earlier process's.
+        // One of an earlier process's, or of an earlier configuration's: a link, or before 6.6 a filter.
         let _ = std::fs::remove_file(self.pins.path(&link(interface.index, TC)));
+        let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC);
         self.stands(interface, "xdp", "the driver has XDP");
         Ok(())
     }

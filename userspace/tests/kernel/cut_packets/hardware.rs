@@ -27,7 +27,9 @@ fn stays_right(scene: &mut Scene) {
     for packet in [scene.client_sends(5, 5), scene.host_sends(5, 5)] {
         let summed = run_summed(scene, &data(packet).bytes());
         if matches!(&summed, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
-            println!("SKIP: this kernel cannot run programs on packets that are summed up (before 6.16)");
+            println!(
+                "SKIP packets_that_are_summed_up: this kernel cannot run programs on packets that are summed up (before 6.16)"
+            );
             return;
         }
         summed.unwrap();
