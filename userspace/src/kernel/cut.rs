@@ -81,15 +81,20 @@ impl Cut {
             let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
             load_programs(&mut ebpf, parts).map(|()| ebpf)
         };
-        let (mut ebpf, without_v6) = match attempt(parts::ALL) {
-            Ok(ebpf) => (ebpf, None),
+        let loaded = match attempt(parts::ALL) {
             // Half of the programs is better than none.
             Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
-                Ok(ebpf) => (ebpf, Some(crate::error_chain(&whole))),
-                Err(_) => return Err(whole),
+                Ok(ebpf) => Ok((ebpf, Some(crate::error_chain(&whole)))),
+                Err(_) => Err(whole),
             },
-            Err(error) => return Err(error),
+            other => other.map(|ebpf| (ebpf, None)),
         };
+        // Maps are pinned before programs are looked at: those of a refused load are nobody's.
+        let (mut ebpf, without_v6) = loaded.inspect_err(|_| {
+            if !adopted {
+                pins.clear();
+            }
+        })?;
         let (table, pending) = match (ebpf.map("FLOWS"), ebpf.map("PENDING")) {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());

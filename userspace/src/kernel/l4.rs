@@ -140,6 +140,7 @@ impl Layer4 {
     pub fn load(size: Size, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(pins::unusable)?;
+        let is_new = !pins.path("L4_ESTABLISHED").exists();
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         // A handshake that is answered with a cookie is none that tier `cut` may remember.
         let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
@@ -168,17 +169,23 @@ impl Layer4 {
             hooks::load_programs(&mut ebpf, hook, parts).map(|refused| (ebpf, refused))
         };
         let mut missing = 0;
-        let (mut ebpf, refused) = match attempt(parts::ALL) {
+        let loaded = match attempt(parts::ALL) {
             Err(whole) if whole.is_permanent() => {
                 let rest = [parts::SHIELD, parts::SERVICES];
                 let found = rest.into_iter().filter(|part| part & needed != 0).find_map(|part| {
                     missing = parts::ALL & !(part | parts::CUT_V6);
                     attempt(part | parts::CUT_V6).ok()
                 });
-                found.ok_or(whole)?
+                found.ok_or(whole)
             }
-            other => other?,
+            other => other,
         };
+        // Maps are pinned before programs are looked at: those of a refused load are nobody's.
+        let (mut ebpf, refused) = loaded.inspect_err(|_| {
+            if is_new {
+                pins.clear();
+            }
+        })?;
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
                 name,

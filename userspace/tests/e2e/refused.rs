@@ -80,6 +80,11 @@ fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_s
     thread::sleep(Duration::from_secs(7));
     let attempts = sb.proc.log().matches("Loading the programs of layer 4.").count();
     assert_eq!(attempts, 1, "{}", sb.proc.log());
+    let pinned: Vec<_> = cut::pins_of(&lab, "l4-net")
+        .into_iter()
+        .flat_map(|dir| std::fs::read_dir(dir).unwrap())
+        .collect();
+    assert!(pinned.is_empty(), "a refused load leaves nothing: {pinned:?}");
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// With --kernel: all tests of programs, and two machines, instead of what there is time for before each merge
     #[arg(long, requires = "kernel")]
     whole: bool,
+    /// With --kernel: nothing but two machines, whose cards have several queues
+    #[arg(long, requires = "kernel", conflicts_with = "whole")]
+    two_machines: bool,
     /// With --kernel: write the results to docs/kernels.md and README.md
     #[arg(long, requires = "kernel")]
     update_docs: bool,
@@ -76,7 +79,11 @@ struct Context {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.kernel.is_empty() {
-        let depth = if args.whole { vm::Depth::Whole } else { vm::Depth::Gate };
+        let depth = match (args.whole, args.two_machines) {
+            (true, _) => vm::Depth::Whole,
+            (_, true) => vm::Depth::TwoMachines,
+            _ => vm::Depth::Gate,
+        };
         return vm::run(&args.kernel, depth, args.update_docs, None).map(drop);
     }
     let stages = Stage::value_variants()

@@ -144,8 +144,10 @@ fn in_order(all: &All) -> Vec<(&String, &Tested)> {
     kernels
 }
 
+/// 6.12.117 of "6.12.117+deb13-cloud-amd64".
 fn short(tested: &Tested) -> &str {
-    tested.version.split(' ').next().unwrap_or_default()
+    let end = tested.version.find(|c: char| !c.is_ascii_digit() && c != '.');
+    &tested.version[..end.unwrap_or(tested.version.len())]
 }
 
 fn page(all: &All) -> String {

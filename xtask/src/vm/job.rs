@@ -65,7 +65,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     ][..];
     steps.push(match depth {
         Depth::Gate => ("packets", 300, test("kernel", some, &[])),
-        Depth::Whole => ("packets", 1500, test("kernel", all, &[])),
+        Depth::Whole | Depth::TwoMachines => ("packets", 1500, test("kernel", all, &[])),
     });
     job(&steps)
 }

@@ -76,14 +76,13 @@ pub(super) fn find(name: &str) -> Result<Kernel> {
         unpack(&apt, &flavour, &dir)?;
     }
     let release = &flavour.name;
-    let boot = fs::read_dir(dir.join("boot"))?.flatten().map(|entry| entry.path());
-    let image = boot
-        .filter(|path| {
-            path.file_name()
-                .is_some_and(|file| file.to_string_lossy().starts_with("vmlinuz-"))
-        })
-        .max();
-    let image = image.with_context(|| format!("the packages of {release} have no boot/vmlinuz"))?;
+    // From 7.3 on the image lies beside its modules.
+    let image = [
+        format!("boot/vmlinuz-{release}"),
+        format!("usr/lib/modules/{release}/vmlinuz"),
+    ];
+    let image = image.iter().map(|path| dir.join(path)).find(|path| path.is_file());
+    let image = image.with_context(|| format!("the packages of {release} have no vmlinuz"))?;
     let modules = [dir.join("lib/modules"), dir.join("usr/lib/modules")];
     let modules = modules
         .iter()

@@ -95,6 +95,13 @@ impl Pins {
         }
     }
 
+    /// Removes what a load that failed has pinned. Only for who knows that nothing was pinned before.
+    pub(in crate::kernel) fn clear(&self) {
+        for name in names_in(&self.dir).unwrap_or_default() {
+            let _ = fs::remove_file(self.dir.join(name));
+        }
+    }
+
     /// Where something is pinned.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {

@@ -264,6 +264,11 @@ impl Drop for CutLab {
 
 /// Where signalbox has pinned something for the balancer's namespace.
 pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
+    pins_of(lab, "net")
+}
+
+/// The same for `net` (tier cut) or `l4-net` (layer 4).
+pub(crate) fn pins_of(lab: &Lab, kind: &str) -> Vec<PathBuf> {
     // The namespace's cookie, which no other namespace will have: its inode's number is used again.
     let cookie = lab.lb.run(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
@@ -273,7 +278,7 @@ pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
         .into_iter()
         .flatten()
         .flatten();
-    let dirs = versions.map(|version| version.path().join(format!("net-{cookie}")));
+    let dirs = versions.map(|version| version.path().join(format!("{kind}-{cookie}")));
     dirs.filter(|dir| dir.exists()).collect()
 }
 
