@@ -37,7 +37,7 @@ enum Task {
     CheckDeps,
     /// Install what the tests need and run all of them
     Test(test::Args),
-    /// Formatting, lints, dependency rules, unit tests and the programs on packets: within two minutes, once built
+    /// Formatting, lints, dependency rules, unit tests and the programs on packets
     Quick,
     /// Everything for as long as it takes: all kernels of the mirror, storms, ten minutes of fuzzing a target
     Nightly,

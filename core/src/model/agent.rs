@@ -1,15 +1,15 @@
-//! What `signalbox agent` is told to do.
+//! The configuration of `signalbox agent`.
 
 use super::Balancer;
 use super::kubernetes::KubernetesSource;
 
-/// What an agent does.
+/// The configuration of an agent.
 #[derive(Debug)]
 pub struct Agent {
     /// The cluster's name, as balancers know it.
     pub cluster: String,
     /// How the cluster is watched.
     pub source: KubernetesSource,
-    /// Who is told.
+    /// Balancers that the agent tells what it learns.
     pub balancers: Vec<Balancer>,
 }

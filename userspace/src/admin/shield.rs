@@ -125,7 +125,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             &json!({}),
         );
     }
-    // Who denies somebody must not believe that it was done where it was not.
+    // An operator who denies a client must not be told that it was done where the shield is not in force.
     if let Some(why) = control.services.why_no_shield() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,

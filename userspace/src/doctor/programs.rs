@@ -1,4 +1,4 @@
-//! What this kernel does with the eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
+//! The part of `doctor` about eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
 
 use crate::kernel::Kernel;
 use crate::kernel::cut::hooks::has_tcx;
@@ -8,7 +8,7 @@ use crate::kernel::{l4, object};
 
 use super::{Finding, degraded, ok};
 
-/// What is lost where a program is refused.
+/// Each program, and the features that are lost where the kernel refuses it.
 const LOST: [(&str, &str); 7] = [
     (
         "steer",
@@ -137,7 +137,7 @@ fn attached() -> Vec<Finding> {
     vec![steering, sockmap]
 }
 
-/// What tier cut would be attached to, and how.
+/// The interfaces that tier cut would be attached to, and how.
 fn cut(verdicts: &[Verdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
     if !is_taken(verdicts, "cut_in") || !is_taken(verdicts, "cut_out") {

@@ -1,4 +1,4 @@
-//! What the running kernel's verifier says of each program of the object, one by one.
+//! The verdict of the running kernel's verifier on each program of the object, one by one.
 //!
 //! Each program is loaded by itself onto maps of its own that are as small as can be, and let go at once: nothing is
 //! attached, nothing pinned, and no program's refusal hides another's.

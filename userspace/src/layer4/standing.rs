@@ -30,27 +30,16 @@ impl Services {
     pub fn why_no_services(&self) -> Option<String> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
         let services = &snapshot.model.services;
-        let first = services.first()?;
+        services.first()?;
         let is_unknown = |service: &&signalbox_core::model::Service| !picture.services.contains_key(&service.name);
         let unwritten = || {
             let service = services.iter().find(is_unknown)?;
             Some(format!("service {} is not in the kernel yet", service.name))
         };
-        let why = picture
+        picture
             .why_not_carried(parts::SERVICES)
-            .or_else(|| picture.unserved.clone());
-        why.or_else(unwritten).map(|why| {
-            let of = if services.len() == 1 {
-                first.name.as_str()
-            } else {
-                "all"
-            };
-            if picture.kernel.is_some() {
-                why
-            } else {
-                format!("{of}: {why}")
-            }
-        })
+            .or_else(|| picture.unserved.clone())
+            .or_else(unwritten)
     }
 
     /// Waits until maps and hooks are what the snapshot in force says, or until that has failed. False where neither has come

@@ -179,7 +179,7 @@ impl Hooks {
                 .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
             made.pin(&pin).map_err(|e| unpinned(&e))?;
         }
-        // One of an earlier process's, or of an earlier configuration's: a link, or before 6.6 a filter.
+        // TC may still have the program of an earlier process or configuration: a link, or before 6.6 a filter.
         let _ = std::fs::remove_file(self.pins.path(&link(interface.index, TC)));
         let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC);
         self.stands(interface, "xdp", "the driver has XDP");
