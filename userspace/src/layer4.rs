@@ -281,6 +281,11 @@ impl Services {
             return;
         }
         let Some(kernel) = work.kernel.clone() else { return };
+        let needed = parts_needed(&snapshot.model);
+        if needed & !kernel.missing == 0 && work.make(&snapshot, true) {
+            // They were loaded with the part that an earlier configuration needed.
+            return self.bring_about(work, look);
+        }
         if !kernel.pins.is_ours() {
             kernel.pins.lock_again();
         }
@@ -514,6 +519,15 @@ impl Services {
     }
 }
 
+/// The parts of the programs that a configuration needs; both where it needs neither, for flows that an earlier process left.
+fn parts_needed(model: &signalbox_core::model::Model) -> u32 {
+    match (guards::policies(model).next().is_some(), model.services.is_empty()) {
+        (true, true) => parts::SHIELD,
+        (false, false) => parts::SERVICES,
+        _ => parts::SHIELD | parts::SERVICES,
+    }
+}
+
 fn protocol(number: u32) -> &'static str {
     if number == 6 { "tcp" } else { "udp" }
 }
@@ -556,11 +570,7 @@ impl Work {
     fn make(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
         let hook = snapshot.model.layer4.hook;
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
-        let needed = match (is_shielded, snapshot.model.services.is_empty()) {
-            (true, true) => parts::SHIELD,
-            (false, false) => parts::SERVICES,
-            _ => parts::SHIELD | parts::SERVICES,
-        };
+        let needed = parts_needed(&snapshot.model);
         let is_too_early = self.tried.is_some_and(|then| then.elapsed() < AGAIN);
         if is_too_early || self.refused_for == Some((hook, needed)) {
             return false;

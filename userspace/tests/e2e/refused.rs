@@ -168,6 +168,35 @@ fn the_shield_is_there_without_services_and_services_without_the_shield() {
 }
 
 #[test]
+fn another_configuration_gets_the_part_of_the_programs_that_it_needs() {
+    if !privileged("another_configuration_gets_the_part_of_the_programs_that_it_needs") {
+        return;
+    }
+    let lab = Lab::new();
+    let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
+    let shielded = body("shield: { deny: [10.1.0.3] }", false);
+    let sb = start(&lab, "whole", &shielded);
+    let ready = || eventually(SOON, || sb.get("/readyz").0 == 200);
+    assert!(ready(), "{:?}", sb.get("/readyz?verbose"));
+    assert!(is_greeted(&lab, GOOD, WEB) && !is_greeted(&lab, BAD, WEB));
+    for _ in 0..2 {
+        sb.reload(&body("", true));
+        assert!(
+            eventually(SOON, || is_served(&lab, GOOD, DB)) && ready(),
+            "{}",
+            sb.proc.log()
+        );
+        sb.reload(&shielded);
+        assert!(
+            eventually(SOON, || !is_greeted(&lab, BAD, WEB)) && ready(),
+            "{}",
+            sb.proc.log()
+        );
+        assert!(is_greeted(&lab, GOOD, WEB));
+    }
+}
+
+#[test]
 fn cut_through_is_there_for_ipv4_where_only_that_is_taken() {
     if !privileged("cut_through_is_there_for_ipv4_where_only_that_is_taken") || cut::lenient() {
         return;

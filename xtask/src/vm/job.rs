@@ -33,7 +33,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     }
     let mut steps: Vec<Step> = vec![
         doctor,
-        ("scenario", 420, test("e2e", &["machines::everywhere::"])),
+        ("scenario", 900, test("e2e", &["machines::everywhere::"])),
         (
             "links",
             420,

@@ -17,6 +17,8 @@ use super::topology::Lab;
 use super::{SOON, eventually};
 
 const ADMIN: &str = "127.0.0.1:8089";
+/// A kernel on an emulated processor verifies the programs for a minute, and two such kernels share this machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running signalbox.
 pub(crate) struct Signalbox {
@@ -43,7 +45,7 @@ impl Signalbox {
     pub(crate) fn start_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
         let mut sb = Self::spawn_file(lab, name, config, words);
         let mut ended = None;
-        let ready = eventually(SOON, || {
+        let ready = eventually(START_TIMEOUT, || {
             ended = sb.proc.wait_exit(Duration::ZERO);
             ended.is_some() || sb.try_get("/readyz").is_ok_and(|r| r.status == 200)
         });
