@@ -48,6 +48,24 @@ pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
         .is_ok()
 }
 
+/// Adds to a number.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn add(number: &mut u64, more: u64) {
+    // SAFETY: the address is that of an exclusive reference, aligned; the instruction writes eight bytes.
+    unsafe {
+        core::arch::asm!("lock *(u64 *)(r1 + 0) += r2", in("r1") number, in("r2") more, options(nostack, preserves_flags));
+    }
+}
+
+/// Adds to a number.
+#[cfg(not(target_arch = "bpf"))]
+pub fn add(number: &mut u64, more: u64) {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    // SAFETY: the address is that of an exclusive reference, aligned, for the time of the call.
+    unsafe { AtomicU64::from_ptr(number) }.fetch_add(more, Ordering::Relaxed);
+}
+
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 fn or(flags: &mut u32, bits: u32) {

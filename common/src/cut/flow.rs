@@ -52,6 +52,10 @@ pub mod why {
     pub const SEGMENT: u8 = 6;
     /// A SYN could not be understood.
     pub const MALFORMED: u8 = 7;
+    /// One leg's windows would be too coarse in the other's scale.
+    pub const WINDOW: u8 = 8;
+    /// An end does not forbid that its packets are fragmented on their way (IPv4, DF): fragments cannot be forwarded.
+    pub const FRAGMENTS: u8 = 9;
 }
 
 // Bits of [`Way::flags`], which only packets of that direction change, and userspace `EARLY_FIN`: see [`super::bits`].
@@ -78,6 +82,9 @@ pub const FIN_UNKNOWN: u32 = 1024;
 
 /// A SYN has come from the client's address and port, which seems to have another connection in mind.
 pub const DOUBTED: u32 = 512;
+
+/// A router has said that this direction's packets are too large for the way to the client: routers may fragment them (IPv4).
+pub const NARROW: u32 = 2048;
 
 /// [`Flow::marks`]: it counts against its source's limits.
 pub const COUNTED: u8 = 1;
@@ -277,7 +284,7 @@ pub struct Shake {
     pub scale_vip: u8,
     /// `OFFERED_*` bits of our answer: what both ends have agreed on.
     pub agreed: u8,
-    /// [`ANSWERED`] and [`FINISHED`].
+    /// [`ANSWERED`], [`FINISHED`] and [`MAY_FRAGMENT`].
     pub progress: u8,
     /// Ethernet destination and source of our answer.
     pub macs: [u32; 3],
@@ -287,6 +294,8 @@ pub struct Shake {
 pub const ANSWERED: u8 = 1;
 /// The client's FIN has been seen.
 pub const FINISHED: u8 = 2;
+/// The client's SYN does not forbid that it is fragmented.
+pub const MAY_FRAGMENT: u8 = 4;
 
 /// The timestamp in a SYN-ACK with a cookie of the kernel's lies up to so many milliseconds in the past: its lowest bits say
 /// what was agreed on (`cookie_init_timestamp`, net/ipv4/syncookies.c).

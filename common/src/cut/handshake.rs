@@ -15,6 +15,16 @@ pub const DEFAULT_MSS: u16 = 536;
 /// The highest window scale (RFC 7323, section 2.3).
 const MAX_SCALE: u32 = 14;
 
+/// How many units of the other leg's scale a host's first window must have: fewer would make a small buffer smaller by rounding.
+const MIN_UNITS: u32 = 16;
+
+/// Whether a window whose first value is `window` bytes, in a scale of `from`, can be told in units of `1 << to`.
+#[inline(always)]
+#[must_use]
+pub const fn is_exact_enough(window: u16, from: u8, to: u8) -> bool {
+    from >= to || window as u32 >= MIN_UNITS << (to & 15)
+}
+
 /// What a SYN or a SYN-ACK offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {

@@ -9,6 +9,8 @@ use super::checksum::Diff;
 
 /// IPv4: destination unreachable, "fragmentation needed" among its codes.
 pub const V4_UNREACHABLE: u8 = 3;
+/// The code of it that says "fragmentation needed" (RFC 1191).
+pub const V4_TOO_BIG: u8 = 4;
 /// IPv4: time exceeded.
 pub const V4_EXCEEDED: u8 = 11;
 /// IPv6: destination unreachable.

@@ -40,19 +40,15 @@ pub struct Stamps {
     pub written: Option<u32>,
 }
 
-/// A window in the other leg's scale. It is never 0 unless it was: rounding down to 0 would stop a sender that may send.
+/// A window in the other leg's scale, rounded down: a sender that is promised more than its receiver takes is beyond the window
+/// with its next sequence number, and its acknowledgements are dropped from then on (RFC 9293, section 3.10.7.4). Flows whose
+/// windows would round to nothing are not cut: [`super::handshake::is_exact_enough`].
 #[inline(always)]
 #[must_use]
 pub const fn window(window: u16, from: u8, to: u8, less: u32) -> u16 {
     let bytes = ((window as u32) << (from & 15)).saturating_sub(less);
     let scaled = bytes >> (to & 15);
-    if scaled > 0xffff {
-        0xffff
-    } else if scaled == 0 && bytes != 0 {
-        1
-    } else {
-        scaled as u16
-    }
+    if scaled > 0xffff { 0xffff } else { scaled as u16 }
 }
 
 /// Rewrites the TCP header at `at`, which `tcp` was read from, but for its checksum: returns what that changes by.
@@ -146,12 +142,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_keep_their_meaning_and_never_close_by_rounding() {
+    fn windows_keep_their_meaning() {
         assert_eq!(window(1000, 7, 7, 0), 1000);
         assert_eq!(window(1000, 7, 9, 0), 250);
         assert_eq!(window(60_000, 9, 7, 0), 65_535);
         assert_eq!(window(60_000, 0, 7, 0), 468);
-        assert_eq!((window(100, 0, 7, 0), window(0, 7, 9, 0)), (1, 0));
+        assert_eq!((window(100, 0, 7, 0), window(0, 7, 9, 0)), (0, 0));
         assert_eq!((window(100, 7, 7, 1280), window(100, 7, 7, 20_000)), (90, 0));
+    }
+
+    /// Every pair of scales (RFC 7323, section 2.3: up to 14).
+    #[test]
+    fn a_window_never_promises_more_than_the_receiver_takes_and_loses_less_than_a_unit() {
+        for (from, to) in (0..=14).flat_map(|from| (0..=14).map(move |to| (from, to))) {
+            for offered in [0, 1, 2, 63, 64, 990, 1000, 32_767, 65_535] {
+                for answered_for in [0, 1, 127, 128, 70_000] {
+                    let bytes = (u32::from(offered) << from).saturating_sub(answered_for);
+                    let told = u32::from(window(offered, from, to, answered_for)) << to;
+                    assert!(told <= bytes, "{offered} << {from} became {told} at scale {to}");
+                    let most = 0xffff << to;
+                    assert!(
+                        bytes.min(most) - told < 1 << to,
+                        "{offered} << {from} became {told} at scale {to}"
+                    );
+                }
+            }
+            if from >= to {
+                let told = u32::from(window(3, from, to, 0)) << to;
+                assert_eq!(told, (3 << from).min(0xffff << to), "what is finer is exact");
+            }
+        }
     }
 }

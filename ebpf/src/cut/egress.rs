@@ -9,8 +9,8 @@ use signalbox_common::{
     cut::{
         Buffer, Diff, Flow, Tcp, Tuple, bits,
         flow::{
-            ANSWERED, COOKIE_LATE, DOUBTED, DRAINED, Entry, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, ORPHANED,
-            OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
+            ANSWERED, COOKIE_LATE, DOUBTED, DRAINED, Entry, MAY_FRAGMENT, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS,
+            ORPHANED, OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
         },
         handshake,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
@@ -247,7 +247,7 @@ fn answered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp
     if offer.bits & OFFERED_SCALE == 0 {
         shake.scale_client = 0;
     }
-    shake.progress = ANSWERED;
+    shake.progress = ANSWERED | shake.progress & MAY_FRAGMENT;
     Some(Verdict::new(Reason::CutAnswered, PASS))
 }
 
@@ -293,6 +293,9 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
         Some(shake) if shake.progress & ANSWERED != 0 => *shake,
         _ => return refused(flow, why::NO_HANDSHAKE),
     };
+    if shake.progress & MAY_FRAGMENT != 0 {
+        return refused(flow, why::FRAGMENTS);
+    }
     // SAFETY: only looked whether it is there.
     if unsafe { TUPLES.get(&client) }.is_some() {
         return refused(flow, why::PORT_BUSY);
@@ -308,6 +311,10 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
     let Some(ours) = handshake::offer(&mut packet, F::TCP, tcp) else {
         return refused(flow, why::MALFORMED);
     };
+    // Userspace has asked for the client's scale: what the client takes can then be told exactly.
+    if shake.agreed & ours.bits & OFFERED_SCALE != 0 && ours.scale > shake.scale_client {
+        return refused(flow, why::WINDOW);
+    }
     // What this machine does not offer at all cannot be had: the host's answer will show it.
     let Some(mut diff) = handshake::mirror(&mut packet, F::TCP, tcp, shake.agreed, mss) else {
         return refused(flow, why::MALFORMED);

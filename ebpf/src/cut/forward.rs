@@ -10,7 +10,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Flow, Tcp, Way, bits,
-        flow::{DRAINED, Entry, STAMPS_FIXED},
+        flow::{DRAINED, Entry, NARROW, STAMPS_FIXED},
         header::{AT_CHECKSUM, FIN, RST, SYN},
         rewrite::{self, Change, Stamps},
         seq,
@@ -111,6 +111,9 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         Some(None) => return Verdict::new(Reason::CutHops, DROP),
         None => return dropped,
     };
+    if F::VERSION == 4 && !from_client && flow.ways[1].flags & NARROW != 0 && fragmentable(view, tcp.seq).is_none() {
+        return dropped;
+    }
     let ack = tcp.ack.wrapping_add(change.ack);
     let believed = track::plausible(flow, from_client, seq, ack);
     let [first, second] = &mut flow.ways;
@@ -132,7 +135,7 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         }
     }
     way.seen = now;
-    way.packets += 1;
+    bits::add(&mut way.packets, 1);
     let noted = track::note(way, peer, tcp, length, seq, ack, believed);
     if noted != Noted::Open {
         tell(entry.index);
@@ -211,6 +214,21 @@ pub fn addresses<F: Family>(
         view.set_u16(ETH + 10, header.applied(checksum))?;
     }
     Some(Some(diff))
+}
+
+/// Lets routers fragment an IPv4 packet. One that nobody was to fragment may have no number, and its fragments need one.
+#[inline(always)]
+fn fragmentable(view: &mut View, seq: u32) -> Option<()> {
+    const DONT_FRAGMENT: u16 = 0x4000;
+    let (id, old) = (view.u16(ETH + 4)?, view.u16(ETH + 6)?);
+    let new_id = if id == 0 { seq as u16 | 1 } else { id };
+    let mut header = Diff::default();
+    header.u16(id, new_id);
+    header.u16(old, old & !DONT_FRAGMENT);
+    view.set_u16(ETH + 4, new_id)?;
+    view.set_u16(ETH + 6, old & !DONT_FRAGMENT)?;
+    let checksum = view.u16(ETH + 10)?;
+    view.set_u16(ETH + 10, header.applied(checksum))
 }
 
 /// The next hop of a direction, if it is still good: its interface otherwise.

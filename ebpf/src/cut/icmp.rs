@@ -4,11 +4,13 @@ use aya_ebpf::programs::TcContext;
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Tuple,
-        flow::{DRAINED, state},
+        Buffer, Diff, Flow, Tuple, bits,
+        flow::{DRAINED, NARROW, state},
         icmp::{
-            AT_CHECKSUM, HEADER, Quoted, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE, quoted,
+            AT_CHECKSUM, HEADER, Quoted, V4_EXCEEDED, V4_TOO_BIG, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG,
+            V6_UNREACHABLE, quoted,
         },
+        seq,
     },
 };
 
@@ -19,6 +21,17 @@ use super::{
     share,
     skb::{ETH, Family, TCP, View, address, tick},
 };
+
+/// The way to a client is narrow. The host would lower the path MTU of the balancer's address, and so of all clients, for ten
+/// minutes: instead routers may fragment what goes to this client. `seq` is the number of the packet that was too large.
+#[inline(always)]
+fn too_big(flow: &mut Flow, seq: u32) -> Verdict {
+    let (acknowledged, sent) = (flow.ways[0].ack, flow.ways[1].high.wrapping_add(flow.d2));
+    if seq::reaches(seq, acknowledged) && !seq::after(seq, sent) {
+        bits::set(&mut flow.ways[1].flags, NARROW);
+    }
+    Verdict::new(Reason::CutIcmp, DROP)
+}
 
 #[inline(never)]
 pub fn error<F: Family>(ctx: &TcContext, view: &mut View) -> Verdict {
@@ -59,7 +72,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
         return miss;
     };
     // SAFETY: a non-null element of the array, each field of which is read or written whole.
-    let flow = unsafe { &*flow };
+    let flow = unsafe { &mut *flow };
     if flow.state != state::CUT {
         return Some(Verdict::new(Reason::CutClosing, DROP));
     }
@@ -69,6 +82,9 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
         // It may be about what leg B's socket has sent: that must hear of it, too.
         share::again(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
+    }
+    if F::VERSION == 4 && entry.way == 0 && kind == V4_UNREACHABLE && view.u8(F::TCP + 1)? == V4_TOO_BIG {
+        return Some(too_big(flow, view.u32(inner_tcp + 4)?));
     }
     // What the error is about went out on this leg and came in on the other, from its peer: who gets the error.
     let (us, peer, ports, seq) = if entry.way == 0 {

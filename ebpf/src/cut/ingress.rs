@@ -5,7 +5,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Shake, Tcp, Tuple, bits,
-        flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, RESET, SUPERSEDED, state},
+        flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, MAY_FRAGMENT, RESET, SUPERSEDED, state},
         handshake,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
         seq, track,
@@ -224,6 +224,13 @@ fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
     Verdict::new(Reason::CutUnseated, PASS)
 }
 
+/// Whether routers on the packet's way may fragment it, and those that come behind it.
+#[inline(always)]
+pub fn may_be_fragmented<F: Family>(view: &View) -> Option<bool> {
+    const DONT_FRAGMENT: u16 = 0x4000;
+    Some(F::VERSION == 4 && view.u16(ETH + 6)? & DONT_FRAGMENT == 0)
+}
+
 /// Whether this is the third packet of a handshake with our listening socket.
 #[inline(always)]
 fn confirms(tuple: &Tuple, tcp: &Tcp) -> bool {
@@ -259,7 +266,9 @@ fn remembered<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Opt
     let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
         return miss;
     };
+    let may_fragment = may_be_fragmented::<F>(view)?;
     let shake = Shake {
+        progress: if may_fragment { MAY_FRAGMENT } else { 0 },
         first_client: tcp.seq.wrapping_add(1),
         mss_client: offer.mss,
         scale_client: offer.scale,

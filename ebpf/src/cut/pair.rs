@@ -13,6 +13,7 @@ use signalbox_common::{
 
 use super::{
     PASS, Verdict,
+    ingress::may_be_fragmented,
     maps::{SHAKES, TUPLES, pending},
     skb::{Family, View, milliseconds, tick},
 };
@@ -41,6 +42,9 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
         return unfit(flow, why::MALFORMED);
     };
+    if may_be_fragmented::<F>(view) != Some(false) {
+        return unfit(flow, why::FRAGMENTS);
+    }
     // The legs' options were made equal in our SYN: what leg A has stands in these bits.
     let have = flow.ways[0].flags as u8;
     if (have ^ offer.bits) & OFFERED_STAMPS != 0 {
@@ -52,6 +56,10 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     // Userspace has left the segment size that the client was told here.
     if u32::from(offer.mss) < flow.owed_end {
         return unfit(flow, why::SEGMENT);
+    }
+    // The client was told our own scale before we knew the host.
+    if !handshake::is_exact_enough(tcp.window, offer.scale, flow.scale_a >> 4) {
+        return unfit(flow, why::WINDOW);
     }
     if offer.bits & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.

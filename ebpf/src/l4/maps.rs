@@ -7,7 +7,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
 use core::ffi::c_void;
-use signalbox_common::cut::Buffer as _;
+use signalbox_common::cut::{Buffer as _, bits};
 use signalbox_common::l4::{
     Config, Flow, Fragment, Host, Kernel, Key, Seen, Service, Tally, Target,
     abi::{
@@ -147,15 +147,8 @@ fn one_way_has_room() -> bool {
 #[inline(always)]
 fn count_one_way() {
     if let Some(it) = L4_ONE_WAY.get_ptr_mut(0) {
-        // SAFETY: a non-null element, aligned; other CPUs add to it in the same way. The target has no atomic type to say it.
-        unsafe {
-            core::arch::asm!(
-                "lock *(u64 *)({at} + 0) += {one}",
-                at = in(reg) &raw mut (*it).flows,
-                one = in(reg) 1u64,
-                options(nostack, preserves_flags),
-            );
-        }
+        // SAFETY: a non-null element; other CPUs add to it in the same way.
+        bits::add(unsafe { &mut (*it).flows }, 1);
     }
 }
 

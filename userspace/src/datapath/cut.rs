@@ -54,7 +54,7 @@ pub enum Unfit {
     NoSource,
     /// The programs saw why: one of [`why`].
     Seen(u8),
-    /// Leg B's handshake went by an interface without programs.
+    /// No program saw leg B's handshake as it is: it went by an interface without programs, or NAT rewrote it.
     NoHook,
     /// A limit on connections of a source that only a PROXY header names.
     NamedSource,
@@ -62,7 +62,7 @@ pub enum Unfit {
 
 impl Unfit {
     /// For metrics, and for `signalbox flows`.
-    pub const LABELS: [&'static str; 14] = [
+    pub const LABELS: [&'static str; 16] = [
         "off",
         "not_available",
         "address_families_differ",
@@ -70,13 +70,15 @@ impl Unfit {
         "table_full",
         "no_source_port",
         "no_source_address",
-        "host_not_by_hooked_interface",
+        "host_handshake_not_seen",
         "source_named_by_proxy",
-        "client_not_by_hooked_interface",
+        "client_handshake_not_seen",
         "timestamps_differ",
         "sack_differs",
         "segment_size_differs",
         "handshake_not_understood",
+        "window_scales_differ",
+        "may_be_fragmented",
     ];
 
     /// Which of the labels.
@@ -96,6 +98,8 @@ impl Unfit {
             Self::Seen(why::STAMPS) => 10,
             Self::Seen(why::SACK) => 11,
             Self::Seen(why::SEGMENT) => 12,
+            Self::Seen(why::WINDOW) => 14,
+            Self::Seen(why::FRAGMENTS) => 15,
             Self::Seen(_) => 13,
         }
     }
@@ -118,6 +122,8 @@ pub struct Wanted {
     pub consumed: u32,
     /// Of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
     pub clock: u32,
+    /// The client's window scale, where it is smaller than ours: leg B's windows are then told in its units, exactly.
+    pub scale: Option<u8>,
     /// Numbers of names.
     pub host: u32,
     pub route: u32,

@@ -251,9 +251,8 @@ impl Relay {
         if !self.stalled {
             return Ok(idle);
         }
-        // A stalled direction does not read, so a reset of its sender is not seen by reading. The state does not tell:
-        // a socket that has been closed both ways in good order is in TCP_CLOSE too, with bytes yet to be read.
-        let gone = |stream: &TcpStream| sys::take_error(stream.as_raw_fd()).is_some();
+        // A stalled direction does not read, so a reset of its sender is not seen by reading.
+        let gone = |stream: &TcpStream| sys::is_dead(stream.as_raw_fd());
         if !self.inward.eof && gone(&self.client) {
             return Err(End::ClientReset);
         }

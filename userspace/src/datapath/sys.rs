@@ -68,9 +68,14 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     /// Bytes of the peer's that have arrived in order, a FIN counted as one; kernel 4.1+.
     pub bytes_received: u64,
+    /// Window scales that the peer and we have announced, where both have.
+    pub scales: Option<(u8, u8)>,
 }
 
 pub const TCP_CLOSE: u8 = 7;
+
+/// `include/uapi/linux/tcp.h`.
+const TCPI_OPT_WSCALE: u8 = 4;
 
 impl TcpInfo {
     /// The peer has sent its FIN, and it has arrived: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK or CLOSING
@@ -107,10 +112,17 @@ pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
         bytes.copy_from_slice(&raw[at..at + 8]);
         u64::from_ne_bytes(bytes)
     };
+    // Two bit fields of four bits, the peer's first.
+    let scales = if cfg!(target_endian = "little") {
+        (raw[6] & 15, raw[6] >> 4)
+    } else {
+        (raw[6] >> 4, raw[6] & 15)
+    };
     Ok(TcpInfo {
         state: raw[0],
         bytes_acked: u64_at(120),
         bytes_received: u64_at(128),
+        scales: (raw[5] & TCPI_OPT_WSCALE != 0).then_some(scales),
     })
 }
 
@@ -219,6 +231,20 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
     (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
 }
 
+/// Whether a connection has been reset, or given up by the kernel.
+///
+/// The state alone does not tell: a socket that has been closed both ways in good order is in `TCP_CLOSE` too, with bytes yet
+/// to be read. Nor does the error: a router's "host unreachable", or a route that is away for a moment, must not end a
+/// connection (RFC 1122, section 4.2.3.9), and `SO_ERROR` tells of them too.
+pub fn is_dead(fd: RawFd) -> bool {
+    let Some(error) = take_error(fd) else { return false };
+    match error.raw_os_error() {
+        Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED | libc::ETIMEDOUT) => true,
+        // The kernel gives up with the last error that it was told.
+        _ => tcp_info(fd).is_ok_and(|info| info.state == TCP_CLOSE),
+    }
+}
+
 /// An interface's hardware type (`ARPHRD_*`) and MTU, asked by any socket of the network namespace.
 pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
     // SAFETY: an all-zero ifreq is valid.
@@ -271,12 +297,28 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Begins to connect from an address and port; non-blocking.
-pub fn connect_from(local: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+/// The window scale that the other end of a connection has announced, where both have announced one and its is the smaller.
+#[must_use]
+pub fn smaller_scale(fd: RawFd) -> Option<u8> {
+    let info = tcp_info(fd).ok()?;
+    info.scales.filter(|(peers, ours)| peers < ours).map(|(peers, _)| peers)
+}
+
+/// Begins to connect from an address and port; non-blocking. Announces this window scale, where the kernel would have chosen
+/// a larger one: it announces the one that the largest window takes (`tcp_select_initial_window`, net/ipv4/tcp_output.c).
+pub fn connect_from(local: SocketAddr, to: SocketAddr, scale: Option<u8>) -> io::Result<TcpStream> {
     use socket2::{Domain, Protocol, Socket, Type};
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
     socket.bind(&local.into())?;
+    if let Some(scale) = scale {
+        set_int(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_WINDOW_CLAMP,
+            0xffff << scale,
+        )?;
+    }
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),

@@ -76,7 +76,7 @@ impl Cutter {
             };
             let local = SocketAddr::new(local, port);
             self.kernel.table.offer(index, &entry(wanted, local));
-            match sys::connect_from(local, wanted.backend) {
+            match sys::connect_from(local, wanted.backend, wanted.scale) {
                 Ok(socket) if attempt.why() == Some(Unfit::Seen(why::PORT_BUSY)) => {
                     drop(socket);
                     attempt.another_port();

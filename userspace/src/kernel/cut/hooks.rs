@@ -34,6 +34,7 @@ pub struct Hooks {
     on: BTreeMap<u32, Interface>,
     /// Refused ones, so that each is logged once.
     refused: BTreeMap<u32, String>,
+    smallest_mtu: Option<u32>,
     tcx: bool,
 }
 
@@ -44,22 +45,31 @@ impl Hooks {
             pins,
             on: BTreeMap::new(),
             refused: BTreeMap::new(),
+            smallest_mtu: None,
             tcx: has_tcx(),
         }
     }
 
-    /// Attaches to what is new in `wanted`, and forgets what is gone.
+    /// Attaches to what is new in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes are gone,
+    /// keeps its programs: when it is back the first packets of cut flows must meet them, not the kernel's resets.
     pub(super) fn follow(&mut self, wanted: &[Interface]) {
-        let gone = |index: &u32| !wanted.iter().any(|interface| interface.index == *index);
-        for index in self.on.keys().copied().filter(gone).collect::<Vec<_>>() {
+        let gone: Vec<u32> = self
+            .on
+            .values()
+            .filter(|interface| !interface.exists())
+            .map(|interface| interface.index)
+            .collect();
+        for index in gone {
             self.on.remove(&index);
             for (name, _) in SIDES {
-                // The link of an interface that is gone is an empty shell; one whose routes are gone is taken off.
+                // The link of an interface that is gone is an empty shell.
                 let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
             }
-            tracing::info!(interface = index, "Tier cut has left an interface.");
+            tracing::info!(interface = index, "An interface with tier cut is gone.");
         }
-        self.refused.retain(|index, _| !gone(index));
+        let is_wanted = |index: &u32| wanted.iter().any(|interface| interface.index == *index);
+        self.refused.retain(|index, _| is_wanted(index));
+        self.smallest_mtu = wanted.iter().map(|interface| interface.mtu).min();
         for interface in wanted {
             if self.on.get(&interface.index) == Some(interface) {
                 continue;
@@ -98,10 +108,10 @@ impl Hooks {
         self.on.len()
     }
 
-    /// The smallest MTU among them.
+    /// The smallest MTU among those that routes go by.
     #[must_use]
-    pub(super) fn smallest_mtu(&self) -> Option<u32> {
-        self.on.values().map(|interface| interface.mtu).min()
+    pub(super) const fn smallest_mtu(&self) -> Option<u32> {
+        self.smallest_mtu
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<(), KernelError> {
@@ -120,7 +130,7 @@ impl Hooks {
 
 /// Takes our filters off all interfaces, where they are filters.
 pub(super) fn remove_filters() {
-    for interface in super::interfaces::carrying() {
+    for interface in super::interfaces::all() {
         for (name, side) in SIDES {
             // Not there, as a rule.
             let _ = tc::qdisc_detach_program(&interface.name, side, name);

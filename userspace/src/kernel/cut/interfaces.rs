@@ -14,6 +14,26 @@ pub struct Interface {
     pub mtu: u32,
 }
 
+impl Interface {
+    /// Whether it is still there, up or down.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        nix::net::if_::if_nametoindex(self.name.as_str()).is_ok_and(|index| index == self.index)
+    }
+}
+
+/// All Ethernet interfaces of this network namespace.
+#[must_use]
+pub fn all() -> Vec<Interface> {
+    let found = nix::net::if_::if_nameindex();
+    let names: Vec<String> = found
+        .iter()
+        .flatten()
+        .map(|interface| interface.name().to_string_lossy().into_owned())
+        .collect();
+    names.iter().filter_map(|name| interface(name)).collect()
+}
+
 /// The Ethernet interfaces that a route of this network namespace goes by, and why others are left out.
 #[must_use]
 pub fn carrying() -> Vec<Interface> {

@@ -315,7 +315,7 @@ pub fn outlook_in_tc(why: &str) -> String {
 
 /// Takes our filters off all interfaces, where they are filters.
 pub(super) fn remove_filters() {
-    for interface in interfaces::carrying() {
+    for interface in interfaces::all() {
         // Not there, as a rule.
         let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC);
     }

@@ -94,11 +94,6 @@ impl Drop for Proc {
     }
 }
 
-/// The machine's available memory in bytes.
-pub(crate) fn memory_available() -> u64 {
-    proc_kib("/proc/meminfo", "MemAvailable:") * 1024
-}
-
 fn proc_kib(file: &str, key: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap();
     let line = text.lines().find(|l| l.starts_with(key));

@@ -92,13 +92,13 @@ fn a_window_is_rescaled() {
         (flow.scale_a, flow.scale_b) = (2 | 9 << 4, 5 | 8 << 4);
         scene.put(&flow);
         let with = |packet: Packet, window| Packet { window, ..packet };
-        for (sent, received) in [(800, 100), (0, 0), (1, 1), (65_535, 8191)] {
+        for (sent, received) in [(800, 100), (0, 0), (7, 0), (8, 1), (65_535, 8191)] {
             let packet = with(scene.client_sends(0, 0), sent);
             scene
                 .arrives(&packet)
                 .forwarded_as(&with(scene.host_receives(0, 0), received));
         }
-        for (sent, received) in [(800, 400), (0, 0), (1, 1), (65_535, 32_767)] {
+        for (sent, received) in [(800, 400), (0, 0), (1, 0), (2, 1), (65_535, 32_767)] {
             let packet = with(scene.host_sends(0, 0), sent);
             scene
                 .arrives(&packet)

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{Flow, OWED_KNOWN, state};
+use signalbox_common::cut::flow::{Flow, NARROW, OWED_KNOWN, state};
 
 use super::outcome::{Action, Outcome};
 use super::packet::{Packet, TCP, checksum};
-use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, over_both};
+use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, over_both, over_ipv4};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -30,8 +30,63 @@ fn icmp_fragmentation_needed_is_translated_to_the_other_leg() {
         let (about, rather) = (scene.client_receives(2000, 10), scene.host_sends(2000, 10));
         let comes = scene.error(kind, FROM_CLIENT, &about);
         let goes = scene.error(kind, TO_HOST, &rather);
-        assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
+        let outcome = scene.programs.arrives(&comes, LEG_A);
+        if scene.is_ipv4() {
+            outcome.dropped(Reason::CutIcmp);
+        } else {
+            assert_eq!(forwarded(outcome), goes);
+        }
         assert_eq!(scene.flow_now(), scene.flow());
+    });
+}
+
+/// A host that is told would send small segments to all clients.
+#[test]
+fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
+    over_ipv4(|mut scene| {
+        scene.put(&scene.flow());
+        let sends = Packet {
+            payload: vec![7; 1400],
+            ..scene.host_sends(0, 0)
+        };
+        let receives = Packet {
+            payload: vec![7; 1400],
+            ..scene.client_receives(0, 0)
+        };
+        scene.arrives(&sends).forwarded_as(&receives);
+        let too_big = |at| scene.error(FRAGMENTATION_NEEDED, FROM_CLIENT, &scene.client_receives(at, 0));
+        // Somebody who does not know the numbers.
+        for at in [1401, u32::MAX] {
+            scene.programs.arrives(&too_big(at), LEG_A).dropped(Reason::CutIcmp);
+            assert_eq!(scene.flow_now().ways[1].flags & NARROW, 0, "{at}");
+        }
+        scene.programs.arrives(&too_big(0), LEG_A).dropped(Reason::CutIcmp);
+        assert_eq!(scene.flow_now().ways[1].flags & NARROW, NARROW);
+
+        let outcome = scene.programs.arrives(&sends.bytes(), LEG_A);
+        let mut after = outcome.expect(Action::Redirect, Reason::CutForwarded);
+        assert_eq!(after[20] & 0x40, 0, "routers may fragment it");
+        assert_eq!(checksum(&after[14..34]), 0, "and its header is right");
+        let mut wanted = receives.bytes();
+        for bytes in [&mut after, &mut wanted] {
+            bytes[20] = 0;
+            bytes[24..26].fill(0);
+        }
+        assert_eq!(after, wanted);
+
+        // A number for the fragments, where there was none.
+        let mut unnumbered = sends.bytes();
+        unnumbered[18..20].fill(0);
+        unnumbered[24..26].fill(0);
+        let sum = checksum(&unnumbered[14..34]);
+        unnumbered[24..26].copy_from_slice(&sum.to_be_bytes());
+        let outcome = scene.programs.arrives(&unnumbered, LEG_A);
+        let after = outcome.expect(Action::Redirect, Reason::CutForwarded);
+        assert_ne!(after[18..20], [0, 0]);
+        assert_eq!(checksum(&after[14..34]), 0);
+
+        let from_client = scene.client_sends(0, 1400);
+        scene.arrives(&from_client).forwarded_as(&scene.host_receives(0, 1400));
     });
 }
 
@@ -103,8 +158,13 @@ fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
         let error = scene.error(kind, FROM_HOST, &scene.host_receives(1, 1));
         let outcome = scene.programs.arrives(&error, LEG_A);
         assert_eq!(outcome.expect(Action::Pass, Reason::CutShared), error);
-        let comes = scene.error(kind, FROM_CLIENT, &scene.client_receives(1, 1));
-        let goes = scene.error(kind, TO_HOST, &scene.host_sends(1, 1));
+        let unreachable = if scene.is_ipv4() {
+            (3, 1, [0; 4])
+        } else {
+            (1, 3, [0; 4])
+        };
+        let comes = scene.error(unreachable, FROM_CLIENT, &scene.client_receives(1, 1));
+        let goes = scene.error(unreachable, TO_HOST, &scene.host_sends(1, 1));
         assert_eq!(forwarded(scene.programs.arrives(&comes, LEG_A)), goes);
     });
 }

@@ -11,7 +11,7 @@ use super::flows::INDEX;
 use super::options::{NOP, SACK_PERMITTED, mss, offer, scale, stamps};
 use super::outcome::Action;
 use super::packet::Packet;
-use super::scene::{CLIENT_ON_B, over_both};
+use super::scene::{CLIENT_ON_B, LEG_A, Scene, over_both, over_ipv4};
 use super::syns::{ALL, CLOCK_A, CLOCK_B, INJECTED};
 
 #[test]
@@ -19,14 +19,14 @@ fn leg_bs_syn_offers_what_leg_a_has_and_no_more() {
     over_both(|mut scene| {
         let nothing = |length: usize| vec![NOP[0]; length];
         let cases = [
-            (ALL, offer(1400, CLOCK_B, 0, 7)),
+            (ALL, offer(1400, CLOCK_B, 0, 6)),
             (
                 OFFERED_STAMPS | OFFERED_SCALE,
-                [mss(1400), nothing(2), stamps(CLOCK_B, 0), nothing(1), scale(7)].concat(),
+                [mss(1400), nothing(2), stamps(CLOCK_B, 0), nothing(1), scale(6)].concat(),
             ),
             (
                 OFFERED_SACK | OFFERED_SCALE,
-                [mss(1400), SACK_PERMITTED.into(), nothing(11), scale(7)].concat(),
+                [mss(1400), SACK_PERMITTED.into(), nothing(11), scale(6)].concat(),
             ),
             (0, [mss(1400), nothing(16)].concat()),
         ];
@@ -59,8 +59,8 @@ fn options_of_leg_bs_syn_may_stand_at_odd_offsets() {
             options: [&NOP, &mss(size)[..], rest].concat(),
             ..scene.our_syn()
         };
-        let asks = with(1460, &[&stamps(CLOCK_B, 0)[..], &SACK_PERMITTED, &scale(7)].concat());
-        let offers = with(1400, &[&[NOP[0]; 12][..], &scale(7)].concat());
+        let asks = with(1460, &[&stamps(CLOCK_B, 0)[..], &SACK_PERMITTED, &scale(6)].concat());
+        let offers = with(1400, &[&[NOP[0]; 12][..], &scale(6)].concat());
         scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
     });
 }
@@ -109,7 +109,7 @@ fn the_hosts_answer_cuts_the_flow() {
         let mut wanted = Flow {
             drained: 0,
             scale_a: 6 | 7 << 4,
-            scale_b: 7 | 9 << 4,
+            scale_b: 6 | 9 << 4,
             owed_end: first_b,
             sent_b: first_b,
             first_b,
@@ -132,7 +132,7 @@ fn the_hosts_answer_cuts_the_flow() {
             ..scene.client_sends(0, 0)
         };
         let delivered = Packet {
-            window: 4,
+            window: 8,
             // The host expects what is injected first.
             ..scene.host_receives(INJECTED.wrapping_neg(), 0)
         };
@@ -169,6 +169,76 @@ fn legs_that_differ_are_not_joined() {
     });
 }
 
+/// What the client takes could not be told exactly; a host's smaller units matter only where its window has few of ours.
+#[test]
+fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
+    over_both(|mut scene| {
+        let window = |scene: &Scene| (scene.flow_now().state, scene.flow_now().why) == (state::UNFIT, why::WINDOW);
+        scene.shaken(ALL);
+        scene.connects();
+        let coarse = Packet {
+            options: offer(1460, CLOCK_B, 0, 7),
+            ..scene.our_syn()
+        };
+        scene.leaves(&coarse).passed_as(Reason::CutRefused, &coarse);
+        assert!(window(&scene));
+        // Our scale on leg A is 7: sixteen units are 2048 bytes.
+        for (units, offered, is_cut) in [(6, 2047, false), (6, 2048, true), (7, 100, true), (0, 2047, false)] {
+            scene.shaken(ALL);
+            scene.connects();
+            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            let answer = Packet {
+                window: offered,
+                options: offer(1460, 900, 1, units),
+                ..scene.hosts_answer()
+            };
+            let reason = if is_cut { Reason::CutPaired } else { Reason::CutUnfit };
+            scene.arrives(&answer).passed_as(reason, &answer);
+            assert_eq!(window(&scene), !is_cut, "{offered} bytes at scale {units}");
+            for tuple in scene.tuples() {
+                let _ = scene.programs.tuples.remove(&tuple);
+            }
+        }
+    });
+}
+
+/// Fragments have no ports: they cannot be forwarded.
+#[test]
+fn who_lets_routers_fragment_is_not_cut() {
+    over_ipv4(|mut scene| {
+        let may_be_fragmented = |packet: &Packet| {
+            let mut bytes = packet.bytes();
+            bytes[20] &= !0x40;
+            let sum = u16::from_be_bytes([bytes[24], bytes[25]]);
+            bytes[24..26].copy_from_slice(&(sum + 0x4000).to_be_bytes());
+            bytes
+        };
+        let unfit = (state::UNFIT, why::FRAGMENTS);
+        scene.bind();
+        let syn = may_be_fragmented(&scene.client_syn());
+        scene
+            .programs
+            .arrives(&syn, LEG_A)
+            .expect(Action::Pass, Reason::CutOpening);
+        scene
+            .leaves(&scene.our_answer())
+            .expect(Action::Pass, Reason::CutAnswered);
+        scene.connects();
+        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutRefused);
+        assert_eq!((scene.flow_now().state, scene.flow_now().why), unfit);
+
+        scene.shaken(ALL);
+        scene.connects();
+        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        let answer = may_be_fragmented(&scene.hosts_answer());
+        scene
+            .programs
+            .arrives(&answer, LEG_A)
+            .expect(Action::Pass, Reason::CutUnfit);
+        assert_eq!((scene.flow_now().state, scene.flow_now().why), unfit);
+    });
+}
+
 #[test]
 fn a_host_without_window_scaling_is_joined_without_it() {
     over_both(|mut scene| {
@@ -177,6 +247,7 @@ fn a_host_without_window_scaling_is_joined_without_it() {
         scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
         let answer = Packet {
             options: [mss(1460), SACK_PERMITTED.into(), stamps(900, 1)].concat(),
+            window: 65_160,
             ..scene.hosts_answer()
         };
         scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);

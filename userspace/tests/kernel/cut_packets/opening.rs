@@ -116,7 +116,7 @@ fn no_end_is_told_of_a_larger_segment_than_all_interfaces_take() {
             .arrives(&scene.client_syn())
             .expect(Action::Pass, Reason::CutOpening);
         let with = |packet: Packet, mss, clock| Packet {
-            options: offer(mss, clock, 0, 7),
+            options: offer(mss, clock, 0, 6),
             ..packet
         };
         let answer = with(scene.our_answer(), 1460, CLOCK_A);

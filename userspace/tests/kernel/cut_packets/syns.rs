@@ -39,7 +39,8 @@ impl Scene {
         Packet {
             flags: SYN,
             ack: 0,
-            options: offer(1460, CLOCK_B, 0, 7),
+            // Userspace asks for the client's scale.
+            options: offer(1460, CLOCK_B, 0, 6),
             ..self.host_receives((INJECTED + 1).wrapping_neg(), 0)
         }
     }

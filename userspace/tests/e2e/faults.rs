@@ -1,0 +1,121 @@
+//! What networks do to established flows: links that go down and come back, routes that are away for a moment.
+
+use crate::lab;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use lab::cut::{self, Hosts, TCP};
+use lab::tiers::ping;
+use lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+
+const WORD: &[u8] = b"still there";
+const AT: &str = TCP[0].0;
+
+/// A switch that starts anew, a cable that is put in another socket.
+#[test]
+fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
+    if !privileged("cut_flows_outlive_a_link_that_is_down_for_two_seconds") || cut::lenient() {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = Hosts::start(&lab);
+    let (_health, sb) = cut::start(&lab, "");
+    for link in ["client", "back"] {
+        let flows: Vec<_> = (0..8)
+            .map(|_| {
+                let client = lab.client.connect(AT);
+                let host = hosts.accept("east-1", 3306);
+                ping(&client, &host);
+                cut::expect_cut(&sb, &client);
+                (client, host)
+            })
+            .collect();
+        lab.set_link(link, false);
+        // Both ends speak into the void: whoever comes back first must meet the programs.
+        for (client, host) in &flows {
+            (&*client).write_all(b"from the client").unwrap();
+            (&**host).write_all(b"from the host").unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        lab.set_link(link, true);
+        for (client, host) in &flows {
+            for (stream, text) in [(&**host, "from the client"), (client, "from the host")] {
+                stream.set_read_timeout(Some(SOON)).unwrap();
+                let mut received = vec![0; text.len()];
+                let read = (&*stream).read_exact(&mut received);
+                read.unwrap_or_else(|e| panic!("{link}: {text}: {e}\n{}", sb.proc.log()));
+                assert_eq!(received, text.as_bytes());
+            }
+            ping(client, host);
+        }
+        for (client, host) in &flows {
+            cut::finish(client, host);
+        }
+        cut::expect_none(&sb);
+    }
+}
+
+/// Eight flows that are stalled both ways, while the way to their host is away.
+fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpStream>>) {
+    // Readers so slow that each flow is stalled when the news comes.
+    let flows: Vec<_> = (0..8)
+        .map(|_| {
+            let client = lab.client.connect(AT);
+            let host = backends.recv_timeout(SOON).unwrap();
+            (client, host)
+        })
+        .collect();
+    for (client, host) in &flows {
+        host.set_nonblocking(true).unwrap();
+        let filled = eventually(SOON, || (&**host).write(&[5; 64 << 10]).is_err());
+        assert!(filled);
+        client.set_nonblocking(true).unwrap();
+        while (&*client).write(&[6; 64 << 10]).is_ok() {}
+    }
+    // The way to the host is away for a while, in which the balancer has something to send again.
+    let unreachable = ["unreachable", "10.2.0.2/32"];
+    lab.lb.must(&[&["ip", "route", "add"][..], &unreachable].concat());
+    let mut chunk = vec![0; 64 << 10];
+    for (_, host) in &flows {
+        while matches!((&**host).read(&mut chunk), Ok(n) if n > 0) {}
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    lab.lb.must(&[&["ip", "route", "del"][..], &unreachable].concat());
+    for (client, host) in &flows {
+        for (from, to) in [(client, &**host), (&**host, client)] {
+            // Behind what had been sent before.
+            let (mut told, mut last) = (false, Vec::new());
+            let arrives = eventually(SOON, || {
+                while let Ok(n @ 1..) = (&*to).read(&mut chunk) {
+                    last.extend_from_slice(&chunk[..n]);
+                    last.drain(..last.len().saturating_sub(WORD.len()));
+                }
+                told = told || (&*from).write(WORD).is_ok();
+                last == WORD
+            });
+            assert!(arrives, "{} flows are left\n{}", sb.flow_count(), sb.proc.log());
+        }
+    }
+}
+
+/// RFC 1122, section 4.2.3.9.
+#[test]
+fn a_route_that_is_away_for_a_moment_ends_no_copied_flow() {
+    if !privileged("a_route_that_is_away_for_a_moment_ends_no_copied_flow") {
+        return;
+    }
+    for tier in ["copy", "splice"] {
+        let lab = Lab::new();
+        let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
+        let _health = servers::healthy(lab.host("east-1"));
+        let body = config::tcp(&format!("datapath: {{ tier: {tier} }}"), &["east-1"]);
+        let sb = Signalbox::start(&lab, &body);
+        sb.wait_healthy(&["east-1"]);
+        println!("{tier}");
+        stalled_flows_live_on(&lab, &sb, &backends);
+    }
+}
