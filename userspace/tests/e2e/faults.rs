@@ -1,4 +1,4 @@
-//! What networks do to established flows: links that go down and come back, routes that are away for a moment.
+//! What networks do to established flows: links that go down and come back, routers with bad news that passes.
 
 use crate::lab;
 
@@ -59,7 +59,7 @@ fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
     }
 }
 
-/// Eight flows that are stalled both ways, while the way to their host is away.
+/// Eight flows that are stalled both ways, while a router complains of their host.
 fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpStream>>) {
     // Readers so slow that each flow is stalled when the news comes.
     let flows: Vec<_> = (0..8)
@@ -76,15 +76,21 @@ fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpS
         client.set_nonblocking(true).unwrap();
         while (&*client).write(&[6; 64 << 10]).is_ok() {}
     }
-    // The way to the host is away for a while, in which the balancer has something to send again.
-    let unreachable = ["unreachable", "10.2.0.2/32"];
-    lab.lb.must(&[&["ip", "route", "add"][..], &unreachable].concat());
+    // A router says for a while that the host cannot be reached.
+    let machine = lab.host("east-1");
+    for words in [
+        "add table inet bad",
+        "add chain inet bad in { type filter hook input priority 0 ; }",
+        "add rule inet bad in tcp dport 3306 reject with icmp type host-unreachable",
+    ] {
+        machine.must(&["nft", words]);
+    }
     let mut chunk = vec![0; 64 << 10];
     for (_, host) in &flows {
         while matches!((&**host).read(&mut chunk), Ok(n) if n > 0) {}
     }
     std::thread::sleep(Duration::from_secs(3));
-    lab.lb.must(&[&["ip", "route", "del"][..], &unreachable].concat());
+    machine.must(&["nft", "delete table inet bad"]);
     for (client, host) in &flows {
         for (from, to) in [(client, &**host), (&**host, client)] {
             // Behind what had been sent before.
@@ -104,8 +110,8 @@ fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpS
 
 /// RFC 1122, section 4.2.3.9.
 #[test]
-fn a_route_that_is_away_for_a_moment_ends_no_copied_flow() {
-    if !privileged("a_route_that_is_away_for_a_moment_ends_no_copied_flow") {
+fn a_routers_passing_complaint_ends_no_copied_flow() {
+    if !privileged("a_routers_passing_complaint_ends_no_copied_flow") {
         return;
     }
     for tier in ["copy", "splice"] {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
-const PACKAGES: [Package; 22] = [
+const PACKAGES: [Package; 23] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -37,6 +37,7 @@ const PACKAGES: [Package; 22] = [
     package("dnsmasq-base"),
     package("bind9-dnsutils"),
     package("iperf3"),
+    package("nftables"),
 ];
 
 /// The version that `.config/nextest.toml` was written for.
