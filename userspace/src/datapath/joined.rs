@@ -169,7 +169,7 @@ impl Joint {
             } else {
                 (&mut second[0], &first[0])
             };
-            half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0;
+            half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0 || half.is_finished();
             if events[at] & EPOLLERR != 0
                 && let Some(error) = sys::take_error(half.from.as_raw_fd())
             {
@@ -269,6 +269,11 @@ impl Half {
             (Direction::In, true) | (Direction::Out, false) => End::ClientReset,
             (Direction::Out, true) | (Direction::In, false) => End::HostReset,
         }
+    }
+
+    /// Whether the sender has finished, and that is still to be told.
+    fn is_finished(&self) -> bool {
+        !self.done && sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|info| info.peer_finished())
     }
 
     fn advance(&mut self, joiner: &Joiner, far: &Self, flow: &Flow) -> io::Result<Advance> {
@@ -378,8 +383,10 @@ impl Half {
             return Err(error);
         }
         if !info.peer_finished() {
-            // An event that was not its own: without a FIN the count below would be wrong by one.
+            // An event that was not its own, without a FIN: the count below would be wrong by one. Or one that came before the
+            // state that it is of, which is read without the socket's lock (`tcp_get_info`): it will not come again.
             self.hung_up = false;
+            did.unfinished = true;
             return Ok(());
         }
         let gate = joiner.gates.read(self.gate);
