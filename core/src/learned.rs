@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::model::Host;
 use crate::name::HostPattern;
 
-/// Weights of a route: 1 to 100.
-pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=100;
+/// Weights of a route's clusters; 0 gets nothing.
+pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=100;
+
+/// Weights of hosts.
+const HOST_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=100;
 
 /// All that one source knows of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,8 +33,15 @@ pub struct Claim {
     /// The name.
     pub host: HostPattern,
     /// The cluster's share of the name's connections, in proportion to other clusters' that serve it: one of
-    /// [`WEIGHTS`].
-    pub weight: u32,
+    /// [`WEIGHTS`]. Nothing where nobody has said it: [`crate::join`] has it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Whose it is: a namespace. Empty where the source knows no owners.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// Since when it is there, in seconds of Unix time; 0 where that is not known yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
     /// What it comes from, as a person knows it: `Route shop/web`.
     pub origin: String,
     /// What is asked for there and not done, such as annotations that only a router can obey.
@@ -53,6 +63,11 @@ pub struct Rejected {
     pub rival: Option<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// What all sources know: by source, then by cluster.
 pub type Lore = BTreeMap<String, BTreeMap<String, std::sync::Arc<Learned>>>;
 
@@ -64,7 +79,7 @@ impl Learned {
             if !names.insert(&host.name) {
                 return Err(format!("there are two hosts {:?}", host.name));
             }
-            if host.name.is_empty() || !WEIGHTS.contains(&host.weight) {
+            if host.name.is_empty() || !HOST_WEIGHTS.contains(&host.weight) {
                 return Err(format!(
                     "host {:?}: it needs a name, and a weight from 1 to 100",
                     host.name
@@ -81,8 +96,8 @@ impl Learned {
             if !patterns.insert(&claim.host) {
                 return Err(format!("there are two routes {}", claim.host));
             }
-            if !WEIGHTS.contains(&claim.weight) {
-                return Err(format!("route {}: weight {} is not 1 to 100", claim.host, claim.weight));
+            if let Some(weight) = claim.weight.filter(|weight| !WEIGHTS.contains(weight)) {
+                return Err(format!("route {}: weight {weight} is not 0 to 100", claim.host));
             }
         }
         Ok(self)

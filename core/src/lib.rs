@@ -11,6 +11,7 @@ pub mod claims;
 pub mod diff;
 pub mod ejection;
 pub mod health;
+pub mod join;
 pub mod learned;
 pub mod limit;
 pub mod maglev;

@@ -7,15 +7,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-use crate::learned::{Learned, Lore, Rejected};
+use crate::join::{self, Join, Share};
+use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
 use crate::model::{Balance, Cluster, Ejection, HealthCheck, Model, Route};
 use crate::name::HostPattern;
 
 /// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
 const MOST: usize = 65_535;
 
-/// Weights that operators have set: for a route, clusters by name.
-pub type Weights = BTreeMap<String, Vec<(String, u32)>>;
+/// Clusters by name, with their weights.
+pub type Shares = Vec<(String, u32)>;
+
+/// Weights that operators have set, by the route's name. They count before the file's and those that sources tell, whatever
+/// the file says, until they are taken back.
+pub type Weights = BTreeMap<String, Shares>;
 
 impl Cluster {
     /// A cluster that is known by what a source has learnt alone.
@@ -31,6 +36,7 @@ impl Cluster {
             hosts: Vec::new(),
             learn: true,
             kubernetes: None,
+            join: Join::None,
         }
     }
 }
@@ -43,7 +49,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     for (index, cluster) in model.clusters.iter().enumerate() {
         clusters.insert(cluster.name.clone(), index);
     }
-    let mut routes: HashMap<&HostPattern, Vec<(usize, u32)>, FixedState> = HashMap::default();
+    let mut routes: HashMap<&HostPattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
     let taught = |name: &str| {
         file.clusters
             .iter()
@@ -73,7 +79,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         for claim in &learned.routes {
             let shares = routes.entry(&claim.host).or_default();
             if !shares.iter().any(|&(cluster, _)| cluster == at) {
-                shares.push((at, claim.weight));
+                shares.push((at, claim));
             }
         }
     }
@@ -82,9 +88,10 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     }
     let mut routes: Vec<_> = routes.into_iter().collect();
     routes.sort_unstable_by_key(|(host, _)| *host);
-    let learnt = routes.into_iter().map(|(host, clusters)| Route {
+    let joins: Vec<Join> = model.clusters.iter().map(|cluster| cluster.join).collect();
+    let learnt = routes.into_iter().map(|(host, claims)| Route {
         host: host.clone(),
-        clusters,
+        clusters: shared(&claims, &joins),
         drain: None,
     });
     model.routes.extend(learnt);
@@ -104,6 +111,67 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     model
 }
 
+/// Clusters with their weights, of those that claim a name.
+fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
+    let share = |&(cluster, claim): &(usize, _)| Share {
+        cluster,
+        join: joins.get(cluster).copied().unwrap_or_default(),
+        claim,
+    };
+    let shares: Vec<_> = claims.iter().map(share).collect();
+    let Some(first) = join::first(&shares) else {
+        return Vec::new();
+    };
+    shares
+        .iter()
+        .map(|share| (share.cluster, share.weight(&first)))
+        .collect()
+}
+
+/// Clusters that claim a name and get nothing of it, by source; with who has it.
+fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
+    let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
+    let mut found: Vec<(String, Share<'_>)> = Vec::new();
+    for (source, clusters) in lore {
+        for (cluster, learned) in clusters {
+            let at = place(cluster);
+            if at.is_some_and(|at| !file.clusters.get(at).is_some_and(Cluster::learns)) {
+                continue;
+            }
+            let Some(claim) = learned.routes.iter().find(|claim| claim.host == *host) else {
+                continue;
+            };
+            // What the file does not name comes behind it, in the order of sources, as in `merge`.
+            let cluster_at = at.unwrap_or(file.clusters.len() + found.len());
+            let join = at
+                .and_then(|at| file.clusters.get(at))
+                .map_or(Join::None, |cluster| cluster.join);
+            let share = Share {
+                cluster: cluster_at,
+                join,
+                claim,
+            };
+            if !found.iter().any(|(_, known)| known.cluster == share.cluster) {
+                found.push((format!("{source} in {cluster}"), share));
+            }
+        }
+    }
+    let shares: Vec<_> = found.iter().map(|(_, share)| *share).collect();
+    let Some(first) = join::first(&shares) else {
+        return Vec::new();
+    };
+    let nothing = found.into_iter().filter_map(|(by, share)| {
+        let rejected = Rejected {
+            host: host.to_string(),
+            origin: share.claim.origin.clone(),
+            reason: share.why_nothing(&first)?,
+            rival: (share.cluster != first.cluster).then(|| first.claim.origin.clone()),
+        };
+        Some((by, rejected))
+    });
+    nothing.collect()
+}
+
 /// What all sources know, source by source.
 fn by_cluster(lore: &Lore) -> impl Iterator<Item = (&str, &Learned)> {
     lore.values()
@@ -111,9 +179,43 @@ fn by_cluster(lore: &Lore) -> impl Iterator<Item = (&str, &Learned)> {
         .map(|(cluster, learned)| (cluster.as_str(), &**learned))
 }
 
+/// What is wrong with weights that somebody wants to set, if anything is: all of it.
+pub fn check_weights(model: &Model, known: &Weights, set: &BTreeMap<String, Option<Shares>>) -> Result<(), String> {
+    let problem = |(host, shares): (&String, &Option<Shares>)| wrong_weights(model, known, host, shares.as_ref());
+    let problems: Vec<String> = set.iter().filter_map(problem).collect();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.join("; "))
+    }
+}
+
+fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Shares>) -> Option<String> {
+    let Some(shares) = shares else {
+        return (!known.contains_key(host)).then(|| format!("no weights are set for {host}"));
+    };
+    if !model.routes.iter().any(|route| route.host.to_string() == host) {
+        return Some(format!("there is no route {host}"));
+    }
+    for (name, weight) in shares {
+        if !model.clusters.iter().any(|cluster| cluster.name == *name) {
+            return Some(format!("{host}: there is no cluster {name}"));
+        }
+        if !WEIGHTS.contains(weight) {
+            return Some(format!("{host}: the weight of {name} is {weight}; it must be 0 to 100"));
+        }
+    }
+    shares.iter().all(|(_, weight)| *weight == 0).then(|| {
+        format!(
+            "{host}: at least one cluster needs a weight above 0 (`signalbox rotate out application:{host}` takes it out of \
+             service)"
+        )
+    })
+}
+
 /// What has been learnt of a name and is not in force, with the reason.
 #[must_use]
-pub fn lost(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
+pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) -> Vec<(String, Rejected)> {
     let in_file = file.routes.iter().any(|route| route.host == *host);
     let text = host.to_string();
     let mut all = Vec::new();
@@ -138,6 +240,10 @@ pub fn lost(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejec
                 all.push((by, rejected));
             }
         }
+    }
+    // Weights that an operator has set are the last word on who gets nothing.
+    if !in_file && !weights.contains_key(&text) {
+        all.extend(waiting(file, lore, host));
     }
     all
 }
@@ -172,7 +278,9 @@ mod tests {
     fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<Learned> {
         let claim = |&(host, weight): &(&str, u32)| Claim {
             host: HostPattern::parse(host).unwrap(),
-            weight,
+            weight: Some(weight),
+            owner: "test".into(),
+            since: 1,
             origin: format!("Route test/{host}"),
             notes: Vec::new(),
         };
@@ -217,7 +325,7 @@ mod tests {
         );
         assert_eq!(merged.clusters[2].hosts, [host("n1", 1)]);
         let app = HostPattern::parse("app.test").unwrap();
-        let [(by, rejected)] = &lost(&file, &lore, &app)[..] else {
+        let [(by, rejected)] = &lost(&file, &lore, &Weights::new(), &app)[..] else {
             panic!()
         };
         assert_eq!(
@@ -226,6 +334,67 @@ mod tests {
         );
         let app = &merged.routes[0];
         assert_eq!(app.host.to_string(), "app.test", "the file's routes keep their places");
+    }
+
+    #[test]
+    fn who_comes_later_waits_and_is_shown_with_who_was_first() {
+        let with = |since: u64, owner: &str, weight: Option<u32>| {
+            let mut learned = (*learned(&[], &[("shop.test", 1)])).clone();
+            learned.routes[0].since = since;
+            learned.routes[0].weight = weight;
+            learned.routes[0].owner = owner.into();
+            learned.routes[0].origin = format!("Route {owner}/web");
+            Arc::new(learned)
+        };
+        let shop = HostPattern::parse("shop.test").unwrap();
+        let mut file = model();
+        let lore = |weight, owner: &str| {
+            lore(&[
+                ("kube:east", "east", with(20, owner, weight)),
+                ("kube:west", "west", with(10, "shop", None)),
+            ])
+        };
+        let none = Weights::new();
+        let same = lore(None, "shop");
+        assert_eq!(
+            shares(&merge(&file, &same, &none), "shop.test"),
+            Some(vec![("east", 0), ("west", 1)])
+        );
+        let [(by, waits)] = &lost(&file, &same, &none, &shop)[..] else {
+            panic!()
+        };
+        assert_eq!(
+            (by.as_str(), waits.rival.as_deref()),
+            ("kube:east in east", Some("Route shop/web"))
+        );
+        assert!(waits.reason.starts_with("it joins at nothing"), "{}", waits.reason);
+        let rival = lore(Some(50), "thief");
+        assert_eq!(
+            shares(&merge(&file, &rival, &none), "shop.test"),
+            Some(vec![("east", 0), ("west", 1)])
+        );
+        assert!(
+            lost(&file, &rival, &none, &shop)[0]
+                .1
+                .reason
+                .starts_with("somebody else has the name")
+        );
+        // An operator's word, for the name or for the cluster.
+        let set = Weights::from([(
+            "shop.test".to_owned(),
+            vec![("east".to_owned(), 3), ("west".to_owned(), 0)],
+        )]);
+        assert_eq!(
+            shares(&merge(&file, &rival, &set), "shop.test"),
+            Some(vec![("east", 3), ("west", 0)])
+        );
+        assert_eq!(lost(&file, &rival, &set, &shop), []);
+        file.clusters[0].join = Join::Share;
+        assert_eq!(
+            shares(&merge(&file, &rival, &none), "shop.test"),
+            Some(vec![("east", 50), ("west", 1)])
+        );
+        assert_eq!(lost(&file, &rival, &none, &shop), []);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::join::Join;
 use crate::name::HostPattern;
 
 pub mod kubernetes;
@@ -240,6 +241,8 @@ pub struct Cluster {
     pub learn: bool,
     /// The API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,
+    /// What it gets of a name that another cluster has had before it.
+    pub join: Join,
 }
 
 impl Cluster {
@@ -394,7 +397,7 @@ impl Ejection {
 pub struct Route {
     /// The name.
     pub host: HostPattern,
-    /// Clusters with their weights, 1 to 100.
+    /// Clusters with their weights, 0 to 100: 0 gets nothing.
     pub clusters: Vec<(usize, u32)>,
     /// How long it may keep its flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,

@@ -229,6 +229,7 @@ pub(crate) mod tests {
             hosts,
             learn: false,
             kubernetes: None,
+            join: crate::join::Join::None,
         };
         Model {
             admin: Admin {

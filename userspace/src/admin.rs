@@ -18,6 +18,7 @@ mod rotations;
 mod shield;
 mod tls;
 pub mod views;
+mod weights;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -239,7 +239,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    begin(&control, &origin, model, &text, instead).await?;
+    begin(&control, &origin, model, instead).await?;
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
@@ -310,13 +310,7 @@ fn load_cut(
 }
 
 /// Puts the first configuration in force: the one that the API has put in place of the file's, or the file's.
-async fn begin(
-    control: &Control,
-    origin: &str,
-    model: Model,
-    text: &str,
-    instead: Option<String>,
-) -> anyhow::Result<()> {
+async fn begin(control: &Control, origin: &str, model: Model, instead: Option<String>) -> anyhow::Result<()> {
     if let Some(instead) = instead {
         match control.apply_instead(&instead, "API, before the restart").await {
             Ok(_) => return Ok(()),
@@ -332,7 +326,6 @@ async fn begin(
     let configuration = Configuration {
         model,
         origin: origin.to_owned(),
-        fingerprint: fingerprint(text),
         instead: None,
     };
     let _ = control.events.send(Event::Apply(Box::new(configuration), reply));

@@ -7,6 +7,7 @@ mod rotate;
 mod services;
 mod shield;
 mod show;
+mod weight;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -136,6 +137,11 @@ enum Command {
     /// flows go on, until a time-out ends them.
     #[command(subcommand)]
     Rotate(rotate::Rotate),
+    /// Say how many of a name's connections each cluster gets, until that is taken back.
+    ///
+    /// What is set here counts before the configuration file and before what clusters say of themselves. It survives
+    /// edits of the file, restarts and upgrades; balancers that share a table share it.
+    Weight(weight::Weight),
     /// Say what this machine can do for signalbox, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
@@ -277,6 +283,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
+        Command::Weight(weight) => weight::run(&weight),
         Command::Doctor { output, verbose } => doctor::run(output, verbose),
         Command::Detach => detach(),
         Command::Unwrap { interface } => {

@@ -1,9 +1,11 @@
 //! The handle by which signals, files, the admin API and the demo steer a running signalbox.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use signalbox_core::merge::Shares;
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
 
@@ -149,7 +151,6 @@ impl Control {
         let configuration = Configuration {
             model: parsed.model,
             origin: source.into(),
-            fingerprint: fingerprint(text),
             instead,
         };
         self.tell(Event::Apply(Box::new(configuration), reply))?;
@@ -170,10 +171,10 @@ impl Control {
         refused
     }
 
-    /// Changes the weights of a route until the next configuration is applied.
-    pub async fn set_weights(&self, host: &str, weights: Vec<(String, u32)>) -> Result<Applied, Refused> {
+    /// Changes the weights of routes, all or none; where there are none any more, the file and sources have the word.
+    pub async fn set_weights(&self, set: BTreeMap<String, Option<Shares>>) -> Result<Applied, Refused> {
         let (reply, outcome) = oneshot::channel();
-        self.tell(Event::SetWeights(host.into(), weights, reply))?;
+        self.tell(Event::SetWeights(set, reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))

@@ -7,8 +7,9 @@ mod learning;
 pub mod memory;
 mod prefixes;
 mod rotating;
+mod since;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +19,7 @@ use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::ejection::Record;
 use signalbox_core::health::{Health, Hysteresis};
+use signalbox_core::merge::Shares;
 use signalbox_core::model::shield::Prefixes;
 use signalbox_core::model::{Cluster, Host, Model};
 use signalbox_core::name::HostPattern;
@@ -57,7 +59,10 @@ pub enum Event {
     /// A new configuration, and where it came from.
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of a route: (cluster, weight).
-    SetWeights(String, Vec<(String, u32)>, oneshot::Sender<Result<Applied, String>>),
+    SetWeights(
+        BTreeMap<String, Option<Shares>>,
+        oneshot::Sender<Result<Applied, String>>,
+    ),
     /// Prefixes of a listener or a service, or of all where the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
     /// What a source knows of a cluster.
@@ -86,8 +91,6 @@ pub enum Event {
 pub struct Configuration {
     pub model: Model,
     pub origin: String,
-    /// Tells it from others: see [`fingerprint`].
-    pub fingerprint: u64,
     /// It stands in place of the file's, also after a restart.
     pub instead: Option<Instead>,
 }
@@ -241,10 +244,9 @@ impl Store {
                 let Configuration {
                     model,
                     origin: source,
-                    fingerprint,
                     instead,
                 } = *configuration;
-                let outcome = self.configure(model, fingerprint, instead);
+                let outcome = self.configure(model, instead);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
                     Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
@@ -255,12 +257,15 @@ impl Store {
                 self.shared.announce("configuration", data);
                 let _ = reply.send(outcome);
             }
-            Event::SetWeights(host, weights, reply) => {
-                let outcome = self.set_weights(&host, &weights);
+            Event::SetWeights(set, reply) => {
+                let outcome = self.set_weights(&set);
                 if outcome.is_ok() {
-                    self.shared
-                        .announce("weights", json!({ "route": host, "weights": weights }));
-                    tracing::info!(route = host, ?weights, "Weights changed.");
+                    for (host, weights) in &set {
+                        self.shared
+                            .announce("weights", json!({ "route": host, "weights": weights }));
+                        let weights = json!(weights).to_string();
+                        tracing::info!(route = host, weights, "Weights changed.");
+                    }
                 }
                 let _ = reply.send(outcome);
             }

@@ -95,7 +95,7 @@ fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Op
             let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
             let value = short(value);
             notes.push(format!(
-                "{key}: {value:?} is not a whole number from {least} to {most}: the weight is {least}"
+                "{key}: {value:?} is not a whole number from {least} to {most}: it is as if there were none"
             ));
             None
         }
@@ -127,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_1_to_100_or_said_to_be_wrong() {
+    fn a_weight_is_0_to_100_or_said_to_be_wrong() {
         assert_eq!(notes(&[]), (None, vec![]));
-        for good in ["1", "100", " 42 "] {
+        for good in ["0", "1", "100", " 42 "] {
             let (weight, said) = notes(&[("signalbox.io/weight", good)]);
             assert_eq!((weight, said), (good.trim().parse().ok(), vec![]));
         }
-        for bad in ["0", "101", "-1", "1.5", "", "many"] {
+        for bad in ["101", "-1", "1.5", "", "many"] {
             let (weight, said) = notes(&[("smartlb-weight", bad)]);
             assert_eq!((weight, said.len()), (None, 1), "{bad}");
-            assert!(said[0].starts_with(&format!("smartlb-weight: {bad:?} is not a whole number from 1 to 100")));
+            assert!(said[0].starts_with(&format!("smartlb-weight: {bad:?} is not a whole number from 0 to 100")));
         }
         assert_eq!(
             notes(&[("signalbox.io/weight", "7"), ("smartlb-weight", "9")]),

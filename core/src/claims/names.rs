@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 
 use super::owners::{Holder, Owners};
 use super::{Admission, Kind, Object, Rules, annotations, reason};
-use crate::learned::{Claim, Rejected, WEIGHTS};
+use crate::learned::{Claim, Rejected};
 use crate::name::{HostName, HostPattern};
 
 /// The names served, each once and in order, and what is not served.
@@ -111,12 +111,11 @@ fn pattern(object: &Object, text: &str, rules: &Rules) -> Result<HostPattern, (S
 
 fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
     let first = holder.first;
-    let (asked, mut notes) = annotations::read(&first.annotations);
-    let weight = asked.unwrap_or(*WEIGHTS.start());
+    let (weight, mut notes) = annotations::read(&first.annotations);
     notes.extend(path_note(first));
     for other in &holder.others {
         let (asked, more) = annotations::read(&other.annotations);
-        let unused = asked.filter(|asked| *asked != weight);
+        let unused = asked.filter(|_| asked != weight);
         let unused = unused.map(|asked| format!("its weight {asked} is not used: the oldest's is"));
         let more = more.into_iter().chain(path_note(other)).chain(unused);
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
@@ -124,6 +123,8 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
     Claim {
         host,
         weight,
+        owner: first.namespace.clone(),
+        since: first.created_at(),
         origin: first.origin(),
         notes,
     }

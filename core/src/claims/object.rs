@@ -77,6 +77,15 @@ impl Object {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 
+    /// When it was created, in seconds of Unix time; 0 where that is not known.
+    pub(super) fn created_at(&self) -> u64 {
+        let created = self
+            .created
+            .as_deref()
+            .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        created.map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0))
+    }
+
     /// Older objects come first; of two that were made in the same second always the same one.
     pub(super) fn age(&self) -> impl Ord + '_ {
         let created = self.created.as_deref();

@@ -120,7 +120,7 @@ fn a_namespace_may_spread_a_name_over_paths() {
     let again = path("/api", route(3, "shop/again", "app.test"));
     let learned = learnt(&[young, again, route(1, "shop/web", "app.test")], false);
     assert_eq!(served(&learned), [("app.test".into(), "Route shop/web")]);
-    assert_eq!(learned.routes[0].weight, 1);
+    assert_eq!(learned.routes[0].weight, None);
     assert_eq!(
         learned.routes[0].notes,
         [

@@ -50,7 +50,9 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter) -> L
         match HostPattern::parse(name) {
             Ok(host) if seen.insert(host.clone()) => learned.routes.push(Claim {
                 host,
-                weight: 1,
+                weight: None,
+                owner: application.key.to_string(),
+                since: 0,
                 origin: origin.clone(),
                 notes: Vec::new(),
             }),

@@ -46,7 +46,7 @@ fn the_samples_become_a_host_and_two_names() {
         learned
             .routes
             .iter()
-            .all(|claim| claim.weight == 1 && claim.origin == "application demo/phpha")
+            .all(|claim| claim.weight.is_none() && claim.origin == "application demo/phpha")
     );
     assert_eq!(learned.rejected, []);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use signalbox_core::join::Join;
 use signalbox_core::model::{Balance, Cluster, Ejection};
 
 use super::map::Map;
@@ -114,6 +115,7 @@ fn cluster(
     let hosts = map.take("hosts");
     let learn = map.take("learn");
     let kubernetes = map.take("kubernetes");
+    let join = map.take("join");
     let known = map.finish(report);
 
     // `learn` with a mistake in it is meant to be there; an unknown key may be meant for any of the three.
@@ -138,6 +140,9 @@ fn cluster(
     });
     let learn = optional(learn.as_ref(), false, |place| place.flag(report));
     let kubernetes = maybe(kubernetes.as_ref(), |place| kubernetes::source(place, report));
+    let join = optional(join.as_ref(), Join::None, |place| {
+        place.word("a way to join", &Join::ALL, report)
+    });
     let hosts = match hosts {
         Some(place) => hosts::all(&place, &health.probe, report),
         None => learns.then(Vec::new),
@@ -152,6 +157,7 @@ fn cluster(
         hosts: hosts?,
         learn,
         kubernetes: kubernetes?,
+        join,
     })
 }
 

@@ -70,7 +70,7 @@ fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<
     if matches!(place.node.kind, Kind::Scalar { .. } | Kind::List(_)) {
         place.fault(
             report,
-            "a route's clusters are names with weights from 1 to 100, as in { east: 10, west: 80 }",
+            "a route's clusters are names with weights from 0 to 100, as in { east: 10, west: 80 }",
         );
         return None;
     }
@@ -86,11 +86,18 @@ fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<
             path: place.path.key(&entry.key),
         };
         let cluster = names.find(&entry.key, entry.spot, &place.path, report);
-        let weight = place.number(1, 100, report);
+        let weight = place.number(0, 100, report);
         match (cluster, weight, &mut weights) {
             (Some(cluster), Some(weight), Some(weights)) => weights.push((cluster, weight)),
             _ => weights = None,
         }
+    }
+    if weights
+        .as_ref()
+        .is_some_and(|weights| weights.iter().all(|(_, weight)| *weight == 0))
+    {
+        place.fault(report, "all weights are 0: a route needs a cluster that gets something");
+        return None;
     }
     weights
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
-use super::{applications, events, explain, learn, metrics, mutate, rotations, shield, views};
+use super::{applications, events, explain, learn, metrics, mutate, rotations, shield, views, weights};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -220,10 +220,19 @@ fn changes(api: Described) -> Described {
         &change(
             PUT,
             "/api/v1/routes/{host}",
-            "Weights of a route, until the next configuration",
+            "Weights of a route, until they are taken back",
             Takes::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
         ),
-        mutate::weights,
+        weights::one,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/weights",
+            "Weights of many routes, all or none; null takes them back; dry_run shows what would change",
+            Takes::Json(r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } } }"#),
+        ),
+        weights::many,
     )
     .with(
         &change(

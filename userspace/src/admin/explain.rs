@@ -23,7 +23,6 @@ use crate::config;
 use crate::control::Control;
 use crate::layer4::guards::Kind;
 use crate::state::{HostState, Snapshot};
-use crate::store::fingerprint;
 
 #[derive(Deserialize)]
 pub(super) struct Question {
@@ -85,7 +84,7 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
     .flatten()
     .collect::<std::collections::BTreeSet<_>>()
     {
-        for (source, rejected) in lost(&snapshot.file, &snapshot.lore, &pattern) {
+        for (source, rejected) in lost(&snapshot.file, &snapshot.lore, &snapshot.weights, &pattern) {
             others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
         }
     }
@@ -292,17 +291,21 @@ pub(super) async fn difference(State(control): State<Arc<Control>>, body: String
         }
     };
     let snapshot = control.shared.snapshot.load_full();
-    let is_same = {
-        let read = control.read.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        read.as_deref().map(fingerprint) == Some(fingerprint(&body))
-    };
-    // A configuration that is news makes an end of weights that were set over the old one.
-    let weights = if is_same {
-        (*snapshot.weights).clone()
-    } else {
-        Default::default()
-    };
-    let after = merge(&parsed.model, &snapshot.lore, &weights);
+    let after = merge(&parsed.model, &snapshot.lore, &snapshot.weights);
     let changes = diff(&snapshot.model, &after);
-    Json(json!({ "apiVersion": "v1", "changes": changes, "warnings": parsed.warnings })).into_response()
+    // The file's own weights of these routes do not count.
+    let overridden: Vec<_> = parsed
+        .model
+        .routes
+        .iter()
+        .map(|route| route.host.to_string())
+        .filter(|host| snapshot.weights.contains_key(host))
+        .collect();
+    Json(json!({
+        "apiVersion": "v1",
+        "changes": changes,
+        "warnings": parsed.warnings,
+        "weights_set_by_api": overridden,
+    }))
+    .into_response()
 }

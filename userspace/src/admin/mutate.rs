@@ -1,15 +1,13 @@
 //! What changes something: only over the unix socket, and never without a line in the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::connect_info::Connected;
-use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 use axum::serve::IncomingStream;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::net::UnixListener;
 
@@ -48,7 +46,7 @@ pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Req
     response
 }
 
-fn answer(outcome: Result<Applied, Refused>) -> Response {
+pub(super) fn answer(outcome: Result<Applied, Refused>) -> Response {
     match outcome {
         Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
         Err(refused) => problem(
@@ -66,23 +64,4 @@ pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
 
 pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
     answer(control.apply_instead(&body, "API").await)
-}
-
-/// The body of a change of weights.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Weights {
-    clusters: BTreeMap<String, u32>,
-}
-
-pub(super) async fn weights(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
-    match serde_json::from_str::<Weights>(&body) {
-        Ok(weights) => answer(control.set_weights(&host, weights.clusters.into_iter().collect()).await),
-        Err(error) => problem(
-            StatusCode::BAD_REQUEST,
-            "The body is not understood",
-            &format!("{error}; expected for example {{\"clusters\": {{\"east\": 20, \"west\": 80}}}}"),
-            &json!({}),
-        ),
-    }
 }

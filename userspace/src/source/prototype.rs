@@ -94,12 +94,15 @@ pub fn parse(text: &str) -> Result<Learned, String> {
     }
     for (key, route) in body.routes.unwrap_or_default() {
         let reason = match HostPattern::parse(&route.url) {
-            Ok(_) if !WEIGHTS.contains(&route.weight) => format!("weight {} is not 1 to 100", route.weight),
+            Ok(_) if !WEIGHTS.contains(&route.weight) => format!("weight {} is not 0 to 100", route.weight),
             Ok(host) if learned.routes.iter().any(|claim| claim.host == host) => "another route has the name".into(),
             Ok(host) => {
                 learned.routes.push(Claim {
                     host,
-                    weight: route.weight,
+                    // Its plug-in says 1 where nobody has said anything.
+                    weight: (route.weight != 1).then_some(route.weight),
+                    owner: String::new(),
+                    since: 0,
                     origin: format!("route {key}"),
                     notes: Vec::new(),
                 });
@@ -126,7 +129,11 @@ mod tests {
         let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30},"b.test":{"url":"b.test"}},
             "routerHosts":{"router-1":{"name":"router-1","hostIP":"10.2.0.2","httpPort":80,"httpsPort":"443"}}}"#;
         let learned = parse(text).unwrap();
-        let routes: Vec<_> = learned.routes.iter().map(|r| (r.host.to_string(), r.weight)).collect();
+        let routes: Vec<_> = learned
+            .routes
+            .iter()
+            .map(|r| (r.host.to_string(), r.weight.unwrap_or_default()))
+            .collect();
         assert_eq!(routes, [("a.test".into(), 30), ("b.test".into(), 1)]);
         let host = &learned.hosts[0];
         assert_eq!((host.http, host.https, host.weight), (Some(80), Some(443), 1));

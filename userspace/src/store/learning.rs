@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::json;
-use signalbox_core::merge::merge;
+use signalbox_core::merge::{Shares, check_weights, merge};
 use signalbox_core::model::Model;
 
 use super::memory::{Instead, Keep};
@@ -14,14 +14,9 @@ use crate::source::routing_spi::SOURCE;
 
 impl Store {
     /// A new configuration, whole or not at all. What stands in place of the file is on disk before it is in force.
-    pub(super) fn configure(
-        &mut self,
-        model: Model,
-        fingerprint: u64,
-        instead: Option<Instead>,
-    ) -> Result<Applied, String> {
+    pub(super) fn configure(&mut self, model: Model, instead: Option<Instead>) -> Result<Applied, String> {
         if instead.is_none() {
-            let applied = self.put_in_force(model, fingerprint)?;
+            let applied = self.put_in_force(model)?;
             if let Err(error) = self.memory.put_instead(None) {
                 let error = crate::error_chain(&error);
                 tracing::warn!(
@@ -33,7 +28,7 @@ impl Store {
         }
         let written = self.remember().and_then(|()| self.memory.put_instead(instead));
         let before = written.map_err(|error| crate::error_chain(&error))?;
-        self.put_in_force(model, fingerprint).inspect_err(|_| {
+        self.put_in_force(model).inspect_err(|_| {
             if let Err(error) = self.memory.put_instead(before) {
                 let error = crate::error_chain(&error);
                 tracing::warn!(
@@ -44,33 +39,22 @@ impl Store {
         })
     }
 
-    fn put_in_force(&mut self, model: Model, fingerprint: u64) -> Result<Applied, String> {
+    fn put_in_force(&mut self, model: Model) -> Result<Applied, String> {
         let is_first = !self.served;
         if is_first {
             for learnt in tokio::task::block_in_place(|| self.watchers.begin(&model)) {
                 self.learn(learnt);
             }
         }
-        let before_it = self.memory.set_over();
-        let ended = self.memory.configured(fingerprint, is_first);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
         match self.apply(self.merged()) {
             Ok(applied) => {
-                if let Some(ended) = ended
-                    && let Err(error) = self.memory.put_shared(&[ended])
-                {
-                    tracing::warn!(
-                        error = crate::error_chain(&error),
-                        "Weights of an earlier configuration could not be removed."
-                    );
-                }
                 self.made();
                 self.follow();
                 Ok(applied)
             }
             Err(error) => {
                 self.file = before;
-                self.memory.unset_over(before_it);
                 Err(error)
             }
         }
@@ -167,28 +151,11 @@ impl Store {
         self.remodelled = Instant::now();
     }
 
-    /// Weights of a route, until the next configuration is applied.
-    pub(super) fn set_weights(&mut self, host: &str, set: &[(String, u32)]) -> Result<Applied, String> {
-        if !self.model.routes.iter().any(|route| route.host.to_string() == host) {
-            return Err(format!("there is no route {host}"));
-        }
-        for (name, weight) in set {
-            if !self.model.clusters.iter().any(|cluster| cluster.name == *name) {
-                return Err(format!("there is no cluster {name}"));
-            }
-            if !(1..=100).contains(weight) {
-                return Err(format!(
-                    "the weight of {name} is {weight}; it must be 1 to 100 (leave a cluster out for none)"
-                ));
-            }
-        }
-        if set.is_empty() {
-            return Err("a route needs at least one cluster".into());
-        }
+    /// Weights of these routes, all or none. Without any, the file and sources have the word again.
+    pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<Applied, String> {
+        check_weights(&self.model, &self.memory.weights, set)?;
         self.remember().map_err(|error| crate::error_chain(&error))?;
-        let mut weights: BTreeMap<_, _> = (*self.memory.weights).clone();
-        weights.insert(host.to_owned(), set.to_vec());
-        self.memory.set_weights(weights).map_err(|e| crate::error_chain(&e))?;
+        self.memory.set_weights(set).map_err(|e| crate::error_chain(&e))?;
         let applied = self.apply(self.merged())?;
         self.made();
         Ok(applied)

@@ -1,12 +1,12 @@
 //! What the store remembers beside the configuration: on disk before it is in force.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use signalbox_core::learned::{Learned, Lore};
-use signalbox_core::merge::Weights;
+use signalbox_core::merge::{Shares, Weights};
 use signalbox_core::model::shield::{Prefixes, Told};
 use signalbox_core::rotation::{Out, Rotation, Subject};
 
@@ -14,15 +14,20 @@ use crate::durable::{Change, Durable, DurableError};
 use crate::etcd::{Etcd, EtcdError, Records};
 use crate::rotate::{Job, Jobs};
 
+use super::since::Gone;
+
 // Kinds of records.
 const LEARNT: &str = "learnt";
 const ROTATION: &str = "rotation";
+/// Of versions before: all weights in one record, and the configuration that they were set over.
 const WEIGHTS: &str = "weights";
+/// One for each name.
+const WEIGHT: &str = "weight";
 const JOB: &str = "job";
 const CONFIGURATION: &str = "configuration";
 const PREFIXES: &str = "prefixes";
 
-/// Key of the only record of [`WEIGHTS`], and of [`CONFIGURATION`].
+/// Key of the only record of [`CONFIGURATION`].
 const ALL: &str = "all";
 
 /// Between a source's name and a cluster's in a key: neither can hold it.
@@ -48,8 +53,8 @@ pub struct Memory {
     revision: u64,
     /// The configuration that the API has put in place of the file's.
     configuration: Option<Instead>,
-    /// The configuration that the weights were set over.
-    over: u64,
+    /// Since when names that have gone lately were there: who makes his Route anew has not come later than others.
+    gone: Gone,
     /// What has been learnt and is not on disk yet: source and cluster.
     unsaved: BTreeSet<(String, String)>,
     saved: Instant,
@@ -93,10 +98,9 @@ pub struct Instead {
     pub text: String,
 }
 
-/// Weights, and the configuration that they were set over: a new one makes an end of them.
-#[derive(Serialize, Deserialize)]
+/// Weights as versions before wrote them.
+#[derive(Deserialize)]
 struct WeightsRecord {
-    over: u64,
     weights: Weights,
 }
 
@@ -122,7 +126,7 @@ impl Memory {
             weights: Arc::default(),
             rotation: Arc::default(),
             shield: Arc::default(),
-            over: 0,
+            gone: Gone::default(),
             unsaved: BTreeSet::new(),
             saved: Instant::now(),
         }
@@ -136,7 +140,18 @@ impl Memory {
         let learnt = self.durable.all::<Learned>(LEARNT)?;
         let out = self.durable.all::<OutRecord>(ROTATION)?;
         let jobs = self.durable.all::<Job>(JOB)?;
-        let weights = self.durable.all::<WeightsRecord>(WEIGHTS)?.pop();
+        let mut weights: Weights = self.durable.all(WEIGHT)?.into_iter().collect();
+        let mut converted = Vec::new();
+        for (key, before) in self.durable.all::<WeightsRecord>(WEIGHTS)? {
+            converted.extend(
+                before
+                    .weights
+                    .iter()
+                    .map(|(host, set)| (WEIGHT, host.clone(), Some(json(set)))),
+            );
+            converted.push((WEIGHTS, key, None));
+            weights.extend(before.weights);
+        }
         let prefixes = self.durable.all::<Prefixes>(PREFIXES)?;
         let prefixes = prefixes.into_iter().map(|(key, prefixes)| {
             (
@@ -163,14 +178,14 @@ impl Memory {
         for (_, job) in jobs {
             self.jobs.insert(job);
         }
-        if let Some((_, record)) = weights {
-            // Later than the start there is a configuration in force already.
-            if self.over == 0 || self.over == record.over {
-                (self.over, self.weights) = (record.over, Arc::new(record.weights));
-            }
-        }
+        // What has been set since is newer.
+        weights.extend((*self.weights).clone());
+        self.weights = Arc::new(weights);
         (self.lore, self.rotation) = (Arc::new(lore), Arc::new(rotation));
         self.restored = true;
+        if !converted.is_empty() {
+            self.put(&converted)?;
+        }
         Ok(true)
     }
 
@@ -203,6 +218,8 @@ impl Memory {
             };
             changes.push((ROTATION, subject.to_string(), Some(json(&record))));
         }
+        let weights = self.weights.iter();
+        changes.extend(weights.map(|(host, set)| (WEIGHT, host.clone(), Some(json(set)))));
         changes
     }
 
@@ -239,15 +256,11 @@ impl Memory {
                     }
                     ROTATION
                 }
-                WEIGHTS => {
-                    // Set over another configuration than ours, they are not meant for it.
-                    if let Ok(record) = serde_json::from_slice::<WeightsRecord>(value)
-                        && record.over == self.over
-                    {
-                        weights = record.weights;
-                        copies.push((WEIGHTS, ALL.to_owned(), Some(value.clone())));
+                WEIGHT => {
+                    if let Ok(set) = serde_json::from_slice(value) {
+                        weights.insert(key.clone(), set);
                     }
-                    continue;
+                    WEIGHT
                 }
                 _ => continue,
             };
@@ -272,6 +285,9 @@ impl Memory {
                 }
             }
         }
+        for host in self.weights.keys().filter(|host| !weights.contains_key(*host)) {
+            copies.push((WEIGHT, host.clone(), None));
+        }
         adopted.model = lore != *self.lore || weights != *self.weights;
         let is_news = adopted.model || rotation != *self.rotation;
         (self.lore, self.rotation, self.weights) = (Arc::new(lore), Arc::new(rotation), Arc::new(weights));
@@ -282,21 +298,6 @@ impl Memory {
             );
         }
         adopted
-    }
-
-    /// A configuration is in force: weights that were set over another one are gone. Over the same one, of an earlier
-    /// process, they are not.
-    pub fn configured(&mut self, fingerprint: u64, is_first: bool) -> Option<Change> {
-        let before = std::mem::replace(&mut self.over, fingerprint);
-        if self.weights.is_empty() || (is_first && before == fingerprint) {
-            return None;
-        }
-        self.weights = Arc::default();
-        if self.shared.is_some() {
-            // Others may have them over a configuration that they still have.
-            return None;
-        }
-        Some((WEIGHTS, ALL.to_owned(), None))
     }
 
     /// What the API has put in place of a file that says this.
@@ -314,30 +315,18 @@ impl Memory {
         Ok(std::mem::replace(&mut self.configuration, instead))
     }
 
-    /// The weights, and what they were set over.
-    #[must_use]
-    pub fn set_over(&self) -> (u64, Arc<Weights>) {
-        (self.over, Arc::clone(&self.weights))
-    }
-
-    /// The configuration was refused: as before.
-    pub fn unset_over(&mut self, (over, weights): (u64, Arc<Weights>)) {
-        (self.over, self.weights) = (over, weights);
-    }
-
-    /// The weights are these from now on.
-    pub fn set_weights(&mut self, weights: Weights) -> Result<(), MemoryError> {
-        let record = WeightsRecord {
-            over: self.over,
-            weights,
-        };
-        let key = match self.shared {
-            // Balancers with another configuration have other weights.
-            Some(_) => format!("{:016x}", self.over),
-            None => ALL.to_owned(),
-        };
-        self.put_shared(&[(WEIGHTS, key, Some(json(&record)))])?;
-        self.weights = Arc::new(record.weights);
+    /// Weights of these names from now on, all or none; of those without any, the file and sources have the word again.
+    pub fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<(), MemoryError> {
+        let record = |(host, shares): (&String, &Option<Shares>)| (WEIGHT, host.clone(), shares.as_ref().map(json));
+        let changes: Vec<Change> = set.iter().map(record).collect();
+        self.put_shared(&changes)?;
+        let weights = Arc::make_mut(&mut self.weights);
+        for (host, shares) in set {
+            match shares {
+                Some(shares) => drop(weights.insert(host.clone(), shares.clone())),
+                None => drop(weights.remove(host)),
+            }
+        }
         Ok(())
     }
 
@@ -364,8 +353,12 @@ impl Memory {
         keep: Keep,
     ) -> Result<bool, MemoryError> {
         let known = self.lore.get(source).and_then(|of| of.get(cluster));
+        let what = what.map(|what| self.gone.dated(cluster, known, what));
         if known == what.as_ref() {
             return Ok(false);
+        }
+        if let Some(known) = known {
+            self.gone.note(cluster, known, what.as_deref());
         }
         let key = (source.to_owned(), cluster.to_owned());
         match keep {
@@ -477,15 +470,7 @@ impl Memory {
         let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes, known));
         let revision = tokio::task::block_in_place(putting)?;
         self.revision = self.revision.max(revision);
-        // Here there is one configuration only.
-        let copies: Vec<_> = changes
-            .iter()
-            .map(|(kind, key, value)| {
-                let key = if *kind == WEIGHTS { ALL } else { key };
-                (*kind, key.to_owned(), value.clone())
-            })
-            .collect();
-        if let Err(error) = self.put(&copies) {
+        if let Err(error) = self.put(changes) {
             tracing::warn!(
                 error = crate::error_chain(&error),
                 "A copy of the shared table could not be written."

@@ -37,6 +37,7 @@ mod lab_itself;
 mod learn;
 mod lifecycle;
 mod machines;
+mod migration;
 mod online;
 mod peek;
 mod refused;

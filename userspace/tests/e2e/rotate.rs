@@ -426,33 +426,78 @@ fn what_cannot_be_remembered_is_refused_and_traffic_goes_on() {
 }
 
 #[test]
-fn weights_set_by_api_survive_a_kill_until_the_file_says_something_else() {
-    if !privileged("weights_set_by_api_survive_a_kill_until_the_file_says_something_else") {
+fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_are_taken_back() {
+    if !privileged("weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_are_taken_back") {
         return;
     }
     let lab = cut::lab();
-    let body = |weight: u32| config::web(&[&format!("{{ host: a.test, clusters: {{ east: {weight} }} }}")]);
-    let weight = |sb: &Signalbox| sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();
-    let mut sb = Signalbox::start(&lab, &body(1));
-    assert_eq!(
-        sb.unix("PUT", "/api/v1/routes/a.test", r#"{"clusters":{"east":9}}"#)
-            .status,
-        200
-    );
+    let routes = |weight: u32| {
+        let a = format!("{{ host: a.test, clusters: {{ east: {weight}, west: 1 }} }}");
+        config::web(&[&a, "{ host: b.test, clusters: { east: 1, west: 1 } }"])
+    };
+    let weights = |sb: &Signalbox, host: &str| {
+        let routes = sb.json("/api/v1/routes");
+        let all = routes["routes"].as_array().unwrap();
+        let route = all.iter().find(|route| route["host"] == host).unwrap();
+        let clusters = route["clusters"].as_array().unwrap();
+        let one = |cluster: &Value| {
+            (
+                cluster["name"].as_str().unwrap().to_owned(),
+                cluster["weight"].as_u64().unwrap(),
+            )
+        };
+        clusters.iter().map(one).collect::<Vec<_>>()
+    };
+    let pair = |east, west| vec![("east".to_owned(), east), ("west".to_owned(), west)];
+    let mut sb = Signalbox::start(&lab, &routes(1));
+    let tried = cli(&sb, &["weight", "a.test", "east=9", "west=0", "--dry-run"]);
+    assert!(tried.contains("a.test") && tried.contains("west:0"), "{tried}");
+    assert_eq!(weights(&sb, "a.test"), pair(1, 1), "tried only");
+    cli(&sb, &["weight", "a.test", "east=9", "west=0"]);
     for _ in 0..2 {
         sb.kill9();
-        sb = Signalbox::start(&lab, &body(1));
-        assert_eq!(weight(&sb), 9);
+        sb = Signalbox::start(&lab, &routes(1));
+        assert_eq!(weights(&sb, "a.test"), pair(9, 0));
     }
+    sb.reload(&routes(2));
+    assert_eq!(weights(&sb, "a.test"), pair(9, 0), "the file was edited");
     sb.kill9();
-    sb = Signalbox::start(&lab, &body(2));
-    assert_eq!(weight(&sb), 2);
-    sb.kill9();
-    sb = Signalbox::start(&lab, &body(1));
+    sb = Signalbox::start(&lab, &routes(3));
+    assert_eq!(weights(&sb, "a.test"), pair(9, 0), "and edited while nobody was there");
+
+    // All or none.
+    let file = lab.dir().join("weights");
+    std::fs::write(&file, "a.test east=1 west=3\nb.test east=5 elsewhere=5\n").unwrap();
+    let file = file.to_str().unwrap();
+    let why = refusal(&sb, &["weight", "--file", file]);
+    assert!(why.contains("there is no cluster elsewhere"), "{why}");
+    assert_eq!(weights(&sb, "a.test"), pair(9, 0));
+    std::fs::write(file, "a.test east=1 west=3\nb.test east=5 west=6 # and this one\n").unwrap();
+    cli(&sb, &["weight", "--file", file]);
     assert_eq!(
-        weight(&sb),
-        1,
-        "what was set over another configuration does not come back"
+        (weights(&sb, "a.test"), weights(&sb, "b.test")),
+        (pair(1, 3), pair(5, 6))
+    );
+    for (words, why) in [
+        (&["a.test", "east=0", "west=0"][..], "above 0"),
+        (&["c.test", "east=1"], "there is no route c.test"),
+    ] {
+        let said = refusal(&sb, &[&["weight"], words].concat());
+        assert!(said.contains(why), "{said}");
+    }
+    let explained = cli(&sb, &["explain", "a.test"]);
+    assert!(explained.contains("weights set by API"), "{explained}");
+
+    cli(&sb, &["weight", "a.test", "--clear"]);
+    assert_eq!(
+        (weights(&sb, "a.test"), weights(&sb, "b.test")),
+        (pair(3, 1), pair(5, 6))
+    );
+    sb.kill9();
+    sb = Signalbox::start(&lab, &routes(3));
+    assert_eq!(
+        (weights(&sb, "a.test"), weights(&sb, "b.test")),
+        (pair(3, 1), pair(5, 6))
     );
 }
 
@@ -580,7 +625,7 @@ fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else
     for _ in 0..2 {
         sb.kill9();
         sb = Signalbox::start(&lab, &body(1));
-        assert_eq!(weight(&sb), 9, "with the weights that were set over it");
+        assert_eq!(weight(&sb), 9, "with the weights that were set since");
     }
     // A refused one leaves the last good one.
     assert_eq!(put(&sb, &body(700)), 422);
@@ -591,6 +636,8 @@ fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else
     sb.kill9();
     sb = Signalbox::start(&lab, &body(1));
     assert_eq!(weight(&sb), 9);
+    cli(&sb, &["weight", "a.test", "--clear"]);
+    assert_eq!(weight(&sb), 7);
     // Read again on request, the file counts; and it does when it has changed.
     assert_eq!(sb.unix("POST", "/api/v1/reload", "").status, 200);
     assert_eq!(weight(&sb), 1);

@@ -11,7 +11,7 @@ use super::{Admission, Kind, Learned, Object, Rules, learn, route};
 type Accepted<'a> = Vec<(String, &'a Object)>;
 
 /// Name, origin, weight.
-type Served = Vec<(String, String, u32)>;
+type Served = Vec<(String, String, Option<u32>)>;
 
 /// Name, origin, rival.
 type Refused = Vec<(String, String, Option<String>)>;
@@ -70,7 +70,7 @@ fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
                 .annotations
                 .get("signalbox.io/weight")
                 .and_then(|text| text.parse().ok());
-            let weight = weight.filter(|weight| (1..=100).contains(weight)).unwrap_or(1);
+            let weight = weight.filter(|weight| (0..=100).contains(weight));
             served.push((name, object.origin(), weight));
         }
     }

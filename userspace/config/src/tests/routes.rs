@@ -24,12 +24,12 @@ fn routes() {
     only_mistake(
         &bent("{ west: 100 }", "[west]"),
         path,
-        "names with weights from 1 to 100, as in { east: 10, west: 80 }",
+        "names with weights from 0 to 100, as in { east: 10, west: 80 }",
     );
     only_mistake(
-        &bent("{ west: 100 }", "{ west: 0 }"),
+        &bent("{ west: 100 }", "{ west: 101 }"),
         "routes[1].clusters.west",
-        "from 1 to 100",
+        "from 0 to 100",
     );
     only_mistake(
         &bent("{ west: 100 }", "{ wset: 1 }"),

@@ -1,0 +1,121 @@
+//! What a cluster gets of a name that another cluster has had before it: nothing, until somebody says so.
+//!
+//! A Route that appears on a new cluster must not take users along before anybody has tried the application there; and
+//! whoever types the host name of somebody else's application on another cluster must not get its users at all.
+
+use crate::learned::Claim;
+
+/// What a cluster gets of a name that another cluster has already, where nobody says how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Join {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its share, by its weight.
+    Share,
+}
+
+impl Join {
+    /// As the configuration has them.
+    pub const ALL: [(&'static str, Self); 2] = [("none", Self::None), ("share", Self::Share)];
+}
+
+/// The weight of who says nothing and is alone, or may join.
+const UNSAID: u32 = 1;
+
+/// A cluster's claim of a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share<'a> {
+    pub(crate) cluster: usize,
+    pub(crate) join: Join,
+    pub(crate) claim: &'a Claim,
+}
+
+/// Who has had the name for longest; of two since the same second, the cluster that comes first in the configuration.
+pub(crate) fn first<'a>(shares: &[Share<'a>]) -> Option<Share<'a>> {
+    shares
+        .iter()
+        .min_by_key(|share| (share.claim.since, share.cluster))
+        .copied()
+}
+
+impl Share<'_> {
+    /// The weight that it has beside the one who came first.
+    pub(crate) fn weight(&self, first: &Self) -> u32 {
+        let said = self.claim.weight;
+        if self.cluster == first.cluster || self.join == Join::Share {
+            return said.unwrap_or(UNSAID);
+        }
+        // The same owner on both clusters may say how much moves; another one may say what he likes.
+        if self.claim.owner == first.claim.owner {
+            said.unwrap_or(0)
+        } else {
+            0
+        }
+    }
+
+    /// Why it has nothing, and what to do about it.
+    pub(crate) fn why_nothing(&self, first: &Self) -> Option<String> {
+        if self.weight(first) != 0 {
+            return None;
+        }
+        Some(
+            if self.cluster == first.cluster || self.claim.owner == first.claim.owner {
+                match self.claim.weight {
+                Some(0) => "its weight is 0".to_owned(),
+                _ => "it joins at nothing: a weight (`signalbox weight`, or the annotation signalbox.io/weight) gives it a \
+                      share, and so does `join: share` of its cluster"
+                    .to_owned(),
+            }
+            } else {
+                "somebody else has the name: `signalbox weight` gives it a share, and so does `join: share` of its cluster"
+                .to_owned()
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::HostPattern;
+
+    fn claim(since: u64, owner: &str, weight: Option<u32>) -> Claim {
+        Claim {
+            host: HostPattern::parse("app.test").unwrap(),
+            weight,
+            owner: owner.into(),
+            since,
+            origin: format!("Route {owner}/web"),
+            notes: Vec::new(),
+        }
+    }
+
+    fn weights(claims: &[Claim], join: Join) -> Vec<u32> {
+        let share = |(cluster, claim)| Share { cluster, join, claim };
+        let shares: Vec<_> = claims.iter().enumerate().map(share).collect();
+        let first = first(&shares).unwrap();
+        shares.iter().map(|share| share.weight(&first)).collect()
+    }
+
+    #[test]
+    fn who_comes_later_gets_nothing_until_its_owner_or_an_operator_says_so() {
+        let both = |weight| [claim(10, "shop", None), claim(20, "shop", weight)];
+        assert_eq!(weights(&both(None), Join::None), [1, 0]);
+        assert_eq!(weights(&both(Some(3)), Join::None), [1, 3]);
+        assert_eq!(weights(&both(Some(0)), Join::None), [1, 0]);
+        assert_eq!(weights(&both(None), Join::Share), [1, 1]);
+        let rival = [claim(10, "shop", Some(5)), claim(20, "thief", Some(100))];
+        assert_eq!(weights(&rival, Join::None), [5, 0]);
+        assert_eq!(weights(&rival, Join::Share), [5, 100], "an operator allows it");
+    }
+
+    #[test]
+    fn the_order_of_telling_does_not_matter() {
+        let claims = [claim(20, "shop", None), claim(10, "shop", None)];
+        assert_eq!(weights(&claims, Join::None), [0, 1]);
+        let at_once = [claim(10, "shop", None), claim(10, "shop", None)];
+        assert_eq!(weights(&at_once, Join::None), [1, 0], "the first of the configuration");
+        assert_eq!(weights(&claims[..1], Join::None), [1], "who is alone has all");
+    }
+}

@@ -1,0 +1,178 @@
+//! `signalbox weight`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::client;
+
+#[derive(clap::Args)]
+pub(super) struct Weight {
+    /// Names of routes, and the weights of their clusters from 0 to 100: app.example.com east=20 west=80. A cluster that
+    /// is left out gets nothing.
+    #[arg(value_name = "NAME|CLUSTER=WEIGHT")]
+    words: Vec<String>,
+    /// Also all names that objects of this namespace (or application) claim, in whatever cluster
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// Also what this file says: a name and its weights on each line, # begins a comment
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Take the weights back: the configuration file and the clusters have the word again
+    #[arg(long)]
+    clear: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The admin socket of the running signalbox.
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
+    socket: PathBuf,
+}
+
+/// Clusters and their weights.
+type Clusters = BTreeMap<String, u32>;
+
+pub(super) fn run(weight: &Weight) -> anyhow::Result<ExitCode> {
+    let body = body(weight)?;
+    let answer = client::change(&weight.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
+    if !weight.dry_run {
+        println!("the weights are in force");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let changes = answer["changes"].as_array().cloned().unwrap_or_default();
+    if changes.is_empty() {
+        println!("nothing would change");
+    }
+    for change in changes {
+        let side = |key: &str| change[key].as_str().unwrap_or("-").to_owned();
+        println!("{}: {} -> {}", side("name"), side("before"), side("after"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn body(weight: &Weight) -> anyhow::Result<Value> {
+    let (names, clusters) = words(weight.words.iter().map(String::as_str))?;
+    let has_names = !names.is_empty() || !weight.namespace.is_empty();
+    if weight.clear && !clusters.is_empty() {
+        bail!("--clear takes weights back: name no weights beside it");
+    }
+    if has_names && clusters.is_empty() && !weight.clear {
+        bail!("which weights? For example: signalbox weight app.example.com east=20 west=80");
+    }
+    if !has_names && weight.file.is_none() {
+        bail!("which names? For example: signalbox weight app.example.com east=20 west=80");
+    }
+    let set = (!weight.clear).then_some(clusters);
+    let mut routes: BTreeMap<String, Option<Clusters>> = BTreeMap::new();
+    if let Some(path) = &weight.file {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        for (number, line) in (1..).zip(text.lines()) {
+            let place = || format!("{}, line {number}", path.display());
+            let line = line.split('#').next().unwrap_or_default();
+            let (names, clusters) = words(line.split_whitespace()).with_context(place)?;
+            if !names.is_empty() && clusters.is_empty() && !weight.clear {
+                bail!("{}: no weights, as in: app.example.com east=20 west=80", place());
+            }
+            if names.is_empty() && !clusters.is_empty() {
+                bail!("{}: no name in front of the weights", place());
+            }
+            routes.extend(
+                names
+                    .into_iter()
+                    .map(|name| (name, (!weight.clear).then(|| clusters.clone()))),
+            );
+        }
+    }
+    routes.extend(names.into_iter().map(|name| (name, set.clone())));
+    let namespaces: BTreeMap<_, _> = weight.namespace.iter().map(|name| (name, &set)).collect();
+    Ok(json!({ "routes": routes, "namespaces": namespaces, "dry_run": weight.dry_run }))
+}
+
+/// Names, and clusters with their weights.
+fn words<'a>(words: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<String>, Clusters)> {
+    let (mut names, mut clusters) = (Vec::new(), Clusters::new());
+    for word in words {
+        let Some((cluster, number)) = word.split_once('=') else {
+            names.push(word.to_owned());
+            continue;
+        };
+        let number = number.parse::<u32>().ok().filter(|number| *number <= 100);
+        let number = number.with_context(|| format!("{word}: a weight is a whole number from 0 to 100"))?;
+        if clusters.insert(cluster.to_owned(), number).is_some() {
+            bail!("{cluster} has two weights");
+        }
+    }
+    Ok((names, clusters))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        weight: Weight,
+    }
+
+    fn of(line: &str) -> anyhow::Result<Value> {
+        body(&Line::try_parse_from(std::iter::once("weight").chain(line.split(' ')))?.weight)
+    }
+
+    #[test]
+    fn names_and_weights_may_be_mixed() {
+        let body = of("a.test east=20 b.test west=80 --dry-run").unwrap();
+        let both = json!({ "east": 20, "west": 80 });
+        assert_eq!(
+            body,
+            json!({ "routes": { "a.test": both, "b.test": both }, "namespaces": {}, "dry_run": true })
+        );
+        let body = of("--namespace shop --clear").unwrap();
+        assert_eq!(body["namespaces"], json!({ "shop": null }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_an_example() {
+        for (line, why) in [
+            ("a.test", "which weights?"),
+            ("east=1", "which names?"),
+            ("a.test east=101", "east=101: a weight is a whole number from 0 to 100"),
+            ("a.test east=x", "east=x"),
+            ("a.test east=1 east=2", "two weights"),
+            ("a.test --clear east=1", "--clear"),
+            ("--file /nowhere/at/all", "/nowhere/at/all"),
+        ] {
+            let error = format!("{:#}", of(line).unwrap_err());
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_name_and_weights_on_each_line() {
+        let dir = std::env::temp_dir().join(format!("signalbox-weights-{}", std::process::id()));
+        std::fs::write(
+            &dir,
+            "# tonight\na.test east=50 west=50 # half\n\nb.test c.test west=100\n",
+        )
+        .unwrap();
+        let body = of(&format!("--file {} d.test east=1", dir.display())).unwrap();
+        assert_eq!(body["routes"]["a.test"], json!({ "east": 50, "west": 50 }));
+        assert_eq!(body["routes"]["c.test"], json!({ "west": 100 }));
+        assert_eq!(body["routes"]["d.test"], json!({ "east": 1 }));
+        std::fs::write(&dir, "a.test\n").unwrap();
+        let error = format!("{:#}", of(&format!("--file {}", dir.display())).unwrap_err());
+        assert!(error.contains("line 1"), "{error}");
+        std::fs::remove_file(&dir).unwrap();
+    }
+}

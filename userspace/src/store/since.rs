@@ -1,0 +1,115 @@
+//! Since when names are there: who has had one for longest keeps it when another cluster claims it too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use signalbox_core::learned::Learned;
+use signalbox_core::name::HostPattern;
+
+/// How long a name may be away without having come later: tools delete a Route and make it anew.
+const RETURN_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Names that clusters had until lately.
+#[derive(Default)]
+pub(super) struct Gone(HashMap<String, HashMap<HostPattern, (u64, Instant)>>);
+
+impl Gone {
+    /// What a source tells, its names dated: by what is known of them, by what they say themselves, or by now.
+    pub(super) fn dated(&self, cluster: &str, known: Option<&Arc<Learned>>, what: Arc<Learned>) -> Arc<Learned> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let claims = known.iter().flat_map(|known| &known.routes);
+        let known: HashMap<&HostPattern, u64> = claims.map(|claim| (&claim.host, claim.since)).collect();
+        let gone = self.0.get(cluster);
+        let mut what = what;
+        for claim in &mut Arc::make_mut(&mut what).routes {
+            let lately = gone.and_then(|gone| gone.get(&claim.host));
+            let lately = lately
+                .filter(|(_, when)| when.elapsed() < RETURN_TIMEOUT)
+                .map(|(since, _)| *since);
+            let before = known.get(&claim.host).copied().or(lately);
+            let said = (claim.since != 0).then_some(claim.since);
+            claim.since = match (before, said) {
+                (Some(before), Some(said)) => before.min(said),
+                (before, said) => before.or(said).unwrap_or(now),
+            };
+        }
+        what
+    }
+
+    /// Remembers the names that are gone.
+    pub(super) fn note(&mut self, cluster: &str, before: &Learned, now: Option<&Learned>) {
+        let still: std::collections::HashSet<&HostPattern> = now
+            .iter()
+            .flat_map(|now| &now.routes)
+            .map(|claim| &claim.host)
+            .collect();
+        let when = Instant::now();
+        let left: Vec<_> = before
+            .routes
+            .iter()
+            .filter(|claim| !still.contains(&claim.host))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let gone = self.0.entry(cluster.to_owned()).or_default();
+        gone.retain(|_, (_, when)| when.elapsed() < RETURN_TIMEOUT);
+        gone.extend(left.into_iter().map(|claim| (claim.host.clone(), (claim.since, when))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::learned::Claim;
+
+    use super::*;
+
+    fn told(since: u64) -> Arc<Learned> {
+        let claim = Claim {
+            host: HostPattern::parse("app.test").unwrap(),
+            weight: None,
+            owner: "shop".into(),
+            since,
+            origin: "Route shop/web".into(),
+            notes: Vec::new(),
+        };
+        Arc::new(Learned {
+            routes: vec![claim],
+            ..Learned::default()
+        })
+    }
+
+    #[test]
+    fn a_route_that_is_made_anew_has_not_come_later() {
+        let mut gone = Gone::default();
+        let first = gone.dated("v1", None, told(100));
+        assert_eq!(first.routes[0].since, 100);
+        gone.note("v1", &first, None);
+        assert_eq!(gone.dated("v1", None, told(500)).routes[0].since, 100);
+        assert_eq!(
+            gone.dated("v2", None, told(500)).routes[0].since,
+            500,
+            "another cluster's"
+        );
+        assert_eq!(
+            gone.dated("v1", Some(&first), told(500)).routes[0].since,
+            100,
+            "in place"
+        );
+    }
+
+    #[test]
+    fn what_says_nothing_is_there_since_it_was_told() {
+        let gone = Gone::default();
+        let first = gone.dated("v1", None, told(0));
+        assert!(first.routes[0].since > 1_700_000_000);
+        assert_eq!(
+            gone.dated("v1", Some(&first), told(0)),
+            first,
+            "and told again it is no news"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! The migration of the thesis, with what the configuration does by itself: a second cluster appears and nobody moves, then
+//! an operator moves the application in steps, through a restart and an edit of the file, and the first cluster goes.
+
+use crate::lab;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lab::{Lab, Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use serde_json::{Value, json};
+
+const HTTP: &str = "10.1.0.1:80";
+const APP: &str = "app.example.com";
+
+fn body(comment: &str) -> String {
+    let health = config::FAST_HEALTH;
+    format!(
+        "# {comment}\n{}clusters:\n  - {{ name: v1, {health}, learn: true }}\n  - {{ name: v2, {health}, learn: true }}\n",
+        config::WEB_LISTENERS
+    )
+}
+
+/// What an agent tells of a cluster with one router host and these Routes: name, namespace, age.
+fn tell(sb: &Signalbox, cluster: &str, host: &str, routes: &[(&str, &str, u64)]) {
+    let address = lab::topology::HOSTS.iter().find(|(name, ..)| *name == host).unwrap().1;
+    let claim = |(name, namespace, since): &(&str, &str, u64)| json!({ "host": name, "owner": namespace, "since": since, "origin": format!("Route {namespace}/web") });
+    let body = json!({
+        "hosts": [{ "name": host, "address": address, "http": 80, "https": 443, "weight": 1 }],
+        "routes": routes.iter().map(claim).collect::<Vec<_>>(),
+    });
+    let response = sb.unix("PUT", &format!("/api/v1/clusters/{cluster}/learned"), &body.to_string());
+    assert_eq!(response.status, 200, "{}", response.body);
+}
+
+fn shares(sb: &Signalbox, host: &str) -> Value {
+    let route = signalbox::find(&sb.json("/api/v1/routes")["routes"], "host", host);
+    let shares = route["clusters"].as_array().cloned().unwrap_or_default();
+    shares
+        .iter()
+        .map(|share| json!([share["name"], share["weight"]]))
+        .collect()
+}
+
+fn cli(sb: &Signalbox, words: &[&str]) -> String {
+    let output = sb.cli(words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// How many of a hundred requests each host answers.
+fn homes(lab: &Lab, v1: &str) -> usize {
+    (0..100)
+        .filter(|_| http::ask(lab, HTTP, APP).field("host") == v1)
+        .count()
+}
+
+#[test]
+fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
+    if !privileged("an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails") {
+        return;
+    }
+    let lab = cut::lab();
+    let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
+    let mut sb = Signalbox::start(&lab, &body("first"));
+    tell(&sb, "v1", "east-1", &[(APP, "shop", 1000)]);
+    sb.wait_healthy(&["east-1"]);
+    assert!(eventually(SOON, || shares(&sb, APP) == json!([["v1", 1]])));
+
+    let stop = AtomicBool::new(false);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let by_http = scope.spawn(|| {
+            lab.client.run(|| {
+                let mut failures = Vec::new();
+                while !stop.load(Ordering::SeqCst) {
+                    failures.extend(http::ask_here(HTTP, APP).err());
+                }
+                failures
+            })
+        });
+        let by_tls = scope.spawn(|| {
+            let mut failures = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                let answer = http::curl(&lab, "10.1.0.1", &["https://app.example.com/"]);
+                if answer.code != 0 {
+                    failures.push(format!("TLS: {}", answer.trace));
+                }
+            }
+            failures
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // The new cluster has the application too: nobody moves.
+            tell(&sb, "v2", "west-1", &[(APP, "shop", 2000)]);
+            sb.wait_healthy(&["west-1"]);
+            assert!(eventually(SOON, || shares(&sb, APP) == json!([["v1", 1], ["v2", 0]])));
+            assert_eq!(homes(&lab, "east-1"), 100);
+            let explained = cli(&sb, &["explain", APP]);
+            assert!(explained.contains("it joins at nothing"), "{explained}");
+
+            for (step, (old, new)) in [(90, 10), (50, 50), (10, 90), (0, 100)].into_iter().enumerate() {
+                cli(&sb, &["weight", APP, &format!("v1={old}"), &format!("v2={new}")]);
+                assert_eq!(shares(&sb, APP), json!([["v1", old], ["v2", new]]));
+                let at_v1 = homes(&lab, "east-1");
+                // The callers draw from the same turns.
+                assert!(
+                    at_v1.abs_diff(old) <= 10,
+                    "step {step}: {at_v1} of 100 at v1, of {old} %"
+                );
+                match step {
+                    // The file is edited in the middle of it.
+                    0 => sb.reload(&body("edited")),
+                    1 => {
+                        let next = signalbox::write_config(&lab, "next.yaml", &body("and upgraded"));
+                        let next = Signalbox::start_file(&lab, "next", &next, &["--takeover"]);
+                        // The old process answers until then.
+                        assert!(eventually(SOON, || sb.proc.wait_exit(Duration::ZERO).is_some()));
+                        sb = next;
+                        sb.wait_healthy(&["east-1", "west-1"]);
+                    }
+                    _ => {}
+                }
+                assert_eq!(shares(&sb, APP), json!([["v1", old], ["v2", new]]), "after step {step}");
+            }
+            // The old cluster goes.
+            tell(&sb, "v1", "east-1", &[]);
+            assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 100]])
+                || shares(&sb, APP) == json!([["v1", 0], ["v2", 100]])));
+            routers[0].kill();
+            assert_eq!(homes(&lab, "east-1"), 0);
+        }));
+        stop.store(true, Ordering::SeqCst);
+        let mut failures: Vec<String> = by_http.join().unwrap();
+        failures.extend(by_tls.join().unwrap());
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        failures
+    });
+    assert!(
+        failures.is_empty(),
+        "{} failed, the first: {}",
+        failures.len(),
+        failures[0]
+    );
+}
+
+#[test]
+fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operator_allows_it() {
+    if !privileged("who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operator_allows_it") {
+        return;
+    }
+    let lab = cut::lab();
+    let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
+    let mut sb = Signalbox::start(&lab, &body("first"));
+    // The rival is told first, and says that he is the older one's equal.
+    tell(&sb, "v2", "west-1", &[(APP, "thief", 2000)]);
+    assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
+    tell(&sb, "v1", "east-1", &[(APP, "shop", 1000)]);
+    let mine = json!([["v1", 1], ["v2", 0]]);
+    assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
+    sb.wait_healthy(&["east-1", "west-1"]);
+    assert_eq!(homes(&lab, "east-1"), 100);
+    let explained = cli(&sb, &["explain", APP]);
+    assert!(
+        explained.contains("somebody else has the name") && explained.contains("Route shop/web"),
+        "{explained}"
+    );
+    // Made anew, the Route of the owner has not come later.
+    tell(&sb, "v1", "east-1", &[]);
+    assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
+    tell(&sb, "v1", "east-1", &[(APP, "shop", 3000)]);
+    assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
+    // And so it is after a restart, whoever tells first.
+    std::thread::sleep(Duration::from_secs(1));
+    sb.kill9();
+    let sb = Signalbox::start(&lab, &body("first"));
+    assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
+    cli(&sb, &["weight", APP, "v1=1", "v2=1"]);
+    assert_eq!(shares(&sb, APP), json!([["v1", 1], ["v2", 1]]));
+    // By namespace, and tried first.
+    let tried = cli(&sb, &["weight", "--namespace", "shop", "v1=7", "v2=3", "--dry-run"]);
+    assert!(tried.contains(APP) && tried.contains("v1:7"), "{tried}");
+    cli(&sb, &["weight", "--namespace", "shop", "v1=7", "v2=3"]);
+    assert_eq!(shares(&sb, APP), json!([["v1", 7], ["v2", 3]]));
+    cli(&sb, &["weight", APP, "--clear"]);
+    assert_eq!(shares(&sb, APP), mine);
+}
