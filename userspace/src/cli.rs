@@ -344,7 +344,11 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
         workers: run.workers.map_or_else(default_workers, usize::from),
         takeover: run.takeover,
     };
-    runtime()?.block_on(async { app::start(options).await?.run().await })?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async { app::start(options).await?.run().await });
+    // Whatever is left ends with the process: a look-up of a name, for one, cannot be given up.
+    runtime.shutdown_background();
+    ended?;
     // Whatever flows are left end with the process.
     std::process::exit(0)
 }

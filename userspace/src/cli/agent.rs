@@ -54,7 +54,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    runtime()?.block_on(agent::run(agent))?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(agent::run(agent));
+    // A look-up of a name, for one, cannot be given up: it ends with the process.
+    runtime.shutdown_background();
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 
