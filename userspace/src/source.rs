@@ -82,6 +82,7 @@ impl Standing {
     pub fn heard_at(&self, ms: u64) {
         self.connected.store(true, Relaxed);
         self.heard_ms.store(ms, Relaxed);
+        *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

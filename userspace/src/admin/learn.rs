@@ -17,33 +17,16 @@ use crate::source::{Learnt, Standing, prototype};
 use crate::state::unix_ms;
 use crate::store::Event;
 
-/// How an agent is doing: what it says beside what it has learnt.
+/// How an agent is doing: what it says beside what it has learnt. A script says nothing of the kind, and is not missed.
 #[derive(Deserialize)]
 struct Report {
-    #[serde(default = "usual_interval")]
     interval_seconds: u64,
     seconds_since_heard: Option<f64>,
     last_error: Option<String>,
 }
 
-/// Of agents that do not say how often they tell.
-const fn usual_interval() -> u64 {
-    30
-}
-
 /// An agent that says less often than this how it is doing is not believed: nobody would miss it.
 const MAX_INTERVAL_SECS: u64 = 3600;
-
-impl Default for Report {
-    /// Agents of earlier versions tell no more than that they live.
-    fn default() -> Self {
-        Self {
-            interval_seconds: usual_interval(),
-            seconds_since_heard: Some(0.0),
-            last_error: None,
-        }
-    }
-}
 
 impl Report {
     fn note(self, source: &Standing) {
@@ -63,7 +46,7 @@ pub(super) async fn by_plugin(
 ) -> Response {
     let source = control.shared.source(&format!("api:{cluster}"), "api");
     let learned = prototype::parse(&body);
-    take(&control, &source, cluster, learned, None).await
+    take(&control, &source, cluster, learned, None, StatusCode::CREATED).await
 }
 
 /// `PUT /api/v1/clusters/{cluster}/learned`: all that an agent knows of it.
@@ -77,13 +60,13 @@ pub(super) async fn by_agent(
     let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
         let report = object.remove("agent").map(serde_json::from_value::<Report>);
         let learned = serde_json::from_value::<Learned>(object.into())?;
-        Ok((learned, report.transpose()?.unwrap_or_default()))
+        Ok((learned, report.transpose()?))
     });
     let (learned, report) = match told {
         Ok((learned, report)) => (learned.checked(), report),
-        Err(error) => (Err(error.to_string()), Report::default()),
+        Err(error) => (Err(error.to_string()), None),
     };
-    take(&control, &source, cluster, learned, Some(report)).await
+    take(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
 /// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: what a source that is no more has told is forgotten.
@@ -125,6 +108,7 @@ async fn take(
     cluster: String,
     learned: Result<Learned, String>,
     report: Option<Report>,
+    good: StatusCode,
 ) -> Response {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if cluster.len() > 63 || !cluster.bytes().all(is_name) {
@@ -163,16 +147,10 @@ async fn take(
     match tell(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
         Ok(()) => {
             source.events.inc("taken");
-            let good = match report {
-                Some(report) => {
-                    report.note(source);
-                    StatusCode::OK
-                }
-                None => {
-                    source.heard();
-                    StatusCode::CREATED
-                }
-            };
+            match report {
+                Some(report) => report.note(source),
+                None => source.heard(),
+            }
             (good, Json(answer)).into_response()
         }
         Err(error) => {

@@ -85,6 +85,8 @@ impl Teller {
 /// Lists and watches until aborted.
 pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, standing: Arc<Standing>, teller: Teller) {
     let mut backoff = Backoff::new(pace.retry, pace.retry_most, &feed.name());
+    // Those who are woken together do not ask together.
+    let mut jitter = Backoff::new(pace.look / 4, pace.look / 4, &feed.name());
     // Feeds that were listed together are not listed again together.
     let relist = Backoff::new(pace.relist, pace.relist, &feed.name()).pause();
     let mut woken = connector.reach.woken();
@@ -118,6 +120,9 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
         let mut wait = None;
         if let Err(trouble) = outcome {
             standing.events.inc(trouble.label());
+            if matches!(trouble, Trouble::Broken(_)) {
+                connector.reach.lose();
+            }
             if !trouble.resumes() {
                 at = None;
             }
@@ -139,9 +144,8 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
         }
         let wait = wait.unwrap_or_else(|| backoff.pause());
         if timeout(wait, woken.changed()).await.is_ok() {
-            // Those who were woken together do not ask together.
             backoff.reset();
-            sleep(backoff.pause()).await;
+            sleep(jitter.pause()).await;
         }
     }
 }

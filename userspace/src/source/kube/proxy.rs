@@ -20,7 +20,11 @@ pub(super) struct Proxy {
 impl Proxy {
     /// The proxy of the environment for this server: `https_proxy`, `http_proxy`, `all_proxy`, but for `no_proxy`.
     pub(super) fn of_environment(server: &Uri) -> Option<Self> {
-        Matcher::from_env().intercept(server).map(|found| Self::from(&found))
+        Self::of(&Matcher::from_env(), server)
+    }
+
+    fn of(matcher: &Matcher, server: &Uri) -> Option<Self> {
+        matcher.intercept(server).map(|found| Self::from(&found))
     }
 
     /// `proxy-url` of a kubeconfig, to which `no_proxy` does not apply, as for kubectl.
@@ -64,6 +68,21 @@ impl From<&Intercept> for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_proxy_is_compared_with_the_servers_name() {
+        let of = |no: &str, server: &str| {
+            let environment = Matcher::builder().https("http://proxy.test:3128").no(no).build();
+            Proxy::of(&environment, &server.parse().unwrap())
+        };
+        let server = "https://api.east.test:6443";
+        assert!(of("", server).is_some() && of("proxy.test", server).is_some());
+        for no in ["api.east.test", ".east.test", "other.test, east.test,", "*"] {
+            assert!(of(no, server).is_none(), "{no}");
+        }
+        assert!(of("10.0.0.0/8", "https://10.1.2.3:6443").is_none());
+        assert!(of("10.0.0.0/8", "https://192.0.2.1:6443").is_some());
+    }
 
     #[test]
     fn a_kubeconfig_names_its_proxy() {

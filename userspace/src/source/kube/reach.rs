@@ -50,11 +50,7 @@ impl Reach {
     /// A request has had this outcome.
     pub(super) fn learn<T>(&self, outcome: &Result<T, Trouble>) {
         match outcome {
-            Err(Trouble::Unreachable(_)) => {
-                self.well.store(false, Relaxed);
-                self.lost.store(true, Relaxed);
-                return;
-            }
+            Err(Trouble::Unreachable(_)) => return self.lose(),
             Err(Trouble::Unprepared(_)) => {
                 self.well.store(false, Relaxed);
                 // The files are what is waited for.
@@ -71,6 +67,12 @@ impl Reach {
             Err(Trouble::Unauthorized(_) | Trouble::Failed(_)) => self.well.store(false, Relaxed),
             _ => {}
         }
+    }
+
+    /// A connection broke: the server may be gone.
+    pub(super) fn lose(&self) {
+        self.well.store(false, Relaxed);
+        self.lost.store(true, Relaxed);
     }
 
     /// Whether the server answers only since a moment ago.
