@@ -46,8 +46,6 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
     );
     tracing::info!(cluster, "Watching.");
     let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let mut look = tokio::time::interval(LOOK_INTERVAL);
-    let mut connected = false;
     loop {
         tokio::select! {
             learnt = learnt.recv() => match learnt {
@@ -57,10 +55,6 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
                     latest.send_replace(learnt.what);
                 }
                 None => anyhow::bail!("the watch has ended"),
-            },
-            // That the agent has gone blind, or sees again, is news to balancers.
-            _ = look.tick() => if std::mem::replace(&mut connected, standing.connected()) != standing.connected() {
-                latest.send_modify(|_| {});
             },
             _ = stop.recv() => break,
             _ = tokio::signal::ctrl_c() => break,
@@ -82,12 +76,14 @@ async fn tell(
     let remote = Remote(balancer);
     let mut backoff = Backoff::new(RETRY.0, RETRY.1, &url);
     let mut said = String::new();
+    // What the balancer was told of the agent itself.
+    let mut saw = false;
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
             // Nothing is told before everything is known: a part would take hosts and routes away.
             None => Duration::MAX,
-            Some(what) => match push(&remote, &path, &what, &standing).await {
+            Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
                 Ok(()) => {
                     if !said.is_empty() {
                         tracing::info!(balancer = url, "The balancer is told again.");
@@ -115,8 +111,10 @@ async fn tell(
         }
         // After a failure no sooner for a change: a balancer that is down is not asked ten times a second.
         if said.is_empty() {
-            if let Ok(Err(_)) = tokio::time::timeout(wait, known.changed()).await {
-                return;
+            tokio::select! {
+                changed = known.changed() => if changed.is_err() { return },
+                () = differs(&standing, saw) => {}
+                () = tokio::time::sleep(wait) => {}
             }
         } else {
             tokio::time::sleep(wait).await;
@@ -124,15 +122,30 @@ async fn tell(
     }
 }
 
-async fn push(remote: &Remote, path: &str, what: &Learned, standing: &Standing) -> Result<(), RemoteError> {
+/// Returns when the agent has gone blind since it was told to see, or sees again.
+async fn differs(standing: &Standing, saw: bool) {
+    while standing.connected() == saw {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// `saw`: set to whether the balancer is told that the agent sees its cluster.
+async fn push(
+    remote: &Remote,
+    path: &str,
+    what: &Learned,
+    standing: &Standing,
+    saw: &mut bool,
+) -> Result<(), RemoteError> {
+    *saw = standing.connected();
     let mut body = json!(what);
-    body["agent"] = report(standing);
+    body["agent"] = report(standing, *saw);
     remote.ask(Method::PUT, path, Some(body.to_string())).await.map(drop)
 }
 
 /// How the agent itself is doing.
-fn report(standing: &Standing) -> serde_json::Value {
-    let trouble = (!standing.connected()).then(|| standing.last_error().unwrap_or_else(|| "not in touch".to_owned()));
+fn report(standing: &Standing, sees: bool) -> serde_json::Value {
+    let trouble = (!sees).then(|| standing.last_error().unwrap_or_else(|| "not in touch".to_owned()));
     json!({
         "interval_seconds": TELL_INTERVAL.as_secs(),
         "seconds_since_heard": standing.staleness(),

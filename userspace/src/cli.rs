@@ -304,6 +304,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 /// How much the control plane is nicer than the workers: about a third of a processor is its where they want all of it.
 const BEHIND: i32 = 5;
 
+/// How long tasks may take to end with the process. Programs that they wait for are killed in that time; what blocks a
+/// thread, such as the look-up of a name, is left behind.
+const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// The control plane's runtime: one thread, apart from the workers' own.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
@@ -346,8 +350,7 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
     };
     let runtime = runtime()?;
     let ended = runtime.block_on(async { app::start(options).await?.run().await });
-    // Whatever is left ends with the process: a look-up of a name, for one, cannot be given up.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(STOP_TIMEOUT);
     ended?;
     // Whatever flows are left end with the process.
     std::process::exit(0)

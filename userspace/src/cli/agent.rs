@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::runtime;
+use super::{STOP_TIMEOUT, runtime};
 use crate::agent::{self, Agent};
 use crate::config;
 
@@ -56,8 +56,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let runtime = runtime()?;
     let ended = runtime.block_on(agent::run(agent));
-    // A look-up of a name, for one, cannot be given up: it ends with the process.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(STOP_TIMEOUT);
     ended?;
     Ok(ExitCode::SUCCESS)
 }

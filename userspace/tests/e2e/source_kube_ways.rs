@@ -1,6 +1,8 @@
 //! Ways to an API server: kubeconfigs with token files, programs and proxies; connections that are kept alive.
 
 use crate::kube_api;
+use crate::lab::signalbox::binary;
+use crate::lab::{SOON, eventually};
 use crate::source_kube::{Scratch, connected, fill};
 
 use std::net::SocketAddr;
@@ -79,6 +81,42 @@ async fn a_program_that_hangs_is_given_up_and_the_next_one_asked() {
     .unwrap();
     watching.settles(&api).await;
     watching.stands(connected).await;
+}
+
+#[test]
+fn a_program_that_hangs_does_not_keep_an_agent_from_stopping() {
+    let mark = Scratch::new("program-mark", "");
+    let script = format!("echo $$ > {}; exec sleep 1000", mark.0.display());
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script],
+        "interactiveMode": "Never",
+    });
+    let server = json!({ "server": "http://127.0.0.1:9" });
+    let kubeconfig = Scratch::new("program-stop", &kubeconfig(&server, &json!({ "exec": exec })));
+    let balancer = json!({ "url": "http://127.0.0.1:9", "token_file": mark.0 });
+    let kubernetes = json!({ "kubeconfig": kubeconfig.0 });
+    let agent =
+        json!({ "version": 1, "cluster": "west", "kubernetes": kubernetes, "balancers": [balancer] }).to_string();
+    let agent = Scratch::new("program-agent", &agent);
+    let mut process = std::process::Command::new(binary())
+        .args(["agent", "-f"])
+        .arg(&agent.0)
+        .spawn()
+        .unwrap();
+    let started = || std::fs::read_to_string(&mark.0).is_ok_and(|pid| pid.ends_with('\n'));
+    assert!(eventually(SOON, started), "the program was not run");
+    let pid = i32::try_from(process.id()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    let has_ended = eventually(SOON, || process.try_wait().unwrap().is_some());
+    let _ = process.kill();
+    let ended = process.wait().unwrap();
+    assert!(has_ended && ended.success(), "{ended}");
+    let program = std::fs::read_to_string(&mark.0).unwrap();
+    let is_gone = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.trim()));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    assert!(eventually(SOON, is_gone), "the program lives on");
 }
 
 /// A proxy that leads everywhere to one address, and counts who comes.
@@ -167,7 +205,13 @@ async fn connections_to_the_server_are_kept_alive() {
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         let mut ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         // Established, by us.
-        ours.any(|columns| columns[2] == to && columns[3] == "01" && columns[5].starts_with("02:"))
+        ours.any(|columns| {
+            // In hundredths of a second; the kernel's own default is two hours.
+            let probe = columns[5]
+                .strip_prefix("02:")
+                .map(|when| u32::from_str_radix(when, 16).unwrap());
+            columns[2] == to && columns[3] == "01" && probe.is_some_and(|when| when < 60_00)
+        })
     };
     watching.stands(is_kept).await;
 }

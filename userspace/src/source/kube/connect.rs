@@ -39,6 +39,8 @@ struct State {
     given: Option<(String, Given)>,
     /// The last failure to get ready: those who have waited for it do not try again themselves.
     failed: Option<(Instant, String)>,
+    /// How many clients there have been.
+    made: u64,
 }
 
 /// A client, and who asks.
@@ -46,6 +48,10 @@ struct State {
 struct Ready {
     client: Client,
     proof: Proof,
+    /// The proxy, as a person is told of it.
+    through: String,
+    /// Tells it from those before it: what has failed may have been replaced meanwhile.
+    number: u64,
 }
 
 #[derive(Clone)]
@@ -78,7 +84,12 @@ impl Connector {
     }
 
     async fn ask(&self, path: &str) -> Result<Response<Incoming>, Trouble> {
-        let Ready { client, proof } = self.ready().await.map_err(Trouble::Unprepared)?;
+        let Ready {
+            client,
+            proof,
+            through,
+            number,
+        } = self.ready().await.map_err(Trouble::Unprepared)?;
         let header = match proof {
             Proof::None => None,
             Proof::Header(value) => Some(value),
@@ -89,25 +100,25 @@ impl Connector {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 // The kubeconfig, the authorities or the address may have changed meanwhile.
-                self.forget(false).await;
+                self.forget(number, false).await;
                 // "client error (Connect)" is nothing that a person needs.
                 let cause = std::error::Error::source(&error).map(crate::error_chain);
                 let cause = cause.unwrap_or_else(|| crate::error_chain(&error));
-                return Err(Trouble::Unreachable(self.unreachable(&cause)));
+                return Err(Trouble::Unreachable(self.unreachable(&through, &cause)));
             }
             Err(_) => {
-                self.forget(false).await;
+                self.forget(number, false).await;
                 let cause = format!("no answer within {:?}", self.pace.answer);
-                return Err(Trouble::Unreachable(self.unreachable(&cause)));
+                return Err(Trouble::Unreachable(self.unreachable(&through, &cause)));
             }
         };
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
-        Err(self.refused(response).await)
+        Err(self.refused(response, number).await)
     }
 
-    async fn refused(&self, response: Response<Incoming>) -> Trouble {
+    async fn refused(&self, response: Response<Incoming>, number: u64) -> Trouble {
         let status = response.status();
         let body = lines::whole(response.into_body(), MAX_REFUSAL_BYTES, self.pace.answer)
             .await
@@ -115,7 +126,7 @@ impl Connector {
         let said = message(&body);
         match status {
             StatusCode::UNAUTHORIZED => {
-                self.forget(true).await;
+                self.forget(number, true).await;
                 let credentials = self.credentials();
                 Trouble::Unauthorized(format!(
                     "the API server does not accept the credentials of {credentials} (401{said}): renew them"
@@ -155,6 +166,11 @@ impl Connector {
         }
         let mut way = way?;
         self.reach.depends_on(way.files.clone());
+        let through = way
+            .proxy
+            .as_ref()
+            .map(|proxy| format!(" through the proxy {}", proxy.shown()));
+        let through = through.unwrap_or_default();
         let proof = match &way.who {
             Who::Plain => Proof::None,
             Who::Header(value) => Proof::Header(secret(value, "the kubeconfig")?),
@@ -169,29 +185,35 @@ impl Connector {
                 present(&mut way, given)?
             }
         };
-        let client = Client::new(&way).map_err(|error| match &way.proxy {
-            Some(proxy) => format!("no connection can be made through the proxy {}: {error}", proxy.shown()),
-            None => error,
-        })?;
-        Ok(Ready { client, proof })
+        let client = Client::new(&way).map_err(|error| format!("no connection can be prepared{through}: {error}"))?;
+        state.made += 1;
+        Ok(Ready {
+            client,
+            proof,
+            through,
+            number: state.made,
+        })
     }
 
     /// What was read is read again. `credentials`: a program is run again as well.
-    async fn forget(&self, credentials: bool) {
+    async fn forget(&self, number: u64, credentials: bool) {
         let mut state = self.state.lock().await;
+        if state.made != number {
+            return;
+        }
         state.ready = None;
         if credentials {
             state.given = None;
         }
     }
 
-    fn unreachable(&self, cause: &str) -> String {
+    fn unreachable(&self, through: &str, cause: &str) -> String {
         let at = match &self.connection {
             Connection::InCluster => "the cluster's API server".to_owned(),
             Connection::Kubeconfig { path, .. } => format!("the API server of {}", path.display()),
             Connection::Url { url, .. } => url.clone(),
         };
-        format!("{at} cannot be reached: {cause}")
+        format!("{at} cannot be reached{through}: {cause}")
     }
 
     fn credentials(&self) -> String {

@@ -97,50 +97,34 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
     let mut most_misses = MISSES;
     loop {
         woken.mark_unchanged();
-        let outcome = match &mut at {
-            None => match reader.list().await {
-                Ok(place) => {
-                    misses = 0;
-                    most_misses = MISSES_ONCE_LISTED;
-                    at = Some(place);
-                    continue;
-                }
-                Err(trouble) => Err(trouble),
-            },
-            Some(place) => {
-                let began = Instant::now();
-                let outcome = reader.watch(place, &mut backoff).await;
-                if began.elapsed() >= pace.retry_most {
-                    backoff.reset();
-                }
-                outcome
-            }
-        };
         // A watch that has ended in order is taken up where it was. (At once, but for servers that end it at once.)
         let mut wait = None;
-        if let Err(trouble) = outcome {
-            standing.events.inc(trouble.label());
-            if matches!(trouble, Trouble::Broken(_)) {
-                connector.reach.lose();
+        match step(&mut reader, &mut at, &mut backoff, pace).await {
+            Ok(Step::Listed) => {
+                misses = 0;
+                most_misses = MISSES_ONCE_LISTED;
+                continue;
             }
-            if !trouble.resumes() {
-                at = None;
-            }
-            wait = patience(&trouble, &reader.feed, at.is_some(), &connector, &mut backoff, pace);
-            let verdict = trouble.verdict();
-            if trouble == Trouble::Absent {
-                misses += 1;
-                if misses >= most_misses {
+            Ok(Step::Watched) => at = at.filter(|place| place.listed.elapsed() < relist),
+            Err(trouble) => {
+                standing.events.inc(trouble.label());
+                if matches!(trouble, Trouble::Broken(_)) {
+                    connector.reach.lose();
+                }
+                at = at.filter(|_| trouble.resumes());
+                misses += u32::from(trouble == Trouble::Absent);
+                if misses >= most_misses && trouble == Trouble::Absent {
                     reader.teller.tell(News::Absent).await;
                     most_misses = MISSES;
                     sleep(pace.absent).await;
                     continue;
                 }
-            } else if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
-                reader.teller.tell(News::Trouble { text, verdict, denied }).await;
+                wait = patience(&trouble, &reader.feed, at.is_some(), &connector, &mut backoff, pace);
+                let verdict = trouble.verdict();
+                if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
+                    reader.teller.tell(News::Trouble { text, verdict, denied }).await;
+                }
             }
-        } else if at.as_ref().is_some_and(|place| place.listed.elapsed() >= relist) {
-            at = None;
         }
         let wait = wait.unwrap_or_else(|| backoff.pause());
         if timeout(wait, woken.changed()).await.is_ok() {
@@ -148,6 +132,26 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
             sleep(jitter.pause()).await;
         }
     }
+}
+
+/// What a feed has done.
+enum Step {
+    Listed,
+    /// Until the server ended the watch in order.
+    Watched,
+}
+
+async fn step(reader: &mut Reader, at: &mut Option<Place>, backoff: &mut Backoff, pace: Pace) -> Result<Step, Trouble> {
+    let Some(place) = at else {
+        *at = Some(reader.list().await?);
+        return Ok(Step::Listed);
+    };
+    let began = Instant::now();
+    let outcome = reader.watch(place, backoff).await;
+    if began.elapsed() >= pace.retry_most {
+        backoff.reset();
+    }
+    outcome.map(|()| Step::Watched)
 }
 
 /// How long to wait after a trouble; `None`: as usual, longer each time.
