@@ -429,6 +429,8 @@ pub struct Timeouts {
     pub shutdown: Duration,
     /// For flows to end by themselves when what they go to is taken out of rotation.
     pub drain: Duration,
+    /// From the start, for clusters that are watched to be read: until then nothing says that we are ready.
+    pub first_read: Duration,
 }
 
 /// Limits against greedy clients.

@@ -256,6 +256,7 @@ pub(crate) mod tests {
                 idle: Duration::from_secs(3600),
                 shutdown: Duration::from_secs(30),
                 drain: Duration::from_secs(120),
+                first_read: Duration::from_secs(60),
             },
             limits: Limits {
                 cut_flows: 1,

@@ -6,6 +6,7 @@
 pub mod api;
 mod applications;
 mod auth;
+mod awaited;
 pub mod cut_flows;
 mod events;
 mod explain;

@@ -1,12 +1,14 @@
 //! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it knows.
 //!
 //! Every balancer is told by itself: one that does not answer holds up no other, and is told the latest when it answers
-//! again. What has not changed is told again now and then, so that a balancer sees that the agent lives.
+//! again. What has not changed is told again now and then, with the agent's own age and trouble: a balancer sees that the
+//! agent lives, and whether it sees its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
+use serde_json::json;
 use signalbox_core::learned::Learned;
 use signalbox_core::model::Balancer;
 pub use signalbox_core::model::agent::Agent;
@@ -17,7 +19,9 @@ use crate::remote::{Remote, RemoteError};
 use crate::source::{self, Standing};
 
 /// How long a balancer that knows everything is left alone.
-const AGAIN: Duration = Duration::from_secs(30);
+const TELL_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the agent looks whether it still sees its cluster.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the first new attempt after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
@@ -29,11 +33,11 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
         balancers,
     } = agent;
     let (latest, known) = watch::channel(None::<Arc<Learned>>);
+    let standing = Standing::new(&format!("kube:{cluster}"), "kubernetes");
     for balancer in balancers {
-        tokio::spawn(tell(balancer, cluster.clone(), known.clone()));
+        tokio::spawn(tell(balancer, cluster.clone(), known.clone(), Arc::clone(&standing)));
     }
     let (out, mut learnt) = mpsc::unbounded_channel();
-    let standing = Standing::new(&format!("kube:{cluster}"), "kubernetes");
     let watching = source::kube::spawn(
         source::kube::Settings::new(source),
         cluster.clone(),
@@ -61,25 +65,32 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
 }
 
 /// Tells one balancer, for ever.
-async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Option<Arc<Learned>>>) {
+async fn tell(
+    balancer: Balancer,
+    cluster: String,
+    mut known: watch::Receiver<Option<Arc<Learned>>>,
+    standing: Arc<Standing>,
+) {
     let url = balancer.url.clone();
     let path = format!("/api/v1/clusters/{cluster}/learned");
     let remote = Remote(balancer);
     let mut backoff = Backoff::new(RETRY.0, RETRY.1, &url);
     let mut said = String::new();
+    // What the balancer was told of the agent itself.
+    let mut saw = false;
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
             // Nothing is told before everything is known: a part would take hosts and routes away.
             None => Duration::MAX,
-            Some(what) => match push(&remote, &path, &what).await {
+            Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
                 Ok(()) => {
                     if !said.is_empty() {
                         tracing::info!(balancer = url, "The balancer is told again.");
                     }
                     backoff.reset();
                     said.clear();
-                    AGAIN
+                    TELL_INTERVAL
                 }
                 Err(error) => {
                     let error = crate::error_chain(&error);
@@ -100,8 +111,10 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
         }
         // After a failure no sooner for a change: a balancer that is down is not asked ten times a second.
         if said.is_empty() {
-            if let Ok(Err(_)) = tokio::time::timeout(wait, known.changed()).await {
-                return;
+            tokio::select! {
+                changed = known.changed() => if changed.is_err() { return },
+                () = differs(&standing, saw) => {}
+                () = tokio::time::sleep(wait) => {}
             }
         } else {
             tokio::time::sleep(wait).await;
@@ -109,7 +122,33 @@ async fn tell(balancer: Balancer, cluster: String, mut known: watch::Receiver<Op
     }
 }
 
-async fn push(remote: &Remote, path: &str, what: &Learned) -> Result<(), RemoteError> {
-    let body = serde_json::to_string(what).unwrap_or_default();
-    remote.ask(Method::PUT, path, Some(body)).await.map(drop)
+/// Returns when the agent has gone blind since it was told to see, or sees again.
+async fn differs(standing: &Standing, saw: bool) {
+    while standing.connected() == saw {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// `saw`: set to whether the balancer is told that the agent sees its cluster.
+async fn push(
+    remote: &Remote,
+    path: &str,
+    what: &Learned,
+    standing: &Standing,
+    saw: &mut bool,
+) -> Result<(), RemoteError> {
+    *saw = standing.connected();
+    let mut body = json!(what);
+    body["agent"] = report(standing, *saw);
+    remote.ask(Method::PUT, path, Some(body.to_string())).await.map(drop)
+}
+
+/// How the agent itself is doing.
+fn report(standing: &Standing, sees: bool) -> serde_json::Value {
+    let trouble = (!sees).then(|| standing.last_error().unwrap_or_else(|| "not in touch".to_owned()));
+    json!({
+        "interval_seconds": TELL_INTERVAL.as_secs(),
+        "seconds_since_heard": standing.staleness(),
+        "last_error": trouble,
+    })
 }

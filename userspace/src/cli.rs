@@ -311,6 +311,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 /// How much the control plane is nicer than the workers: about a third of a processor is its where they want all of it.
 const BEHIND: i32 = 5;
 
+/// How long tasks may take to end with the process. Programs that they wait for are killed in that time; what blocks a
+/// thread, such as the look-up of a name, is left behind.
+const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// The control plane's runtime: one thread, apart from the workers' own.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
@@ -351,7 +355,10 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
         workers: run.workers.map_or_else(default_workers, usize::from),
         takeover: run.takeover,
     };
-    runtime()?.block_on(async { app::start(options).await?.run().await })?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async { app::start(options).await?.run().await });
+    runtime.shutdown_timeout(STOP_TIMEOUT);
+    ended?;
     // Whatever flows are left end with the process.
     std::process::exit(0)
 }

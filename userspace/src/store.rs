@@ -3,6 +3,7 @@
 //! Everything that changes comes in as an [`Event`], in order; what goes out is a new snapshot for the workers and
 //! the listening addresses for the [`Front`]. A change that cannot be carried out is refused whole.
 
+mod heard;
 mod learning;
 pub mod memory;
 mod prefixes;
@@ -136,6 +137,7 @@ pub struct Store {
     /// What the configuration says, before anything is added.
     file: Arc<Model>,
     memory: Memory,
+    heard: heard::Heard,
     services: Arc<Services>,
     watchers: Watchers,
     /// What sources have told since the model was made.
@@ -178,6 +180,7 @@ impl Store {
             events,
             file: Arc::clone(&model),
             memory,
+            heard: heard::Heard::default(),
             services,
             watchers,
             told: Vec::new(),
@@ -407,6 +410,7 @@ impl Store {
         // Said at the start, and to whoever wants something changed.
         let _ = self.remember();
         self.memory.save();
+        tokio::task::block_in_place(|| self.heard.tend(&self.memory, &self.shared));
         tokio::task::block_in_place(|| self.watchers.retry());
         let before = self.draining.len();
         self.draining.retain(|host| host.active.get() > 0);

@@ -86,16 +86,20 @@ impl Object {
         created.map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0))
     }
 
-    /// Older objects come first; of two that were made in the same second always the same one.
+    /// Older objects come first. Of two Routes that were made in the same second the one with the lesser uid does, as
+    /// OpenShift's router has it (`RouteLessThan`); of others the one with the lesser namespace and name, as the Gateway
+    /// API has it.
     pub(super) fn age(&self) -> impl Ord + '_ {
         let created = self.created.as_deref();
+        let is_route = self.kind == Kind::Route;
         (
             created.is_none(),
             created,
+            self.kind,
+            is_route.then_some(&self.uid),
             &self.namespace,
             &self.name,
             &self.uid,
-            self.kind,
         )
     }
 }

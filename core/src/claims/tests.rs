@@ -88,17 +88,21 @@ fn the_oldest_claim_has_the_name_whatever_the_order() {
 }
 
 #[test]
-fn in_the_same_second_the_namespace_and_name_decide() {
-    let learned = learnt(
-        &[
-            route(1, "b/a", "x.test"),
-            route(1, "a/b", "x.test"),
-            route(1, "a/c", "x.test"),
-        ],
-        false,
-    );
-    assert_eq!(served(&learned), [("x.test".into(), "Route a/b")]);
+fn in_the_same_second_the_uid_decides_among_routes_and_the_name_among_others() {
+    let with_uid = |uid: &str, object: Object| Object {
+        uid: uid.into(),
+        ..object
+    };
+    let objects = [
+        with_uid("3", route(1, "a/b", "x.test")),
+        with_uid("1", route(1, "b/a", "x.test")),
+        with_uid("2", route(1, "a/c", "x.test")),
+    ];
+    let learned = learnt(&objects, false);
+    assert_eq!(served(&learned), [("x.test".into(), "Route b/a")]);
     assert_eq!(learned.rejected.len(), 2);
+    let others = objects.map(|object| of_kind(Kind::HttpRoute, object));
+    assert_eq!(served(&learnt(&others, false)), [("x.test".into(), "HTTPRoute a/b")]);
     let undated = Object {
         created: None,
         ..route(0, "a/a", "x.test")

@@ -42,6 +42,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     idle: Duration::from_secs(3600),
     shutdown: Duration::from_secs(30),
     drain: Duration::from_secs(120),
+    first_read: Duration::from_secs(60),
 };
 
 /// Members of an etcd.
@@ -165,6 +166,7 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
     let idle = map.take("idle");
     let shutdown = map.take("shutdown");
     let drain = map.take("drain");
+    let first_read = map.take("first_read");
     map.finish(report);
     let mut time = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
     Timeouts {
@@ -174,6 +176,7 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
         idle: time(idle, TIMEOUTS.idle),
         shutdown: time(shutdown, TIMEOUTS.shutdown),
         drain: time(drain, TIMEOUTS.drain),
+        first_read: time(first_read, TIMEOUTS.first_read),
     }
 }
 

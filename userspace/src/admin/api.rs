@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
-use super::{applications, events, explain, learn, metrics, mutate, rotations, shield, views, weights};
+use super::{applications, awaited, events, explain, learn, metrics, mutate, rotations, shield, views, weights};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -322,6 +322,7 @@ pub fn unready(control: &Control) -> Vec<String> {
     let missing = control.missing_features();
     let missing = missing.iter().filter(|missing| missing.is_required);
     reasons.extend(missing.map(|missing| format!("{}: {}", missing.feature, missing.why)));
+    reasons.extend(awaited::awaited(control));
     // Once started, a host that has not answered its first check yet must not make us unready again.
     let patience = snapshot
         .model
@@ -380,6 +381,7 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
             hosts().filter(|h| h.health().0.usable()).count(),
             hosts().count()
         );
+        text += &awaited::lines(&control);
         for missing in control.missing_features() {
             let mark = if missing.is_required { "-" } else { "~" };
             text += &format!("[{mark}] {}: {}\n", missing.feature, missing.why);

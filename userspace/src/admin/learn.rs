@@ -1,10 +1,12 @@
 //! What others tell of a cluster: plugins of the prototype, and agents.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::learned::Learned;
 use tokio::sync::oneshot;
@@ -12,7 +14,29 @@ use tokio::sync::oneshot;
 use super::api::problem;
 use crate::control::Control;
 use crate::source::{Learnt, Standing, prototype};
+use crate::state::unix_ms;
 use crate::store::Event;
+
+/// How an agent is doing: what it says beside what it has learnt. A script says nothing of the kind, and is not missed.
+#[derive(Deserialize)]
+struct Report {
+    interval_seconds: u64,
+    seconds_since_heard: Option<f64>,
+    last_error: Option<String>,
+}
+
+/// An agent that says less often than this how it is doing is not believed: nobody would miss it.
+const MAX_INTERVAL_SECS: u64 = 3600;
+
+impl Report {
+    fn note(self, source: &Standing) {
+        let age_ms = self.seconds_since_heard.map(|age| (age.max(0.0) * 1000.0) as u64);
+        let interval = Duration::from_secs(self.interval_seconds.clamp(1, MAX_INTERVAL_SECS));
+        let heard_ms = age_ms.map(|age| unix_ms().saturating_sub(age));
+        let trouble = self.last_error.map(|error| format!("the agent says: {error}"));
+        source.reported(heard_ms, trouble, interval);
+    }
+}
 
 /// `POST /api/cluster/{cluster}`: all that a plugin of the prototype knows of it.
 pub(super) async fn by_plugin(
@@ -22,7 +46,7 @@ pub(super) async fn by_plugin(
 ) -> Response {
     let source = control.shared.source(&format!("api:{cluster}"), "api");
     let learned = prototype::parse(&body);
-    take(&control, &source, cluster, learned, StatusCode::CREATED).await
+    take(&control, &source, cluster, learned, None, StatusCode::CREATED).await
 }
 
 /// `PUT /api/v1/clusters/{cluster}/learned`: all that an agent knows of it.
@@ -33,11 +57,16 @@ pub(super) async fn by_agent(
 ) -> Response {
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
     // As in `prototype`: a list is no object.
-    let learned = serde_json::from_str::<serde_json::Map<String, Value>>(&body)
-        .and_then(|object| serde_json::from_value::<Learned>(object.into()))
-        .map_err(|error| error.to_string())
-        .and_then(Learned::checked);
-    take(&control, &source, cluster, learned, StatusCode::OK).await
+    let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
+        let report = object.remove("agent").map(serde_json::from_value::<Report>);
+        let learned = serde_json::from_value::<Learned>(object.into())?;
+        Ok((learned, report.transpose()?))
+    });
+    let (learned, report) = match told {
+        Ok((learned, report)) => (learned.checked(), report),
+        Err(error) => (Err(error.to_string()), None),
+    };
+    take(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
 /// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: what a source that is no more has told is forgotten.
@@ -78,6 +107,7 @@ async fn take(
     source: &Standing,
     cluster: String,
     learned: Result<Learned, String>,
+    report: Option<Report>,
     good: StatusCode,
 ) -> Response {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -117,7 +147,10 @@ async fn take(
     match tell(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
         Ok(()) => {
             source.events.inc("taken");
-            source.heard();
+            match report {
+                Some(report) => report.note(source),
+                None => source.heard(),
+            }
             (good, Json(answer)).into_response()
         }
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::runtime;
+use super::{STOP_TIMEOUT, runtime};
 use crate::agent::{self, Agent};
 use crate::config;
 
@@ -54,7 +54,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    runtime()?.block_on(agent::run(agent))?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(agent::run(agent));
+    runtime.shutdown_timeout(STOP_TIMEOUT);
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -217,6 +217,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
             .collect::<Vec<_>>()
             .join(" "),
+        ("last_error", Value::String(error)) => cut(error),
         ("last_check", check) => text(check.get("detail")),
         (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
         (_, Value::Object(fields)) => fields
@@ -226,6 +227,17 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .join(" "),
         (_, other) => text(Some(other)),
     }
+}
+
+/// The widest error in a table, in characters: JSON and YAML have all of it.
+const MAX_ERROR_WIDTH: usize = 72;
+
+fn cut(error: &str) -> String {
+    if error.chars().count() <= MAX_ERROR_WIDTH {
+        return error.to_owned();
+    }
+    let short: String = error.chars().take(MAX_ERROR_WIDTH - 3).collect();
+    format!("{}...", short.trim_end())
 }
 
 /// Whether these are what a source has told, and not the shares of a route.
@@ -261,6 +273,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_long_error_does_not_make_the_table_wide() {
+        let error = "the API server of /etc/signalbox/east.kubeconfig cannot be reached: ".repeat(6);
+        let answer = json!({ "sources": [{ "name": "kube:east", "connected": false, "last_error": error }] });
+        let text = table("sources", &answer);
+        let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+        assert!(
+            widest < 180 && text.contains("east.kubeconfig") && text.contains("..."),
+            "{text}"
+        );
+    }
 
     #[test]
     fn hosts_are_shown_with_their_true_state() {

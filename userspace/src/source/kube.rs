@@ -2,18 +2,25 @@
 //!
 //! One [`feed`] per resource and namespace lists, then watches, and [`decode`]s what it sees into the core's small
 //! objects. The [`hub`] holds them all, has `core::claims` decide what they mean, and tells. When the server is lost
-//! everything stays as it was told last. Only this module knows the kube crate, and uses of it the connection alone:
-//! its watcher keeps bookmarks to itself, and refuses a whole list for one object that it cannot decode.
+//! everything stays as it was told last. Only this module knows the kube crate, and uses of it kubeconfigs and TLS alone:
+//! its watcher keeps bookmarks to itself and refuses a whole list for one object that it cannot decode, and its client
+//! runs credential programs on threads that cannot be given up.
 
+mod client;
 mod complaint;
 mod connect;
 mod decode;
 mod feed;
 mod hub;
 mod lines;
+mod odd;
 mod path;
+mod program;
+mod proxy;
+mod reach;
 mod read;
 mod trouble;
+mod way;
 mod what;
 
 use std::sync::Arc;
@@ -73,14 +80,22 @@ impl Settings {
 /// Times, which tests shorten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// From the first change to telling of it, with all that have come by then.
+    /// From telling to telling again. A change after a longer quiet is told of at once, what follows it together.
     pub settle: Duration,
     /// Until the first new attempt after a failure; half of it at least, by chance.
     pub retry: Duration,
     /// The longest time until a new attempt, which is doubled up to here.
     pub retry_most: Duration,
+    /// How often a server that is lost, and the files that a connection needs, are looked at.
+    pub look: Duration,
     /// Until a resource that the server does not have is asked for again.
     pub absent: Duration,
+    /// Until router pods are asked for again in a place where they may not be seen, while they are seen in another.
+    pub excused: Duration,
+    /// Until a list is read again although its watch has nothing against it: what has gone wrong unseen ends here.
+    pub relist: Duration,
+    /// For the program that gets the credentials.
+    pub program: Duration,
     /// For the server to begin an answer.
     pub answer: Duration,
     /// How long a watch is asked to last. Older servers send no bookmarks: its end is then all that is heard.
@@ -95,7 +110,11 @@ impl Default for Pace {
             settle: Duration::from_millis(100),
             retry: Duration::from_millis(250),
             retry_most: Duration::from_secs(30),
+            look: Duration::from_secs(1),
             absent: Duration::from_secs(60),
+            excused: Duration::from_secs(300),
+            relist: Duration::from_secs(3600),
+            program: Duration::from_secs(30),
             answer: Duration::from_secs(60),
             watch: Duration::from_secs(120),
             silence: Duration::from_secs(180),
@@ -112,7 +131,7 @@ pub fn spawn(
     out: UnboundedSender<Learnt>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let connector = Arc::new(Connector::new(settings.source.connection.clone(), settings.pace.answer));
+        let connector = Arc::new(Connector::new(settings.source.connection.clone(), settings.pace));
         let (news, told) = channel(WAITING);
         let feeds = feeds(&settings.source);
         let hub = Hub::new(&settings, cluster, Arc::clone(&standing), &feeds);
@@ -124,6 +143,7 @@ pub fn spawn(
             running.spawn(feed::follow(feed, connector, settings.pace, standing, teller));
         }
         drop(news);
+        running.spawn(reach::tend(connector, settings.pace.look));
         hub.run(told, out).await;
     })
 }

@@ -230,15 +230,39 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
         failures[0]
     );
 
+    // An agent that lives and sees nothing says so.
+    assert!(eventually(SOON, || source(&sb, "agent:west")["connected"] == true));
+    west.obey(Order::Kill);
+    let says = |part: &str| {
+        source(&sb, "agent:west")["last_error"]
+            .as_str()
+            .is_some_and(|error| error.contains(part))
+    };
+    assert!(
+        eventually(SOON, || source(&sb, "agent:west")["connected"] == false
+            && says("the agent says: http://")),
+        "{}",
+        source(&sb, "agent:west")
+    );
+    let (_, verbose) = sb.get("/readyz?verbose");
+    assert!(verbose.contains("[~] source agent:west: heard "), "{verbose}");
+    west.obey(Order::Restart);
+
     // Both servers are dead when the balancer is killed: the next one knows what was known.
     assert!(eventually(SOON, || source(&sb, "agent:west")["connected"] == true));
-    std::thread::sleep(Duration::from_secs(6));
+    // What is learnt is on disk after five seconds, and when it was heard after fifteen.
+    std::thread::sleep(Duration::from_secs(16));
     east.obey(Order::Kill);
     agent.kill();
     sb.kill9();
     let sb = Signalbox::start_file(&lab, "signalbox", &path, &[]);
     sb.wait_healthy(&["west-2"]);
     assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99]]));
+    for name in ["kube:east", "agent:west"] {
+        let age = || source(&sb, name)["seconds_since_heard"].as_f64();
+        assert!(eventually(SOON, || age().is_some()), "{}", source(&sb, name));
+        assert_eq!(source(&sb, name)["connected"], false);
+    }
     assert_eq!(sb.host("east-1")["cluster"], "east", "{}", sb.json("/api/v1/hosts"));
     assert_eq!(http::ask(&lab, HTTP, "app.example.com").field("host"), "west-2");
 
@@ -250,4 +274,61 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     assert!(eventually(SOON, || sb.host("east-1").is_null()
         || sb.host("east-1")["draining"] == true));
     assert!(source(&sb, "kube:east").is_null());
+}
+
+#[test]
+fn a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed() {
+    if !privileged("a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed") {
+        return;
+    }
+    let lab = cut::lab();
+    let east = Cluster::start(&lab.lb);
+    east.put_routers(&["east-1"]);
+    east.put_route("app.example.com", 100);
+    east.obey(Order::Kill);
+    let body = |first_read: &str| {
+        format!(
+            "{}timeouts: {{ first_read: {first_read} }}\nclusters:\n  - {{ name: east, {}, kubernetes: {{ url: \"http://{}\" }} }}\n",
+            config::WEB_LISTENERS,
+            config::FAST_HEALTH,
+            east.api.addr
+        )
+    };
+    let ready = |sb: &Signalbox| sb.try_get("/readyz").is_ok_and(|answer| answer.status == 200);
+    let refuses = |sb: &Signalbox| sb.try_get("/readyz").is_ok_and(|answer| answer.status == 503);
+    let path = signalbox::write_config(&lab, "waits.yaml", &body("1h"));
+    let mut sb = Signalbox::spawn_file(&lab, "waits", &path, &[]);
+    assert!(eventually(SOON, || refuses(&sb)), "{}", sb.proc.log());
+    assert!(
+        eventually(SOON, || sb
+            .get("/readyz?verbose")
+            .1
+            .contains("kube:east has not been read yet")),
+        "{:?}",
+        sb.get("/readyz?verbose")
+    );
+    assert!(
+        sb.get("/readyz?verbose")
+            .1
+            .contains("[-] source kube:east: nothing is known of its cluster")
+    );
+    east.obey(Order::Restart);
+    assert!(eventually(SOON, || ready(&sb)), "{:?}", sb.get("/readyz?verbose"));
+    assert!(sb.get("/readyz?verbose").1.contains("[+] source kube:east: heard "));
+    sb.term();
+    let ended = sb.proc.wait_exit(SOON);
+    assert!(ended.is_some_and(|status| status.success()), "{}", sb.proc.log());
+
+    // Without the server and without a store it is ready when its time is over, and says what it does not know.
+    east.obey(Order::Kill);
+    let _ = std::fs::remove_file(lab.dir().join("state.redb"));
+    let path = signalbox::write_config(&lab, "goes-on.yaml", &body("8s"));
+    let sb = Signalbox::spawn_file(&lab, "goes-on", &path, &[]);
+    assert!(eventually(SOON, || refuses(&sb)), "{}", sb.proc.log());
+    assert!(eventually(SOON, || ready(&sb)), "{:?}", sb.get("/readyz?verbose"));
+    let (_, verbose) = sb.get("/readyz?verbose");
+    assert!(
+        verbose.contains("[~] source kube:east: nothing is known of its cluster, never heard: http"),
+        "{verbose}"
+    );
 }

@@ -14,7 +14,7 @@ use signalbox::source::kube::Pace;
 use signalbox_core::model::kubernetes::{AddressType, Connection, Resource};
 
 /// Two Routes, one of them in vain, an object of each other kind, and three router pods of which one is not ready.
-fn fill(api: &Api) {
+pub(crate) fn fill(api: &Api) {
     api.change(|store| {
         store.put("routes", route(2, "bank/web", "app.test"));
         store.put("routes", route(1, "shop/web", "app.test"));
@@ -31,7 +31,7 @@ fn fill(api: &Api) {
     });
 }
 
-fn connected(view: &Value) -> bool {
+pub(crate) fn connected(view: &Value) -> bool {
     view["connected"] == true
 }
 
@@ -204,7 +204,9 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
     api.change(|store| store.put("routes", odd.clone()));
     let mut watching = Watching::start(settings(&api));
     watching.settles(&api).await;
-    assert_eq!(count(&watching.standing.view(), "undecodable"), 1);
+    let view = watching.standing.view();
+    assert_eq!(count(&view, "undecodable"), 1);
+    assert!(noted(&view, "left out of routes", "shop/odd (invalid type"), "{view:#}");
     // It is mended, and broken again.
     api.change(|store| store.put("routes", route(1, "shop/odd", "odd.test")));
     watching.settles(&api).await;
@@ -217,6 +219,7 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
             .iter()
             .any(|claim| claim.host.to_string() == "odd.test")
     );
+    assert_eq!(watching.standing.view()["notes"], json!({}));
     api.change(|store| store.put("routes", odd));
     watching.settles(&api).await;
     assert_eq!(count(&watching.standing.view(), "undecodable"), 2);
@@ -292,6 +295,8 @@ async fn a_server_with_an_older_past_is_believed() {
     fill(&api);
     let _server = api.restart().await;
     watching.settles(&api).await;
+    let view = watching.stands(connected).await;
+    assert!(count(&view, "went_back") > 0, "{view:#}");
 }
 
 #[tokio::test]
@@ -604,10 +609,10 @@ async fn ten_thousand_routes() {
 }
 
 /// A file that goes with the test.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new(name: &str, text: &str) -> Self {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("signalbox-source-kube-{}-{name}", std::process::id()));
         std::fs::write(&path, text).unwrap();
         Self(path)

@@ -25,13 +25,12 @@ fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
             .min_by_key(|at| {
                 let object = left[*at];
                 let created = object.created.clone().unwrap_or_else(|| "9999".into());
-                (
-                    created,
-                    object.namespace.clone(),
-                    object.name.clone(),
-                    object.uid.clone(),
-                    object.kind,
-                )
+                let [namespace, name, uid] = [&object.namespace, &object.name, &object.uid].map(Clone::clone);
+                let tie = match object.kind {
+                    Kind::Route => [uid, namespace, name],
+                    _ => [namespace, name, uid],
+                };
+                (created, object.kind, tie)
             })
             .unwrap();
         let object = left.remove(oldest);

@@ -12,9 +12,11 @@ pub(super) fn complaint(feed: &Feed, trouble: Trouble, watching: bool) -> Option
         Trouble::Broken(_) if watching => None,
         Trouble::Broken(text) => Some((format!("the list of {} broke off: {text}", feed.name()), false)),
         Trouble::Forbidden(said) => Some((forbidden(feed, &said, watching), true)),
-        Trouble::Unauthorized(text) | Trouble::Garbled(text) | Trouble::Unreachable(text) | Trouble::Failed(text) => {
-            Some((text, false))
-        }
+        Trouble::Unauthorized(text)
+        | Trouble::Garbled(text)
+        | Trouble::Unreachable(text)
+        | Trouble::Unprepared(text)
+        | Trouble::Failed(text) => Some((text, false)),
     }
 }
 

@@ -1,87 +1,132 @@
-//! The way to the API server, and what its answers mean.
+//! Requests to the API server, and what its answers mean.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::Instant;
 
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue};
-use hyper::{Request, Response, StatusCode, Uri};
-use kube::client::{Body, Client};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Config, Error};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use base64::Engine as _;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use signalbox_core::model::kubernetes::Connection;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::Pace;
+use super::client::Client;
 use super::lines;
+use super::program::{self, Given};
+use super::reach::Reach;
 use super::trouble::Trouble;
-
-/// A connection takes no longer, or the server is as good as dead.
-const CONNECT: Duration = Duration::from_secs(10);
+use super::way::{Way, Who, way};
 
 /// How much of a refusal is read.
-const REFUSAL: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// Asks the server; shared by all feeds of a cluster.
 pub(super) struct Connector {
     connection: Connection,
-    answer: Duration,
-    client: Mutex<Option<Client>>,
+    pace: Pace,
+    state: Mutex<State>,
+    pub(super) reach: Reach,
 }
 
-/// An error in words. Those of a program that gets credentials quote its environment and what it printed: secrets.
-fn said(error: &Error) -> String {
-    match error {
-        Error::Auth(_) => "the credentials that the configuration names could not be had".to_owned(),
-        error => crate::error_chain(error),
-    }
+/// What is kept from one request to the next.
+#[derive(Default)]
+struct State {
+    ready: Option<Ready>,
+    /// What the program gave, and which program: it is not run again for a connection that was lost.
+    given: Option<(String, Given)>,
+    /// The last failure to get ready: those who have waited for it do not try again themselves.
+    failed: Option<(Instant, String)>,
+    /// How many clients there have been.
+    made: u64,
+}
+
+/// A client, and who asks.
+#[derive(Clone)]
+struct Ready {
+    client: Client,
+    proof: Proof,
+    /// The proxy, as a person is told of it.
+    through: String,
+    /// Tells it from those before it: what has failed may have been replaced meanwhile.
+    number: u64,
+}
+
+#[derive(Clone)]
+enum Proof {
+    None,
+    Header(HeaderValue),
+    File(std::path::PathBuf),
 }
 
 impl Connector {
-    /// `answer`: how long the server may take to begin one.
-    pub(super) fn new(connection: Connection, answer: Duration) -> Self {
+    pub(super) fn new(connection: Connection, pace: Pace) -> Self {
         Self {
             connection,
-            answer,
-            client: Mutex::default(),
+            pace,
+            state: Mutex::default(),
+            reach: Reach::default(),
         }
     }
 
     /// Gets what `path` (with its query) names.
-    pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Trouble> {
-        let client = self.client().await.map_err(Trouble::Unreachable)?;
-        let mut request = Request::get(path).header(ACCEPT, "application/json");
-        if let Connection::Url { token: Some(token), .. } = &self.connection {
-            request = request.header(AUTHORIZATION, bearer(token).await.map_err(Trouble::Unauthorized)?);
-        }
-        let request = request
-            .body(Body::empty())
-            .map_err(|error| Trouble::Failed(error.to_string()))?;
-        let response = match timeout(self.answer, client.send(request)).await {
+    pub(super) async fn get(&self, path: &str) -> Result<Response<Incoming>, Trouble> {
+        let outcome = self.ask(path).await;
+        self.reach.learn(&outcome);
+        outcome
+    }
+
+    /// Whether the server answers, whatever it says.
+    pub(super) async fn answers(&self) -> bool {
+        !matches!(self.get("/version").await, Err(Trouble::Unreachable(_)))
+    }
+
+    async fn ask(&self, path: &str) -> Result<Response<Incoming>, Trouble> {
+        let Ready {
+            client,
+            proof,
+            through,
+            number,
+        } = self.ready().await.map_err(Trouble::Unprepared)?;
+        let header = match proof {
+            Proof::None => None,
+            Proof::Header(value) => Some(value),
+            Proof::File(path) => Some(bearer(&path).await.map_err(Trouble::Unprepared)?),
+        };
+        let response = client.get(path, header).map_err(Trouble::Failed)?;
+        let response = match timeout(self.pace.answer, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 // The kubeconfig, the authorities or the address may have changed meanwhile.
-                self.forget().await;
-                return Err(Trouble::Unreachable(self.unreachable(&error)));
+                self.forget(number, false).await;
+                // "client error (Connect)" is nothing that a person needs.
+                let cause = std::error::Error::source(&error).map(crate::error_chain);
+                let cause = cause.unwrap_or_else(|| crate::error_chain(&error));
+                return Err(Trouble::Unreachable(self.unreachable(&through, &cause)));
             }
             Err(_) => {
-                self.forget().await;
-                return Err(Trouble::Unreachable(format!("no answer within {:?}", self.answer)));
+                self.forget(number, false).await;
+                let cause = format!("no answer within {:?}", self.pace.answer);
+                return Err(Trouble::Unreachable(self.unreachable(&through, &cause)));
             }
         };
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
+        Err(self.refused(response, number).await)
+    }
+
+    async fn refused(&self, response: Response<Incoming>, number: u64) -> Trouble {
         let status = response.status();
-        let body = lines::whole(response.into_body(), REFUSAL, self.answer)
+        let body = lines::whole(response.into_body(), MAX_REFUSAL_BYTES, self.pace.answer)
             .await
             .unwrap_or_default();
         let said = message(&body);
-        Err(match status {
+        match status {
             StatusCode::UNAUTHORIZED => {
-                self.forget().await;
+                self.forget(number, true).await;
                 let credentials = self.credentials();
                 Trouble::Unauthorized(format!(
                     "the API server does not accept the credentials of {credentials} (401{said}): renew them"
@@ -91,39 +136,84 @@ impl Connector {
             StatusCode::NOT_FOUND => Trouble::Absent,
             StatusCode::GONE => Trouble::Expired,
             _ => Trouble::Failed(format!("the API server answers {}{said}", status.as_u16())),
+        }
+    }
+
+    async fn ready(&self) -> Result<Ready, String> {
+        let asked = Instant::now();
+        let mut state = self.state.lock().await;
+        let has_expired = state.given.as_ref().is_some_and(|(_, given)| given.has_expired());
+        if let (Some(ready), false) = (&state.ready, has_expired) {
+            return Ok(ready.clone());
+        }
+        if let Some((when, error)) = &state.failed
+            && *when >= asked
+        {
+            return Err(error.clone());
+        }
+        let prepared = self.prepare(&mut state).await;
+        match &prepared {
+            Ok(ready) => state.ready = Some(ready.clone()),
+            Err(error) => state.failed = Some((Instant::now(), error.clone())),
+        }
+        prepared
+    }
+
+    async fn prepare(&self, state: &mut State) -> Result<Ready, String> {
+        let way = way(&self.connection).await;
+        if let (Err(_), Connection::Kubeconfig { path, .. }) = (&way, &self.connection) {
+            self.reach.depends_on(vec![path.clone()]);
+        }
+        let mut way = way?;
+        self.reach.depends_on(way.files.clone());
+        let through = way
+            .proxy
+            .as_ref()
+            .map(|proxy| format!(" through the proxy {}", proxy.shown()));
+        let through = through.unwrap_or_default();
+        let proof = match &way.who {
+            Who::Plain => Proof::None,
+            Who::Header(value) => Proof::Header(secret(value, "the kubeconfig")?),
+            Who::File(path) => Proof::File(path.clone()),
+            Who::Program(exec) => {
+                let program = serde_json::to_string(exec).map_err(|error| error.to_string())?;
+                let given = match state.given.take() {
+                    Some((of, given)) if of == program && !given.has_expired() => given,
+                    _ => program::run(exec, self.pace.program).await?,
+                };
+                state.given = Some((program, given.clone()));
+                present(&mut way, given)?
+            }
+        };
+        let client = Client::new(&way).map_err(|error| format!("no connection can be prepared{through}: {error}"))?;
+        state.made += 1;
+        Ok(Ready {
+            client,
+            proof,
+            through,
+            number: state.made,
         })
     }
 
-    async fn client(&self) -> Result<Client, String> {
-        let mut client = self.client.lock().await;
-        if let Some(client) = &*client {
-            return Ok(client.clone());
+    /// What was read is read again. `credentials`: a program is run again as well.
+    async fn forget(&self, number: u64, credentials: bool) {
+        let mut state = self.state.lock().await;
+        if state.made != number {
+            return;
         }
-        let mut config = config(&self.connection).await?;
-        config.connect_timeout = Some(CONNECT);
-        // Feeds try again by themselves, and tell of it.
-        config.default_retry = false;
-        // A kubeconfig may name a program that gets the credentials, which kube runs here.
-        let new = tokio::task::spawn_blocking(move || Client::try_from(config));
-        let new = tokio::time::timeout(self.answer, new)
-            .await
-            .map_err(|_| "the program that gets the credentials does not end".to_owned())?;
-        let new = new.map_err(|error| error.to_string())?.map_err(|error| said(&error))?;
-        *client = Some(new.clone());
-        Ok(new)
+        state.ready = None;
+        if credentials {
+            state.given = None;
+        }
     }
 
-    async fn forget(&self) {
-        *self.client.lock().await = None;
-    }
-
-    fn unreachable(&self, error: &Error) -> String {
+    fn unreachable(&self, through: &str, cause: &str) -> String {
         let at = match &self.connection {
             Connection::InCluster => "the cluster's API server".to_owned(),
             Connection::Kubeconfig { path, .. } => format!("the API server of {}", path.display()),
             Connection::Url { url, .. } => url.clone(),
         };
-        format!("{at} cannot be reached: {}", said(error))
+        format!("{at} cannot be reached{through}: {cause}")
     }
 
     fn credentials(&self) -> String {
@@ -136,65 +226,37 @@ impl Connector {
     }
 }
 
-/// The errors say what is to be mended.
-async fn config(connection: &Connection) -> Result<Config, String> {
-    match connection {
-        Connection::InCluster => Config::incluster().map_err(|error| {
-            let error = crate::error_chain(&error);
-            format!("there is no service account: {error}: run in a pod that has one, or set `kubeconfig` or `url`")
-        }),
-        Connection::Kubeconfig { path, context } => {
-            let shown = path.display();
-            let kubeconfig = Kubeconfig::read_from(path)
-                .map_err(|error| format!("the kubeconfig {shown} cannot be read: {}", crate::error_chain(&error)))?;
-            let options = KubeConfigOptions {
-                context: context.clone(),
-                ..KubeConfigOptions::default()
-            };
-            Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .map_err(|error| format!("the kubeconfig {shown} is not usable: {}", crate::error_chain(&error)))
-        }
-        Connection::Url { url, ca, .. } => {
-            let url: Uri = url
-                .parse()
-                .map_err(|error| format!("`{url}` is not an address: {error}"))?;
-            let mut config = Config::new(url);
-            config.root_cert = match ca {
-                Some(path) => Some(authorities(path).await?),
-                None => None,
-            };
-            Ok(config)
-        }
+/// Shows the server what a program gave: a token in a header, or a certificate in the TLS handshake.
+fn present(way: &mut Way, given: Given) -> Result<Proof, String> {
+    if let (Some(certificate), Some(key)) = (given.client_certificate_data, given.client_key_data) {
+        // In a kubeconfig both are in base64.
+        let encoded = |pem: String| base64::engine::general_purpose::STANDARD.encode(pem);
+        way.config.auth_info.client_certificate_data = Some(encoded(certificate));
+        way.config.auth_info.client_key_data = Some(encoded(key).into());
+    }
+    match given.token {
+        Some(token) => Ok(Proof::Header(secret(
+            &format!("Bearer {}", token.trim()),
+            "the program's answer",
+        )?)),
+        None => Ok(Proof::None),
     }
 }
 
-async fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, String> {
-    let shown = path.display();
-    let pem = tokio::fs::read(path)
-        .await
-        .map_err(|error| format!("the authorities in {shown} cannot be read: {error}"))?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found.iter().map(|one| one.to_vec()).collect()),
-        Ok(_) => Err(format!(
-            "{shown} holds no certificate in PEM: give the file of the authorities"
-        )),
-        Err(error) => Err(format!("{shown} is not PEM: {error}")),
-    }
+fn secret(value: &str, holder: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| format!("the token in {holder} holds characters that no token has"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
-/// Read for each request, of which there are few: whoever rotates the token tells nobody.
+/// The header for the token in a file. Editors end files with a newline, which a header must not have.
 async fn bearer(path: &Path) -> Result<HeaderValue, String> {
     let shown = path.display();
     let token = tokio::fs::read_to_string(path)
         .await
         .map_err(|error| format!("the token in {shown} cannot be read: {error}"))?;
-    // Editors end files with a newline, which a header must not have.
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-        .map_err(|_| format!("the token in {shown} holds characters that no token has"))?;
-    value.set_sensitive(true);
-    Ok(value)
+    secret(&format!("Bearer {}", token.trim()), &shown.to_string())
 }
 
 /// What the server says in a refusal, as the rest of a sentence.
@@ -217,34 +279,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_wrong_with_the_way_is_said_with_the_file() {
-        let way = |connection| async move { config(&connection).await.unwrap_err() };
-        let kubeconfig = Connection::Kubeconfig {
-            path: "/nonexistent/k".into(),
-            context: None,
-        };
-        assert!(
-            way(kubeconfig)
-                .await
-                .starts_with("the kubeconfig /nonexistent/k cannot be read")
-        );
-        let url = |ca: &str| Connection::Url {
-            url: "https://a.test".into(),
-            token: None,
-            ca: Some(ca.into()),
-        };
-        assert!(
-            way(url("/nonexistent/ca"))
-                .await
-                .starts_with("the authorities in /nonexistent/ca cannot be read")
-        );
-        assert!(way(url("/dev/null")).await.contains("holds no certificate"));
-        assert!(
-            bearer("/nonexistent/t".as_ref())
-                .await
-                .unwrap_err()
-                .starts_with("the token in /nonexistent/t")
-        );
+    async fn a_token_that_cannot_be_read_is_named() {
+        let error = bearer("/nonexistent/t".as_ref()).await.unwrap_err();
+        assert!(error.starts_with("the token in /nonexistent/t"), "{error}");
     }
 
     #[test]

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::complaint::complaint;
 use super::connect::Connector;
 use super::decode::Item;
-use super::read::Reader;
+use super::read::{Place, Reader};
 use super::trouble::Trouble;
 use super::what::What;
 use super::{Pace, Standing};
@@ -54,7 +55,12 @@ pub(super) enum News {
     /// Nothing new, but the server is there.
     Heard,
     /// It does not get what it asks for. `denied`: because it may not.
-    Trouble { text: String, denied: bool },
+    Trouble {
+        text: String,
+        /// What is to be said of the server.
+        verdict: &'static str,
+        denied: bool,
+    },
 }
 
 /// A feed's way to the hub.
@@ -78,51 +84,95 @@ impl Teller {
 
 /// Lists and watches until aborted.
 pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, standing: Arc<Standing>, teller: Teller) {
-    let name = feed.name();
-    let mut backoff = Backoff::new(pace.retry, pace.retry_most, &name);
-    let mut reader = Reader::new(feed, connector, pace, Arc::clone(&standing), teller);
+    let mut backoff = Backoff::new(pace.retry, pace.retry_most, &feed.name());
+    // Those who are woken together do not ask together.
+    let mut jitter = Backoff::new(pace.look / 4, pace.look / 4, &feed.name());
+    // Feeds that were listed together are not listed again together.
+    let relist = Backoff::new(pace.relist, pace.relist, &feed.name()).pause();
+    let mut woken = connector.reach.woken();
+    let mut reader = Reader::new(feed, Arc::clone(&connector), pace, Arc::clone(&standing), teller);
     // Where a watch is to be taken up.
-    let mut at: Option<String> = None;
+    let mut at: Option<Place> = None;
     let mut misses = 0;
     let mut most_misses = MISSES;
     loop {
-        let outcome = match &mut at {
-            None => match reader.list().await {
-                Ok(version) => {
-                    misses = 0;
-                    most_misses = MISSES_ONCE_LISTED;
-                    at = Some(version);
-                    continue;
-                }
-                Err(trouble) => Err(trouble),
-            },
-            Some(version) => {
-                let began = Instant::now();
-                let outcome = reader.watch(version, &mut backoff).await;
-                if began.elapsed() >= pace.retry_most {
-                    backoff.reset();
-                }
-                outcome
-            }
-        };
+        woken.mark_unchanged();
         // A watch that has ended in order is taken up where it was. (At once, but for servers that end it at once.)
-        if let Err(trouble) = outcome {
-            standing.events.inc(trouble.label());
-            if !trouble.resumes() {
-                at = None;
+        let mut wait = None;
+        match step(&mut reader, &mut at, &mut backoff, pace).await {
+            Ok(Step::Listed) => {
+                misses = 0;
+                most_misses = MISSES_ONCE_LISTED;
+                continue;
             }
-            if trouble == Trouble::Absent {
-                misses += 1;
-                if misses >= most_misses {
+            Ok(Step::Watched) => at = at.filter(|place| place.listed.elapsed() < relist),
+            Err(trouble) => {
+                standing.events.inc(trouble.label());
+                if matches!(trouble, Trouble::Broken(_)) {
+                    connector.reach.lose();
+                }
+                at = at.filter(|_| trouble.resumes());
+                misses += u32::from(trouble == Trouble::Absent);
+                if misses >= most_misses && trouble == Trouble::Absent {
                     reader.teller.tell(News::Absent).await;
                     most_misses = MISSES;
                     sleep(pace.absent).await;
                     continue;
                 }
-            } else if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
-                reader.teller.tell(News::Trouble { text, denied }).await;
+                wait = patience(&trouble, &reader.feed, at.is_some(), &connector, &mut backoff, pace);
+                let verdict = trouble.verdict();
+                if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
+                    reader.teller.tell(News::Trouble { text, verdict, denied }).await;
+                }
             }
         }
-        sleep(backoff.pause()).await;
+        let wait = wait.unwrap_or_else(|| backoff.pause());
+        if timeout(wait, woken.changed()).await.is_ok() {
+            backoff.reset();
+            sleep(jitter.pause()).await;
+        }
+    }
+}
+
+/// What a feed has done.
+enum Step {
+    Listed,
+    /// Until the server ended the watch in order.
+    Watched,
+}
+
+async fn step(reader: &mut Reader, at: &mut Option<Place>, backoff: &mut Backoff, pace: Pace) -> Result<Step, Trouble> {
+    let Some(place) = at else {
+        *at = Some(reader.list().await?);
+        return Ok(Step::Listed);
+    };
+    let began = Instant::now();
+    let outcome = reader.watch(place, backoff).await;
+    if began.elapsed() >= pace.retry_most {
+        backoff.reset();
+    }
+    outcome.map(|()| Step::Watched)
+}
+
+/// How long to wait after a trouble; `None`: as usual, longer each time.
+fn patience(
+    trouble: &Trouble,
+    feed: &Feed,
+    watching: bool,
+    connector: &Connector,
+    backoff: &mut Backoff,
+    pace: Pace,
+) -> Option<Duration> {
+    match trouble {
+        // Nobody misses what is seen elsewhere, and each refusal is a line in the server's audit log.
+        Trouble::Forbidden(_) if feed.guessed && !watching && connector.reach.routers_found.load(Relaxed) => {
+            Some(pace.excused)
+        }
+        // A server that starts refuses what it grants a moment later.
+        Trouble::Forbidden(_) | Trouble::Failed(_) if connector.reach.is_starting() => {
+            backoff.reset();
+            None
+        }
+        _ => None,
     }
 }

@@ -1,6 +1,9 @@
 //! Holds what all feeds have seen, and tells what it means: when everything is there, and then after each change.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +15,10 @@ use tokio::time::{Instant, sleep_until};
 use super::decode::Item;
 use super::feed::{Feed, News};
 use super::{Learnt, Settings, Standing};
+use crate::state::unix_ms;
+
+/// So much news is looked at before anything is told.
+const MAX_AT_ONCE: usize = 1024;
 
 /// What is held of one feed.
 struct Held {
@@ -19,7 +26,10 @@ struct Held {
     guessed: bool,
     state: State,
     items: HashMap<String, Item>,
-    trouble: Option<String>,
+    /// What is wrong, and what is to be said of the server.
+    trouble: Option<(String, &'static str)>,
+    /// When it was known to be up to date, in milliseconds since 1970; 0 for never.
+    heard_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,8 +53,10 @@ pub(super) struct Hub {
     standing: Arc<Standing>,
     feeds: Vec<Held>,
     told: Option<Arc<Learned>>,
-    /// Whether the last line of the log says that something is wrong.
-    complained: bool,
+    /// When the meaning of everything was looked at last.
+    told_at: Option<Instant>,
+    /// What the log says is wrong.
+    said: BTreeSet<String>,
 }
 
 impl Hub {
@@ -55,6 +67,7 @@ impl Hub {
             state: State::Waiting,
             items: HashMap::new(),
             trouble: None,
+            heard_ms: 0,
         };
         Self {
             source: format!("kube:{cluster}"),
@@ -64,7 +77,8 @@ impl Hub {
             standing,
             feeds: feeds.iter().map(held).collect(),
             told: None,
-            complained: false,
+            told_at: None,
+            said: BTreeSet::new(),
         }
     }
 
@@ -75,9 +89,16 @@ impl Hub {
             tokio::select! {
                 one = news.recv() => {
                     let Some((number, one)) = one else { return };
-                    if self.take(number, one) {
-                        // Others are likely to follow: a rollout changes many objects.
-                        due = due.or_else(|| Some(Instant::now() + self.settle));
+                    let mut changed = self.take(number, one);
+                    // What is here already is told of together.
+                    for _ in 0..MAX_AT_ONCE {
+                        let Ok((number, one)) = news.try_recv() else { break };
+                        changed |= self.take(number, one);
+                    }
+                    if changed {
+                        // The first change is told of at once; others are likely to follow, as in a rollout.
+                        let next = self.told_at.map(|told| told + self.settle);
+                        due = due.or_else(|| Some(next.unwrap_or_else(Instant::now)));
                     }
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -99,14 +120,15 @@ impl Hub {
         let before = feed.state;
         let mut changed = false;
         match news {
-            News::Trouble { text, denied } => {
+            News::Trouble { text, verdict, denied } => {
                 if denied && feed.state == State::Waiting {
                     feed.state = State::Denied;
                 }
-                feed.trouble = Some(text.clone());
+                feed.trouble = Some((text.clone(), verdict));
                 self.standing.note(&feed.name, Some(text));
                 let changed = feed.state != before;
                 self.complain();
+                self.stand();
                 return changed;
             }
             News::Listed(items) => {
@@ -135,18 +157,27 @@ impl Hub {
         }
         changed |= feed.state != before;
         feed.trouble = None;
-        if self.is_complete() && self.troubles().next().is_none() {
-            self.standing.heard();
-            if std::mem::take(&mut self.complained) {
-                tracing::info!(source = %self.source, "The API server is heard again.");
-            }
-        }
+        feed.heard_ms = unix_ms();
+        self.stand();
         changed
+    }
+
+    /// The source is in touch when every feed is, and as stale as the one that was heard longest ago.
+    fn stand(&mut self) {
+        if !self.is_complete() || self.troubles().next().is_some() {
+            return;
+        }
+        let listed = self.feeds.iter().filter(|feed| feed.state == State::Listed);
+        self.standing
+            .heard_at(listed.map(|feed| feed.heard_ms).min().unwrap_or_else(unix_ms));
+        if !std::mem::take(&mut self.said).is_empty() {
+            tracing::info!(source = %self.source, "The API server is heard again.");
+        }
     }
 
     /// What a person has to mend. Of the places where routers may be, one that may not be seen is none of it as long
     /// as they may be in another.
-    fn troubles(&self) -> impl Iterator<Item = &str> {
+    fn troubles(&self) -> impl Iterator<Item = &(String, &'static str)> {
         let hope = self.feeds.iter().any(|feed| {
             feed.guessed && (feed.state == State::Listed || (feed.state == State::Waiting && feed.trouble.is_none()))
         });
@@ -154,20 +185,28 @@ impl Hub {
         self.feeds
             .iter()
             .filter(excused)
-            .filter_map(|feed| feed.trouble.as_deref())
+            .filter_map(|feed| feed.trouble.as_ref())
     }
 
+    /// Says what is wrong: in the log once, as long as it is wrong.
     fn complain(&mut self) {
-        let mut all: Vec<&str> = self.troubles().collect();
         // All feeds say the same of a server that is gone.
-        all.sort_unstable();
-        all.dedup();
-        let Some(text) = (!all.is_empty()).then(|| all.join("; ")) else {
+        let all: BTreeMap<String, &'static str> = self.troubles().cloned().collect();
+        if all.is_empty() {
             return;
-        };
-        if !std::mem::replace(&mut self.complained, true) {
-            tracing::warn!(source = %self.source, error = %text, "The API server does not answer; what it told stays.");
         }
+        let stays = if self.told.is_some() {
+            "What was told of the cluster stays."
+        } else {
+            "Nothing is told of the cluster yet."
+        };
+        for (error, verdict) in &all {
+            if !self.said.contains(error) {
+                tracing::warn!(source = %self.source, error, "{verdict} {stays}");
+            }
+        }
+        let text = all.keys().map(String::as_str).collect::<Vec<_>>().join("; ");
+        self.said = all.into_keys().collect();
         self.standing.failed(text);
     }
 
@@ -184,6 +223,8 @@ impl Hub {
     }
 
     fn tell(&mut self, out: &UnboundedSender<Learnt>) {
+        // Also where the meaning turns out to be the same: finding out is what costs.
+        self.told_at = Some(Instant::now());
         let items = || self.feeds.iter().flat_map(|feed| feed.items.values());
         let learned = claims::learn(
             items().filter_map(|item| match item {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use hyper::body::Bytes;
-use kube::client::Body;
+use hyper::body::{Bytes, Incoming};
 use tokio::time::timeout;
 
 use super::trouble::Trouble;
@@ -14,7 +13,7 @@ const LONGEST: usize = 16 << 20;
 
 /// Reads a body piece by piece.
 pub(super) struct Lines {
-    body: Body,
+    body: Incoming,
     /// What has come and not been taken.
     buffer: Vec<u8>,
     /// How much of it has been searched.
@@ -24,7 +23,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// `silence`: the longest time without a piece.
-    pub(super) fn new(body: Body, silence: Duration) -> Self {
+    pub(super) fn new(body: Incoming, silence: Duration) -> Self {
         Self {
             body,
             buffer: Vec::new(),
@@ -58,7 +57,7 @@ impl Lines {
 }
 
 /// The next bytes of a body; `None` at its end.
-async fn piece(body: &mut Body, silence: Duration) -> Result<Option<Bytes>, Trouble> {
+async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Trouble> {
     loop {
         match timeout(silence, body.frame()).await {
             Ok(Some(Ok(frame))) => {
@@ -74,7 +73,7 @@ async fn piece(body: &mut Body, silence: Duration) -> Result<Option<Bytes>, Trou
 }
 
 /// A whole body of at most `most` bytes.
-pub(super) async fn whole(mut body: Body, most: usize, silence: Duration) -> Result<Vec<u8>, Trouble> {
+pub(super) async fn whole(mut body: Incoming, most: usize, silence: Duration) -> Result<Vec<u8>, Trouble> {
     let mut bytes = Vec::new();
     while let Some(piece) = piece(&mut body, silence).await? {
         bytes.extend_from_slice(&piece);

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,6 +13,7 @@ use super::connect::Connector;
 use super::decode::{Item, place};
 use super::feed::{Feed, News, Teller};
 use super::lines::{Lines, whole};
+use super::odd::Odd;
 use super::path::{escaped, path};
 use super::trouble::Trouble;
 use super::what::What;
@@ -32,6 +35,16 @@ pub(super) struct Reader {
     pub(super) teller: Teller,
     /// Which of the resource's groups and versions the server has.
     home: &'static str,
+    odd: Odd,
+}
+
+/// Where a watch is taken up.
+pub(super) struct Place {
+    version: String,
+    /// When what is held was listed.
+    pub(super) listed: Instant,
+    /// Since the list, or the last comparison, the server may have got an older past.
+    doubtful: bool,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +78,7 @@ impl Reader {
         teller: Teller,
     ) -> Self {
         let home = feed.what.homes()[0];
+        let odd = Odd::new(feed.name(), Arc::clone(&standing));
         Self {
             feed,
             connector,
@@ -72,11 +86,24 @@ impl Reader {
             standing,
             teller,
             home,
+            odd,
         }
     }
 
-    /// Lists, tells, and returns the version from which to watch.
-    pub(super) async fn list(&mut self) -> Result<String, Trouble> {
+    /// Lists, tells, and returns the place from which to watch.
+    pub(super) async fn list(&mut self) -> Result<Place, Trouble> {
+        let version = self.list_anywhere().await?;
+        if self.feed.guessed {
+            self.connector.reach.routers_found.store(true, Relaxed);
+        }
+        Ok(Place {
+            version,
+            listed: Instant::now(),
+            doubtful: false,
+        })
+    }
+
+    async fn list_anywhere(&mut self) -> Result<String, Trouble> {
         for home in self.feed.what.homes() {
             self.home = home;
             match self.pages(PAGE).await {
@@ -100,18 +127,16 @@ impl Reader {
     }
 
     /// `limit`: objects in a page; 0 for no limit.
-    async fn pages(&self, limit: usize) -> Result<String, Trouble> {
+    async fn pages(&mut self, limit: usize) -> Result<String, Trouble> {
         let mut items = HashMap::new();
+        self.odd.clear();
         let mut next = String::new();
         loop {
             let mut query = format!("limit={limit}");
             if !next.is_empty() {
                 let _ = write!(query, "&continue={}", escaped(&next)); // a String takes everything
             }
-            let response = self.connector.get(&path(&self.feed, self.home, &query)).await?;
-            let body = whole(response.into_body(), LONGEST, self.pace.silence).await?;
-            let page: Page = serde_json::from_slice(&body)
-                .map_err(|error| Trouble::Garbled(format!("the list of {} is none: {error}", self.feed.name())))?;
+            let page = self.page(&query).await?;
             let objects = match page.items {
                 Value::Array(objects) => objects,
                 Value::Null => Vec::new(),
@@ -127,12 +152,13 @@ impl Reader {
                     (Some((key, _)), Ok(item)) => {
                         items.insert(key, item);
                     }
-                    (_, Err(error)) => self.undecodable(object, &error),
-                    (None, Ok(_)) => self.standing.events.inc("undecodable"),
+                    (place, Err(error)) => self.odd.add(place.map(|(key, _)| key), &error.to_string()),
+                    (None, Ok(_)) => self.odd.add(None, "it has no name"),
                 }
             }
             if page.metadata.next.is_empty() {
                 self.standing.events.inc("listed");
+                self.odd.show();
                 self.teller.tell(News::Listed(items)).await;
                 return Ok(page.metadata.resource_version);
             }
@@ -140,8 +166,40 @@ impl Reader {
         }
     }
 
-    /// Watches from `version` on, which moves along. Returns when the server has ended the watch in order.
-    pub(super) async fn watch(&self, version: &mut String, backoff: &mut Backoff) -> Result<(), Trouble> {
+    async fn page(&self, query: &str) -> Result<Page, Trouble> {
+        let response = self.connector.get(&path(&self.feed, self.home, query)).await?;
+        let body = whole(response.into_body(), LONGEST, self.pace.silence).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| Trouble::Garbled(format!("the list of {} is none: {error}", self.feed.name())))
+    }
+
+    /// Whether the server's past is older than `version`, as after a restore of its etcd from a backup. A watch from a
+    /// version of the future would wait there, and never hear what was undone.
+    async fn is_older_than(&self, version: &str) -> Result<bool, Trouble> {
+        let now = self.page("limit=1").await?.metadata.resource_version;
+        // Versions are opaque by the API's word, and whole numbers wherever etcd is.
+        let (Ok(now), Ok(known)) = (now.parse::<u64>(), version.parse::<u64>()) else {
+            return Ok(false);
+        };
+        if now < known {
+            self.standing.events.inc("went_back");
+            let feed = self.feed.name();
+            tracing::warn!(
+                feed,
+                now,
+                known,
+                "The API server has got an older past: everything is listed again."
+            );
+        }
+        Ok(now < known)
+    }
+
+    /// Watches from `place` on, which moves along. Returns when the server has ended the watch in order.
+    pub(super) async fn watch(&mut self, place: &mut Place, backoff: &mut Backoff) -> Result<(), Trouble> {
+        if std::mem::replace(&mut place.doubtful, true) && self.is_older_than(&place.version).await? {
+            return Err(Trouble::Expired);
+        }
+        let version = &mut place.version;
         let seconds = self.pace.watch.as_secs().max(1);
         let from = escaped(version);
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
@@ -156,8 +214,9 @@ impl Reader {
     }
 
     /// Tells of an event, and returns its version.
-    async fn event(&self, line: &[u8]) -> Result<String, Trouble> {
-        let garbled = |what: &str| Trouble::Garbled(format!("an event of {} {what}", self.feed.name()));
+    async fn event(&mut self, line: &[u8]) -> Result<String, Trouble> {
+        let name = self.feed.name();
+        let garbled = |what: &str| Trouble::Garbled(format!("an event of {name} {what}"));
         let Event { kind, object } =
             serde_json::from_slice(line).map_err(|error| garbled(&format!("is none: {error}")))?;
         let label = match kind.as_str() {
@@ -190,18 +249,16 @@ impl Reader {
             _ if kind == "DELETED" => None,
             Ok(item) => Some(item),
             Err(error) => {
-                self.undecodable(&object, &error);
+                self.odd.add(Some(key.clone()), &error.to_string());
                 None
             }
         };
+        if item.is_some() || kind == "DELETED" {
+            self.odd.remove(&key);
+        }
+        self.odd.show();
         self.teller.tell(News::Changed(key, item)).await;
         Ok(version)
-    }
-
-    fn undecodable(&self, object: &Value, error: &serde_json::Error) {
-        self.standing.events.inc("undecodable");
-        let key = place(object).map(|(key, _)| key);
-        tracing::debug!(feed = %self.feed.name(), object = ?key, %error, "An object is left out: it makes no sense.");
     }
 
     /// Whether the server does not know the resource, asked in a way that everybody may.

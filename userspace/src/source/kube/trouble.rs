@@ -17,18 +17,31 @@ pub(super) enum Trouble {
     Garbled(String),
     /// It was not reached.
     Unreachable(String),
+    /// It could not even be asked: a file or a program that the connection needs is not as it should be.
+    Unprepared(String),
     /// It failed.
     Failed(String),
 }
 
 impl Trouble {
-    /// Whether a watch can be taken up where it was. After anything the server has said against it, it cannot: it may
-    /// have come back with an older past.
+    /// Whether a watch can be taken up where it was, if the server is not older than that. After anything the server has
+    /// said against the watch, it cannot.
     pub(super) const fn resumes(&self) -> bool {
         matches!(
             self,
-            Self::Broken(_) | Self::Unreachable(_) | Self::Unauthorized(_) | Self::Forbidden(_)
+            Self::Broken(_) | Self::Unreachable(_) | Self::Unprepared(_) | Self::Unauthorized(_) | Self::Forbidden(_)
         )
+    }
+
+    /// What is said of the server in the log.
+    pub(super) const fn verdict(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "The API server does not answer.",
+            Self::Unprepared(_) => "The API server cannot be asked.",
+            Self::Unauthorized(_) | Self::Forbidden(_) => "The API server answers, and refuses.",
+            Self::Broken(_) | Self::Garbled(_) => "The API server's answer is not usable.",
+            Self::Absent | Self::Expired | Self::Failed(_) => "The API server answers with an error.",
+        }
     }
 
     /// For the standing: in small words.
@@ -41,6 +54,7 @@ impl Trouble {
             Self::Expired => "expired",
             Self::Garbled(_) => "bad_message",
             Self::Unreachable(_) => "unreachable",
+            Self::Unprepared(_) => "unprepared",
             Self::Failed(_) => "failed",
         }
     }

@@ -31,7 +31,13 @@ pub(crate) async fn answer(api: &Api, request: &Request<Incoming>, spawn: &Spawn
     let mut changed = api.changed.subscribe();
     loop {
         changed.mark_unchanged();
-        let held = |store: &Store| asked.plural.is_some_and(|plural| store.moods.held.contains(plural));
+        let held = |store: &Store| {
+            asked.plural.is_some_and(|plural| {
+                let namespace = asked.selection.namespace.as_deref().unwrap_or_default();
+                let place = format!("{plural}/{namespace}");
+                store.moods.held.contains(plural) || store.moods.held.contains(place.as_str())
+            })
+        };
         if asked.query.contains_key("watch") || !held(&api.store.lock().unwrap()) {
             break;
         }
@@ -49,9 +55,6 @@ pub(crate) async fn answer(api: &Api, request: &Request<Incoming>, spawn: &Spawn
     if asked.query.contains_key("watch") {
         *store.watches.entry(plural.to_owned()).or_default() += 1;
         let from: u64 = asked.query["resourceVersion"].parse().unwrap();
-        if from > store.version {
-            return refusal(StatusCode::GATEWAY_TIMEOUT, "Too large resource version");
-        }
         if from < store.horizon && !store.moods.gone_in_stream {
             return refusal(StatusCode::GONE, "too old resource version");
         }
@@ -60,7 +63,10 @@ pub(crate) async fn answer(api: &Api, request: &Request<Incoming>, spawn: &Spawn
         let life = asked.query["timeoutSeconds"].parse().unwrap();
         return stream::watch(api, plural.to_owned(), asked.selection, from, bookmarks, life, spawn);
     }
-    *store.lists.entry(plural.to_owned()).or_default() += 1;
+    // Who wants one object wants to know the version.
+    if asked.query.get("limit").is_none_or(|limit| limit != "1") {
+        *store.lists.entry(plural.to_owned()).or_default() += 1;
+    }
     list(&mut store, plural, &asked)
 }
 
@@ -102,6 +108,10 @@ fn refused(store: &mut Store, request: &Request<Incoming>, asked: &Asked<'_>) ->
     if store.moods.failures > 0 {
         store.moods.failures -= 1;
         return Some(refusal(StatusCode::INTERNAL_SERVER_ERROR, "etcdserver: leader changed"));
+    }
+    if store.moods.starting > 0 {
+        store.moods.starting -= 1;
+        return Some(refusal(StatusCode::FORBIDDEN, "not yet ready to handle request"));
     }
     let sent = request
         .headers()

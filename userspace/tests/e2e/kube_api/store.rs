@@ -31,7 +31,9 @@ pub(crate) struct Moods {
     pub(crate) forbidden: BTreeSet<&'static str>,
     /// The bearer token that it wants.
     pub(crate) token: Option<&'static str>,
-    /// Resources whose lists do not come.
+    /// So many requests are refused by a server that starts: it knows nobody's rights yet.
+    pub(crate) starting: usize,
+    /// Resources, perhaps with a namespace (`pods/default`), whose lists do not come.
     pub(crate) held: BTreeSet<&'static str>,
     /// At most so many objects come in one page.
     pub(crate) page: Option<usize>,

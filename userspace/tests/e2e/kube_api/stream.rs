@@ -113,7 +113,8 @@ impl Watcher {
                     Fate::Garbled => self.piece(b"{\"type\":\"MODI\xff\n").await?,
                 }
             }
-            seen = version;
+            // Who has seen the future waits until it is there.
+            seen = seen.max(version);
             let mark = Instant::now() + BOOKMARKS;
             if timeout_at(mark.min(end), changed.changed()).await.is_err() {
                 if Instant::now() >= end {

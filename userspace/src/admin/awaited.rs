@@ -1,0 +1,69 @@
+//! Clusters that are watched and not known yet: a balancer without their names would answer for none of them.
+
+use std::fmt::Write as _;
+
+use crate::control::Control;
+use crate::source::Standing;
+use crate::source::watchers::PREFIX;
+
+/// What readiness waits for: sources that have told nothing, neither now nor to an earlier process.
+pub(super) fn awaited(control: &Control) -> Vec<String> {
+    let snapshot = control.shared.snapshot.load();
+    if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {
+        return Vec::new();
+    }
+    unknown(control)
+        .map(|name| format!("{name} has not been read yet"))
+        .collect()
+}
+
+/// All sources that are expected to know a cluster and do not, however long that has been so.
+fn unknown(control: &Control) -> impl Iterator<Item = String> {
+    let snapshot = control.shared.snapshot.load();
+    let unknown = |cluster: &signalbox_core::model::Cluster| {
+        let name = format!("{PREFIX}{}", cluster.name);
+        let is_known = snapshot
+            .lore
+            .get(&name)
+            .is_some_and(|of| of.contains_key(&cluster.name));
+        (cluster.kubernetes.is_some() && !is_known).then_some(name)
+    };
+    snapshot
+        .file
+        .clusters
+        .iter()
+        .filter_map(unknown)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// A line for each source, in the manner of `readyz?verbose`.
+pub(super) fn lines(control: &Control) -> String {
+    let unknown: Vec<_> = unknown(control).collect();
+    let waits = !awaited(control).is_empty();
+    let mut text = String::new();
+    for source in control.shared.sources() {
+        let is_unknown = unknown.contains(&source.name);
+        let mark = match (source.connected(), is_unknown && waits) {
+            (true, _) => "+",
+            (false, true) => "-",
+            (false, false) => "~",
+        };
+        let _ = writeln!(text, "[{mark}] source {}: {}", source.name, state(&source, is_unknown)); // a String takes everything
+    }
+    text
+}
+
+fn state(source: &Standing, is_unknown: bool) -> String {
+    let heard = source.staleness().map(|age| format!("heard {age:.0} s ago"));
+    let heard = heard.unwrap_or_else(|| "never heard".to_owned());
+    let known = if is_unknown {
+        "nothing is known of its cluster, "
+    } else {
+        ""
+    };
+    match source.last_error() {
+        Some(error) => format!("{known}{heard}: {error}"),
+        None => format!("{known}{heard}"),
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests over HTTP: connections that are kept alive, through a proxy where there is one, with TLS as the server needs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Uri};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::{Client as Pool, ResponseFuture};
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt as _;
+use kube::config::AuthInfo;
+
+use super::path::escaped;
+use super::way::Way;
+
+/// For a connection with its proxy and TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A watch may be silent for minutes, in which a firewall forgets it: the kernel asks after so much silence, so often,
+/// and gives the connection up after so many questions without an answer.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(20);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const MAX_KEEPALIVE_PROBES: u32 = 3;
+
+/// Takes a request to a pool of connections, whatever these are made of.
+type Sender = Arc<dyn Fn(Request<Empty<Bytes>>) -> ResponseFuture + Send + Sync>;
+
+/// Asks one server.
+#[derive(Clone)]
+pub(super) struct Client {
+    send: Sender,
+    server: Uri,
+    headers: HeaderMap,
+}
+
+impl Client {
+    pub(super) fn new(way: &Way) -> Result<Self, String> {
+        let mut headers = impersonation(&way.config.auth_info)?;
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        Ok(Self {
+            send: sender(way)?,
+            server: way.config.cluster_url.clone(),
+            headers,
+        })
+    }
+
+    /// Gets what `path` (with its query) names below the server's address.
+    pub(super) fn get(&self, path: &str, authorization: Option<HeaderValue>) -> Result<ResponseFuture, String> {
+        let base = self.server.path().trim_end_matches('/');
+        let uri = Uri::builder()
+            .scheme(self.server.scheme_str().unwrap_or("https"))
+            .authority(self.server.authority().map_or("", |authority| authority.as_str()))
+            .path_and_query(format!("{base}{path}"));
+        let uri = uri.build().map_err(|error| error.to_string())?;
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        if let Some(value) = authorization {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        Ok((self.send)(request))
+    }
+}
+
+fn sender(way: &Way) -> Result<Sender, String> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_keepalive(Some(KEEPALIVE_TIME));
+    http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    http.set_keepalive_retries(Some(MAX_KEEPALIVE_PROBES));
+    let config = &way.config;
+    // The connectors' types differ, and the kube crate keeps the name of its part to itself.
+    macro_rules! with_tls {
+        ($connector:expr) => {{
+            let tls = config.rustls_https_connector_with_connector($connector);
+            tls.map_err(|error| crate::error_chain(&error))?
+        }};
+    }
+    macro_rules! pool {
+        ($connector:expr) => {{
+            let mut connector = TimeoutConnector::new(with_tls!($connector));
+            connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+            let pool = Pool::builder(TokioExecutor::new()).build(connector);
+            Arc::new(move |request| pool.request(request))
+        }};
+    }
+    Ok(match &way.proxy {
+        None => pool!(http),
+        Some(proxy) if proxy.is_socks() => {
+            let mut socks = SocksV5::new(proxy.uri.clone(), http);
+            if let Some((name, password)) = proxy.login.clone() {
+                socks = socks.with_auth(name, password);
+            }
+            pool!(socks)
+        }
+        Some(proxy) => {
+            // The proxy's own certificate, where it has one, is checked by the same authorities.
+            let mut tunnel = Tunnel::new(proxy.uri.clone(), with_tls!(http));
+            if let Some(basic) = proxy.basic.clone() {
+                tunnel = tunnel.with_auth(basic);
+            }
+            pool!(tunnel)
+        }
+    })
+}
+
+/// The headers of `as`, `as-uid`, `as-groups` and `as-user-extra`.
+fn impersonation(user: &AuthInfo) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    let mut add = |name: &str, value: &str| {
+        let name = name.parse::<HeaderName>().map_err(|error| error.to_string())?;
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| format!("the kubeconfig impersonates {value:?}, which no header can hold"))?;
+        headers.append(name, value);
+        Ok::<_, String>(())
+    };
+    for (name, value) in [
+        ("impersonate-user", &user.impersonate),
+        ("impersonate-uid", &user.impersonate_uid),
+    ] {
+        if let Some(value) = value {
+            add(name, value)?;
+        }
+    }
+    for group in user.impersonate_groups.iter().flatten() {
+        add("impersonate-group", group)?;
+    }
+    for (key, values) in user.impersonate_user_extra.iter().flatten() {
+        for value in values {
+            add(&format!("impersonate-extra-{}", escaped(key)), value)?;
+        }
+    }
+    Ok(headers)
+}

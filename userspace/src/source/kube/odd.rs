@@ -1,0 +1,116 @@
+//! Objects of a feed that make no sense: each is named in the log once, and in the source's notes as long as it is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Standing;
+
+/// So many are named in the notes; the rest are counted.
+const MAX_NAMED: usize = 20;
+
+/// So many are remembered: of more, one may be named in the log again.
+const MAX_REMEMBERED: usize = 1000;
+
+pub(super) struct Odd {
+    /// The feed's name.
+    feed: String,
+    standing: Arc<Standing>,
+    /// By namespace and name: what is wrong with each.
+    present: BTreeMap<String, String>,
+    /// What the log has been told.
+    logged: BTreeSet<(String, String)>,
+    changed: bool,
+}
+
+impl Odd {
+    pub(super) fn new(feed: String, standing: Arc<Standing>) -> Self {
+        Self {
+            feed,
+            standing,
+            present: BTreeMap::new(),
+            logged: BTreeSet::new(),
+            changed: false,
+        }
+    }
+
+    /// Everything is about to be read anew.
+    pub(super) fn clear(&mut self) {
+        self.changed |= !self.present.is_empty();
+        self.present.clear();
+    }
+
+    /// An object is left out.
+    pub(super) fn add(&mut self, key: Option<String>, error: &str) {
+        self.standing.events.inc("undecodable");
+        let key = key.unwrap_or_else(|| "an object without a name".to_owned());
+        if self.logged.len() >= MAX_REMEMBERED {
+            self.logged.clear();
+        }
+        if self.logged.insert((key.clone(), error.to_owned())) {
+            tracing::warn!(
+                feed = self.feed,
+                object = key,
+                error,
+                "An object is left out: it makes no sense."
+            );
+        }
+        if self.present.len() < MAX_REMEMBERED || self.present.contains_key(&key) {
+            self.present.insert(key, error.to_owned());
+            self.changed = true;
+        }
+    }
+
+    /// It was mended, or is gone.
+    pub(super) fn remove(&mut self, key: &str) {
+        self.changed |= self.present.remove(key).is_some();
+    }
+
+    /// Brings the source's notes up to date.
+    pub(super) fn show(&mut self) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        let named = self.present.iter().take(MAX_NAMED);
+        let mut text = named
+            .map(|(key, error)| format!("{key} ({error})"))
+            .collect::<Vec<_>>()
+            .join("; ");
+        if let Some(more) = self.present.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
+            text += &format!("; and {more} more");
+        }
+        let about = format!("left out of {}", self.feed);
+        self.standing.note(&about, (!text.is_empty()).then_some(text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notes_name_what_is_left_out_as_long_as_it_is_there() {
+        let standing = Standing::new("kube:east", "kubernetes");
+        let mut odd = Odd::new("routes".into(), Arc::clone(&standing));
+        let note = || {
+            standing.view()["notes"]["left out of routes"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        for at in 0..MAX_NAMED + 3 {
+            odd.add(Some(format!("shop/odd{at:02}")), "wrong");
+        }
+        odd.show();
+        let text = note().unwrap();
+        assert!(
+            text.starts_with("shop/odd00 (wrong); ") && text.ends_with("; and 3 more"),
+            "{text}"
+        );
+        odd.clear();
+        odd.add(Some("shop/odd01".into()), "worse");
+        odd.show();
+        assert_eq!(note().as_deref(), Some("shop/odd01 (worse)"));
+        odd.remove("shop/odd01");
+        odd.show();
+        assert_eq!(note(), None);
+    }
+}

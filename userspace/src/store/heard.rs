@@ -1,0 +1,81 @@
+//! When each source was known to be up to date: kept on disk, so that a table that comes from there shows its age.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::memory::Memory;
+use crate::state::Shared;
+
+/// Kind of the records: the source's name, and milliseconds since 1970.
+const HEARD: &str = "heard";
+
+/// How often they are written: so much older than it is a table may seem after a crash.
+const SAVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Sources that nobody runs here, and that are known only by what they have told.
+const AGENT: &str = "agent:";
+
+#[derive(Default)]
+pub(super) struct Heard {
+    /// What is on disk; `None`: it has not been read yet.
+    on_disk: Option<BTreeMap<String, u64>>,
+    saved: Option<Instant>,
+}
+
+impl Heard {
+    /// Tells sources what an earlier process has heard of them, and writes what this one has.
+    pub(super) fn tend(&mut self, memory: &Memory, shared: &Shared) {
+        if self.on_disk.is_none() {
+            // A file that is held by another process is read later.
+            self.on_disk = memory
+                .durable
+                .all::<u64>(HEARD)
+                .ok()
+                .map(|all| all.into_iter().collect());
+        }
+        let Some(on_disk) = &mut self.on_disk else { return };
+        for (name, ms) in on_disk.iter() {
+            if name.starts_with(AGENT) && memory.lore.contains_key(name) {
+                shared.source(name, "agent").was_heard_at(*ms);
+            }
+        }
+        for source in shared.sources() {
+            if let Some(ms) = on_disk.get(&source.name) {
+                source.was_heard_at(*ms);
+            }
+        }
+        if self.saved.is_some_and(|saved| saved.elapsed() < SAVE_INTERVAL) {
+            return;
+        }
+        self.saved = Some(Instant::now());
+        let now: BTreeMap<_, _> = shared
+            .sources()
+            .iter()
+            .filter_map(|source| Some((source.name.clone(), source.heard_ms()?)))
+            .collect();
+        let is_kept = |name: &String| now.contains_key(name) || memory.lore.contains_key(name);
+        let gone = on_disk.keys().filter(|name| !is_kept(name));
+        let mut changes: Vec<_> = gone.map(|name| (HEARD, name.clone(), None)).collect();
+        for (name, ms) in &now {
+            if on_disk.get(name) != Some(ms) {
+                changes.push((HEARD, name.clone(), Some(ms.to_string().into_bytes())));
+            }
+        }
+        if changes.is_empty() {
+            return;
+        }
+        match memory.put(&changes) {
+            Ok(()) => {
+                on_disk.retain(|name, _| is_kept(name));
+                on_disk.extend(now);
+            }
+            Err(error) => {
+                let error = crate::error_chain(&error);
+                tracing::debug!(
+                    error,
+                    "When sources were heard could not be written; it is tried again."
+                );
+            }
+        }
+    }
+}

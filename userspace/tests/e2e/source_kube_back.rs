@@ -1,0 +1,165 @@
+//! How the Kubernetes source comes back to its server, and what it says meanwhile.
+
+use crate::kube_api;
+use crate::source_kube::{Scratch, connected, fill};
+
+use std::time::{Duration, Instant};
+
+use kube_api::Api;
+use kube_api::objects::route;
+use kube_api::watching::{Watching, count, settings};
+use signalbox_core::model::kubernetes::Connection;
+
+/// Nobody who waits for so long by himself is through before a test gives up.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// The five feeds that nothing is wrong with, and the one for pods in `default`.
+fn all_watches(api: &Api) -> usize {
+    ["routes", "ingresses", "tlsroutes", "httproutes", "pods"]
+        .map(|plural| api.watches(plural))
+        .iter()
+        .sum()
+}
+
+#[tokio::test]
+async fn what_has_gone_wrong_unseen_ends_with_the_next_list() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    let mut settings = settings(&api);
+    settings.pace.relist = Duration::from_secs(2);
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    // No watch tells of this.
+    api.change(|store| store.objects.get_mut("routes").unwrap().clear());
+    watching.settles(&api).await;
+    assert!(api.lists("routes") > 1);
+}
+
+#[tokio::test]
+async fn one_feed_that_gets_through_wakes_all_others() {
+    let (api, server) = Api::start().await;
+    fill(&api);
+    let mut settings = settings(&api);
+    (settings.pace.retry, settings.pace.retry_most) = (FOR_EVER, FOR_EVER);
+    // Orderly ends would be waited after, too.
+    settings.pace.watch = FOR_EVER;
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    server.kill().await;
+    watching.stands(|view| count(view, "broken") == 6).await;
+    // Each of them waits now; what looks out for the server does not.
+    let _server = api.restart().await;
+    api.change(|store| store.put("routes", route(9, "shop/late", "late.test")));
+    watching.settles(&api).await;
+    watching.stands(connected).await;
+}
+
+#[tokio::test]
+async fn a_token_that_is_replaced_ends_the_wait() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    api.change(|store| store.moods.token = Some("second"));
+    let file = Scratch::new("wait-token", "first");
+    let mut settings = settings(&api);
+    (settings.pace.retry, settings.pace.retry_most) = (FOR_EVER, FOR_EVER);
+    settings.source.connection = Connection::Url {
+        url: format!("http://{}", api.addr),
+        token: Some(file.0.clone()),
+        ca: None,
+    };
+    let mut watching = Watching::start(settings);
+    watching.stands(|view| count(view, "unauthorized") == 6).await;
+    std::fs::write(&file.0, "second\n").unwrap();
+    watching.settles(&api).await;
+    watching.stands(connected).await;
+}
+
+#[tokio::test]
+async fn a_server_that_starts_may_refuse_for_a_moment() {
+    let (api, server) = Api::start().await;
+    fill(&api);
+    let mut settings = settings(&api);
+    (settings.pace.retry, settings.pace.retry_most) = (Duration::from_millis(100), FOR_EVER);
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    server.kill().await;
+    watching.stands(|view| !connected(view)).await;
+    // Fifteen for each feed: the last would wait for a quarter of an hour if each doubled the wait.
+    api.change(|store| {
+        store.moods.starting = 90;
+        store.put("routes", route(9, "shop/late", "late.test"));
+    });
+    let _server = api.restart().await;
+    watching.settles(&api).await;
+    watching.stands(connected).await;
+}
+
+#[tokio::test]
+async fn the_first_change_is_told_at_once_and_what_follows_together() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    let mut settings = settings(&api);
+    let settle = Duration::from_secs(8);
+    settings.pace.settle = settle;
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    tokio::time::sleep(settle).await;
+    let began = Instant::now();
+    api.change(|store| store.put("routes", route(9, "shop/first", "first.test")));
+    watching.settles(&api).await;
+    assert!(began.elapsed() < settle / 2, "{:?}", began.elapsed());
+    let told = watching.told.len();
+    for at in 0..20 {
+        api.change(|store| store.put("routes", route(at, "shop/next", &format!("next{at}.test"))));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    watching.settles(&api).await;
+    assert_eq!(watching.told.len(), told + 1);
+}
+
+#[tokio::test]
+async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    api.change(|store| {
+        // Nothing else is heard afterwards.
+        store.moods.old = true;
+        store.delete("pods", "default", "router-1-c");
+        store.moods.forbidden.insert("pods/default");
+        store.moods.held.insert("pods/default");
+    });
+    let mut settings = settings(&api);
+    settings.pace.watch = FOR_EVER;
+    settings.pace.excused = FOR_EVER;
+    let mut watching = Watching::start(settings);
+    watching.stands(|_| all_watches(&api) == 5).await;
+    assert!(!watching.standing.connected());
+    api.change(|store| store.moods.held.clear());
+    let view = watching.stands(connected).await;
+    assert!(
+        view["seconds_since_heard"].is_number() && view["last_error"].is_null(),
+        "{view:#}"
+    );
+    watching.settles(&api).await;
+    // And it is not asked again all the time.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let refused = count(&watching.standing.view(), "forbidden");
+    assert!(refused <= 2, "{refused}");
+}
+
+#[tokio::test]
+async fn a_source_is_as_stale_as_the_feed_that_was_heard_longest_ago() {
+    let (api, _server) = Api::start().await;
+    fill(&api);
+    api.change(|store| store.moods.old = true);
+    let mut settings = settings(&api);
+    settings.pace.watch = FOR_EVER;
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    watching.stands(|view| connected(view) && all_watches(&api) == 6).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    api.change(|store| store.put("routes", route(9, "shop/late", "late.test")));
+    watching.settles(&api).await;
+    let staleness = watching.standing.staleness().unwrap();
+    assert!(staleness >= 1.5, "the Routes alone were heard: {staleness}");
+}
