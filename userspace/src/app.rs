@@ -28,7 +28,7 @@ use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
 use crate::source::routing::Current;
-use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
+use crate::state::{AdminCounts, Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
 use crate::{admin, source, takeover};
@@ -77,6 +77,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         takeover: take_over,
     } = options;
     let socket = model.admin.socket.clone();
+    // Before anything is begun: a mistake in the file ends no predecessor.
+    admin::check_socket(&socket)?;
+    admin::check_socket(&takeover::path(&socket))?;
     let predecessor = match takeover::request(&socket) {
         Ok(Some((old, _))) if !take_over => {
             bail!(
@@ -130,7 +133,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
 
     let cut = load_cut(&model, inherited.is_some(), &mut degraded);
-    let max_connections = connection_budget();
+    let max_connections = connection_budget(model.admin.max_connections);
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
     let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
@@ -344,7 +347,7 @@ async fn begin(
 }
 
 /// What all parts share, before there is a configuration in force.
-fn shared(model: &Model) -> Shared {
+pub(crate) fn shared(model: &Model) -> Shared {
     let empty = Model {
         listeners: Vec::new(),
         clusters: Vec::new(),
@@ -390,20 +393,32 @@ fn shared(model: &Model) -> Shared {
         swaps: admin::histogram::Histogram::default(),
         changes: tokio::sync::broadcast::Sender::new(1024),
         denied: Counter::default(),
+        admin: AdminCounts::default(),
     }
 }
 
-/// Raises the descriptor limit as far as allowed, and shares it out: two descriptors to a connection, two to a pipe.
-fn connection_budget() -> u32 {
+/// Raises the descriptor limit as far as allowed, and shares it out.
+fn connection_budget(admin_connections: u32) -> u32 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    let pipes = limit / 64;
-    pipe::LIMIT.store(usize::try_from(pipes).unwrap_or(usize::MAX), Relaxed);
-    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS + 2 * pipes) / 2)
-        .unwrap_or(u32::MAX)
-        .max(1)
+    pipe::LIMIT.store(usize::try_from(pipes_of(limit)).unwrap_or(usize::MAX), Relaxed);
+    connections_of(limit, admin_connections).max(1)
+}
+
+/// How many pipes `limit` descriptors are for.
+const fn pipes_of(limit: u64) -> u64 {
+    limit / 64
+}
+
+/// How many connections `limit` descriptors are for: two to a connection, two to a pipe, and one to each connection of
+/// the admin API, which so never takes one of traffic's.
+#[must_use]
+pub fn connections_of(limit: u64, admin_connections: u32) -> u32 {
+    let admin = u64::from(admin_connections) + u64::from(admin::MAX_UNIX_CONNECTIONS);
+    let other = SPARE_DESCRIPTORS + admin + 2 * pipes_of(limit);
+    u32::try_from(limit.saturating_sub(other) / 2).unwrap_or(u32::MAX)
 }
 
 /// Wakes the flow of each gate that closes.

@@ -219,7 +219,8 @@ fn unwraps() -> bool {
 
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let found = format!("{hard}: {} connections", hard.saturating_sub(256 + hard / 32) / 2);
+    let connections = crate::app::connections_of(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
+    let found = format!("{hard}: {connections} connections");
     let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
     match hard {
         65_536.. => ok("descriptors", found),

@@ -446,6 +446,18 @@ impl Scrape {
             "admin_denied",
             "Changes over TCP that were refused",
             [(Vec::new(), shared.denied.get())],
+        )?;
+        let open = [("tcp", &shared.admin.tcp), ("unix", &shared.admin.unix)];
+        out.gauge(
+            "admin_connections",
+            "Connections to the admin API now",
+            open.map(|(socket, count)| (vec![("socket", socket)], f64::from(count.get()))),
+        )?;
+        let refused = shared.admin.refused.get().into_iter();
+        out.counter(
+            "admin_refused",
+            "Connections to the admin API that a limit has refused or ended, by that limit",
+            refused.map(|(limit, n)| (vec![("limit", limit)], n)),
         )
     }
 
