@@ -21,6 +21,7 @@ mod serve;
 mod shield;
 mod socket;
 mod tls;
+mod urls;
 pub mod views;
 
 pub use socket::check as check_socket;

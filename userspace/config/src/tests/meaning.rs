@@ -142,6 +142,7 @@ fn every_setting_is_read() {
         (model.admin.listen, model.admin.socket.to_str()),
         (None, Some("/tmp/s"))
     );
+    assert_eq!(model.admin.max_connections, 9);
     let times = model.timeouts;
     assert_eq!(
         (times.connect, times.peek_http, times.peek_tls),
