@@ -247,7 +247,14 @@ impl Store {
                 let outcome = self.configure(model, fingerprint, instead);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
-                    Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
+                    Ok(applied) => tracing::info!(
+                        source,
+                        hosts_added = applied.hosts_added,
+                        hosts_removed = applied.hosts_removed,
+                        routes = applied.routes,
+                        addresses = applied.addresses,
+                        "Configuration applied."
+                    ),
                     Err(error) => tracing::error!(source, error, "Configuration refused; the one in force stays."),
                 }
                 let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
@@ -260,7 +267,11 @@ impl Store {
                 if outcome.is_ok() {
                     self.shared
                         .announce("weights", json!({ "route": host, "weights": weights }));
-                    tracing::info!(route = host, ?weights, "Weights changed.");
+                    let weights: Vec<_> = weights
+                        .iter()
+                        .map(|(name, weight)| format!("{name}={weight}"))
+                        .collect();
+                    tracing::info!(route = host, weights = weights.join(" "), "Weights changed.");
                 }
                 let _ = reply.send(outcome);
             }
