@@ -21,6 +21,7 @@ use crate::durable::Durable;
 use crate::etcd::Etcd;
 use crate::front::Front;
 use crate::keeper::Keeper;
+use crate::kernel::cut::debris;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
@@ -31,7 +32,7 @@ use crate::source::routing::Current;
 use crate::state::{AdminCounts, Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
-use crate::{admin, source, takeover};
+use crate::{admin, lacks, source, takeover};
 
 /// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -133,6 +134,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
 
     let cut = load_cut(&model, inherited.is_some(), &mut degraded);
+    degraded.extend(lacks::of(&model));
+    collect_debris();
     let max_connections = connection_budget(model.admin.max_connections);
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
@@ -242,7 +245,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    begin(&control, &origin, model, &text, instead).await?;
+    let hint = lacks::low_ports_hint(&model);
+    let begun = begin(&control, &origin, model, &text, instead).await;
+    begun.map_err(|error| hint.into_iter().fold(error, anyhow::Error::context))?;
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
@@ -309,6 +314,21 @@ fn load_cut(
             degraded.push(("cut", crate::error_chain(&error)));
             None
         }
+    }
+}
+
+/// Removes the pins of network namespaces that are gone, beside the start: nobody waits for it.
+fn collect_debris() {
+    let work = || match debris::collect() {
+        Ok(cleaned) if cleaned.removed.is_empty() => {}
+        Ok(cleaned) => tracing::info!(
+            pins = cleaned.removed.len(),
+            "Pins of network namespaces that are gone have been removed."
+        ),
+        Err(error) => tracing::warn!(%error, "Pins of network namespaces that are gone could not be removed."),
+    };
+    if let Err(error) = std::thread::Builder::new().name("debris".into()).spawn(work) {
+        tracing::warn!(%error, "The thread that removes old pins could not be started.");
     }
 }
 

@@ -140,8 +140,8 @@ enum Command {
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
     Doctor {
-        #[arg(short, long, default_value = "table")]
-        output: Output,
+        #[command(flatten)]
+        show: Show,
         /// Also print what the kernel's verifier says of each program
         #[arg(long)]
         verbose: bool,
@@ -157,7 +157,11 @@ enum Command {
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
     /// Remove the pinned programs and maps of tier cut and of services from this network namespace; flows end with them.
-    Detach,
+    Detach {
+        /// Also remove what is pinned for network namespaces that are gone.
+        #[arg(long)]
+        all: bool,
+    },
     /// Write a completion script for a shell.
     Completions { shell: clap_complete::Shell },
 }
@@ -217,12 +221,18 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes what outlives the process, and says what that was.
-fn detach() -> anyhow::Result<ExitCode> {
-    let removed = crate::kernel::cut::detach()?;
-    for path in &removed {
+fn detach(all: bool) -> anyhow::Result<ExitCode> {
+    let mut cleaned = crate::kernel::cut::detach()?;
+    if all {
+        cleaned.add(crate::kernel::cut::debris::collect()?);
+    }
+    for path in &cleaned.removed {
         println!("removed {}", path.display());
     }
-    if removed.is_empty() {
+    for (path, why) in &cleaned.left {
+        println!("left {}: {why}", path.display());
+    }
+    if cleaned.removed.is_empty() && cleaned.left.is_empty() {
         println!("nothing is pinned for this network namespace");
     }
     Ok(ExitCode::SUCCESS)
@@ -277,8 +287,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
-        Command::Doctor { output, verbose } => doctor::run(output, verbose),
-        Command::Detach => detach(),
+        Command::Doctor { show, verbose } => {
+            let running = show
+                .socket
+                .exists()
+                .then(|| client::get(&show.socket, "/api/v1/status"));
+            doctor::run(show.output, verbose, running)
+        }
+        Command::Detach { all } => detach(all),
         Command::Unwrap { interface } => {
             let native = crate::kernel::l4::unwrap::unwrap(&interface)?;
             let place = if native {
