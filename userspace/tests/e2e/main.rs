@@ -9,6 +9,7 @@ mod kube_api;
 mod lab;
 
 // The tests.
+mod admin;
 mod adverse;
 mod crowd;
 mod cut;
@@ -37,7 +38,9 @@ mod lifecycle;
 mod machines;
 mod online;
 mod peek;
+mod pins;
 mod refused;
+mod rights;
 mod rotate;
 mod shield;
 mod source_kube;
