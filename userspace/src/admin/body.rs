@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -29,17 +29,19 @@ pub(super) async fn whole(State(patience): State<Patience>, request: Request, ne
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
+    // Who says beforehand that it is too long need not send it.
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return too_long();
+    }
     match tokio::time::timeout(patience.body_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Ok(Err(error)) => {
-            let (status, title) = if is_too_long(&error) {
-                (StatusCode::PAYLOAD_TOO_LARGE, "The body is too long")
-            } else {
-                (StatusCode::BAD_REQUEST, "The body could not be read")
-            };
-            let detail = format!("{error}; a body has at most {MAX_BODY_BYTES} bytes");
-            problem(status, title, &detail, &json!({}))
-        }
+        Ok(Err(error)) if is_too_long(&error) => too_long(),
+        Ok(Err(error)) => problem(
+            StatusCode::BAD_REQUEST,
+            "The body could not be read",
+            &error.to_string(),
+            &json!({}),
+        ),
         Err(_) => {
             patience.shared.admin.refused.inc("body_timeout");
             let detail = format!("it must be here within {} s", patience.body_timeout.as_secs());
@@ -51,6 +53,16 @@ pub(super) async fn whole(State(patience): State<Patience>, request: Request, ne
             )
         }
     }
+}
+
+fn too_long() -> Response {
+    let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
+    problem(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "The body is too long",
+        &detail,
+        &json!({}),
+    )
 }
 
 fn is_too_long(error: &axum::Error) -> bool {

@@ -148,6 +148,10 @@ fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(said.contains("they end with the process"), is_private, "{said}");
+        // The running one says so itself, to whoever asks it.
+        let asked = String::from_utf8(sb.cli(&["doctor"]).stdout).unwrap();
+        assert!(asked.contains("running signalbox") && !asked.contains('\t'), "{asked}");
+        assert_eq!(asked.contains("pins: the bpf file system"), is_private, "{asked}");
         sb.kill9();
     }
 }

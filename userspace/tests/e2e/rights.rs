@@ -177,3 +177,31 @@ fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by
         "{said}"
     );
 }
+
+#[test]
+fn a_directory_of_pins_that_is_another_users_is_told_of_with_the_remedy() {
+    if !privileged("a_directory_of_pins_that_is_another_users_is_told_of_with_the_remedy") {
+        return;
+    }
+    let lab = lab();
+    let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
+    let capabilities = capabilities("");
+    let roots = PREPARE.replace("chown 65534:65534", "chown 0:0");
+    let under = ["unshare", "-m", "sh", "-c", &roots, "sh", &capabilities];
+    let sb = Signalbox::start_under(&lab, &cut::body(""), &under);
+    let (_, verbose) = sb.get("/readyz?verbose");
+    let cut = verbose
+        .lines()
+        .find(|line| line.starts_with("[~] cut: "))
+        .unwrap_or_default();
+    let said = doctor(&lab, &under, "pinned maps");
+    for said in [cut, &said] {
+        for part in [
+            "/sys/fs/bpf/signalbox is of uid 0",
+            "chown -R 65534 /sys/fs/bpf/signalbox",
+            "CAP_DAC_OVERRIDE",
+        ] {
+            assert!(said.contains(part), "{part}: {said}\n{verbose}");
+        }
+    }
+}

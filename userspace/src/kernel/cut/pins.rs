@@ -49,6 +49,15 @@ pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
     }
 }
 
+/// Says whose the directory is and what helps, where the rights are what is missing.
+fn explained(error: io::Error, dir: &Path) -> io::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let why = format!("{}: {error}; {}", dir.display(), bpffs::remedy(dir));
+        return io::Error::new(error.kind(), why);
+    }
+    error
+}
+
 /// The directory of this network namespace, locked while a process uses it.
 #[derive(Clone)]
 pub struct Pins {
@@ -61,7 +70,7 @@ impl Pins {
     /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
     pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
         let pins = Self::lock(kind, take_over)?;
-        pinned::check(&pins.dir)?;
+        pinned::check(&pins.dir).map_err(|error| explained(error, &pins.dir))?;
         Ok(pins)
     }
 
@@ -69,13 +78,7 @@ impl Pins {
     pub(super) fn lock(kind: Kind, take_over: bool) -> io::Result<Self> {
         mount_bpf()?;
         let dir = directory(kind)?;
-        fs::create_dir_all(&dir).map_err(|error| {
-            if error.kind() == io::ErrorKind::PermissionDenied {
-                let why = format!("{}: {error}; {}", dir.display(), bpffs::remedy(&dir));
-                return io::Error::new(error.kind(), why);
-            }
-            error
-        })?;
+        fs::create_dir_all(&dir).map_err(|error| explained(error, &dir))?;
         let lock = match Flock::lock(File::open(&dir)?, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Some(lock),
             Err(_) if take_over => None,
@@ -156,12 +159,7 @@ pub(super) fn own_cookie() -> io::Result<u64> {
 /// Tries whether a start could pin something, and leaves nothing.
 pub fn try_out() -> io::Result<()> {
     let dir = directory(Kind::Cut)?;
-    bpffs::try_out(&dir).map_err(|error| {
-        if error.kind() == io::ErrorKind::PermissionDenied {
-            return io::Error::new(error.kind(), format!("{error}; {}", bpffs::remedy(&dir)));
-        }
-        error
-    })
+    bpffs::try_out(&dir).map_err(|error| explained(error, &dir))
 }
 
 /// Where something is pinned, whoever has the directory.
