@@ -220,22 +220,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Removes what outlives the process, and says what that was.
+/// Removes what outlives the process, and says what that was. What nobody uses any more goes even where a process uses what
+/// is pinned for this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
-    let mut cleaned = crate::kernel::cut::detach()?;
-    if all {
-        cleaned.add(crate::kernel::cut::debris::collect()?);
+    let debris = all.then(crate::kernel::cut::debris::collect).transpose()?;
+    if let Some(debris) = &debris {
+        say_cleaned(debris);
     }
+    let own = crate::kernel::cut::detach()?;
+    say_cleaned(&own);
+    if own.removed.is_empty() && own.left.is_empty() {
+        println!("nothing is pinned for this network namespace");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say_cleaned(cleaned: &crate::kernel::cut::pins::Cleaned) {
     for path in &cleaned.removed {
         println!("removed {}", path.display());
     }
     for (path, why) in &cleaned.left {
         println!("left {}: {why}", path.display());
     }
-    if cleaned.removed.is_empty() && cleaned.left.is_empty() {
-        println!("nothing is pinned for this network namespace");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -112,3 +112,40 @@ fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
+
+#[test]
+fn what_an_operator_reads_is_plain() {
+    if !privileged("what_an_operator_reads_is_plain") {
+        return;
+    }
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let web = "  - { name: web, protocol: http, listen: [\"10.1.0.1:80\"] }\nclusters:";
+    let sb = Signalbox::start(&lab, &config::tcp("", &["east-1"]).replacen("clusters:", web, 1));
+    sb.wait_healthy(&["east-1"]);
+    let (_, metrics) = sb.get("/metrics");
+    let times = || {
+        metrics
+            .lines()
+            .filter(|line| line.starts_with("signalbox_peek_duration_seconds"))
+    };
+    let peeks = |listener: &str| times().any(|line| line.contains(&format!("listener=\"{listener}\"")));
+    assert!(peeks("web") && !peeks("mysql"), "{metrics}");
+
+    let out = sb.cli(&["rotate", "out", "east-1", "--force"]);
+    assert!(out.status.success(), "{out:?}");
+    let log = sb.proc.log();
+    for field in [
+        "\"hosts_added\":1",
+        "\"action\":\"out\"",
+        "\"subjects\":\"host:east/east-1\"",
+    ] {
+        assert!(log.contains(field), "{field}: {log}");
+    }
+    assert!(!log.contains("Applied {"), "{log}");
+
+    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    let line = status.lines().find(|line| line.trim_start().starts_with("last_reload"));
+    let line = line.unwrap_or_default();
+    assert!(line.contains("ok, by ") && line.contains(" ago)"), "{status}");
+}
