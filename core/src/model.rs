@@ -97,7 +97,12 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// `listen` speaks TLS.
     pub tls: Option<AdminTls>,
+    /// Connections to `listen` at once.
+    pub max_connections: u32,
 }
+
+/// Connections to the admin API over TCP, where the configuration says nothing.
+pub const DEFAULT_ADMIN_CONNECTIONS: u32 = 128;
 
 /// How the admin API proves who it is, and who may change something without a token.
 #[derive(Clone, Debug, PartialEq, Eq)]

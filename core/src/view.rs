@@ -237,6 +237,7 @@ pub(crate) mod tests {
                 socket: "/run/x.sock".into(),
                 token_file: None,
                 tls: None,
+                max_connections: crate::model::DEFAULT_ADMIN_CONNECTIONS,
             },
             listeners: vec![],
             services: vec![],

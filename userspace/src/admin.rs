@@ -7,6 +7,7 @@ pub mod api;
 mod applications;
 mod auth;
 mod awaited;
+mod body;
 pub mod cut_flows;
 mod events;
 mod explain;
@@ -16,22 +17,28 @@ pub mod metrics;
 mod mutate;
 mod openapi;
 mod rotations;
+mod seats;
+mod serve;
 mod shield;
+mod socket;
 mod tls;
+mod urls;
 pub mod views;
 mod weights;
 
-use std::fs;
+pub use socket::check as check_socket;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
+use crate::state::{AdminCounts, Gauge, Shared};
 
 /// The API's servers. The unix socket's file goes when they are closed.
 pub struct Servers {
@@ -39,8 +46,12 @@ pub struct Servers {
     socket: PathBuf,
 }
 
+/// Connections to the unix socket at once. It has seats of its own, so that its owner gets in however many are at the
+/// TCP address.
+pub const MAX_UNIX_CONNECTIONS: u32 = 64;
+
 /// How long a successor waits for the address of the process it has relieved.
-const HAND_OVER: Duration = Duration::from_secs(5);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the API. In a takeover the addresses may be the predecessor's for a moment more, and a failure is no reason
 /// to end: by then nobody else serves.
@@ -70,37 +81,33 @@ pub async fn start(
 
 async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
     let mut tasks = Vec::new();
-    let settings = control.shared.snapshot.load().model.admin.clone();
+    let shared = &control.shared;
+    let settings = shared.snapshot.load().model.admin.clone();
+    let patience = body::Patience {
+        shared: Arc::clone(shared),
+        body_timeout: body::BODY_TIMEOUT,
+    };
+    let router = api::router(control.clone()).layer(axum::middleware::from_fn_with_state(patience, body::whole));
     if let Some(addr) = addr {
         let listener = listen(addr, takeover).await.with_context(|| {
             format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
         })?;
-        let gate = auth::Gate::new(settings.token_file, Arc::clone(&control.shared));
-        let app = api::router(control.clone())
-            .layer(axum::middleware::from_fn_with_state(gate, auth::gate))
-            .into_make_service_with_connect_info::<tls::Peer>();
-        let ended = |outcome: std::io::Result<()>| {
-            if let Err(error) = outcome {
-                tracing::error!(%error, "The admin API ended.");
-            }
-        };
-        tasks.push(match &settings.tls {
-            Some(tls) => {
-                let listener = tls::Secured::new(listener, tls).context("the admin API's TLS")?;
-                tokio::spawn(async move { ended(axum::serve(listener, app).await) })
-            }
-            None => tokio::spawn(async move { ended(axum::serve(listener, app).await) }),
-        });
+        let certificates = settings.tls.map(tls::Certificates::new).transpose();
+        let certificates = certificates.context("the admin API's TLS")?;
+        let gate = auth::Gate::new(settings.token_file, Arc::clone(shared));
+        // Who may not change anything is told so before it has sent a body.
+        let router = router
+            .clone()
+            .layer(axum::middleware::from_fn_with_state(gate, auth::gate));
+        let seats = seats(settings.max_connections, shared, |counts| &counts.tcp);
+        let server = serve::Server::new(router, seats, shared);
+        tasks.push(tokio::spawn(server.tcp(listener, certificates)));
     }
-    let listener = unix(socket).with_context(|| format!("opening the admin socket {}", socket.display()))?;
-    let app = api::router(control.clone())
-        .layer(axum::middleware::from_fn(mutate::audit))
-        .into_make_service_with_connect_info::<mutate::Caller>();
-    tasks.push(tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, app).await {
-            tracing::error!(%error, "The admin socket ended.");
-        }
-    }));
+    let listener = socket::listen(socket)?;
+    let router = router.layer(axum::middleware::from_fn(mutate::audit));
+    let seats = seats(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
+    let server = serve::Server::new(router, seats, shared);
+    tasks.push(tokio::spawn(server.unix(listener)));
     Ok(Servers {
         tasks,
         socket: socket.to_owned(),
@@ -111,7 +118,9 @@ async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener>
     let began = std::time::Instant::now();
     loop {
         match TcpListener::bind(addr).await {
-            Err(error) if patient && error.kind() == std::io::ErrorKind::AddrInUse && began.elapsed() < HAND_OVER => {
+            Err(error)
+                if patient && error.kind() == std::io::ErrorKind::AddrInUse && began.elapsed() < HAND_OVER_TIMEOUT =>
+            {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             outcome => return outcome,
@@ -119,22 +128,13 @@ async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener>
     }
 }
 
-fn unix(path: &Path) -> std::io::Result<UnixListener> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    // Left over from a process that was killed, or of the one that we have taken over from.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    // Never open to others, not even for the moment between bind and chmod.
-    let mask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-    let listener = UnixListener::bind(path);
-    nix::sys::stat::umask(mask);
-    let listener = listener?;
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok(listener)
+/// Seats of one way in, whose connections are counted by `gauge`.
+fn seats(max: u32, shared: &Arc<Shared>, gauge: fn(&AdminCounts) -> &Gauge) -> seats::Seats {
+    let shared = Arc::clone(shared);
+    seats::Seats::new(max, move |comes| {
+        let gauge = gauge(&shared.admin);
+        if comes { gauge.enter() } else { gauge.leave() }
+    })
 }
 
 impl Servers {
@@ -152,8 +152,8 @@ impl Servers {
             task.abort();
         }
         if !self.socket.as_os_str().is_empty() {
-            let _ = fs::remove_file(&self.socket);
-            let _ = fs::remove_file(crate::takeover::path(&self.socket));
+            socket::remove(&self.socket);
+            socket::remove(&crate::takeover::path(&self.socket));
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::durable::Durable;
 use crate::etcd::Etcd;
 use crate::front::Front;
 use crate::keeper::Keeper;
+use crate::kernel::cut::debris;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
@@ -28,10 +29,10 @@ use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
 use crate::source::routing::Current;
-use crate::state::{Binds, Counter, Reloads, Shared, Snapshot, Totals};
+use crate::state::{AdminCounts, Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
-use crate::{admin, source, takeover};
+use crate::{admin, lacks, source, takeover};
 
 /// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -77,6 +78,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         takeover: take_over,
     } = options;
     let socket = model.admin.socket.clone();
+    // Before anything is begun: a mistake in the file ends no predecessor.
+    admin::check_socket(&socket)?;
+    admin::check_socket(&takeover::path(&socket))?;
     let predecessor = match takeover::request(&socket) {
         Ok(Some((old, _))) if !take_over => {
             bail!(
@@ -130,7 +134,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
 
     let cut = load_cut(&model, inherited.is_some(), &mut degraded);
-    let max_connections = connection_budget();
+    degraded.extend(lacks::of(&model));
+    collect_debris();
+    let max_connections = connection_budget(model.admin.max_connections);
     let shared = Arc::new(shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
     let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
@@ -239,7 +245,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    begin(&control, &origin, model, instead).await?;
+    let hint = lacks::low_ports_hint(&model);
+    let begun = begin(&control, &origin, model, instead).await;
+    begun.map_err(|error| hint.into_iter().fold(error, anyhow::Error::context))?;
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
@@ -309,6 +317,21 @@ fn load_cut(
     }
 }
 
+/// Removes the pins of network namespaces that are gone, beside the start: nobody waits for it.
+fn collect_debris() {
+    let work = || match debris::collect() {
+        Ok(cleaned) if cleaned.removed.is_empty() => {}
+        Ok(cleaned) => tracing::info!(
+            pins = cleaned.removed.len(),
+            "Pins of network namespaces that are gone have been removed."
+        ),
+        Err(error) => tracing::warn!(%error, "Pins of network namespaces that are gone could not be removed."),
+    };
+    if let Err(error) = std::thread::Builder::new().name("debris".into()).spawn(work) {
+        tracing::warn!(%error, "The thread that removes old pins could not be started.");
+    }
+}
+
 /// Puts the first configuration in force: the one that the API has put in place of the file's, or the file's.
 async fn begin(control: &Control, origin: &str, model: Model, instead: Option<String>) -> anyhow::Result<()> {
     if let Some(instead) = instead {
@@ -337,7 +360,7 @@ async fn begin(control: &Control, origin: &str, model: Model, instead: Option<St
 }
 
 /// What all parts share, before there is a configuration in force.
-fn shared(model: &Model) -> Shared {
+pub(crate) fn shared(model: &Model) -> Shared {
     let empty = Model {
         listeners: Vec::new(),
         clusters: Vec::new(),
@@ -383,20 +406,32 @@ fn shared(model: &Model) -> Shared {
         swaps: admin::histogram::Histogram::default(),
         changes: tokio::sync::broadcast::Sender::new(1024),
         denied: Counter::default(),
+        admin: AdminCounts::default(),
     }
 }
 
-/// Raises the descriptor limit as far as allowed, and shares it out: two descriptors to a connection, two to a pipe.
-fn connection_budget() -> u32 {
+/// Raises the descriptor limit as far as allowed, and shares it out.
+fn connection_budget(admin_connections: u32) -> u32 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    let pipes = limit / 64;
-    pipe::LIMIT.store(usize::try_from(pipes).unwrap_or(usize::MAX), Relaxed);
-    u32::try_from(limit.saturating_sub(SPARE_DESCRIPTORS + 2 * pipes) / 2)
-        .unwrap_or(u32::MAX)
-        .max(1)
+    pipe::LIMIT.store(usize::try_from(pipes_of(limit)).unwrap_or(usize::MAX), Relaxed);
+    connections_of(limit, admin_connections).max(1)
+}
+
+/// How many pipes `limit` descriptors are for.
+const fn pipes_of(limit: u64) -> u64 {
+    limit / 64
+}
+
+/// How many connections `limit` descriptors are for: two to a connection, two to a pipe, and one to each connection of
+/// the admin API, which so never takes one of traffic's.
+#[must_use]
+pub fn connections_of(limit: u64, admin_connections: u32) -> u32 {
+    let admin = u64::from(admin_connections) + u64::from(admin::MAX_UNIX_CONNECTIONS);
+    let other = SPARE_DESCRIPTORS + admin + 2 * pipes_of(limit);
+    u32::try_from(limit.saturating_sub(other) / 2).unwrap_or(u32::MAX)
 }
 
 /// Wakes the flow of each gate that closes.

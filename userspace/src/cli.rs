@@ -146,8 +146,8 @@ enum Command {
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
     Doctor {
-        #[arg(short, long, default_value = "table")]
-        output: Output,
+        #[command(flatten)]
+        show: Show,
         /// Also print what the kernel's verifier says of each program
         #[arg(long)]
         verbose: bool,
@@ -163,7 +163,11 @@ enum Command {
     /// Balance between four small servers of its own, on loopback, to be played with.
     Demo(demo::Args),
     /// Remove the pinned programs and maps of tier cut and of services from this network namespace; flows end with them.
-    Detach,
+    Detach {
+        /// Also remove what is pinned for network namespaces that are gone.
+        #[arg(long)]
+        all: bool,
+    },
     /// Write a completion script for a shell.
     Completions { shell: clap_complete::Shell },
 }
@@ -222,16 +226,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Removes what outlives the process, and says what that was.
-fn detach() -> anyhow::Result<ExitCode> {
-    let removed = crate::kernel::cut::detach()?;
-    for path in &removed {
-        println!("removed {}", path.display());
+/// Removes what outlives the process, and says what that was. What nobody uses any more goes even where a process uses what
+/// is pinned for this namespace.
+fn detach(all: bool) -> anyhow::Result<ExitCode> {
+    let debris = all.then(crate::kernel::cut::debris::collect).transpose()?;
+    if let Some(debris) = &debris {
+        say_cleaned(debris);
     }
-    if removed.is_empty() {
+    let own = crate::kernel::cut::detach()?;
+    say_cleaned(&own);
+    if own.removed.is_empty() && own.left.is_empty() {
         println!("nothing is pinned for this network namespace");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say_cleaned(cleaned: &crate::kernel::cut::pins::Cleaned) {
+    for path in &cleaned.removed {
+        println!("removed {}", path.display());
+    }
+    for (path, why) in &cleaned.left {
+        println!("left {}: {why}", path.display());
+    }
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -284,8 +300,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
-        Command::Doctor { output, verbose } => doctor::run(output, verbose),
-        Command::Detach => detach(),
+        Command::Doctor { show, verbose } => {
+            let running = show
+                .socket
+                .exists()
+                .then(|| client::get(&show.socket, "/api/v1/status"));
+            doctor::run(show.output, verbose, running)
+        }
+        Command::Detach { all } => detach(all),
         Command::Unwrap { interface } => {
             let native = crate::kernel::l4::unwrap::unwrap(&interface)?;
             let place = if native {

@@ -2,11 +2,13 @@
 //! the remedy. Asks the same code that `run` goes by, so that the two cannot disagree.
 
 mod programs;
+mod rights;
 
 use std::fs;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::Output;
 use crate::kernel::sockmap::kernel_is_sound;
@@ -52,9 +54,11 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
     }
 }
 
-/// Prints the findings; the exit code is the worst of them.
-pub fn run(output: Output, verbose: bool) -> anyhow::Result<ExitCode> {
-    let (findings, verdicts) = examine();
+/// Prints the findings; the exit code is the worst of them. `running` is the status of a running signalbox, if there is
+/// one to be asked.
+pub fn run(output: Output, verbose: bool, running: Option<anyhow::Result<Value>>) -> anyhow::Result<ExitCode> {
+    let (mut findings, verdicts) = examine();
+    findings.extend(running.map(rights::of_running));
     let worst = findings.iter().map(|f| f.standing).max().unwrap_or(Standing::Ok);
     if output == Output::Table {
         for finding in &findings {
@@ -84,7 +88,7 @@ pub fn run(output: Output, verbose: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn examine() -> (Vec<Finding>, Vec<Verdict>) {
-    let mut all = vec![kernel_version(), capabilities(), btf(), jit()];
+    let mut all = vec![kernel_version(), rights::capabilities(), rights::pins(), btf(), jit()];
     let (of_programs, verdicts) = programs::examine();
     all.extend(of_programs);
     all.extend([
@@ -110,32 +114,6 @@ fn kernel_version() -> Finding {
             "kernel",
             version.to_string(),
             "its socket maps have known defects: tier sockmap is used only where a listener demands it; 6.1.191, 6.12.104 or 6.18 and later have the fixes",
-        )
-    }
-}
-
-fn capabilities() -> Finding {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .unwrap_or("0")
-        .trim();
-    let effective = u64::from_str_radix(effective, 16).unwrap_or(0);
-    // include/uapi/linux/capability.h
-    let wanted = [("CAP_NET_ADMIN", 12), ("CAP_BPF", 39)];
-    let missing: Vec<_> = wanted
-        .iter()
-        .filter(|(_, bit)| effective & (1 << bit) == 0)
-        .map(|(name, _)| *name)
-        .collect();
-    if missing.is_empty() {
-        ok("capabilities", "CAP_BPF, CAP_NET_ADMIN")
-    } else {
-        degraded(
-            "capabilities",
-            format!("without {}", missing.join(", ")),
-            "no sk_lookup and no socket maps: addresses are bound and flows go by splice and copy; run as root, or with AmbientCapabilities=CAP_BPF CAP_NET_ADMIN",
         )
     }
 }
@@ -219,7 +197,8 @@ fn unwraps() -> bool {
 
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let found = format!("{hard}: {} connections", hard.saturating_sub(256 + hard / 32) / 2);
+    let connections = crate::app::connections_of(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
+    let found = format!("{hard}: {connections} connections");
     let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
     match hard {
         65_536.. => ok("descriptors", found),
@@ -266,8 +245,10 @@ fn backlog() -> Finding {
 }
 
 fn ports() -> Finding {
+    // The kernel puts a tab between the two.
     let range = sysctl("net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let range = range.split_whitespace().collect::<Vec<_>>().join(" to ");
+    let mut ends = range.split(' ').filter_map(|end| end.parse::<u64>().ok());
     let count = match (ends.next(), ends.next()) {
         (Some(low), Some(high)) => high.saturating_sub(low) + 1,
         _ => 0,

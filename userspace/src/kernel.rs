@@ -9,6 +9,7 @@ pub mod l4;
 pub mod map;
 pub mod netlink;
 pub mod object;
+pub mod rights;
 pub mod sockmap;
 pub mod steer;
 pub mod verifier;

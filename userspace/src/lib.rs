@@ -19,6 +19,7 @@ pub mod front;
 pub mod health;
 pub mod keeper;
 pub mod kernel;
+pub mod lacks;
 pub mod layer4;
 pub mod logging;
 pub mod pem;

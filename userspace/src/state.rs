@@ -327,6 +327,8 @@ pub struct Shared {
     pub changes: broadcast::Sender<Change>,
     /// Changes over TCP that were refused.
     pub denied: Counter,
+    /// The admin API's own connections.
+    pub admin: AdminCounts,
 }
 
 /// Something that has changed.
@@ -400,6 +402,15 @@ pub struct Totals {
     pub refused: Counter,
     /// Times that accepting paused because of a limit.
     pub paused: Labelled,
+}
+
+/// The admin API's connections.
+#[derive(Debug, Default)]
+pub struct AdminCounts {
+    pub tcp: Gauge,
+    pub unix: Gauge,
+    /// Connections and requests that a limit has ended, by that limit.
+    pub refused: Labelled,
 }
 
 /// How changes of the configuration went.

@@ -252,7 +252,14 @@ impl Store {
                 let outcome = self.configure(model, instead);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
                 match &outcome {
-                    Ok(applied) => tracing::info!(source, ?applied, "Configuration applied."),
+                    Ok(applied) => tracing::info!(
+                        source,
+                        hosts_added = applied.hosts_added,
+                        hosts_removed = applied.hosts_removed,
+                        routes = applied.routes,
+                        addresses = applied.addresses,
+                        "Configuration applied."
+                    ),
                     Err(error) => tracing::error!(source, error, "Configuration refused; the one in force stays."),
                 }
                 let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
@@ -266,8 +273,12 @@ impl Store {
                     for (host, weights) in &set {
                         self.shared
                             .announce("weights", json!({ "route": host, "weights": weights }));
-                        let weights = json!(weights).to_string();
-                        tracing::info!(route = host, weights, "Weights changed.");
+                        let all: Vec<_> = weights
+                            .iter()
+                            .flatten()
+                            .map(|(name, weight)| format!("{name}={weight}"))
+                            .collect();
+                        tracing::info!(route = host, weights = all.join(" "), "Weights changed.");
                     }
                 }
                 let _ = reply.send(outcome);

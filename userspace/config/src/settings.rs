@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
-use signalbox_core::model::{Admin, AdminTls, Bind, Datapath, EtcdStore, Limits, PerSource, Tier, Timeouts};
+use signalbox_core::model::{
+    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, Limits, PerSource, Tier, Timeouts,
+};
 
 use super::address::Taken;
 use super::map::Map;
@@ -19,6 +21,9 @@ const ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
 
 /// What a socket's path may be long: `sun_path` less its closing NUL.
 const LONGEST_SOCKET: usize = 107;
+
+/// Each of the admin API's connections may hold a body of 64 MiB.
+const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 
 /// 1 GiB of flow table.
 const MOST_CUT_FLOWS: u32 = 1 << 22;
@@ -64,6 +69,7 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
         socket: PathBuf::from(ADMIN_SOCKET),
         token_file: None,
         tls: None,
+        max_connections: DEFAULT_ADMIN_CONNECTIONS,
     };
     let mut spot = None;
     if let Some(mut map) = place.and_then(|place| Map::open(place, report)) {
@@ -71,7 +77,11 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
         let socket = map.take("socket");
         let token_file = map.take("token_file");
         let tls = map.take("tls");
+        let most = map.take("max_connections");
         map.finish(report);
+        admin.max_connections = optional(most.as_ref(), admin.max_connections, |place| {
+            place.number(1, MAX_ADMIN_CONNECTIONS, report)
+        });
         admin.tls = tls.and_then(|place| admin_tls(&place, report));
         admin.token_file = token_file.and_then(|place| place.text(report).map(PathBuf::from));
         spot = listen.map(|place| place.spot());

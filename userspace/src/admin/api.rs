@@ -18,7 +18,7 @@ use crate::control::Control;
 use crate::datapath::flow::Filter;
 
 /// The largest body: all routes of a large cluster.
-const MOST_BODY: usize = 64 << 20;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 const POST: MethodFilter = MethodFilter::POST;
 const PUT: MethodFilter = MethodFilter::PUT;
@@ -28,7 +28,7 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 pub fn router(control: Control) -> Router {
     let api = state(Described::default());
     let api = changes(api).finish("/api/v1/openapi.json");
-    api.layer(DefaultBodyLimit::max(MOST_BODY))
+    api.layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control))
 }
 

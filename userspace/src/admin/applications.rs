@@ -11,6 +11,7 @@ use signalbox_common::hash;
 use signalbox_core::spi::{AppKey, Application, host_names};
 
 use super::api::problem;
+use super::urls;
 use crate::control::Control;
 use crate::source::routing_spi::{ApplyError, RoutingSpi};
 use crate::state::Snapshot;
@@ -151,14 +152,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         .map(|route| route.host.to_string())
         .filter(|name| !app.aliases.contains(name));
     let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
-    let mut urls = Vec::new();
-    for name in &names {
-        // The router's own wildcard certificate is not known here: only names with one of their own are promised.
-        if app.certificates.contains_key(name) {
-            urls.push(format!("https://{name}/"));
-        }
-        urls.push(format!("http://{name}/"));
-    }
+    let urls = at.map(|at| urls::of(model, at, &names)).unwrap_or_default();
     let endpoints: Vec<_> = app
         .endpoints
         .iter()

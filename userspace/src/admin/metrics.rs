@@ -270,10 +270,13 @@ impl Scrape {
                 .map(|(reason, n)| (vec![("listener", l.name.as_str()), ("reason", reason)], n))
         });
         out.counter("not_cut", "Connections that were not cut", not_cut.collect::<Vec<_>>())?;
+        // A listener of protocol tcp never peeks.
+        let peeking = snapshot.model.listeners.iter().zip(all());
+        let peeking = peeking.filter(|(listener, _)| listener.protocol != Protocol::Tcp);
         out.seconds(
             "peek_duration",
             "Time until a connection said where it wants to go",
-            all().map(|(l, labels)| (labels, &l.peek_seconds)),
+            peeking.map(|(_, (l, labels))| (labels, &l.peek_seconds)),
         )?;
         if let Some(counters) = &self.0.counters {
             let steered = snapshot.listeners.iter().map(|l| {
@@ -446,6 +449,18 @@ impl Scrape {
             "admin_denied",
             "Changes over TCP that were refused",
             [(Vec::new(), shared.denied.get())],
+        )?;
+        let open = [("tcp", &shared.admin.tcp), ("unix", &shared.admin.unix)];
+        out.gauge(
+            "admin_connections",
+            "Connections to the admin API now",
+            open.map(|(socket, count)| (vec![("socket", socket)], f64::from(count.get()))),
+        )?;
+        let refused = shared.admin.refused.get().into_iter();
+        out.counter(
+            "admin_refused",
+            "Connections to the admin API that a limit has refused or ended, by that limit",
+            refused.map(|(limit, n)| (vec![("limit", limit)], n)),
         )
     }
 

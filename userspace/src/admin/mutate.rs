@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
-use axum::serve::IncomingStream;
 use serde_json::json;
-use tokio::net::UnixListener;
+use tokio::net::UnixStream;
 
 use super::api::problem;
 use crate::control::{Control, Refused};
@@ -22,15 +20,12 @@ pub(super) struct Caller {
     pid: i32,
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        stream
-            .io()
-            .peer_cred()
-            .map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
-                uid: cred.uid(),
-                pid: cred.pid().unwrap_or(-1),
-            })
+impl Caller {
+    pub(super) fn of(stream: &UnixStream) -> Self {
+        stream.peer_cred().map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
+            uid: cred.uid(),
+            pid: cred.pid().unwrap_or(-1),
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table, presets};
+use jiff::Zoned;
 use serde_json::Value;
 
 use super::{Output, client};
@@ -219,6 +220,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .join(" "),
         ("last_error", Value::String(error)) => cut(error),
         ("last_check", check) => text(check.get("detail")),
+        ("last_reload", reload) => reloaded(reload, &Zoned::now()),
         (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
         (_, Value::Object(fields)) => fields
             .iter()
@@ -238,6 +240,38 @@ fn cut(error: &str) -> String {
     }
     let short: String = error.chars().take(MAX_ERROR_WIDTH - 3).collect();
     format!("{}...", short.trim_end())
+}
+
+/// How the last reload went, when that was by the operator's clock, and how long ago.
+fn reloaded(reload: &Value, now: &Zoned) -> String {
+    let outcome = if reload.get("ok").and_then(Value::as_bool).unwrap_or(false) {
+        "ok"
+    } else {
+        "refused"
+    };
+    let at = reload.get("at").and_then(Value::as_i64);
+    let at = at.and_then(|at| jiff::Timestamp::from_second(at).ok());
+    let when = at.map_or_else(String::new, |at| {
+        let age = now.timestamp().duration_since(at).as_secs().max(0);
+        let at = at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S %:z");
+        format!(", {at} ({} ago)", age_of(age.unsigned_abs()))
+    });
+    let error = reload.get("error").and_then(Value::as_str);
+    let error = error.map_or_else(String::new, |error| format!(": {error}"));
+    format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
+}
+
+/// The two largest units of an age.
+fn age_of(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let first = units.iter().position(|(_, length)| seconds >= *length).unwrap_or(3);
+    let mut rest = seconds;
+    let mut parts = Vec::new();
+    for (unit, length) in &units[first..units.len().min(first + 2)] {
+        parts.push(format!("{}{unit}", rest / length));
+        rest %= length;
+    }
+    parts.join(" ")
 }
 
 /// Whether these are what a source has told, and not the shares of a route.
@@ -283,6 +317,29 @@ mod tests {
         assert!(
             widest < 180 && text.contains("east.kubeconfig") && text.contains("..."),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn a_reload_is_shown_by_the_operator_s_clock_with_its_age() {
+        let reload = json!({ "ok": true, "source": "SIGHUP", "at": 1_795_351_604, "error": null });
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(2));
+        let now = jiff::Timestamp::from_second(1_795_351_604 + 3723)
+            .unwrap()
+            .to_zoned(zone);
+        assert_eq!(
+            reloaded(&reload, &now),
+            "ok, by SIGHUP, 2026-11-22 14:46:44 +02:00 (1h 2m ago)"
+        );
+        let refused = json!({ "ok": false, "source": "API", "at": 1_795_355_320, "error": "no such cluster" });
+        assert_eq!(
+            reloaded(&refused, &now),
+            "refused, by API, 2026-11-22 15:48:40 +02:00 (7s ago): no such cluster"
+        );
+        assert!(cell("last_reload", &reload, &Value::Null).contains(" ago)"));
+        assert_eq!(
+            (age_of(0), age_of(59), age_of(90_000)),
+            ("0s".into(), "59s".into(), "1d 1h".into())
         );
     }
 

@@ -3,6 +3,7 @@
 use crate::kernel::Kernel;
 use crate::kernel::cut::hooks::has_tcx;
 use crate::kernel::cut::interfaces;
+use crate::kernel::rights::{self, Need};
 use crate::kernel::verifier::{self, Outcome, Verdict};
 use crate::kernel::{l4, object};
 
@@ -44,7 +45,7 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
         Ok(verdicts) => verdicts,
         Err(error) => {
             let advice = "addresses are bound one by one, flows go by splice and copy; there are no layer-4 services and no \
-                          shield. It takes root, or CAP_BPF and CAP_NET_ADMIN";
+                          shield. It takes root, or the capabilities above";
             return (vec![degraded("eBPF programs", error.to_string(), advice)], Vec::new());
         }
     };
@@ -99,11 +100,12 @@ fn refusal(verdict: &Verdict) -> Option<Finding> {
     };
     let (name, lost) = LOST.iter().find(|(program, _)| *program == verdict.program)?;
     let found = format!("refused: {} ({})", refusal.reason, refusal.error);
-    Some(degraded(
-        name,
-        found,
-        format!("{lost}; {}", crate::kernel::version::remedy()),
-    ))
+    let is_rewriting = name.starts_with("cut_") || name.starts_with("l4_");
+    let lacking = is_rewriting.then(|| rights::missing_for(Need::Rewriting)).flatten();
+    let remedy = lacking.map_or_else(crate::kernel::version::remedy, |capability| {
+        format!("it takes {capability}")
+    });
+    Some(degraded(name, found, format!("{lost}; {remedy}")))
 }
 
 /// Loads and attaches for a moment what `run` would.
@@ -128,10 +130,7 @@ fn attached() -> Vec<Finding> {
         ),
     };
     let sockmap = match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
-        None => ok(
-            "sockmap",
-            "attaches: conversations of small messages are carried by the kernel",
-        ),
+        None => ok("sockmap", "attaches; used only where `tier: sockmap` is configured"),
         Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
     };
     vec![steering, sockmap]

@@ -4,11 +4,16 @@
 //! `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of the network namespace}/`, and the next process goes on with them. Its
 //! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
 
+pub mod bpffs;
+pub mod debris;
 pub mod hooks;
 pub mod interfaces;
 pub mod names;
+mod pinned;
 pub mod pins;
+mod removal;
 pub(crate) mod reset;
+mod spaces;
 pub mod table;
 
 use std::io;
@@ -28,7 +33,7 @@ use super::map::MapFd;
 use super::object::{KernelError, OBJECT, map_fd, program, refused_for_tests};
 use hooks::Hooks;
 use names::Names;
-use pins::{Kind, Pins};
+use pins::{Cleaned, Kind, Pins};
 use table::{Pending, Table};
 
 /// Maps that live as long as flows do.
@@ -202,7 +207,7 @@ impl Cut {
     pub fn reset_both(&self, index: u32, flow: &Flow) {
         self.table.set_state(index, state::CLOSING);
         if let Err(error) = reset::both(flow) {
-            tracing::debug!(%error, "A reset could not be sent.");
+            reset::failed(&error);
         }
     }
 }
@@ -217,15 +222,17 @@ fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of whatever version, and says what that was. Refuses
-/// while a process uses it.
-pub fn detach() -> io::Result<Vec<std::path::PathBuf>> {
-    drop(Pins::open(Kind::Cut, false)?);
-    drop(Pins::open(Kind::Layer4, false)?);
+/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of whatever version, and says
+/// what that was, and what is left. Refuses while a process uses it.
+pub fn detach() -> io::Result<Cleaned> {
+    drop(Pins::lock(Kind::Cut, false)?);
+    drop(Pins::lock(Kind::Layer4, false)?);
     hooks::remove_filters();
-    let mut removed = pins::remove_all(Kind::Cut)?;
-    removed.extend(super::l4::detach()?);
-    Ok(removed)
+    let mut cleaned = removal::remove(Kind::Cut)?;
+    cleaned.removed.extend(super::l4::detach()?);
+    // Nothing but what was left is there any more.
+    cleaned.add(removal::remove(Kind::Layer4)?);
+    Ok(cleaned)
 }
 
 /// Flows that have ended, as the programs tell.

@@ -16,6 +16,7 @@ const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
 const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
 const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 
@@ -247,15 +248,28 @@ struct PinAttr {
     file_flags: u32,
 }
 
+impl PinAttr {
+    fn new(path: &CString, fd: u32) -> Self {
+        Self {
+            pathname: path.as_ptr() as u64,
+            bpf_fd: fd,
+            file_flags: 0,
+        }
+    }
+}
+
 /// Pins a map where the bpf file system is mounted.
 pub fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let mut attr = PinAttr {
-        pathname: path.as_ptr() as u64,
-        bpf_fd: map.as_raw_fd() as u32,
-        file_flags: 0,
-    };
-    bpf(BPF_OBJ_PIN, &mut attr).map(drop)
+    bpf(BPF_OBJ_PIN, &mut PinAttr::new(&path, map.as_raw_fd() as u32)).map(drop)
+}
+
+/// What is pinned: a map, a program or a link.
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let fd = bpf(BPF_OBJ_GET, &mut PinAttr::new(&path, 0))?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::counters::Counters;
 use super::map::{Gates, MapFd};
+use super::rights::{self, Need};
 use super::sockmap::Joiner;
 use super::steer::Steering;
 
@@ -28,7 +29,7 @@ pub fn bytes() -> &'static [u8] {
 /// Why a part of the kernel's side is not there.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    #[error("loading the eBPF object failed (it takes root, or CAP_BPF and CAP_NET_ADMIN)")]
+    #[error("loading the eBPF object failed{}", rights::lacking(Need::Programs))]
     Load(#[source] Box<aya::EbpfError>),
     #[error("the eBPF object has no map {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
     NoMap(&'static str),
@@ -56,6 +57,11 @@ pub enum KernelError {
         reason: String,
         error: io::Error,
     },
+    #[error("the kernel takes program {name} only from who has {capability}, and this process has not")]
+    Lacking {
+        name: &'static str,
+        capability: &'static str,
+    },
     #[error("this kernel has no {what}; {}", super::version::remedy())]
     Lacks { what: &'static str },
     #[error("{what} failed")]
@@ -69,8 +75,15 @@ pub enum KernelError {
 impl KernelError {
     /// Why a program was not loaded.
     pub(super) fn of_program(name: &'static str, error: aya::programs::ProgramError) -> Self {
-        match error {
-            aya::programs::ProgramError::LoadError { io_error, verifier_log } => {
+        let lacking = rights::missing_for(Need::Rewriting);
+        match (error, lacking) {
+            // Its reason would speak of the program, which is right, and not of the right, which is missing.
+            (aya::programs::ProgramError::LoadError { io_error, .. }, Some(capability))
+                if io_error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Self::Lacking { name, capability }
+            }
+            (aya::programs::ProgramError::LoadError { io_error, verifier_log }, _) => {
                 let log = verifier_log.to_string();
                 let reason = match io_error.raw_os_error() {
                     // Before 6.4 a program is refused whose log does not fit.
@@ -91,7 +104,7 @@ impl KernelError {
                     error: io_error,
                 }
             }
-            source => Self::Program {
+            (source, _) => Self::Program {
                 name,
                 source: Box::new(source),
             },
@@ -103,7 +116,7 @@ impl KernelError {
     pub const fn is_permanent(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::Lacks { .. } | Self::NoMap(_) | Self::NoProgram(_)
+            Self::Refused { .. } | Self::Lacking { .. } | Self::Lacks { .. } | Self::NoMap(_) | Self::NoProgram(_)
         )
     }
 }

@@ -71,7 +71,13 @@ impl Store {
             self.stop_draining(&job.subjects, id);
         }
         let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
-        tracing::info!(job = id, action = ?job.action, ?subjects, timeout_s = timeout.as_secs(), "Rotation changed.");
+        tracing::info!(
+            job = id,
+            action = job.action.as_str(),
+            subjects = subjects.join(", "),
+            timeout_s = timeout.as_secs(),
+            "Rotation changed."
+        );
         Ok(job)
     }
 

@@ -9,6 +9,7 @@ mod kube_api;
 mod lab;
 
 // The tests.
+mod admin;
 mod adverse;
 mod crowd;
 mod cut;
@@ -40,7 +41,9 @@ mod machines;
 mod migration;
 mod online;
 mod peek;
+mod pins;
 mod refused;
+mod rights;
 mod rotate;
 mod shield;
 mod source_kube;

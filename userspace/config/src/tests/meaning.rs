@@ -115,7 +115,7 @@ fn what_is_left_out_has_its_default() {
 fn every_setting_is_read() {
     let text = r#"
         version: 1
-        admin: { listen: none, socket: /tmp/s }
+        admin: { listen: none, socket: /tmp/s, max_connections: 9 }
         datapath: { tier: splice }
         timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h }
         limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 } }
@@ -142,6 +142,7 @@ fn every_setting_is_read() {
         (model.admin.listen, model.admin.socket.to_str()),
         (None, Some("/tmp/s"))
     );
+    assert_eq!(model.admin.max_connections, 9);
     let times = model.timeouts;
     assert_eq!(
         (times.connect, times.peek_http, times.peek_tls),

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use signalbox_common::ABI_VERSION;
 
+use super::bpffs::{self, ROOT};
+use super::pinned;
 use crate::datapath::sys;
 use crate::kernel::object::KernelError;
 
-/// The bpf file system.
-const ROOT: &str = "/sys/fs/bpf";
+pub use super::bpffs::mount_bpf;
+pub use super::removal::{Cleaned, remove_all};
 
 /// What is pinned: each outlives the process, and is removed, by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,15 @@ pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
     }
 }
 
+/// Says whose the directory is and what helps, where the rights are what is missing.
+fn explained(error: io::Error, dir: &Path) -> io::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let why = format!("{}: {error}; {}", dir.display(), bpffs::remedy(dir));
+        return io::Error::new(error.kind(), why);
+    }
+    error
+}
+
 /// The directory of this network namespace, locked while a process uses it.
 #[derive(Clone)]
 pub struct Pins {
@@ -60,9 +69,16 @@ pub struct Pins {
 impl Pins {
     /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
     pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
+        let pins = Self::lock(kind, take_over)?;
+        pinned::check(&pins.dir).map_err(|error| explained(error, &pins.dir))?;
+        Ok(pins)
+    }
+
+    /// The same, whatever is pinned there.
+    pub(super) fn lock(kind: Kind, take_over: bool) -> io::Result<Self> {
         mount_bpf()?;
         let dir = directory(kind)?;
-        fs::create_dir_all(&dir)?;
+        fs::create_dir_all(&dir).map_err(|error| explained(error, &dir))?;
         let lock = match Flock::lock(File::open(&dir)?, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Some(lock),
             Err(_) if take_over => None,
@@ -109,16 +125,7 @@ impl Pins {
     }
 }
 
-/// Mounts the bpf file system where nobody has.
-pub fn mount_bpf() -> io::Result<()> {
-    let root = Path::new(ROOT);
-    if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
-        mount(Some("bpf"), root, Some("bpf"), MsFlags::empty(), None::<&str>)?;
-    }
-    Ok(())
-}
-
-fn names_in(dir: &Path) -> io::Result<Vec<String>> {
+pub(super) fn names_in(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?;
     Ok(entries
         .flatten()
@@ -134,14 +141,25 @@ fn directory(kind: Kind) -> io::Result<PathBuf> {
 }
 
 /// A name for this network namespace: its cookie, which is never used again until the next boot (an inode is).
-fn namespace(kind: Kind) -> io::Result<String> {
+pub(super) fn namespace(kind: Kind) -> io::Result<String> {
+    Ok(format!("{}-{}", kind.prefix(), own_cookie()?))
+}
+
+/// The cookie of the network namespace that this thread is in.
+pub(super) fn own_cookie() -> io::Result<u64> {
     let socket = nix::sys::socket::socket(
         nix::sys::socket::AddressFamily::Inet,
         nix::sys::socket::SockType::Datagram,
         nix::sys::socket::SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    Ok(format!("{}-{}", kind.prefix(), sys::netns_cookie(socket.as_raw_fd())?))
+    sys::netns_cookie(socket.as_raw_fd())
+}
+
+/// Tries whether a start could pin something, and leaves nothing.
+pub fn try_out() -> io::Result<()> {
+    let dir = directory(Kind::Cut)?;
+    bpffs::try_out(&dir).map_err(|error| explained(error, &dir))
 }
 
 /// Where something is pinned, whoever has the directory.
@@ -152,28 +170,4 @@ pub fn path(kind: Kind, name: &str) -> io::Result<PathBuf> {
 /// What this version has pinned for this network namespace.
 pub fn names(kind: Kind) -> io::Result<Vec<String>> {
     names_in(&directory(kind)?)
-}
-
-/// Removes everything that any version has pinned for this network namespace: links first, so that no program runs on
-/// maps that are gone. Returns what was removed.
-pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {
-    let namespace = namespace(kind)?;
-    let base = Path::new(ROOT).join("signalbox");
-    let mut removed = Vec::new();
-    let Ok(versions) = names_in(&base) else {
-        return Ok(removed);
-    };
-    for version in versions {
-        let dir = base.join(version).join(&namespace);
-        let Ok(mut names) = names_in(&dir) else { continue };
-        names.sort_by_key(|name| !name.starts_with(super::hooks::LINK));
-        for name in names {
-            let path = dir.join(name);
-            fs::remove_file(&path)?;
-            removed.push(path);
-        }
-        fs::remove_dir(&dir)?;
-        removed.push(dir);
-    }
-    Ok(removed)
 }

@@ -1,15 +1,15 @@
 //! Resets of our own, to both ends of a flow that has no sockets.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use signalbox_common::cut::flow::{Flow, SUPERSEDED};
 use signalbox_common::cut::header::{ACK, FIXED, RST};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Domain;
 
 use crate::datapath::cut::from_words;
+use crate::kernel::rights::raw_socket;
 
-/// `IPPROTO_RAW`: we write the IP header.
-const RAW: i32 = 255;
 const TCP: u8 = 6;
 const HOPS: u8 = 64;
 
@@ -48,8 +48,21 @@ pub(crate) fn one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::
     send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack))
 }
 
+/// Says that a reset could not be sent: the first time to everybody, for what follows is that ends wait for nothing.
+pub(super) fn failed(error: &std::io::Error) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if IS_TOLD.swap(true, Relaxed) {
+        tracing::debug!(%error, "A reset could not be sent.");
+    } else {
+        tracing::warn!(
+            %error,
+            "A reset could not be sent: the ends of a flow were not told that it is over. It takes CAP_NET_RAW. Further ones are logged at level debug."
+        );
+    }
+}
+
 fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
-    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::from(RAW)))?;
+    let socket = raw_socket(Domain::for_address(to))?;
     socket.send_to(packet, &to.into()).map(drop)
 }
 

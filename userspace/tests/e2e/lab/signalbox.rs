@@ -43,20 +43,33 @@ impl Signalbox {
 
     /// Starts it on a file; `name` tells several apart in what a failed test prints.
     pub(crate) fn start_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
-        let mut sb = Self::spawn_file(lab, name, config, words);
+        Self::spawn_file(lab, name, config, words).wait_ready()
+    }
+
+    fn wait_ready(mut self) -> Self {
         let mut ended = None;
         let ready = eventually(START_TIMEOUT, || {
-            ended = sb.proc.wait_exit(Duration::ZERO);
-            ended.is_some() || sb.try_get("/readyz").is_ok_and(|r| r.status == 200)
+            ended = self.proc.wait_exit(Duration::ZERO);
+            ended.is_some() || self.try_get("/readyz").is_ok_and(|r| r.status == 200)
         });
-        assert!(ended.is_none(), "signalbox ended with {ended:?}:\n{}", sb.proc.log());
-        assert!(ready, "signalbox did not become ready:\n{}", sb.proc.log());
-        sb
+        assert!(ended.is_none(), "signalbox ended with {ended:?}:\n{}", self.proc.log());
+        assert!(ready, "signalbox did not become ready:\n{}", self.proc.log());
+        self
+    }
+
+    /// Starts it by way of another program, such as `prlimit`, with the words that go before ours.
+    pub(crate) fn start_under(lab: &Lab, body: &str, under: &[&str]) -> Self {
+        let config = write_config(lab, "signalbox.yaml", body);
+        Self::spawn_under(lab, "signalbox", &config, &[], under).wait_ready()
     }
 
     /// Starts it without waiting, for a start that is to fail or to take over.
     pub(crate) fn spawn_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
-        let mut command = lab.lb.command(binary());
+        Self::spawn_under(lab, name, config, words, &[])
+    }
+
+    fn spawn_under(lab: &Lab, name: &str, config: &Path, words: &[&str], under: &[&str]) -> Self {
+        let mut command = under_command(lab, under);
         command.arg("run").arg("--config").arg(config).args(words);
         // The whole suite by another way of steering: SIGNALBOX_E2E_STEERING=bind.
         if let (Ok(steering), false) = (std::env::var("SIGNALBOX_E2E_STEERING"), words.contains(&"--steering")) {
@@ -187,6 +200,18 @@ impl Signalbox {
     pub(crate) fn cli(&self, words: &[&str]) -> Output {
         let mut command = self.lb.command(binary());
         command.args(words).arg("--socket").arg(&self.socket).output().unwrap()
+    }
+}
+
+/// The program in the balancer's namespace, by way of another program.
+pub(crate) fn under_command(lab: &Lab, under: &[&str]) -> Command {
+    match under.split_first() {
+        Some((first, rest)) => {
+            let mut command = lab.lb.command(first);
+            command.args(rest).arg(binary());
+            command
+        }
+        None => lab.lb.command(binary()),
     }
 }
 

@@ -1,0 +1,71 @@
+//! The bodies of requests that change something: read whole, and in time, before anybody acts on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use serde_json::json;
+
+use super::api::{MAX_BODY_BYTES, problem};
+use crate::state::Shared;
+
+/// How long a body may take to arrive.
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What bodies are held to.
+#[derive(Clone)]
+pub(super) struct Patience {
+    pub(super) shared: Arc<Shared>,
+    pub(super) body_timeout: Duration,
+}
+
+/// Reads a body before the request goes on. A change that has begun is never broken off: the time is the client's.
+pub(super) async fn whole(State(patience): State<Patience>, request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let (head, body) = request.into_parts();
+    // Who says beforehand that it is too long need not send it.
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return too_long();
+    }
+    match tokio::time::timeout(patience.body_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
+        Ok(Err(error)) if is_too_long(&error) => too_long(),
+        Ok(Err(error)) => problem(
+            StatusCode::BAD_REQUEST,
+            "The body could not be read",
+            &error.to_string(),
+            &json!({}),
+        ),
+        Err(_) => {
+            patience.shared.admin.refused.inc("body_timeout");
+            let detail = format!("it must be here within {} s", patience.body_timeout.as_secs());
+            problem(
+                StatusCode::REQUEST_TIMEOUT,
+                "The body took too long",
+                &detail,
+                &json!({}),
+            )
+        }
+    }
+}
+
+fn too_long() -> Response {
+    let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
+    problem(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "The body is too long",
+        &detail,
+        &json!({}),
+    )
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
+}

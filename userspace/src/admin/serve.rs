@@ -1,0 +1,171 @@
+//! Serves the admin API's connections: only so many at once, counted apart from traffic, and each must say in time what
+//! it wants. Streams of events live as long as their reader takes them in, and count against the same limit.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tower::ServiceExt as _;
+
+use super::mutate::Caller;
+use super::seats::{Full, Seats};
+use super::tls::{Certificates, Peer};
+use crate::state::{AdminCounts, Shared};
+
+/// How long a connection may take to send a request's head, and be idle between two requests.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a client may leave unread, or unacknowledged, what it is sent.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A log that is full helps nobody.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// The pause after an accept that failed, for want of descriptors most likely.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// One of the API's two ways in.
+pub(super) struct Server {
+    router: Router,
+    seats: Seats,
+    shared: Arc<Shared>,
+    head_timeout: Duration,
+    warned: Option<Instant>,
+}
+
+impl Server {
+    pub(super) fn new(router: Router, seats: Seats, shared: &Arc<Shared>) -> Self {
+        Self {
+            router,
+            seats,
+            shared: Arc::clone(shared),
+            head_timeout: HEAD_TIMEOUT,
+            warned: None,
+        }
+    }
+
+    /// Serves TCP, with TLS where there are certificates.
+    pub(super) async fn tcp(mut self, listener: TcpListener, mut certificates: Option<Certificates>) {
+        loop {
+            let (stream, addr) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    accept_failed(&error).await;
+                    continue;
+                }
+            };
+            let seat = match self.seats.take(Some(addr.ip().to_canonical())) {
+                Ok(seat) => seat,
+                Err(full) => {
+                    self.refuse(full, Some(addr.ip()));
+                    continue;
+                }
+            };
+            // The kernel ends a connection whose reader does not read: the write would wait for ever.
+            let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
+            let acceptor = certificates.as_mut().map(Certificates::acceptor);
+            let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
+            tokio::spawn(async move {
+                let _seat = seat;
+                let counts = &shared.admin;
+                let Some(acceptor) = acceptor else {
+                    let certified = false;
+                    return serve(stream, router, Peer { addr, certified }, head_timeout, counts).await;
+                };
+                match handshake(acceptor, stream).await {
+                    Some(stream) => {
+                        let certified = stream.get_ref().1.peer_certificates().is_some();
+                        serve(stream, router, Peer { addr, certified }, head_timeout, counts).await;
+                    }
+                    None => counts.refused.inc("tls_handshake"),
+                }
+            });
+        }
+    }
+
+    /// Serves the unix socket.
+    pub(super) async fn unix(mut self, listener: UnixListener) {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    accept_failed(&error).await;
+                    continue;
+                }
+            };
+            let seat = match self.seats.take(None) {
+                Ok(seat) => seat,
+                Err(full) => {
+                    self.refuse(full, None);
+                    continue;
+                }
+            };
+            let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
+            tokio::spawn(async move {
+                let _seat = seat;
+                let caller = Caller::of(&stream);
+                serve(stream, router, caller, head_timeout, &shared.admin).await;
+            });
+        }
+    }
+
+    fn refuse(&mut self, full: Full, source: Option<IpAddr>) {
+        self.shared.admin.refused.inc(full.label());
+        if self.warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            self.warned = Some(Instant::now());
+            let source = source.map_or_else(|| "the unix socket".to_owned(), |source| source.to_string());
+            tracing::warn!(
+                source,
+                limit = full.label(),
+                "The admin API refuses connections: admin.max_connections says how many there may be."
+            );
+        }
+    }
+}
+
+async fn accept_failed(error: &std::io::Error) {
+    tracing::warn!(%error, "The admin API could not accept.");
+    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+}
+
+async fn handshake(
+    acceptor: tokio_rustls::TlsAcceptor,
+    stream: TcpStream,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    let done = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
+    done.ok()?.ok()
+}
+
+/// Answers a connection's requests, until it ends or takes too long.
+async fn serve<S, I>(stream: S, router: Router, info: I, head_timeout: Duration, counts: &AdminCounts)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    I: Clone + Send + Sync + 'static,
+{
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(info.clone()));
+        request.map(Body::new)
+    });
+    let outcome = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .await;
+    match outcome {
+        Err(error) if error.is_timeout() => counts.refused.inc("head_timeout"),
+        Err(error) => tracing::debug!(%error, "A connection to the admin API ended."),
+        Ok(()) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

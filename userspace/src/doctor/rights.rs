@@ -1,0 +1,119 @@
+//! The part of `doctor` about rights: capabilities are tried, something is pinned for a moment, and a running signalbox is
+//! asked what it lacks.
+
+use serde_json::Value;
+
+use crate::kernel::cut::{bpffs, pins};
+use crate::kernel::rights::{self, Right};
+
+use super::{Finding, degraded, ok};
+
+/// All that signalbox uses, each tried.
+pub(super) fn capabilities() -> Finding {
+    of(&rights::missing())
+}
+
+fn of(missing: &[Right]) -> Finding {
+    let what = "capabilities";
+    let all = rights::ALL.map(|right| right.capability);
+    if missing.is_empty() {
+        return ok(what, all.join(", "));
+    }
+    let names: Vec<_> = missing.iter().map(|right| right.capability).collect();
+    let follows: Vec<_> = missing
+        .iter()
+        .map(|right| format!("without {} {}", right.capability, right.without))
+        .collect();
+    let remedy = format!("run as root, or with AmbientCapabilities={}", all.join(" "));
+    degraded(
+        what,
+        format!("without {}", names.join(", ")),
+        format!("{}; {remedy}", follows.join("; ")),
+    )
+}
+
+/// The directory of pins.
+pub(super) fn pins() -> Finding {
+    let what = "pinned maps";
+    if let Err(error) = pins::try_out() {
+        let advice =
+            "there is no cut-through, and there are no services: what they use is pinned to outlive the process";
+        return degraded(what, format!("nothing can be pinned: {error}"), advice);
+    }
+    match bpffs::why_private() {
+        None => ok(what, "can be made under /sys/fs/bpf/signalbox"),
+        Some(why) => degraded(what, "they end with the process", why),
+    }
+}
+
+/// What a running signalbox says of itself.
+pub(super) fn of_running(status: anyhow::Result<Value>) -> Finding {
+    let what = "running signalbox";
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return degraded(what, "does not answer", format!("{error:#}")),
+    };
+    let found = format!(
+        "pid {}, {}",
+        status["pid"],
+        status["state"].as_str().unwrap_or("unknown")
+    );
+    let lists = ["degraded", "missing_features"].map(|list| status[list].as_array().cloned().unwrap_or_default());
+    let lacks: Vec<_> = lists
+        .iter()
+        .flatten()
+        .map(|item| {
+            [&item["feature"], &item["why"]]
+                .map(|text| text.as_str().unwrap_or("?"))
+                .join(": ")
+        })
+        .collect();
+    if lacks.is_empty() {
+        ok(what, found)
+    } else {
+        degraded(what, found, lacks.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Standing;
+    use super::*;
+
+    #[test]
+    fn each_missing_capability_is_named_with_what_follows() {
+        let finding = of(&rights::ALL[2..4]);
+        assert_eq!(
+            (finding.standing, finding.found.as_str()),
+            (Standing::Degraded, "without CAP_PERFMON, CAP_NET_RAW")
+        );
+        let advice = finding.advice.unwrap();
+        for said in [
+            "cut-through",
+            "reset",
+            "AmbientCapabilities=CAP_BPF CAP_NET_ADMIN CAP_PERFMON CAP_NET_RAW CAP_NET_BIND_SERVICE",
+        ] {
+            assert!(advice.contains(said), "{said}: {advice}");
+        }
+        assert_eq!(of(&[]).standing, Standing::Ok);
+    }
+
+    #[test]
+    fn a_running_signalbox_says_what_it_lacks() {
+        let status = json!({
+            "pid": 7, "state": "serving", "degraded": [{ "feature": "pins", "why": "private" }], "missing_features": [],
+        });
+        let finding = of_running(Ok(status));
+        assert_eq!(
+            (finding.standing, finding.found.as_str(), finding.advice.as_deref()),
+            (Standing::Degraded, "pid 7, serving", Some("pins: private"))
+        );
+        assert_eq!(
+            of_running(Ok(json!({ "pid": 7, "state": "serving" }))).standing,
+            Standing::Ok
+        );
+        assert_eq!(of_running(Err(anyhow::anyhow!("refused"))).standing, Standing::Degraded);
+    }
+}

@@ -1,0 +1,76 @@
+//! Removing what is pinned, and leaving what is not ours.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::bpffs::ROOT;
+use super::pins::{Kind, names_in, namespace};
+
+/// What a removal has done.
+#[derive(Debug, Default)]
+pub struct Cleaned {
+    pub removed: Vec<PathBuf>,
+    /// What was left, and why: nothing of signalbox's.
+    pub left: Vec<(PathBuf, &'static str)>,
+}
+
+impl Cleaned {
+    pub fn add(&mut self, other: Self) {
+        self.removed.extend(other.removed);
+        self.left.extend(other.left);
+    }
+}
+
+/// Removes everything that any version has pinned for this network namespace. Returns what was removed.
+pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {
+    remove(kind).map(|cleaned| cleaned.removed)
+}
+
+/// The same, with what was left.
+pub(super) fn remove(kind: Kind) -> io::Result<Cleaned> {
+    let namespace = namespace(kind)?;
+    let base = Path::new(ROOT).join("signalbox");
+    let mut cleaned = Cleaned::default();
+    for version in names_in(&base).unwrap_or_default() {
+        let dir = base.join(version).join(&namespace);
+        if dir.is_dir() {
+            cleaned.add(clean(&dir)?);
+        }
+    }
+    Ok(cleaned)
+}
+
+/// Removes the pins of a directory: links first, so that no program runs on maps that are gone. Then the directory, unless
+/// something is in it that signalbox does not make. All that can go goes, whatever cannot.
+pub(super) fn clean(dir: &Path) -> io::Result<Cleaned> {
+    let mut cleaned = Cleaned::default();
+    let mut failed = None;
+    let mut names = names_in(dir)?;
+    names.sort_by_key(|name| !name.starts_with(super::hooks::LINK));
+    for path in names.iter().map(|name| dir.join(name)) {
+        let kind = fs::symlink_metadata(&path).map(|meta| meta.file_type());
+        if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+            cleaned.left.push((path, "signalbox makes no directory there"));
+        } else if kind.is_ok_and(|kind| kind.is_symlink()) {
+            cleaned.left.push((path, "signalbox makes no symbolic link there"));
+        } else {
+            match fs::remove_file(&path) {
+                Ok(()) => cleaned.removed.push(path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let why = format!("removing {}: {error}", path.display());
+                    failed = Some(io::Error::new(error.kind(), why));
+                }
+            }
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if cleaned.left.is_empty() {
+        fs::remove_dir(dir)?;
+        cleaned.removed.push(dir.to_owned());
+    }
+    Ok(cleaned)
+}

@@ -1,0 +1,151 @@
+//! The admin port under many connections, and a socket's path that is somebody else's.
+
+use crate::lab;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lab::namespace::connect_here;
+use lab::signalbox::write_config;
+use lab::tiers::ping;
+use lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+
+const ADMIN: &str = "127.0.0.1:8089";
+
+/// More than the process may have descriptors.
+const CROWD: usize = 1100;
+
+#[test]
+fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
+    if !privileged("a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted") {
+        return;
+    }
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let (_server, hosts) = servers::hand_over(lab.host("east-1"), "[::]:3306");
+    // Tier copy: each connection takes two descriptors of this process.
+    let body = config::tcp("datapath: { tier: copy }", &["east-1"]);
+    let sb = Signalbox::start_under(&lab, &body, &["prlimit", "--nofile=1024:1024"]);
+    sb.wait_healthy(&["east-1"]);
+
+    let crowd: Vec<TcpStream> = lab.lb.run(|| {
+        let says = [
+            "",
+            "GET /metrics HTTP/1.1\r\nHo",
+            "POST /api/v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+        ];
+        let one = |n: usize| {
+            let mut stream = connect_here(ADMIN).unwrap();
+            // Whoever is refused may find the connection closed already.
+            let _ = stream.write_all(says[n % 3].as_bytes());
+            stream
+        };
+        (0..CROWD).map(one).collect()
+    });
+    let mut flows = Vec::new();
+    for _ in 0..100 {
+        let client = lab.client.connect("10.1.0.1:3306");
+        let host = hosts.recv_timeout(SOON).expect("traffic is not served");
+        ping(&client, &host);
+        flows.push((client, host));
+    }
+    // The owner gets in all the same.
+    assert_eq!(sb.unix("GET", "/livez", "").status, 200);
+    // With what is still open: the crowd times out by itself.
+    let answers = || sb.try_get("/livez").is_ok_and(|response| response.status == 200);
+    assert!(eventually(4 * SOON, answers), "the crowd is never closed");
+    let refused = |limit: &str| sb.metric(&format!("signalbox_admin_refused_total{{limit=\"{limit}\"}}"));
+    assert!(
+        refused("max_per_source") >= (CROWD / 2) as f64,
+        "{}",
+        sb.get("/metrics").1
+    );
+    assert!(refused("head_timeout") > 0.0, "{}", sb.get("/metrics").1);
+    drop(crowd);
+}
+
+#[test]
+fn an_event_stream_outlives_the_time_limits() {
+    if !privileged("an_event_stream_outlives_the_time_limits") {
+        return;
+    }
+    let lab = Lab::new();
+    let body = config::tcp("", &["east-1"]);
+    let sb = Signalbox::start(&lab, &body);
+    let mut stream = lab.lb.connect(ADMIN);
+    stream
+        .write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let open = || sb.metric("signalbox_admin_connections{socket=\"tcp\"}");
+    // The scrape's own connection, and the stream.
+    assert!(eventually(SOON, || open() == 2.0));
+    // Longer than a request's head, an idle connection or a body may take.
+    std::thread::sleep(Duration::from_secs(35));
+    sb.reload(&body);
+    let mut text = String::new();
+    let told = eventually(SOON, || {
+        let mut bytes = [0; 4096];
+        let n = std::io::Read::read(&mut stream, &mut bytes).unwrap();
+        assert!(n > 0, "the stream has ended: {text}");
+        text += &String::from_utf8_lossy(&bytes[..n]);
+        text.contains("event: configuration")
+    });
+    assert!(told, "{text}");
+}
+
+#[test]
+fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
+    if !privileged("a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so") {
+        return;
+    }
+    let lab = Lab::new();
+    let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
+    let path = lab.dir().join("admin.sock");
+    std::fs::write(&path, "precious").unwrap();
+    let mut sb = Signalbox::spawn_file(&lab, "refused", &config, &[]);
+    assert_ne!(sb.proc.exit_code(SOON), 0);
+    let said = sb.proc.log();
+    assert!(
+        said.contains("is a file, not a socket") && said.contains("set admin.socket"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn what_an_operator_reads_is_plain() {
+    if !privileged("what_an_operator_reads_is_plain") {
+        return;
+    }
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let web = "  - { name: web, protocol: http, listen: [\"10.1.0.1:80\"] }\nclusters:";
+    let sb = Signalbox::start(&lab, &config::tcp("", &["east-1"]).replacen("clusters:", web, 1));
+    sb.wait_healthy(&["east-1"]);
+    let (_, metrics) = sb.get("/metrics");
+    let times = || {
+        metrics
+            .lines()
+            .filter(|line| line.starts_with("signalbox_peek_duration_seconds"))
+    };
+    let peeks = |listener: &str| times().any(|line| line.contains(&format!("listener=\"{listener}\"")));
+    assert!(peeks("web") && !peeks("mysql"), "{metrics}");
+
+    let out = sb.cli(&["rotate", "out", "east-1", "--force"]);
+    assert!(out.status.success(), "{out:?}");
+    let log = sb.proc.log();
+    for field in [
+        "\"hosts_added\":1",
+        "\"action\":\"out\"",
+        "\"subjects\":\"host:east/east-1\"",
+    ] {
+        assert!(log.contains(field), "{field}: {log}");
+    }
+    assert!(!log.contains("Applied {"), "{log}");
+
+    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    let line = status.lines().find(|line| line.trim_start().starts_with("last_reload"));
+    let line = line.unwrap_or_default();
+    assert!(line.contains("ok, by ") && line.contains(" ago)"), "{status}");
+}

@@ -1,0 +1,157 @@
+//! What is pinned: collected once its network namespace is gone and not before, removed beside what is foreign, refused
+//! where it is another map, and told of where it ends with the process.
+
+use crate::lab;
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use lab::namespace::{Ns, ip};
+use lab::signalbox::{binary, under_command};
+use lab::{Lab, SOON, Signalbox, cut, eventually, privileged, servers};
+
+/// A balancer that was killed; what it has pinned.
+fn killed() -> (Lab, Vec<PathBuf>) {
+    let lab = Lab::new();
+    let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
+    Signalbox::start(&lab, &cut::body("")).kill9();
+    let pins = cut::pins(&lab);
+    let links = pins.iter().flat_map(|dir| dir.read_dir().unwrap().flatten());
+    let is_link = |name: std::ffi::OsString| name.to_string_lossy().starts_with("link-");
+    assert!(
+        !has_tcx() || links.map(|entry| entry.file_name()).any(is_link),
+        "{pins:?}"
+    );
+    assert!(!pins.is_empty());
+    (lab, pins)
+}
+
+fn has_tcx() -> bool {
+    signalbox::kernel::cut::hooks::has_tcx()
+}
+
+fn all_there(pins: &[PathBuf]) -> bool {
+    pins.iter().all(|dir| dir.join("FLOWS").exists())
+}
+
+fn none_there(pins: &[PathBuf]) -> bool {
+    !pins.iter().any(|dir| dir.exists())
+}
+
+/// `signalbox detach` in a namespace.
+fn detach(ns: &Ns, words: &[&str]) -> (Output, String) {
+    let output = ns.command(binary()).arg("detach").args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, said)
+}
+
+#[test]
+fn pins_go_with_their_namespace_and_never_before() {
+    if !privileged("pins_go_with_their_namespace_and_never_before") {
+        return;
+    }
+    let (alive, kept) = killed();
+    let (dead, debris) = killed();
+    // So that its own end does not tidy up: the name goes, the descriptors follow.
+    ip(&["netns", "del", dead.lb.name()]);
+    drop(dead);
+
+    // A start collects what is gone; `alive` has no process, but a name.
+    let other = cut::lab();
+    let mut gone = false;
+    // The kernel takes a namespace apart in its own time.
+    for _ in 0..10 {
+        let sb = Signalbox::start(&other, &cut::body(""));
+        gone = eventually(SOON / 10, || none_there(&debris));
+        drop(sb);
+        if gone {
+            break;
+        }
+    }
+    assert!(gone, "{debris:?}");
+    assert!(all_there(&kept), "a namespace that lives has lost its pins");
+
+    // Neither a process nor a name, but a descriptor: of this test's.
+    ip(&["netns", "del", alive.lb.name()]);
+    let (output, said) = detach(&other.client, &["--all"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!has_tcx() || all_there(&kept), "its interfaces live on: {said}");
+    drop(alive);
+    let gone = eventually(SOON, || {
+        let (output, _) = detach(&other.client, &["--all"]);
+        output.status.success() && none_there(&kept)
+    });
+    assert!(gone, "{kept:?}");
+}
+
+#[test]
+fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_foreign() {
+    if !privileged("a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_foreign") {
+        return;
+    }
+    let (lab, pins) = killed();
+    let dir = &pins[0];
+    for (from, to) in [("FLOWS", "swap"), ("TUPLES", "FLOWS"), ("swap", "TUPLES")] {
+        std::fs::rename(dir.join(from), dir.join(to)).unwrap();
+    }
+    let foreign = dir.join("foreign/x");
+    std::fs::create_dir_all(&foreign).unwrap();
+    let mut sb = Signalbox::start(&lab, &cut::body(""));
+    let (_, verbose) = sb.get("/readyz?verbose");
+    let line = verbose
+        .lines()
+        .find(|line| line.starts_with("[~] cut: "))
+        .unwrap_or_default();
+    assert!(
+        line.contains("is not the map that belongs there") && line.contains("signalbox detach"),
+        "{verbose}"
+    );
+    sb.kill9();
+
+    let (output, said) = detach(&lab.lb, &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        said.contains(&format!("left {}: ", dir.join("foreign").display())),
+        "{said}"
+    );
+    assert!(
+        said.contains("FLOWS") && !dir.join("FLOWS").exists() && foreign.exists(),
+        "{said}"
+    );
+
+    // What is foreign is in nobody's way.
+    let sb = Signalbox::start(&lab, &cut::body(""));
+    let (_, verbose) = sb.get("/readyz?verbose");
+    assert!(!verbose.contains("cut:"), "{verbose}");
+    drop(sb);
+    std::fs::remove_dir_all(dir.join("foreign")).unwrap();
+}
+
+#[test]
+fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
+    if !privileged("a_bpf_file_system_that_ends_with_the_process_is_told_of") {
+        return;
+    }
+    let lab = cut::lab();
+    let shell = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
+    let private = ["unshare", "-m", "sh", "-c", shell, "sh"];
+    // Another mount table alone does no harm: the file system is the machine's. (Both starts write to one log.)
+    for (under, is_private) in [(&private[..], true), (&["unshare", "-m"][..], false)] {
+        let mut sb = Signalbox::start_under(&lab, &cut::body(""), under);
+        let (status, verbose) = sb.get("/readyz?verbose");
+        let is_told = verbose.contains("[~] pins: ") && verbose.contains("ends with this process");
+        assert_eq!((status, is_told), (200, is_private), "{verbose}");
+        assert!(sb.proc.log().contains("ends with this process"), "the start warns");
+        let output = under_command(&lab, under)
+            .args(["doctor", "-o", "json"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.contains("they end with the process"), is_private, "{said}");
+        // The running one says so itself, to whoever asks it.
+        let asked = String::from_utf8(sb.cli(&["doctor"]).stdout).unwrap();
+        assert!(asked.contains("running signalbox") && !asked.contains('\t'), "{asked}");
+        assert_eq!(asked.contains("pins: the bpf file system"), is_private, "{asked}");
+        sb.kill9();
+    }
+}
