@@ -8,7 +8,7 @@ use signalbox_core::learned::Learned;
 use signalbox_core::name::HostPattern;
 
 /// How long a name may be away without having come later: tools delete a Route and make it anew.
-const RETURN_TIMEOUT: Duration = Duration::from_mins(10);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Names that clusters had until lately.
 #[derive(Default)]

@@ -217,7 +217,7 @@ fn buffers(machine: &lab::Ns) -> u64 {
     let memory = sockets.split("skmem:(").skip(1);
     let of_one = |fields: &str| -> u64 {
         let fields = fields.split([',', ')']);
-        let queue = |field: &str| field.strip_prefix('r').or(field.strip_prefix('t'))?.parse::<u64>().ok();
+        let queue = |field: &str| field.strip_prefix(['r', 't'])?.parse::<u64>().ok();
         fields.take(4).filter_map(queue).sum()
     };
     memory.map(of_one).sum()
