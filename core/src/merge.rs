@@ -45,6 +45,7 @@ impl Cluster {
 #[must_use]
 pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     let mut model = file.clone();
+    model.routes.retain(|route| !route.is_learnt());
     let mut clusters: HashMap<String, usize, FixedState> = HashMap::default();
     for (index, cluster) in model.clusters.iter().enumerate() {
         clusters.insert(cluster.name.clone(), index);
@@ -83,16 +84,23 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
             }
         }
     }
-    for route in &file.routes {
+    for route in file.routes.iter().filter(|route| !route.is_learnt()) {
         routes.remove(&route.host);
     }
+    let said: HashMap<&HostPattern, &Route, FixedState> = file
+        .routes
+        .iter()
+        .filter(|route| route.is_learnt())
+        .map(|route| (&route.host, route))
+        .collect();
     let mut routes: Vec<_> = routes.into_iter().collect();
     routes.sort_unstable_by_key(|(host, _)| *host);
     let joins: Vec<Join> = model.clusters.iter().map(|cluster| cluster.join).collect();
     let learnt = routes.into_iter().map(|(host, claims)| Route {
         host: host.clone(),
         clusters: shared(&claims, &joins),
-        drain: None,
+        drain: said.get(host).and_then(|route| route.drain),
+        prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
     });
     model.routes.extend(learnt);
     if !weights.is_empty() {
@@ -216,7 +224,10 @@ fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Sha
 /// What has been learnt of a name and is not in force, with the reason.
 #[must_use]
 pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) -> Vec<(String, Rejected)> {
-    let in_file = file.routes.iter().any(|route| route.host == *host);
+    let in_file = file
+        .routes
+        .iter()
+        .any(|route| route.host == *host && !route.is_learnt());
     let text = host.to_string();
     let mut all = Vec::new();
     for (source, clusters) in lore {

@@ -402,10 +402,35 @@ impl Ejection {
 pub struct Route {
     /// The name.
     pub host: HostPattern,
-    /// Clusters with their weights, 0 to 100: 0 gets nothing.
+    /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty in a configuration that only says who prefers what.
     pub clusters: Vec<(usize, u32)>,
     /// How long it may keep its flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
+    /// Clusters that these clients get before all others, whatever the weights: testers reach a new version first.
+    pub prefer: Vec<Preference>,
+}
+
+/// Clients that are sent to a cluster as long as it has a usable host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// The cluster.
+    pub cluster: usize,
+    /// The clients' addresses.
+    pub clients: Vec<IpNet>,
+}
+
+impl Route {
+    /// The clusters that a client gets before all others, in their order.
+    pub fn preferred(&self, client: IpAddr) -> impl Iterator<Item = usize> + '_ {
+        let is_meant = move |preference: &&Preference| preference.clients.iter().any(|net| net.contains(&client));
+        self.prefer.iter().filter(is_meant).map(|preference| preference.cluster)
+    }
+
+    /// Whether the configuration leaves it to sources which clusters have it.
+    #[must_use]
+    pub fn is_learnt(&self) -> bool {
+        self.clusters.is_empty()
+    }
 }
 
 /// What happens to a name without a route.

@@ -248,6 +248,7 @@ pub(crate) mod tests {
                 host: HostPattern::parse("app.test").unwrap(),
                 clusters: vec![(0, 10), (1, 80)],
                 drain: None,
+                prefer: Vec::new(),
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 
-use signalbox_core::model::{Route, Unmatched};
+use signalbox_core::model::{Preference, Route, Unmatched};
 use signalbox_core::name::HostPattern;
 
 use super::clusters::Names;
 use super::map::Map;
 use super::node::{Kind, Place, Spot};
 use super::report::{Report, did_you_mean, quote};
+
+/// Preferences of a route at the most: each connection looks through them.
+const MAX_PREFERENCES: usize = 16;
 
 /// All routes.
 pub(super) fn all(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Vec<Route>> {
@@ -32,15 +35,62 @@ fn route(
 ) -> Option<Route> {
     let mut map = Map::open(place, report)?;
     let host = map.require("host");
-    let clusters = map.require("clusters");
+    let prefer = map.take("prefer");
+    // A name that is learnt may have its preferences here, and nothing else.
+    let clusters = if prefer.is_some() {
+        map.take("clusters")
+    } else {
+        map.require("clusters")
+    };
     let drain = map.take("drain");
     map.finish(report);
     let host = host.and_then(|place| host_pattern(&place, seen, report));
-    let clusters = clusters.and_then(|place| weights(&place, names, report));
+    let clusters = match (clusters, &prefer) {
+        (None, Some(_)) => Some(Vec::new()),
+        (clusters, _) => clusters.and_then(|place| weights(&place, names, report)),
+    };
+    let prefer = match prefer {
+        Some(place) => preferences(&place, names, report),
+        None => Some(Vec::new()),
+    };
     Some(Route {
         host: host?,
         clusters: clusters?,
         drain: drain.and_then(|place| place.duration(report)),
+        prefer: prefer?,
+    })
+}
+
+fn preferences(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<Preference>> {
+    let mut all = Some(Vec::new());
+    for item in place.items("preferences", MAX_PREFERENCES, report)? {
+        match (preference(&item, names, report), &mut all) {
+            (Some(one), Some(all)) => all.push(one),
+            _ => all = None,
+        }
+    }
+    all
+}
+
+fn preference(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Preference> {
+    let mut map = Map::open(place, report)?;
+    let cluster = map.require("cluster");
+    let clients = map.require("clients");
+    map.finish(report);
+    let cluster = cluster.and_then(|place| names.at(&place, report));
+    let place = clients?;
+    let mut items = place.items("prefixes", usize::MAX, report)?.peekable();
+    if items.peek().is_none() {
+        place.fault(
+            report,
+            "a preference needs clients, as in { cluster: west, clients: [10.9.0.0/16] }",
+        );
+        return None;
+    }
+    let clients = items.filter_map(|item| item.prefix(report)).collect();
+    Some(Preference {
+        cluster: cluster?,
+        clients,
     })
 }
 

@@ -119,7 +119,11 @@ fn matches(pattern: &HostPattern, name: &HostName) -> bool {
 
 /// A route, and where each of its shares comes from.
 fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
-    let in_file = snapshot.file.routes.iter().any(|r| r.host == route.host);
+    let in_file = snapshot
+        .file
+        .routes
+        .iter()
+        .any(|r| r.host == route.host && !r.is_learnt());
     let set = snapshot.weights.contains_key(&route.host.to_string());
     let mut origins = Vec::new();
     if in_file {
@@ -175,6 +179,11 @@ fn at_listener(
         .map(|&(at, weight)| cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 }))
         .collect();
     let next = next_host(control, snapshot, to, protocol, client);
+    let preferred = match to {
+        Destination::Route(route) => preferred(snapshot, route, protocol, client),
+        _ => None,
+    };
+    let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let tier = match listener.datapath.tier {
         Some(tier) => json!({ "tier": tier, "reason": "the configuration demands it" }),
         None if !listener.datapath.cut => json!({ "tier": "splice or copy", "reason": "datapath.cut is off" }),
@@ -199,6 +208,7 @@ fn at_listener(
         "protocol": protocol,
         "verdict": verdict,
         "clusters": clusters,
+        "preferred_cluster": preferred,
         "next_host": next,
         "datapath": tier,
     })
@@ -250,6 +260,13 @@ fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static s
     }
 }
 
+/// The cluster that a client gets before all others.
+fn preferred(snapshot: &Snapshot, route: usize, protocol: Protocol, client: Option<IpAddr>) -> Option<usize> {
+    let route = snapshot.model.routes.get(route)?;
+    let usable = |cluster: &usize| !snapshot.view.usable(*cluster, protocol).is_empty();
+    route.preferred(client?).find(usable)
+}
+
 /// Which host the next connection would get; nothing is counted.
 fn next_host(
     control: &Control,
@@ -259,7 +276,8 @@ fn next_host(
     client: Option<IpAddr>,
 ) -> Option<String> {
     let cluster = match to {
-        Destination::Route(route) => snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get()),
+        Destination::Route(route) => preferred(snapshot, route, protocol, client)
+            .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
         Destination::Cluster(cluster) => Some(cluster),
         Destination::Any | Destination::Closed | Destination::Nowhere => None,
     }?;

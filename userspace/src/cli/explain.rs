@@ -124,6 +124,12 @@ fn told(answer: &Value) -> String {
                 );
             }
         }
+        if let Some(cluster) = listener["preferred_cluster"].as_str() {
+            let _ = writeln!(
+                out,
+                "  this client gets cluster {cluster} before all others (`prefer` of the route)"
+            );
+        }
         if let Some(next) = listener["next_host"].as_str() {
             let _ = writeln!(out, "  next: {next}");
         }

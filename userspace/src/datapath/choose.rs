@@ -41,6 +41,8 @@ pub struct Chooser<'a> {
     protocol: Protocol,
     /// The ticket that drew the cluster.
     ticket: u64,
+    /// The cluster that the route has for this client before all others.
+    preferred: Option<usize>,
     source: u64,
     seed: u64,
     tried: Vec<(usize, u16)>,
@@ -53,8 +55,16 @@ impl<'a> Chooser<'a> {
             Destination::Any => shared.any_ticket.ticket(),
             Destination::Cluster(_) | Destination::Closed | Destination::Nowhere => 0,
         };
+        let preferred = match to {
+            Destination::Route(route) => snapshot.model.routes.get(route).and_then(|route| {
+                let usable = |cluster: &usize| !snapshot.view.usable(*cluster, protocol).is_empty();
+                route.preferred(client.to_canonical()).find(usable)
+            }),
+            _ => None,
+        };
         Self {
             snapshot,
+            preferred,
             to,
             protocol,
             ticket,
@@ -76,7 +86,9 @@ impl<'a> Chooser<'a> {
             Destination::Any => self.any(),
             Destination::Cluster(cluster) => self.in_cluster(cluster),
             Destination::Route(_) => {
-                let drawn = self.snapshot.view.cluster(self.to, self.ticket);
+                let drawn = self
+                    .preferred
+                    .or_else(|| self.snapshot.view.cluster(self.to, self.ticket));
                 drawn
                     .and_then(|cluster| self.in_cluster(cluster))
                     .or_else(|| self.in_another_cluster(drawn))
@@ -106,7 +118,7 @@ impl<'a> Chooser<'a> {
         Some((cluster, host))
     }
 
-    /// When the drawn cluster has nobody left, another cluster of the route.
+    /// When the drawn cluster has nobody left, another cluster of the route: none that is to get nothing.
     fn in_another_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
         let Destination::Route(route) = self.to else {
             return None;
@@ -114,6 +126,7 @@ impl<'a> Chooser<'a> {
         let clusters = &self.snapshot.model.routes.get(route)?.clusters;
         clusters
             .iter()
+            .filter(|(_, weight)| *weight > 0)
             .map(|&(cluster, _)| cluster)
             .filter(|&c| Some(c) != drawn)
             .find_map(|c| self.in_cluster(c))

@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 const HTTP: &str = "10.1.0.1:80";
 const APP: &str = "app.example.com";
 
+/// Testers have an address of their own.
+const TESTER: &str = "10.1.0.3";
+
 fn body(comment: &str) -> String {
     let health = config::FAST_HEALTH;
     format!(
-        "# {comment}\n{}clusters:\n  - {{ name: v1, {health}, learn: true }}\n  - {{ name: v2, {health}, learn: true }}\n",
+        "# {comment}\nroutes:\n  - {{ host: {APP}, prefer: [{{ cluster: v2, clients: [{TESTER}/32] }}] }}\n{}clusters:\n  - {{ name: v1, {health}, learn: true }}\n  - {{ name: v2, {health}, learn: true }}\n",
         config::WEB_LISTENERS
     )
 }
@@ -52,6 +55,11 @@ fn homes(lab: &Lab, v1: &str) -> usize {
     (0..100)
         .filter(|_| http::ask(lab, HTTP, APP).field("host") == v1)
         .count()
+}
+
+fn home_of_a_tester(lab: &Lab) -> String {
+    let stream = lab.client.connect_from(TESTER, HTTP);
+    http::get(stream, APP, "/").unwrap().field("host")
 }
 
 #[test]
@@ -95,6 +103,15 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
             assert_eq!(homes(&lab, "east-1"), 100);
             let explained = cli(&sb, &["explain", APP]);
             assert!(explained.contains("it joins at nothing"), "{explained}");
+            // But testers, who see it as it will be.
+            for _ in 0..10 {
+                assert_eq!(home_of_a_tester(&lab), "west-1");
+            }
+            let explained = cli(&sb, &["explain", APP, "--client", TESTER]);
+            assert!(
+                explained.contains("gets cluster v2 before all others") && explained.contains("next: v2/west-1"),
+                "{explained}"
+            );
 
             for (step, (old, new)) in [(90, 10), (50, 50), (10, 90), (0, 100)].into_iter().enumerate() {
                 cli(&sb, &["weight", APP, &format!("v1={old}"), &format!("v2={new}")]);
@@ -147,7 +164,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
         return;
     }
     let lab = cut::lab();
-    let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
+    let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));
     // The rival is told first, and says that he is the older one's equal.
     tell(&sb, "v2", "west-1", &[(APP, "thief", 2000)]);
@@ -157,6 +174,12 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
     sb.wait_healthy(&["east-1", "west-1"]);
     assert_eq!(homes(&lab, "east-1"), 100);
+    // Not even when the owner's cluster is out of order: weight 0 is nothing.
+    routers[0].kill();
+    assert!(eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"));
+    assert_eq!(http::ask(&lab, HTTP, APP).status, 503);
+    routers[0].restart();
+    sb.wait_healthy(&["east-1"]);
     let explained = cli(&sb, &["explain", APP]);
     assert!(
         explained.contains("somebody else has the name") && explained.contains("Route shop/web"),

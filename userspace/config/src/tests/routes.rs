@@ -3,6 +3,39 @@
 use super::{bent, only_mistake};
 
 #[test]
+fn who_prefers_a_cluster() {
+    let with = |prefer: &str| bent("{ west: 100 }", &format!("{{ west: 100 }}, prefer: {prefer}"));
+    let path = "routes[1].prefer[0]";
+    only_mistake(
+        &with("[{ cluster: west, clients: [] }]"),
+        "routes[1].prefer[0].clients",
+        "needs clients, as in",
+    );
+    only_mistake(
+        &with("[{ cluster: north, clients: [10.9.0.0/16] }]"),
+        "routes[1].prefer[0].cluster",
+        "there is no cluster `north`",
+    );
+    only_mistake(&with("[{ cluster: west }]"), path, "the key `clients` is missing");
+    let parsed = crate::parse(&with("[{ cluster: west, clients: [10.9.0.0/16, \"fd00::/8\"] }]")).unwrap();
+    let route = &parsed.model.routes[1];
+    let preferred = |client: &str| route.preferred(client.parse().unwrap()).collect::<Vec<_>>();
+    assert_eq!((preferred("10.9.1.2").len(), preferred("fd00::1").len()), (1, 1));
+    assert!(preferred("10.8.1.2").is_empty());
+}
+
+/// Which clusters have the name is learnt.
+#[test]
+fn a_route_may_say_no_more_than_who_prefers_what() {
+    let only = bent(
+        "clusters: { west: 100 }",
+        "prefer: [{ cluster: west, clients: [10.9.0.0/16] }]",
+    );
+    let parsed = crate::parse(&only).unwrap();
+    assert!(parsed.model.routes[1].is_learnt());
+}
+
+#[test]
 fn routes() {
     let path = "routes[1].host";
     let host = |to: &str| bent("\"*.apps.example.com\"", to);
