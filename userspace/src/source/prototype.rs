@@ -129,12 +129,8 @@ mod tests {
         let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30},"b.test":{"url":"b.test"}},
             "routerHosts":{"router-1":{"name":"router-1","hostIP":"10.2.0.2","httpPort":80,"httpsPort":"443"}}}"#;
         let learned = parse(text).unwrap();
-        let routes: Vec<_> = learned
-            .routes
-            .iter()
-            .map(|r| (r.host.to_string(), r.weight.unwrap_or_default()))
-            .collect();
-        assert_eq!(routes, [("a.test".into(), 30), ("b.test".into(), 1)]);
+        let routes: Vec<_> = learned.routes.iter().map(|r| (r.host.to_string(), r.weight)).collect();
+        assert_eq!(routes, [("a.test".into(), Some(30)), ("b.test".into(), None)]);
         let host = &learned.hosts[0];
         assert_eq!((host.http, host.https, host.weight), (Some(80), Some(443), 1));
         assert_eq!(
@@ -151,12 +147,12 @@ mod tests {
 
     #[test]
     fn a_bad_route_is_rejected_and_a_bad_host_makes_all_of_it_wrong() {
-        let text = r#"{"routes":{"x":{"url":"*.*.test","weight":1},"y":{"url":"y.test","weight":101},"z":{"url":"z.test","weight":0},
+        let text = r#"{"routes":{"x":{"url":"*.*.test","weight":1},"y":{"url":"y.test","weight":101},"z":{"url":"z.test","weight":102},
             "a.test":{"url":"a.test","weight":1},"A.test":{"url":"a.test","weight":1}}}"#;
         let learned = parse(text).unwrap();
         assert_eq!(learned.routes.len(), 1);
         let reasons: Vec<_> = learned.rejected.iter().map(|r| r.reason.as_str()).collect();
-        assert!(reasons.contains(&"weight 101 is not 1 to 100") && reasons.contains(&"weight 0 is not 1 to 100"));
+        assert!(reasons.contains(&"weight 101 is not 0 to 100") && reasons.contains(&"weight 102 is not 0 to 100"));
         assert_eq!(reasons.len(), 4);
         for (bad, part) in [
             ("[]", "expected {"),
