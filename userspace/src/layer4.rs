@@ -282,7 +282,8 @@ impl Services {
         }
         let Some(kernel) = work.kernel.clone() else { return };
         let needed = parts_needed(&snapshot.model);
-        if needed & !kernel.missing == 0 && work.make(&snapshot, true) {
+        let carries_nothing = needed & !kernel.missing == 0;
+        if carries_nothing && work.make(&snapshot, true) {
             // They were loaded with the part that an earlier configuration needed.
             return self.bring_about(work, look);
         }
@@ -335,7 +336,11 @@ impl Services {
             source,
         };
         let error = done.and_then(|()| macs.map_err(writing)).err();
-        let error = error.map(|error| crate::error_chain(&error));
+        let mut error = error.map(|error| crate::error_chain(&error));
+        if carries_nothing {
+            // Why the other part cannot be had stays said.
+            error = error.or_else(|| work.trouble.clone());
+        }
         if error != work.trouble {
             match &error {
                 Some(error) => tracing::error!(error, "Services are not as they should be."),

@@ -54,11 +54,11 @@ pub mod why {
     pub const MALFORMED: u8 = 7;
     /// One leg's windows would be too coarse in the other's scale.
     pub const WINDOW: u8 = 8;
-    /// An end does not forbid that its packets are fragmented on their way (IPv4, DF): fragments cannot be forwarded.
+    /// A handshake's packet does not forbid that it is fragmented on its way (IPv4, DF): fragments cannot be forwarded.
     pub const FRAGMENTS: u8 = 9;
 }
 
-// Bits of [`Way::flags`], which only packets of that direction change, and userspace `EARLY_FIN`: see [`super::bits`].
+// Bits of [`Way::flags`], which only packets of that direction change, but for `EARLY_FIN` and `NARROW`: see [`super::bits`].
 
 /// It has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
@@ -84,7 +84,10 @@ pub const FIN_UNKNOWN: u32 = 1024;
 pub const DOUBTED: u32 = 512;
 
 /// A router has said that this direction's packets are too large for the way to the client: routers may fragment them (IPv4).
+/// Set by an ICMP message.
 pub const NARROW: u32 = 2048;
+/// They may not, for the host's super-packets have no numbers by which fragments could be told apart: the host is told.
+pub const UNNUMBERED: u32 = 4096;
 
 /// [`Flow::marks`]: it counts against its source's limits.
 pub const COUNTED: u8 = 1;

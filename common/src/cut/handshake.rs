@@ -18,11 +18,15 @@ const MAX_SCALE: u32 = 14;
 /// How many units of the other leg's scale a host's first window must have: fewer would make a small buffer smaller by rounding.
 const MIN_UNITS: u32 = 16;
 
+/// A first window that is large enough for any scale: it says little of a buffer that grows, and has no scale itself.
+const LARGE: u32 = 0x8000;
+
 /// Whether a window whose first value is `window` bytes, in a scale of `from`, can be told in units of `1 << to`.
 #[inline(always)]
 #[must_use]
 pub const fn is_exact_enough(window: u16, from: u8, to: u8) -> bool {
-    from >= to || window as u32 >= MIN_UNITS << (to & 15)
+    let least = MIN_UNITS << (to & 15);
+    from >= to || window as u32 >= if least < LARGE { least } else { LARGE }
 }
 
 /// What a SYN or a SYN-ACK offers.

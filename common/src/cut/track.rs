@@ -46,10 +46,10 @@ pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
     let (expected, sent) = if from_client {
         (flow.ways[1].ack, flow.ways[1].high)
     } else {
-        // Leg B's socket delivers what came before the flow was cut: leg A's window at most. Its number stands still then, and
-        // the client's goes round.
+        // Leg B's socket delivers what came before the flow was cut: leg A's window at most, and what was consumed of it. Its
+        // number stands still then, and the client's goes round.
         let (delivered, high) = (flow.sent_b.wrapping_sub(flow.d1), flow.ways[0].high);
-        let is_ahead = delivered.wrapping_sub(high) <= window / 2;
+        let is_ahead = delivered.wrapping_sub(high) <= window / 2 + AHEAD / 2;
         (flow.ways[0].ack, if is_ahead { delivered } else { high })
     };
     seq.wrapping_sub(expected).wrapping_add(window) <= window * 2

@@ -10,7 +10,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Flow, Tcp, Way, bits,
-        flow::{DRAINED, Entry, NARROW, STAMPS_FIXED},
+        flow::{DRAINED, Entry, NARROW, STAMPS_FIXED, UNNUMBERED},
         header::{AT_CHECKSUM, FIN, RST, SYN},
         rewrite::{self, Change, Stamps},
         seq,
@@ -111,8 +111,13 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         Some(None) => return Verdict::new(Reason::CutHops, DROP),
         None => return dropped,
     };
-    if F::VERSION == 4 && !from_client && flow.ways[1].flags & NARROW != 0 && fragmentable(view, tcp.seq).is_none() {
-        return dropped;
+    if F::VERSION == 4 && !from_client && flow.ways[1].flags & NARROW != 0 {
+        let is_super = field(ctx, |skb| unsafe { &raw const (*skb).gso_size }) != 0;
+        match fragmentable(view, tcp.seq, is_super) {
+            Some(true) => {}
+            Some(false) => bits::set(&mut flow.ways[1].flags, UNNUMBERED),
+            None => return dropped,
+        }
     }
     let ack = tcp.ack.wrapping_add(change.ack);
     let believed = track::plausible(flow, from_client, seq, ack);
@@ -216,19 +221,29 @@ pub fn addresses<F: Family>(
     Some(Some(diff))
 }
 
-/// Lets routers fragment an IPv4 packet. One that nobody was to fragment may have no number, and its fragments need one.
+/// Lets routers fragment an IPv4 packet. One that nobody was to fragment may have no number, and its fragments need one; the
+/// segments of such a super-packet would all get the same, or be refused (`inet_gso_segment`, net/ipv4/af_inet.c): false.
 #[inline(always)]
-fn fragmentable(view: &mut View, seq: u32) -> Option<()> {
+fn fragmentable(view: &mut View, seq: u32, is_super: bool) -> Option<bool> {
     const DONT_FRAGMENT: u16 = 0x4000;
     let (id, old) = (view.u16(ETH + 4)?, view.u16(ETH + 6)?);
-    let new_id = if id == 0 { seq as u16 | 1 } else { id };
+    if id == 0 && is_super {
+        return Some(false);
+    }
+    let folded = (seq >> 16 ^ seq) as u16;
+    let new_id = match (id, folded) {
+        (0, 0) => 1,
+        (0, folded) => folded,
+        (id, _) => id,
+    };
     let mut header = Diff::default();
     header.u16(id, new_id);
     header.u16(old, old & !DONT_FRAGMENT);
     view.set_u16(ETH + 4, new_id)?;
     view.set_u16(ETH + 6, old & !DONT_FRAGMENT)?;
     let checksum = view.u16(ETH + 10)?;
-    view.set_u16(ETH + 10, header.applied(checksum))
+    view.set_u16(ETH + 10, header.applied(checksum))?;
+    Some(true)
 }
 
 /// The next hop of a direction, if it is still good: its interface otherwise.

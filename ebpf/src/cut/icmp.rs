@@ -5,7 +5,7 @@ use signalbox_common::{
     Reason,
     cut::{
         Buffer, Diff, Flow, Tuple, bits,
-        flow::{DRAINED, NARROW, state},
+        flow::{DRAINED, NARROW, UNNUMBERED, state},
         icmp::{
             AT_CHECKSUM, HEADER, Quoted, V4_EXCEEDED, V4_TOO_BIG, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG,
             V6_UNREACHABLE, quoted,
@@ -83,7 +83,8 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
         share::again(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
     }
-    if F::VERSION == 4 && entry.way == 0 && kind == V4_UNREACHABLE && view.u8(F::TCP + 1)? == V4_TOO_BIG {
+    let is_told = flow.ways[1].flags & UNNUMBERED != 0;
+    if F::VERSION == 4 && entry.way == 0 && kind == V4_UNREACHABLE && view.u8(F::TCP + 1)? == V4_TOO_BIG && !is_told {
         return Some(too_big(flow, view.u32(inner_tcp + 4)?));
     }
     // What the error is about went out on this leg and came in on the other, from its peer: who gets the error.

@@ -122,7 +122,7 @@ pub struct Wanted {
     pub consumed: u32,
     /// Of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
     pub clock: u32,
-    /// The client's window scale, where it is smaller than ours: leg B's windows are then told in its units, exactly.
+    /// The client's window scale, where it is not ours: leg B's windows are then told in its units, exactly.
     pub scale: Option<u8>,
     /// Numbers of names.
     pub host: u32,

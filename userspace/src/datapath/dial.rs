@@ -166,7 +166,7 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
         injected: injected as u32,
         consumed: ask.consumed,
         clock: sys::stamp_clock(ask.socket),
-        scale: sys::smaller_scale(ask.socket),
+        scale: sys::other_scale(ask.socket),
         host,
         route,
         listener,

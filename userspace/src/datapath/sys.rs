@@ -297,11 +297,13 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// The window scale that the other end of a connection has announced, where both have announced one and its is the smaller.
+/// The window scale that the other end of a connection has announced, where both have announced one and they differ.
 #[must_use]
-pub fn smaller_scale(fd: RawFd) -> Option<u8> {
+pub fn other_scale(fd: RawFd) -> Option<u8> {
     let info = tcp_info(fd).ok()?;
-    info.scales.filter(|(peers, ours)| peers < ours).map(|(peers, _)| peers)
+    info.scales
+        .filter(|(peers, ours)| peers != ours)
+        .map(|(peers, _)| peers)
 }
 
 /// Begins to connect from an address and port; non-blocking. Announces this window scale, where the kernel would have chosen
@@ -312,12 +314,13 @@ pub fn connect_from(local: SocketAddr, to: SocketAddr, scale: Option<u8>) -> io:
     let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
     socket.bind(&local.into())?;
     if let Some(scale) = scale {
-        set_int(
+        // Where that is refused the programs find a scale that does not fit, and leave the flow to another tier.
+        let _ = set_int(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_WINDOW_CLAMP,
-            0xffff << scale,
-        )?;
+            0xffff << scale.min(14),
+        );
     }
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),

@@ -15,11 +15,17 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether it is still there, up or down.
+    /// Whether it is still there: up or down, and whatever it is called now.
     #[must_use]
     pub fn exists(&self) -> bool {
-        nix::net::if_::if_nametoindex(self.name.as_str()).is_ok_and(|index| index == self.index)
+        exists(self.index)
     }
+}
+
+/// Whether there is an interface of this number. Asking takes a descriptor: where that fails nothing is known to be gone.
+pub(in crate::kernel) fn exists(index: u32) -> bool {
+    use nix::errno::Errno;
+    !matches!(nix::net::if_::if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV))
 }
 
 /// All Ethernet interfaces of this network namespace.

@@ -82,11 +82,7 @@ impl Hooks {
     pub fn follow(&mut self, wanted: Hook) {
         let all = interfaces::carrying();
         // One whose routes are gone for a moment keeps its program.
-        let is_there = |index: &u32| {
-            self.on
-                .get(index)
-                .is_some_and(|on| nix::net::if_::if_nametoindex(on.interface.as_str()).is_ok_and(|now| now == *index))
-        };
+        let is_there = |index: &u32| interfaces::exists(*index);
         let gone: Vec<u32> = self.on.keys().copied().filter(|index| !is_there(index)).collect();
         for index in gone {
             self.on.remove(&index);

@@ -4,6 +4,7 @@ use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
     ANSWERED, EARLY_FIN, Entry, FINISHED, Flow, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why,
 };
+use signalbox_common::cut::handshake;
 use signalbox_common::cut::header::{ACK, CWR, ECE, FIN, SYN};
 
 use super::clock::{assert_within, milliseconds, ticks};
@@ -172,6 +173,7 @@ fn legs_that_differ_are_not_joined() {
 /// What the client takes could not be told exactly; a host's smaller units matter only where its window has few of ours.
 #[test]
 fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
+    assert!(handshake::is_exact_enough(0x8000, 7, 14), "a tuned balancer's scale");
     over_both(|mut scene| {
         let window = |scene: &Scene| (scene.flow_now().state, scene.flow_now().why) == (state::UNFIT, why::WINDOW);
         scene.shaken(ALL);
