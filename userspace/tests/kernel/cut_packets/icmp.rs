@@ -85,6 +85,13 @@ fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
         assert_ne!(after[18..20], [0, 0]);
         assert_eq!(checksum(&after[14..34]), 0);
 
+        // Those of a super-packet would all have the same: it stays as it is, and the host is told after all.
+        let outcome = scene.programs.arrives_as_super_packet(&unnumbered, LEG_A, 700);
+        let after = outcome.expect(Action::Redirect, Reason::CutForwarded);
+        assert_eq!((&after[18..20], after[20] & 0x40), (&[0, 0][..], 0x40));
+        let told = scene.error(FRAGMENTATION_NEEDED, TO_HOST, &scene.host_sends(0, 0));
+        assert_eq!(forwarded(scene.programs.arrives(&too_big(0), LEG_A)), told);
+
         let from_client = scene.client_sends(0, 1400);
         scene.arrives(&from_client).forwarded_as(&scene.host_receives(0, 1400));
     });

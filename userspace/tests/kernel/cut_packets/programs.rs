@@ -117,20 +117,25 @@ impl Programs {
 
     /// Runs `cut_in` on a packet that arrives at the interface `ifindex`.
     pub(crate) fn arrives(&self, bytes: &[u8], ifindex: u32) -> Outcome {
-        self.run("cut_in", bytes, 0, ifindex)
+        self.run("cut_in", bytes, 0, ifindex, 0)
+    }
+
+    /// The same with a packet that stands for several, each with so many bytes of payload.
+    pub(crate) fn arrives_as_super_packet(&self, bytes: &[u8], ifindex: u32, segment: u32) -> Outcome {
+        self.run("cut_in", bytes, 0, ifindex, segment)
     }
 
     /// Runs `cut_out` on a packet that leaves by the interface `ifindex`; `came_by` another one, if it is no packet of
     /// the machine's own.
     pub(crate) fn leaves(&self, bytes: &[u8], came_by: u32, ifindex: u32) -> Outcome {
-        self.run("cut_out", bytes, came_by, ifindex)
+        self.run("cut_out", bytes, came_by, ifindex, 0)
     }
 
-    fn run(&self, name: &str, bytes: &[u8], came_by: u32, ifindex: u32) -> Outcome {
+    fn run(&self, name: &str, bytes: &[u8], came_by: u32, ifindex: u32, segment: u32) -> Outcome {
         let program: &SchedClassifier = self.ebpf.program(name).unwrap().try_into().unwrap();
         // The beginning of `struct __sk_buff`; the rest is zero.
-        let mut context = [0u32; 11];
-        (context[9], context[10]) = (came_by, ifindex);
+        let mut context = [0u32; 45];
+        (context[9], context[10], context[44]) = (came_by, ifindex, segment);
         let context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let mut after = vec![0; bytes.len() + 64];
         let counted = self.counted();
