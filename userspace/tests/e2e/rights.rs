@@ -17,7 +17,7 @@ const SERVICE: &str = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1
 
 /// What the machine's administrator prepares: here with a bpf file system of its own, so that nothing is left, and then
 /// the rights of an ordinary user and these capabilities.
-const PREPARE: &str = "mount -t bpf bpf /sys/fs/bpf && mkdir /sys/fs/bpf/signalbox && \
+const PREPARE: &str = "mount -t bpf bpf /sys/fs/bpf && chmod 0711 /sys/fs/bpf && mkdir /sys/fs/bpf/signalbox && \
                        chown 65534:65534 /sys/fs/bpf/signalbox && caps=$1 && shift && exec setpriv --reuid 65534 \
                        --regid 65534 --clear-groups --inh-caps $caps --ambient-caps $caps --bounding-set $caps \"$@\"";
 

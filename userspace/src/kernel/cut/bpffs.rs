@@ -44,7 +44,7 @@ pub fn remedy(dir: &Path) -> String {
     });
     let uid = nix::unistd::geteuid();
     format!(
-        "{}as root: chmod 1777 {ROOT}; mkdir -p {ROOT}/signalbox; chown -R {uid} {ROOT}/signalbox; or give CAP_DAC_OVERRIDE",
+        "{}as root: chmod 0711 {ROOT}; mkdir -p {ROOT}/signalbox; chown -R {uid} {ROOT}/signalbox; or give CAP_DAC_OVERRIDE",
         owner.unwrap_or_default()
     )
 }
@@ -53,9 +53,6 @@ pub fn remedy(dir: &Path) -> String {
 pub fn try_out(dir: &Path) -> io::Result<()> {
     mount_bpf()?;
     let name = format!("signalbox-try-{}", std::process::id());
-    // Maps of maps are pinned beside the directory for a moment while they are being loaded.
-    fs::create_dir(Path::new(ROOT).join(&name))?;
-    fs::remove_dir(Path::new(ROOT).join(&name))?;
     let made = make(dir)?;
     let pin = dir.join(&name);
     let tried = map::create_array("signalbox_try", 4, 1, 0)

@@ -140,6 +140,17 @@ fn directory(kind: Kind) -> io::Result<PathBuf> {
         .join(namespace(kind)?))
 }
 
+/// The directory of all that signalbox pins, made where it is not there; whether it was made now.
+pub(in crate::kernel) fn make_root() -> io::Result<(PathBuf, bool)> {
+    bpffs::mount_bpf()?;
+    let dir = Path::new(ROOT).join("signalbox");
+    match fs::create_dir(&dir) {
+        Ok(()) => Ok((dir, true)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((dir, false)),
+        Err(error) => Err(explained(error, &dir)),
+    }
+}
+
 /// A name for this network namespace: its cookie, which is never used again until the next boot (an inode is).
 pub(super) fn namespace(kind: Kind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), own_cookie()?))

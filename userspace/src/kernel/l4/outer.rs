@@ -24,7 +24,11 @@ const INNER_MAP: u32 = 1 << 12;
 const ALL: [&str; 2] = ["L4_TABLES", "SHIELD_TABLES"];
 
 /// Pins that are there while the object is being loaded.
-pub struct Outer(Vec<(&'static str, PathBuf)>);
+pub struct Outer {
+    pins: Vec<(&'static str, PathBuf)>,
+    /// The directory, where it was made for this. One that an administrator has prepared for a user stays.
+    made: Option<PathBuf>,
+}
 
 impl Outer {
     /// All maps of maps, new and empty.
@@ -35,23 +39,33 @@ impl Outer {
     /// Some of them.
     pub(super) fn of(names: &[&'static str]) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        pins::mount_bpf()?;
-        let mut outer = Self(Vec::new());
+        let (dir, is_new) = pins::make_root()?;
+        let mut outer = Self {
+            pins: Vec::new(),
+            made: is_new.then(|| dir.clone()),
+        };
         for &name in names {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = format!("/sys/fs/bpf/signalbox-{}-{number}", std::process::id());
-            let path = PathBuf::from(path);
+            let path = dir.join(format!("load-{}-{number}", std::process::id()));
             // A process that was killed may have had our number.
             let _ = std::fs::remove_file(&path);
-            map::pin(&new(name)?, &path)?;
-            outer.0.push((name, path));
+            let map = new(name)?;
+            if let Err(error) = map::pin(&map, &path) {
+                if error.kind() != io::ErrorKind::NotFound {
+                    return Err(error);
+                }
+                // Another load has ended in between, and has taken the empty directory along.
+                pins::make_root()?;
+                map::pin(&map, &path)?;
+            }
+            outer.pins.push((name, path));
         }
         Ok(outer)
     }
 
     /// Has the loader take them.
     pub fn give<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
-        for (name, path) in &self.0 {
+        for (name, path) in &self.pins {
             loader.map_pin_path(name, path);
         }
     }
@@ -59,8 +73,12 @@ impl Outer {
 
 impl Drop for Outer {
     fn drop(&mut self) {
-        for (_, path) in &self.0 {
+        for (_, path) in &self.pins {
             let _ = std::fs::remove_file(path);
+        }
+        // Where nothing else is in it by now.
+        if let Some(dir) = &self.made {
+            let _ = std::fs::remove_dir(dir);
         }
     }
 }
