@@ -239,7 +239,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
 fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
-    } else if snapshot.rotation.is_out(&state.cluster, &state.name) {
+    } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
         "it is out of rotation"
     } else if !state.health().0.usable() {
         "its checks fail, or none has been made yet"

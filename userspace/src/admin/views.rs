@@ -163,7 +163,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "last_check": last_check,
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
-        "out_of_rotation": snapshot.rotation.by(&state.cluster, &state.name).map(ToString::to_string),
+        "out_of_rotation": snapshot.rotation.by(&state.cluster, &state.name, state.address).map(ToString::to_string),
         "weight": weight,
         "active_connections": state.active.get(),
         "total_connections": state.total.get(),

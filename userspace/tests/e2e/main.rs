@@ -45,6 +45,7 @@ mod pins;
 mod refused;
 mod rights;
 mod rotate;
+mod rotate_machine;
 mod shield;
 mod source_kube;
 mod source_kube_back;
