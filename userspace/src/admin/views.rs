@@ -160,6 +160,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "address": state.address,
         "health": health,
         "health_since": since_ms as f64 / 1000.0,
+        "checked_by": last_check.as_ref().map(|check| &check.asked),
         "last_check": last_check,
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),

@@ -130,6 +130,7 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("OUT", "bytes_out"),
             ("LAST CHECK", "last_check"),
+            ("CHECKED BY", "checked_by"),
         ],
         _ => &[
             ("CLIENT", "client"),

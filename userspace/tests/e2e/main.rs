@@ -30,6 +30,7 @@ mod cut_windows;
 mod etcd;
 mod events;
 mod faults;
+mod health;
 mod kube;
 mod l4;
 mod l4_crowd;
