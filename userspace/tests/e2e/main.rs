@@ -29,6 +29,7 @@ mod cut_storm;
 mod cut_windows;
 mod etcd;
 mod events;
+mod explain;
 mod faults;
 mod health;
 mod kube;
