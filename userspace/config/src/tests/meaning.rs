@@ -52,7 +52,7 @@ fn the_example_means_what_it_says() {
         (east_2.http, east_2.https, east_2.tcp),
         (Some(80), Some(443), Some(3306))
     );
-    assert_eq!(west.health.probe, Probe::Tcp { port: None });
+    assert_eq!(west.health.probe, Probe::Router);
     assert_eq!(
         (west.hosts[0].address, west.hosts[0].tcp),
         ("fd00:2::4".parse().unwrap(), None)
