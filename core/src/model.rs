@@ -330,16 +330,30 @@ pub struct HealthCheck {
     pub rise: u32,
     /// Failures in a row that take it out.
     pub fall: u32,
+    /// On which of its connections a PROXY v2 header goes first.
+    pub header: CheckHeader,
+}
+
+/// Which connections of checks begin with a PROXY v2 header, by which HAProxy knows a check (its LOCAL command).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckHeader {
+    /// None.
+    Never,
+    /// Those to the host's `http`, `https` and `tcp` ports, which expect it of clients' connections too.
+    HostPorts,
+    /// All.
+    Always,
 }
 
 impl HealthCheck {
     /// Where nothing else is said.
     pub const DEFAULT: Self = Self {
-        probe: Probe::Tcp { port: None },
+        probe: Probe::Router,
         interval: Duration::from_secs(5),
         timeout: Duration::from_secs(2),
         rise: 2,
         fall: 1,
+        header: CheckHeader::Never,
     };
 }
 
@@ -353,7 +367,15 @@ pub enum Probe {
     },
     /// The host answers a GET with 200 to 399.
     Http(HttpProbe),
+    /// What the host shows: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
+    /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host as by [`Probe::Tcp`].
+    Router,
 }
+
+/// Where OpenShift's routers say whether they are well.
+pub const ROUTER_HEALTH_PORT: u16 = 1936;
+/// The path for which they are asked there.
+pub const ROUTER_HEALTH_PATH: &str = "/healthz";
 
 /// A GET.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub enum Subject {
     Application(String),
     /// Every endpoint of a gear, in whatever cluster.
     Gear(String),
+    /// Every host at an IP address, in whatever cluster, those to come included.
+    Machine(IpAddr),
 }
 
 impl fmt::Display for Subject {
@@ -33,6 +36,7 @@ impl fmt::Display for Subject {
             Self::Cluster(name) => write!(f, "cluster:{name}"),
             Self::Application(name) => write!(f, "application:{name}"),
             Self::Gear(id) => write!(f, "gear:{id}"),
+            Self::Machine(address) => write!(f, "machine:{address}"),
         }
     }
 }
@@ -43,6 +47,9 @@ pub enum NameError {
     /// Nothing has the name.
     #[error("there is no host, cluster, application or gear {0:?}")]
     Unknown(String),
+    /// A machine is called by its IP address.
+    #[error("{0:?} is not a machine's IP address; write it such as 10.2.0.2 or 2001:db8::2")]
+    Address(String),
     /// Several have it.
     #[error("{name:?} can be {}; write one of these", .all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
     Ambiguous {
@@ -63,8 +70,15 @@ pub fn is_of_gear(cluster: &str, host: &str, gear: &str) -> bool {
 
 impl Subject {
     /// What a person means by a name: `east-1`, `east/east-1`, `east`, `app.example.com`, a gear's id; or, where that is
-    /// ambiguous, with its kind in front, as it is displayed.
+    /// ambiguous, with its kind in front, as it is displayed. A machine always has its kind in front, and no host need be
+    /// there yet.
     pub fn parse(text: &str, model: &Model) -> Result<Self, NameError> {
+        if let Some(address) = text.strip_prefix("machine:") {
+            let parsed = address.parse::<IpAddr>().map(|address| address.to_canonical());
+            return parsed
+                .map(Self::Machine)
+                .map_err(|_| NameError::Address(address.to_owned()));
+        }
         let (kind, name) = match text.split_once(':') {
             Some((kind @ ("host" | "cluster" | "application" | "gear"), name)) => (Some(kind), name),
             _ => (None, text),
@@ -107,14 +121,23 @@ impl Subject {
         }
     }
 
-    /// Whether it takes this host out.
+    /// Whether it takes this host out, which is at this address.
+    #[must_use]
+    pub fn takes_out(&self, cluster: &str, host: &str, address: IpAddr) -> bool {
+        match self {
+            Self::Machine(machine) => *machine == address.to_canonical(),
+            other => other.covers(cluster, host),
+        }
+    }
+
+    /// Whether it means this host by its names. A machine has none: [`Self::takes_out`] knows the address.
     #[must_use]
     pub fn covers(&self, cluster: &str, host: &str) -> bool {
         match self {
             Self::Host { cluster: c, host: h } => c == cluster && h == host,
             Self::Cluster(name) => name == cluster,
             Self::Gear(id) => is_of_gear(cluster, host, id),
-            Self::Application(_) => false,
+            Self::Application(_) | Self::Machine(_) => false,
         }
     }
 }
@@ -129,6 +152,12 @@ pub struct Out {
     /// When what is left is closed: milliseconds since 1970.
     #[serde(default)]
     pub until: u64,
+    /// What the operator gave as the reason; empty where none was given.
+    #[serde(default)]
+    pub reason: String,
+    /// Who took it out; empty where that was not noted yet.
+    #[serde(default)]
+    pub by: String,
 }
 
 /// All that is out of rotation.
@@ -138,14 +167,14 @@ pub struct Rotation(pub BTreeMap<Subject, Out>);
 impl Rotation {
     /// Whether a host gets no new flow.
     #[must_use]
-    pub fn is_out(&self, cluster: &str, host: &str) -> bool {
-        self.by(cluster, host).is_some()
+    pub fn is_out(&self, cluster: &str, host: &str, address: IpAddr) -> bool {
+        self.by(cluster, host, address).is_some()
     }
 
     /// What takes a host out.
     #[must_use]
-    pub fn by(&self, cluster: &str, host: &str) -> Option<&Subject> {
-        self.0.keys().find(|subject| subject.covers(cluster, host))
+    pub fn by(&self, cluster: &str, host: &str, address: IpAddr) -> Option<&Subject> {
+        self.0.keys().find(|subject| subject.takes_out(cluster, host, address))
     }
 
     /// Whether a route gets no new flow.
@@ -211,6 +240,22 @@ mod tests {
                 "as it is displayed"
             );
         }
+    }
+
+    #[test]
+    fn a_machine_is_every_host_at_its_address_in_whatever_spelling() {
+        let machine = Subject::parse("machine:::ffff:10.0.0.1", &model()).unwrap();
+        assert_eq!(machine, Subject::Machine([10, 0, 0, 1].into()));
+        assert_eq!(Subject::parse(&machine.to_string(), &model()), Ok(machine.clone()));
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert!(machine.takes_out("east", "h1", [10, 0, 0, 1].into()) && machine.takes_out("west", "x", mapped));
+        assert!(!machine.takes_out("east", "h1", [10, 0, 0, 2].into()) && !machine.covers("east", "h1"));
+        assert!(host("east", "h1").takes_out("east", "h1", [10, 0, 0, 2].into()));
+        let error = Subject::parse("machine:east-1", &model()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"east-1\" is not a machine's IP address; write it such as 10.2.0.2 or 2001:db8::2"
+        );
     }
 
     #[test]

@@ -218,6 +218,7 @@ pub(crate) mod tests {
                 timeout: Duration::from_secs(2),
                 rise: 2,
                 fall: 1,
+                header: crate::model::CheckHeader::Never,
             },
             ejection: Ejection {
                 failures: 3,

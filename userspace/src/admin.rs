@@ -21,6 +21,7 @@ mod seats;
 mod serve;
 mod shield;
 mod socket;
+mod tier;
 mod tls;
 mod urls;
 pub mod views;

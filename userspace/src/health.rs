@@ -1,6 +1,7 @@
 //! Asks each host, again and again, whether it is well. Tells the store what it hears; decides nothing.
 
 mod probe;
+mod question;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,6 @@ use signalbox_common::hash;
 use signalbox_core::model::{HealthCheck, Host};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::state::{CheckResult, HostState};
 use crate::store::Event;
@@ -23,22 +23,24 @@ pub fn spawn(
     events: mpsc::UnboundedSender<Event>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let prober = probe::Prober::new(&check.probe, &host);
+        let mut question = question::Question::new(&check, &host);
         let mut round = 0;
         loop {
             let began = Instant::now();
-            let outcome = match timeout(check.timeout, prober.ask()).await {
-                Ok(outcome) => outcome,
-                Err(_) => Some(Err(format!("no answer within {:?}", check.timeout))),
-            };
+            let verdict = question.ask().await;
             // Nothing is said of a host that could not be asked: our shortage must not take all hosts down.
-            if let Some(outcome) = outcome {
-                let (ok, detail) = match outcome {
+            if let Some(verdict) = verdict {
+                let (ok, detail) = match verdict.outcome {
                     Ok(detail) => (true, detail),
                     Err(detail) => (false, detail),
                 };
                 let seconds = began.elapsed().as_secs_f64();
-                let result = CheckResult { ok, detail, seconds };
+                let result = CheckResult {
+                    ok,
+                    detail,
+                    asked: verdict.asked,
+                    seconds,
+                };
                 if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
                     return;
                 }
@@ -62,7 +64,56 @@ fn jittered(interval: Duration, name: &str, round: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use signalbox_core::model::{HttpProbe, Probe};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_hangs_is_down_by_the_first_check_that_hangs() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let probe = HttpProbe {
+            port: Some(port),
+            path: "/".into(),
+            host: None,
+            tls: None,
+        };
+        let check = HealthCheck {
+            probe: Probe::Http(probe),
+            interval: Duration::from_millis(300),
+            timeout: Duration::from_millis(300),
+            ..HealthCheck::DEFAULT
+        };
+        let host = Host {
+            name: "h".into(),
+            address: [127, 0, 0, 1].into(),
+            http: None,
+            https: None,
+            tcp: None,
+            ports: std::collections::BTreeMap::new(),
+            weight: 1,
+        };
+        let state = Arc::new(HostState::new("east", "h", host.address));
+        let (events, mut told) = mpsc::unbounded_channel();
+        let checks = spawn(check.clone(), host, state, Arc::default(), events);
+        let mut hysteresis = signalbox_core::health::Hysteresis::default();
+        let mut verdict = async |health: &str| {
+            let Some(Event::Checked(_, result)) = told.recv().await else {
+                panic!("a check's verdict");
+            };
+            let now = hysteresis.observe(result.ok, check.rise, check.fall);
+            assert_eq!(format!("{now:?}"), health, "{result:?}");
+            result.detail
+        };
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n")
+            .await
+            .unwrap();
+        verdict("Some(Healthy)").await;
+        // From now on the kernel accepts, as for a process that is stopped, and nobody answers.
+        assert_eq!(verdict("Some(Unhealthy)").await, "no answer within 300ms");
+        checks.abort();
+    }
 
     #[test]
     fn jitter_only_shortens_and_by_a_tenth_at_most() {

@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Jobs that have ended and are still shown.
 const REMEMBERED: usize = 200;
 
+/// Characters of the reason that an operator gives.
+pub const MAX_REASON_CHARS: usize = 200;
+
 /// Hosts that a job's progress names.
 const NAMED: usize = 20;
 
@@ -82,8 +85,12 @@ pub struct Request {
     pub names: Vec<String>,
     /// `None`: what the configuration says.
     pub timeout: Option<Duration>,
-    /// Even if an application is left without a host.
+    /// Even if an application is left without a host, and for machines at which no host is known yet.
     pub force: bool,
+    /// Why, in the operator's words; empty where none were given.
+    pub reason: String,
+    /// Who asks.
+    pub by: String,
 }
 
 /// Why a rotation was refused.
@@ -99,6 +106,10 @@ pub enum RotateError {
     Last(Vec<String>),
     #[error("there is no job {0} that could be cancelled")]
     NoJob(u64),
+    #[error("no host is at {0}; --force takes it out all the same, for hosts that are learnt later")]
+    NoMachine(std::net::IpAddr),
+    #[error("a reason has at most {MAX_REASON_CHARS} characters, all of them printable")]
+    Reason,
     #[error("nothing was named")]
     Nothing,
     #[error("{0}")]
@@ -175,7 +186,24 @@ impl Jobs {
     }
 }
 
-/// Whether one of these covers a flow.
+/// These subjects with the hosts of each machine in its place: a flow knows its host by name.
+fn spelt_out(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<Subject> {
+    let known = || snapshot.hosts.iter().flatten().chain(&snapshot.draining);
+    let at = |subject: &Subject| -> Vec<Subject> {
+        if !matches!(subject, Subject::Machine(_)) {
+            return vec![subject.clone()];
+        }
+        let there = known().filter(|host| subject.takes_out(&host.cluster, &host.name, host.address));
+        let host = |host: &Arc<crate::state::HostState>| Subject::Host {
+            cluster: host.cluster.clone(),
+            host: host.name.clone(),
+        };
+        there.map(host).collect()
+    };
+    subjects.iter().flat_map(at).collect()
+}
+
+/// Whether one of these covers a flow. Machines cover none: [`spelt_out`] puts their hosts in their place.
 #[must_use]
 pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&str>) -> bool {
     subjects.iter().any(|subject| match subject {
@@ -299,7 +327,10 @@ impl Control {
     ///
     /// `since`: what has not been counted since then, Unix time in milliseconds, is taken to be there.
     pub async fn remaining(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
-        let mut all = on_hosts(&self.shared.snapshot.load(), subjects);
+        let snapshot = self.shared.snapshot.load_full();
+        let subjects = &spelt_out(&snapshot, subjects)[..];
+        let mut all = on_hosts(&snapshot, subjects);
+        drop(snapshot);
         for (host, flows) in self.services.on_hosts(subjects, since) {
             match all.iter_mut().find(|(known, _)| *known == host) {
                 Some((_, count)) => *count += flows,
@@ -323,7 +354,7 @@ impl Control {
     }
 
     fn close(&self, subjects: &[Subject]) {
-        let subjects: Arc<[Subject]> = subjects.into();
+        let subjects: Arc<[Subject]> = spelt_out(&self.shared.snapshot.load(), subjects).into();
         for worker in &self.workers {
             worker.send(Order::Close(Arc::clone(&subjects)));
         }
@@ -360,5 +391,17 @@ impl Control {
             "waits_for": waits,
             "closed_connections": job.closed,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::rotation::Out;
+
+    #[test]
+    fn what_an_earlier_version_has_remembered_can_be_read() {
+        let out: Out = serde_json::from_str(r#"{"since":7,"job":8,"until":9}"#).unwrap();
+        assert_eq!((out.since, out.job, out.until), (7, 8, 9));
+        assert_eq!((&*out.reason, &*out.by), ("", ""), "nobody had noted it");
     }
 }

@@ -122,6 +122,8 @@ pub struct HostState {
 pub struct CheckResult {
     pub ok: bool,
     pub detail: String,
+    /// What was asked, and why that where the configuration leaves it to the host.
+    pub asked: String,
     pub seconds: f64,
 }
 

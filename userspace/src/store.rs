@@ -661,7 +661,7 @@ fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, 
         |state| Standing {
             usable: state.health().0.usable(),
             ejected: state.ejected.load(Relaxed),
-            out: rotation.is_out(&state.cluster, &state.name),
+            out: rotation.is_out(&state.cluster, &state.name, state.address),
         },
     )
 }

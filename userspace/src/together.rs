@@ -25,6 +25,10 @@ impl Control {
         if let Some(timeout) = request.timeout {
             body["timeout"] = json!(timeout.as_secs_f64());
         }
+        // Only where it is needed: a balancer of an earlier version does not know the key.
+        if !request.reason.is_empty() {
+            body["reason"] = json!(request.reason);
+        }
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         // All at once: each may take its time.
         let asked: Vec<_> = balancers

@@ -132,12 +132,12 @@ fn cluster(
     let balance = optional(balance.as_ref(), Balance::LeastConnections, |place| {
         place.word("a way to balance", &Balance::ALL, report)
     });
-    let health = health::check(health.as_ref(), report);
     let ejection = self::ejection(ejection.as_ref(), report);
     let words = [("v2", true), ("none", false)];
     let proxy_protocol = optional(proxy_protocol.as_ref(), false, |place| {
         place.word("a version of the PROXY protocol", &words, report)
     });
+    let health = health::check(health.as_ref(), proxy_protocol, report);
     let learn = optional(learn.as_ref(), false, |place| place.flag(report));
     let kubernetes = maybe(kubernetes.as_ref(), |place| kubernetes::source(place, report));
     let join = optional(join.as_ref(), Join::None, |place| {

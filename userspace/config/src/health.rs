@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use signalbox_core::model::{HealthCheck, HttpProbe, Probe, TlsProbe};
+use signalbox_core::model::{CheckHeader, HealthCheck, HttpProbe, Probe, TlsProbe};
 use signalbox_core::name::HostName;
 
 use super::map::Map;
@@ -13,11 +13,21 @@ use super::scalar::{optional, show};
 
 const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
-/// The check of a cluster; with the default standing in for mistakes.
-pub(super) fn check(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {
-    let Some(place) = place else { return DEFAULT };
+/// The check of a cluster; with the default standing in for mistakes. `sends`: connections to its hosts begin with a
+/// PROXY header.
+pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
+    let by_cluster = if sends {
+        CheckHeader::HostPorts
+    } else {
+        CheckHeader::Never
+    };
+    let unsaid = HealthCheck {
+        header: by_cluster,
+        ..DEFAULT
+    };
+    let Some(place) = place else { return unsaid };
     let Some(mut map) = Map::open(place, report) else {
-        return DEFAULT;
+        return unsaid;
     };
     let http = map.take("http");
     let https = map.take("https");
@@ -26,29 +36,28 @@ pub(super) fn check(place: Option<&Place<'_>>, report: &mut Report) -> HealthChe
     let timeout_at = map.take("timeout");
     let rise = map.take("rise");
     let fall = map.take("fall");
-    let known = map.finish(report);
+    let header = map.take("proxy_protocol");
+    map.finish(report);
 
-    let given = [&http, &https, &tcp].into_iter().flatten().count();
-    if given > 1 || (given == 0 && known) {
-        let found = if given == 0 {
-            "none of them is here"
-        } else {
-            "there is more than one"
-        };
+    if [&http, &https, &tcp].into_iter().flatten().count() > 1 {
         place.fault(
             report,
-            format!("a health check is exactly one of `http`, `https` and `tcp`; {found}"),
+            "a health check is at most one of `http`, `https` and `tcp`; there is more than one: leave one",
         );
     }
+    let words = [("v2", CheckHeader::Always), ("none", CheckHeader::Never)];
+    let header = optional(header.as_ref(), by_cluster, |place| {
+        place.word("a version of the PROXY protocol", &words, report)
+    });
     let http = http.map(|place| http_probe(&place, false, report));
     let https = https.map(|place| http_probe(&place, true, report));
     let tcp = tcp.map(|place| tcp_probe(&place, report));
     let mut time = |place: &Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
     let interval = time(&interval_at, DEFAULT.interval);
-    let timeout = time(&timeout_at, DEFAULT.timeout);
-    // One of the two is given, or they would be the defaults.
+    // A check that hangs must have failed before the next one is due.
+    let timeout = time(&timeout_at, DEFAULT.timeout.min(interval));
     if timeout > interval
-        && let Some(at) = timeout_at.or(interval_at)
+        && let Some(at) = timeout_at
     {
         let (timeout, interval) = (show(timeout), show(interval));
         at.fault(
@@ -63,6 +72,7 @@ pub(super) fn check(place: Option<&Place<'_>>, report: &mut Report) -> HealthChe
         timeout,
         rise: count(rise, DEFAULT.rise),
         fall: count(fall, DEFAULT.fall),
+        header,
     }
 }
 

@@ -257,7 +257,7 @@ fn changes(api: Described) -> Described {
             POST,
             "/api/v1/rotations",
             "Take something out of rotation, or in; timeout is in seconds",
-            Takes::Json(r#"{ "action": "out", "names": ["east-1"], "timeout": 120, "force": false }"#),
+            Takes::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
         ),
         rotations::start,
     )

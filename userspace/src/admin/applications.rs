@@ -171,7 +171,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
                 "hostnames": if endpoint.types.contains(BALANCER) { &names[..] } else { &[] },
                 "takes_connections": state.is_some(),
                 "health": state.map(|state| state.health().0),
-                "out_of_rotation": snapshot.rotation.by(&cluster, &host).map(ToString::to_string),
+                "out_of_rotation": snapshot.rotation.by(&cluster, &host, address.ip()).map(ToString::to_string),
             })
         })
         .collect();

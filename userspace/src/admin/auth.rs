@@ -17,6 +17,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use super::api::problem;
+use super::mutate::Asker;
 use super::tls::Peer;
 use crate::state::Shared;
 
@@ -176,11 +177,17 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(difference) == 0 && a.len() == b.len()
 }
 
+/// Who asks over TCP: the address, and what has proved that the change is allowed.
+fn asker(peer: Peer) -> Asker {
+    let proof = if peer.certified { "client certificate" } else { "token" };
+    Asker(format!("{} ({proof})", peer.addr.ip().to_canonical()))
+}
+
 /// Lets reads through, and changes whose token is right; these are logged.
 pub(super) async fn gate(
     State(gate): State<Arc<Gate>>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -188,7 +195,10 @@ pub(super) async fn gate(
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match gate.decide(peer, request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            request.extensions_mut().insert(asker(peer));
+            next.run(request).await
+        }
         Err(refused) => {
             gate.shared.denied.inc();
             *refused

@@ -19,6 +19,7 @@ use signalbox_core::name::{HostName, HostPattern};
 use signalbox_core::view::Destination;
 
 use super::api::problem;
+use super::tier;
 use crate::config;
 use crate::control::Control;
 use crate::layer4::guards::Kind;
@@ -184,23 +185,8 @@ fn at_listener(
         _ => None,
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
-    let tier = match listener.datapath.tier {
-        Some(tier) => json!({ "tier": tier, "reason": "the configuration demands it" }),
-        None if !listener.datapath.cut => json!({ "tier": "splice or copy", "reason": "datapath.cut is off" }),
-        None => match &control.cut {
-            Some(_) => {
-                json!({ "tier": "cut", "reason": "for clients and hosts beyond an interface whose handshakes agree; `signalbox flows` shows each" })
-            }
-            None => {
-                let why = control
-                    .facts
-                    .degraded
-                    .iter()
-                    .find(|(feature, _)| *feature == "cut" || *feature == "ebpf");
-                json!({ "tier": "splice or copy", "reason": why.map_or("tier cut is not available", |(_, why)| why) })
-            }
-        },
-    };
+    let at = next.as_ref().map(|host| host.address);
+    let tier = tier::view(control, snapshot, listener, client, at);
     let shield = client.map(|client| control.services.judge(Kind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
@@ -209,7 +195,7 @@ fn at_listener(
         "verdict": verdict,
         "clusters": clusters,
         "preferred_cluster": preferred,
-        "next_host": next,
+        "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
         "datapath": tier,
     })
 }
@@ -249,7 +235,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
 fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
-    } else if snapshot.rotation.is_out(&state.cluster, &state.name) {
+    } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
         "it is out of rotation"
     } else if !state.health().0.usable() {
         "its checks fail, or none has been made yet"
@@ -274,7 +260,7 @@ fn next_host(
     to: Destination,
     protocol: Protocol,
     client: Option<IpAddr>,
-) -> Option<String> {
+) -> Option<Arc<HostState>> {
     let cluster = match to {
         Destination::Route(route) => preferred(snapshot, route, protocol, client)
             .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
@@ -290,8 +276,7 @@ fn next_host(
     let hosts = snapshot.hosts.get(cluster)?;
     let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
     let host = snapshot.view.host(cluster, protocol, draw, &[], load)?;
-    let state = hosts.get(usize::from(host))?;
-    Some(format!("{}/{}", state.cluster, state.name))
+    hosts.get(usize::from(host)).cloned()
 }
 
 /// `POST /api/v1/diff`: what this configuration would change.

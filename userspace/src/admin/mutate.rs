@@ -20,6 +20,10 @@ pub(super) struct Caller {
     pid: i32,
 }
 
+/// Who asks for a change, in words that are kept with it.
+#[derive(Clone, Debug)]
+pub(super) struct Asker(pub(super) String);
+
 impl Caller {
     pub(super) fn of(stream: &UnixStream) -> Self {
         stream.peer_cred().map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
@@ -29,12 +33,23 @@ impl Caller {
     }
 }
 
+/// A user by name and number. Blocks: names may come from a directory on the network.
+fn user(uid: u32) -> String {
+    match nix::unistd::User::from_uid(uid.into()) {
+        Ok(Some(user)) => format!("{} (uid {uid})", user.name),
+        _ => format!("uid {uid}"),
+    }
+}
+
 /// Logs each change with its caller and its outcome.
-pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
+pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, mut request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let asker = tokio::task::spawn_blocking(move || user(caller.uid)).await;
+    let asker = asker.unwrap_or_else(|_| format!("uid {}", caller.uid));
+    request.extensions_mut().insert(Asker(asker));
     let response = next.run(request).await;
     let status = response.status().as_u16();
     tracing::info!(target: "signalbox::audit", uid = caller.uid, pid = caller.pid, %method, path, status, "Change requested.");
@@ -59,4 +74,15 @@ pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
 
 pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
     answer(control.apply_instead(&body, "API").await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_a_user_by_name_or_else_by_number() {
+        assert_eq!(user(0), "root (uid 0)");
+        assert_eq!(user(u32::MAX - 7), "uid 4294967288");
+    }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use signalbox_core::rotation::NameError;
 
 use super::api::problem;
+use super::mutate::Asker;
 use crate::control::Control;
 use crate::rotate::{Action, Request, RotateError};
 
@@ -29,15 +31,27 @@ struct Body {
     /// On all of the configuration's `balancers` too.
     #[serde(default)]
     all_balancers: bool,
+    /// Kept with what is taken out, and shown.
+    #[serde(default)]
+    reason: String,
 }
 
-/// What is out, since when, and all jobs.
+/// What is out, why, since when and by whom, and all jobs.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     let rotation = Arc::clone(&control.shared.snapshot.load().rotation);
     let out: Vec<_> = rotation
         .0
         .iter()
-        .map(|(subject, out)| json!({ "subject": subject.to_string(), "since": out.since, "job": out.job }))
+        .map(|(subject, out)| {
+            let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            json!({
+                "subject": subject.to_string(),
+                "reason": given(&out.reason),
+                "since": out.since,
+                "by": given(&out.by),
+                "job": out.job,
+            })
+        })
         .collect();
     let mut jobs = Vec::new();
     for job in control.jobs.all() {
@@ -46,7 +60,11 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     Json(json!({ "apiVersion": "v1", "rotations": out, "jobs": jobs }))
 }
 
-pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn start(
+    State(control): State<Arc<Control>>,
+    Extension(Asker(by)): Extension<Asker>,
+    body: String,
+) -> Response {
     let expected =
         r#"expected for example {"action": "out", "names": ["east-1"], "timeout": 120}; timeout is in seconds"#;
     let body: Body = match serde_json::from_str(&body) {
@@ -61,6 +79,8 @@ pub(super) async fn start(State(control): State<Arc<Control>>, body: String) -> 
         names: body.names,
         timeout: body.timeout.map(Duration::from_secs_f64),
         force: body.force,
+        reason: body.reason.trim().to_owned(),
+        by,
     };
     let (outcome, parts) = if body.all_balancers {
         // To its end, though whoever asked may go away in the middle.
@@ -160,7 +180,8 @@ fn not_understood(detail: &str) -> Response {
 
 fn refused(error: &RotateError) -> Response {
     let status = match error {
-        RotateError::Name(_) | RotateError::NoJob(_) => StatusCode::NOT_FOUND,
+        RotateError::Name(NameError::Address(_)) | RotateError::Reason => StatusCode::BAD_REQUEST,
+        RotateError::Name(_) | RotateError::NoJob(_) | RotateError::NoMachine(_) => StatusCode::NOT_FOUND,
         RotateError::Nothing => StatusCode::BAD_REQUEST,
         RotateError::NotOut(_) | RotateError::Covered { .. } | RotateError::Last(_) => StatusCode::CONFLICT,
         RotateError::Durable(_) | RotateError::Ending => StatusCode::SERVICE_UNAVAILABLE,

@@ -134,7 +134,16 @@ fn told(answer: &Value) -> String {
             let _ = writeln!(out, "  next: {next}");
         }
         let datapath = &listener["datapath"];
-        let _ = writeln!(out, "  tier {}: {}", text(&datapath["tier"]), text(&datapath["reason"]));
+        let _ = write!(
+            out,
+            "  tier {}: {}",
+            text(&datapath["tier"]),
+            text(&datapath["verdict"])
+        );
+        if let Some(label) = datapath["not_cut"].as_str() {
+            let _ = write!(out, " ({label})");
+        }
+        let _ = writeln!(out, ": {}", text(&datapath["reason"]));
     }
     out
 }

@@ -1,5 +1,6 @@
 //! `signalbox rotate`.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,12 +21,18 @@ pub(super) enum Rotate {
     Out {
         /// Hosts (east-1, or east/east-1), clusters, applications (app.example.com) or gears. Where a name could mean
         /// several things, its kind goes in front: host:east/east-1, cluster:east, application:app.example.com, gear:ID.
-        #[arg(required = true)]
+        #[arg(required_unless_present = "machine")]
         names: Vec<String>,
+        /// Every host at this IP address in every cluster, those that are learnt later included. May be given again.
+        #[arg(long, value_name = "ADDRESS")]
+        machine: Vec<IpAddr>,
+        /// Why, for others to read in `rotate list`.
+        #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+        reason: String,
         /// Close what is left after so many seconds [default: the configuration's `drain`, 120 where it says nothing].
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<f64>,
-        /// Even if an application is left without a host.
+        /// Even if an application is left without a host, or no host is at a machine's address yet.
         #[arg(long)]
         force: bool,
         /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
@@ -39,15 +46,18 @@ pub(super) enum Rotate {
     },
     /// New flows for these again.
     In {
-        #[arg(required = true)]
+        #[arg(required_unless_present = "machine")]
         names: Vec<String>,
+        /// What was taken out by this IP address. May be given again.
+        #[arg(long, value_name = "ADDRESS")]
+        machine: Vec<IpAddr>,
         /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
         #[arg(long)]
         all_balancers: bool,
         #[command(flatten)]
         at: At,
     },
-    /// Show what is out.
+    /// Show what is out, why, since when, and who took it out.
     List(Show),
     /// Show the jobs: how far each is, and what it waits for.
     Jobs(Show),
@@ -76,13 +86,19 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
     match what {
         Rotate::Out {
             names,
+            machine,
+            reason,
             timeout,
             force,
             all_balancers,
             no_wait,
             at,
         } => {
+            let names = and_machines(names, &machine);
             let mut body = json!({ "action": "out", "names": names, "force": force, "all_balancers": all_balancers });
+            if !reason.is_empty() {
+                body["reason"] = json!(reason);
+            }
             if let Some(timeout) = timeout {
                 body["timeout"] = json!(timeout);
             }
@@ -106,9 +122,11 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
         }
         Rotate::In {
             names,
+            machine,
             all_balancers,
             at,
         } => {
+            let names = and_machines(names, &machine);
             let body = json!({ "action": "in", "names": names, "all_balancers": all_balancers });
             let job = start(&at.socket, &body)?["job"].take();
             println!("in rotation: {}", subjects(&job));
@@ -122,6 +140,12 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// The API calls a machine by its address with its kind in front.
+fn and_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
+    names.extend(machines.iter().map(|address| format!("machine:{address}")));
+    names
 }
 
 fn start(socket: &Path, body: &Value) -> anyhow::Result<Value> {

@@ -102,7 +102,13 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("IDLE", "idle_seconds"),
         ],
-        "rotations" => &[("OUT OF ROTATION", "subject"), ("SINCE", "since"), ("JOB", "job")],
+        "rotations" => &[
+            ("OUT OF ROTATION", "subject"),
+            ("REASON", "reason"),
+            ("SINCE", "since"),
+            ("BY", "by"),
+            ("JOB", "job"),
+        ],
         "jobs" => &[
             ("JOB", "id"),
             ("ACTION", "action"),
@@ -124,6 +130,7 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("IN", "bytes_in"),
             ("OUT", "bytes_out"),
             ("LAST CHECK", "last_check"),
+            ("CHECKED BY", "checked_by"),
         ],
         _ => &[
             ("CLIENT", "client"),
@@ -219,6 +226,10 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .collect::<Vec<_>>()
             .join(" "),
         ("last_error", Value::String(error)) => cut(error),
+        ("since", Value::Number(at)) => at
+            .as_i64()
+            .and_then(|at| clock(at, &Zoned::now()))
+            .unwrap_or_else(|| text(Some(value))),
         ("last_check", check) => text(check.get("detail")),
         ("last_reload", reload) => reloaded(reload, &Zoned::now()),
         (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
@@ -250,15 +261,20 @@ fn reloaded(reload: &Value, now: &Zoned) -> String {
         "refused"
     };
     let at = reload.get("at").and_then(Value::as_i64);
-    let at = at.and_then(|at| jiff::Timestamp::from_second(at).ok());
-    let when = at.map_or_else(String::new, |at| {
-        let age = now.timestamp().duration_since(at).as_secs().max(0);
-        let at = at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S %:z");
-        format!(", {at} ({} ago)", age_of(age.unsigned_abs()))
-    });
+    let when = at
+        .and_then(|at| clock(at, now))
+        .map_or_else(String::new, |at| format!(", {at}"));
     let error = reload.get("error").and_then(Value::as_str);
     let error = error.map_or_else(String::new, |error| format!(": {error}"));
     format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
+}
+
+/// Seconds since 1970 by the operator's clock, and how long ago that was.
+fn clock(at: i64, now: &Zoned) -> Option<String> {
+    let at = jiff::Timestamp::from_second(at).ok()?;
+    let age = now.timestamp().duration_since(at).as_secs().max(0);
+    let at = at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S %:z");
+    Some(format!("{at} ({} ago)", age_of(age.unsigned_abs())))
 }
 
 /// The two largest units of an age.

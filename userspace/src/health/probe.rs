@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use signalbox_core::model::{Host, HttpProbe, Probe, TlsProbe};
+use signalbox_core::model::{CheckHeader, Host, HttpProbe, Probe, TlsProbe};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,38 +16,72 @@ use crate::datapath::sys;
 /// Most bytes of an answer that are read to find its status.
 const MAX_HEAD: usize = 16 * 1024;
 
+/// A PROXY v2 header that names nobody (its LOCAL command, section 2.2 of the specification): the connection is our own.
+const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+
+/// What a host has said: the status of an answer, or no more than that it accepts connections.
+pub(super) type Said = Option<u16>;
+
 /// A check, ready to be asked.
 pub(super) struct Prober {
     target: Option<SocketAddr>,
+    /// Whether the connection begins with a PROXY header.
+    header: bool,
     request: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
 }
 
 impl Prober {
-    pub(super) fn new(probe: &Probe, host: &Host) -> Self {
-        let at = |port: Option<u16>| port.map(|port| SocketAddr::new(host.address, port));
-        match probe {
-            Probe::Tcp { port } => Self {
-                target: at(port
-                    .or(host.https)
-                    .or(host.http)
-                    .or(host.tcp)
-                    .or_else(|| host.ports.values().next().copied())),
-                request: None,
-                tls: None,
+    pub(super) fn new(probe: &Probe, header: CheckHeader, host: &Host) -> Self {
+        let port = match probe {
+            Probe::Tcp { port: Some(port) } => Some(*port),
+            Probe::Tcp { port: None } | Probe::Router => host
+                .https
+                .or(host.http)
+                .or(host.tcp)
+                .or_else(|| host.ports.values().next().copied()),
+            Probe::Http(http) => http
+                .port
+                .or_else(|| if http.tls.is_some() { host.https } else { host.http }),
+        };
+        let http = match probe {
+            Probe::Http(http) => Some(http),
+            Probe::Tcp { .. } | Probe::Router => None,
+        };
+        let tls = http.and_then(|http| Some((http, http.tls.as_ref()?)));
+        Self {
+            target: port.map(|port| SocketAddr::new(host.address, port)),
+            header: match header {
+                CheckHeader::Never => false,
+                CheckHeader::HostPorts => port.is_some() && [host.http, host.https, host.tcp].contains(&port),
+                CheckHeader::Always => true,
             },
-            Probe::Http(http) => Self {
-                target: at(http
-                    .port
-                    .or_else(|| if http.tls.is_some() { host.https } else { host.http })),
-                request: Some(request(http, host.address)),
-                tls: http.tls.as_ref().map(|tls| connector(tls, http, host.address)),
-            },
+            request: http.map(|http| request(http, host.address)),
+            tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
         }
+    }
+
+    /// What it asks, in words for an operator.
+    pub(super) fn asked(&self) -> String {
+        let kind = match (&self.request, &self.tls) {
+            (None, _) => "TCP connect",
+            (Some(_), None) => "HTTP",
+            (Some(_), Some(_)) => "HTTPS",
+        };
+        let port = self
+            .target
+            .map_or_else(String::new, |at| format!(" on port {}", at.port()));
+        let header = if self.header { ", with a PROXY header" } else { "" };
+        format!("{kind}{port}{header}")
     }
 
     /// What the host said, or what is wrong with it; `None` where we could not ask, for a shortage of our own.
     pub(super) async fn ask(&self) -> Option<Result<String, String>> {
+        Some(self.say().await?.and_then(judged))
+    }
+
+    /// The same without a judgement on what was said.
+    pub(super) async fn say(&self) -> Option<Result<Said, String>> {
         let target = match self.target.ok_or("the host has no port to check") {
             Ok(target) => target,
             Err(error) => return Some(Err(error.to_owned())),
@@ -61,9 +95,13 @@ impl Prober {
         }
     }
 
-    async fn ask_over(&self, stream: TcpStream) -> Result<String, String> {
+    async fn ask_over(&self, mut stream: TcpStream) -> Result<Said, String> {
+        if self.header {
+            let sent = stream.write_all(&LOCAL_HEADER).await;
+            sent.map_err(|error| format!("sending the PROXY header: {error}"))?;
+        }
         let Some(request) = &self.request else {
-            return Ok("accepts connections".into());
+            return Ok(None);
         };
         match &self.tls {
             None => get(stream, request).await,
@@ -79,6 +117,15 @@ impl Prober {
     }
 }
 
+/// Whether what a host has said means that it is well.
+pub(super) fn judged(said: Said) -> Result<String, String> {
+    match said {
+        None => Ok("accepts connections".into()),
+        Some(code) if (200..400).contains(&code) => Ok(format!("HTTP {code}")),
+        Some(code) => Err(format!("HTTP {code}")),
+    }
+}
+
 fn request(http: &HttpProbe, address: IpAddr) -> String {
     let host = http.host.clone().unwrap_or_else(|| match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -91,7 +138,7 @@ fn request(http: &HttpProbe, address: IpAddr) -> String {
     )
 }
 
-async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<String, String> {
+async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<Said, String> {
     stream
         .write_all(request.as_bytes())
         .await
@@ -106,11 +153,7 @@ async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> 
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(&head);
         if let Some(code) = response.code {
-            return if (200..400).contains(&code) {
-                Ok(format!("HTTP {code}"))
-            } else {
-                Err(format!("HTTP {code}"))
-            };
+            return Ok(Some(code));
         }
         match parsed {
             Err(_) => return Err("the answer is not HTTP".into()),
@@ -232,6 +275,57 @@ mod tests {
         String::from_utf8_lossy(&request[..n]).into_owned()
     }
 
+    /// What a host hears of a check before the check waits for an answer or ends.
+    async fn heard(probe: &Probe, header: CheckHeader, is_host_port: bool) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut probe = probe.clone();
+        if let (Probe::Tcp { port: at } | Probe::Http(HttpProbe { port: at, .. }), false) = (&mut probe, is_host_port) {
+            *at = Some(port);
+        }
+        let host = host(if is_host_port { port } else { 1 });
+        let prober = Prober::new(&probe, header, &host);
+        let (_, heard) = tokio::join!(ask(&prober), async {
+            let mut stream = listener.accept().await.unwrap().0;
+            let mut heard = vec![0; 512];
+            let n = stream.read(&mut heard).await.unwrap();
+            heard.truncate(n);
+            if heard.len() == LOCAL_HEADER.len() && matches!(probe, Probe::Http(_)) {
+                let n = stream.read_buf(&mut heard).await.unwrap();
+                assert!(n > 0, "the request follows the header");
+            }
+            heard
+        });
+        heard
+    }
+
+    #[tokio::test]
+    async fn a_check_sends_a_local_proxy_header_where_the_port_expects_it() {
+        let (tcp, http) = (Probe::Tcp { port: None }, http("/healthz", None));
+        // Section 2.2 of the specification: signature, version 2 and LOCAL, no family, no addresses.
+        let header = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A\x20\x00\x00\x00";
+        for probe in [&tcp, &http] {
+            let rest: &[u8] = if probe == &tcp { b"" } else { b"GET /healthz " };
+            for (when, is_host_port, sent) in [
+                (CheckHeader::HostPorts, true, true),
+                (CheckHeader::HostPorts, false, false),
+                (CheckHeader::Always, false, true),
+                (CheckHeader::Never, true, false),
+            ] {
+                let heard = heard(probe, when, is_host_port).await;
+                let expected = if sent {
+                    [&header[..], rest].concat()
+                } else {
+                    rest.to_vec()
+                };
+                assert!(
+                    heard.starts_with(&expected) && (!rest.is_empty() || heard.len() == expected.len()),
+                    "{when:?}, a port of the host's: {is_host_port}: {heard:?}"
+                );
+            }
+        }
+    }
+
     #[tokio::test]
     async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
         for (status, well) in [
@@ -241,7 +335,11 @@ mod tests {
             ("503 Busy", false),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let prober = Prober::new(&http("/healthz", None), &host(listener.local_addr().unwrap().port()));
+            let prober = Prober::new(
+                &http("/healthz", None),
+                CheckHeader::Never,
+                &host(listener.local_addr().unwrap().port()),
+            );
             let (asked, said) = tokio::join!(ask(&prober), async {
                 answer(&mut listener.accept().await.unwrap().0, status).await
             });
@@ -257,7 +355,7 @@ mod tests {
     async fn what_is_not_http_or_not_there_is_not_well() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let prober = Prober::new(&http("/", None), &host(port));
+        let prober = Prober::new(&http("/", None), CheckHeader::Never, &host(port));
         let (asked, ()) = tokio::join!(ask(&prober), async {
             listener
                 .accept()
@@ -305,7 +403,11 @@ mod tests {
             sni: sni.map(str::to_owned),
             ca,
         };
-        let prober = Prober::new(&http("/", Some(tls)), &host(listener.local_addr().unwrap().port()));
+        let prober = Prober::new(
+            &http("/", Some(tls)),
+            CheckHeader::Never,
+            &host(listener.local_addr().unwrap().port()),
+        );
         let (asked, ()) = tokio::join!(ask(&prober), async {
             if let Ok(mut stream) = acceptor.accept(listener.accept().await.unwrap().0).await {
                 answer(&mut stream, "204 No Content").await;

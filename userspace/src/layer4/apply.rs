@@ -397,7 +397,8 @@ impl Tables {
                 };
                 let pair = (number, host_number);
                 all.insert(pair);
-                if standing.binary_search(&at).is_err() && !snapshot.rotation.is_out(&cluster.name, &host.name) {
+                let is_rotated = || snapshot.rotation.is_out(&cluster.name, &host.name, host.address);
+                if standing.binary_search(&at).is_err() && !is_rotated() {
                     out.insert(pair, cluster.drain.unwrap_or(snapshot.model.timeouts.drain));
                 }
             }

@@ -1,5 +1,6 @@
 //! Takes things out of rotation, and in.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use signalbox_core::view::{Destination, View};
 
 use super::{Store, standing};
 use crate::etcd::Records;
-use crate::rotate::{Action, Job, Progress, Request, RotateError};
+use crate::rotate::{Action, Job, MAX_REASON_CHARS, Progress, Request, RotateError};
 use crate::state::unix_ms;
 
 /// Applications that a refusal names.
@@ -30,18 +31,23 @@ impl Store {
             Action::In => self.that_is_out(name),
         });
         let named = named.collect::<Result<Vec<_>, RotateError>>()?;
+        self.check(&request, &named)?;
         let timeout = request.timeout.unwrap_or_else(|| self.patience(&named));
         let until = now.saturating_add(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let mut subjects = Vec::new();
         for subject in named {
             match request.action {
                 Action::Out => {
-                    let out = Out {
+                    let out = rotation.0.entry(subject.clone()).or_insert_with(|| Out {
                         since: now / 1000,
                         job: id,
                         until,
-                    };
-                    rotation.0.entry(subject.clone()).or_insert(out);
+                        reason: String::new(),
+                        by: request.by.clone(),
+                    });
+                    if !request.reason.is_empty() {
+                        out.reason.clone_from(&request.reason);
+                    }
                 }
                 Action::In => drop(rotation.0.remove(&subject)),
             }
@@ -76,9 +82,31 @@ impl Store {
             action = job.action.as_str(),
             subjects = subjects.join(", "),
             timeout_s = timeout.as_secs(),
+            by = request.by,
+            reason = request.reason,
             "Rotation changed."
         );
         Ok(job)
+    }
+
+    /// Refuses what was most likely meant otherwise.
+    fn check(&self, request: &Request, named: &[Subject]) -> Result<(), RotateError> {
+        let is_long = request.reason.chars().count() > MAX_REASON_CHARS;
+        if is_long || request.reason.chars().any(char::is_control) {
+            return Err(RotateError::Reason);
+        }
+        if request.action == Action::In || request.force {
+            return Ok(());
+        }
+        let snapshot = self.shared.snapshot.load();
+        for subject in named {
+            let Subject::Machine(address) = subject else { continue };
+            let mut hosts = snapshot.hosts.iter().flatten();
+            if !hosts.any(|host| subject.takes_out(&host.cluster, &host.name, host.address)) {
+                return Err(RotateError::NoMachine(*address));
+            }
+        }
+        Ok(())
     }
 
     /// Another balancer has changed the shared table.
@@ -172,7 +200,8 @@ impl Store {
             return Ok(subject);
         }
         if let Subject::Host { cluster, host } = &subject
-            && let Some(by) = self.memory.rotation.by(cluster, host)
+            && let Some(address) = self.address_of(cluster, host)
+            && let Some(by) = self.memory.rotation.by(cluster, host, address)
         {
             return Err(RotateError::Covered {
                 name: name.to_owned(),
@@ -180,6 +209,12 @@ impl Store {
             });
         }
         Err(RotateError::NotOut(name.to_owned()))
+    }
+
+    fn address_of(&self, cluster: &str, host: &str) -> Option<IpAddr> {
+        let cluster = self.model.clusters.iter().find(|known| known.name == cluster)?;
+        let host = cluster.hosts.iter().find(|known| known.name == host)?;
+        Some(host.address)
     }
 
     /// Applications, and listeners' own clusters, that have a usable host now and would have none.
@@ -228,7 +263,7 @@ impl Store {
                         || cluster
                             .hosts
                             .iter()
-                            .any(|host| subject.covers(&cluster.name, &host.name))
+                            .any(|host| subject.takes_out(&cluster.name, &host.name, host.address))
                 };
                 self.model.clusters.iter().filter(covered).filter_map(|c| c.drain).max()
             }

@@ -189,7 +189,7 @@ fn what_was_told_survives_a_kill_and_a_bad_body_changes_nothing() {
     }
 
     // What a person asks.
-    let said = String::from_utf8(sb.cli(&["explain", "app.test", "--client", "192.0.2.1:5000"]).stdout).unwrap();
+    let said = String::from_utf8(sb.cli(&["explain", "app.test", "--client", "10.1.0.2:5000"]).stdout).unwrap();
     for part in [
         "app.test: route app.test",
         "from agent:new: Route shop/web, cluster new, weight 1",

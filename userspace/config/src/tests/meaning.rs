@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use signalbox_core::model::{Balance, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
+use signalbox_core::model::{Balance, CheckHeader, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
 
 use super::{EXAMPLE, bent, plus, right};
 
@@ -52,7 +52,7 @@ fn the_example_means_what_it_says() {
         (east_2.http, east_2.https, east_2.tcp),
         (Some(80), Some(443), Some(3306))
     );
-    assert_eq!(west.health.probe, Probe::Tcp { port: None });
+    assert_eq!(west.health.probe, Probe::Router);
     assert_eq!(
         (west.hosts[0].address, west.hosts[0].tcp),
         ("fd00:2::4".parse().unwrap(), None)
@@ -98,10 +98,8 @@ fn what_is_left_out_has_its_default() {
         (Balance::LeastConnections, false)
     );
     let health = &cluster.health;
-    assert_eq!(
-        (&health.probe, health.rise, health.fall),
-        (&Probe::Tcp { port: None }, 2, 1)
-    );
+    assert_eq!((&health.probe, health.rise, health.fall), (&Probe::Router, 2, 1));
+    assert_eq!(health.header, CheckHeader::Never);
     assert_eq!((health.interval, health.timeout), (seconds(5), seconds(2)));
     let ejection = cluster.ejection;
     assert_eq!(
@@ -182,6 +180,43 @@ fn every_setting_is_read() {
         (0, seconds(60), 100)
     );
     assert_eq!(model.unmatched, Unmatched::Cluster(0));
+}
+
+#[test]
+fn checks_begin_with_a_proxy_header_as_the_cluster_s_connections_do_unless_they_say_otherwise() {
+    let check = |to: &str| {
+        let text = bent("name: west\n", &format!("name: west\n{to}"));
+        right(&text).model.clusters[1].health.clone()
+    };
+    let west = "    proxy_protocol: v2\n";
+    assert_eq!(check("").header, CheckHeader::Never);
+    assert_eq!(check(west).header, CheckHeader::HostPorts);
+    let tcp = format!("{west}    health: {{ tcp: }}\n");
+    assert_eq!(check(&tcp).header, CheckHeader::HostPorts);
+    let none = format!("{west}    health: {{ tcp:, proxy_protocol: none }}\n");
+    assert_eq!(check(&none).header, CheckHeader::Never);
+    assert_eq!(
+        check("    health: { proxy_protocol: v2 }\n").header,
+        CheckHeader::Always
+    );
+}
+
+#[test]
+fn a_check_that_hangs_has_failed_before_the_next_is_due() {
+    let check = |to: &str| {
+        let text = bent("name: west\n", &format!("name: west\n    health: {to}\n"));
+        right(&text).model.clusters[1].health.clone()
+    };
+    for (to, interval, timeout) in [("{ tcp:, interval: 1s }", 1, 1), ("{ interval: 9s }", 9, 2)] {
+        let check = check(to);
+        assert_eq!(
+            (check.interval, check.timeout),
+            (seconds(interval), seconds(timeout)),
+            "{to}"
+        );
+        assert_eq!(check.fall, 1, "one failure is enough");
+    }
+    assert_eq!(check("{ interval: 9s }").probe, Probe::Router);
 }
 
 #[test]

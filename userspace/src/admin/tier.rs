@@ -1,0 +1,222 @@
+//! Which tier the next connection of a client would have, and why it would not be cut: with the labels of
+//! `signalbox_not_cut_total`.
+//!
+//! What only the handshakes show (timestamps, selective acknowledgements, segment sizes) is not foretold.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use signalbox_common::cut::flow::why;
+use signalbox_core::model::Listener;
+
+use crate::control::Control;
+use crate::datapath::cut::Unfit;
+use crate::kernel::cut::interfaces;
+use crate::kernel::netlink::Netlink;
+use crate::state::Snapshot;
+
+/// By which way packets of an address go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leg {
+    /// By an interface with the programs of tier `cut`.
+    Seen,
+    /// The address is this machine's own: its packets are on no such interface.
+    Here,
+    /// By an interface without them.
+    Unseen(String),
+    NoRoute,
+    /// The kernel did not say.
+    Unknown,
+}
+
+/// Whose connection it is, as far as that is known.
+struct Ends {
+    client: Option<(IpAddr, Leg)>,
+    host: Option<(IpAddr, Leg)>,
+}
+
+/// What becomes of a connection of this client to this host.
+pub(super) fn view(
+    control: &Control,
+    snapshot: &Snapshot,
+    listener: &Listener,
+    client: Option<IpAddr>,
+    host: Option<IpAddr>,
+) -> Value {
+    let why_not_available = control.cut.is_none().then(|| {
+        let all = &control.facts.degraded;
+        let why = all.iter().find(|(what, _)| *what == "cut" || *what == "ebpf");
+        why.map_or_else(|| "tier cut is not available".to_owned(), |(_, why)| why.to_string())
+    });
+    let netlink = Netlink::open().ok();
+    let leg = |address: IpAddr| {
+        let address = address.to_canonical();
+        (address, leg(netlink.as_ref(), address))
+    };
+    let ends = Ends {
+        client: client.map(leg),
+        host: host.map(leg),
+    };
+    let is_limited = snapshot.model.limits.per_source.concurrent != 0;
+    let tier = listener.datapath.tier.map_or("splice or copy", |tier| tier.as_str());
+    match unfit(listener, is_limited, why_not_available, &ends) {
+        Some((unfit, why)) => json!({
+            "tier": tier,
+            "verdict": "would not be cut",
+            "not_cut": unfit.label(),
+            "reason": why,
+        }),
+        None if client.is_none() || host.is_none() => json!({
+            "tier": "cut",
+            "verdict": "depends on the client",
+            "not_cut": null,
+            "reason": "nothing known so far speaks against it; --client ADDRESS says more",
+        }),
+        None => json!({
+            "tier": "cut",
+            "verdict": "would be cut",
+            "not_cut": null,
+            "reason": "if the handshakes of client and host agree; `signalbox flows` shows each connection",
+        }),
+    }
+}
+
+/// Why a connection would not be cut: the first reason that the datapath would come upon.
+fn unfit(listener: &Listener, is_limited: bool, not_available: Option<String>, ends: &Ends) -> Option<(Unfit, String)> {
+    if let Some(tier) = listener.datapath.tier {
+        return Some((Unfit::Off, format!("the configuration demands tier {}", tier.as_str())));
+    }
+    if !listener.datapath.cut {
+        return Some((Unfit::Off, "datapath.cut is off".to_owned()));
+    }
+    let by_proxy = |(client, _): &(IpAddr, Leg)| listener.trusted_proxies.iter().any(|net| net.contains(client));
+    if is_limited && ends.client.as_ref().is_some_and(by_proxy) {
+        let why = "limits.per_source.concurrent counts by the address that this proxy's PROXY header names";
+        return Some((Unfit::NamedSource, why.to_owned()));
+    }
+    if let Some(why) = not_available {
+        return Some((Unfit::NotAvailable, why));
+    }
+    if let (Some((client, _)), Some((host, _))) = (&ends.client, &ends.host)
+        && client.is_ipv4() != host.is_ipv4()
+    {
+        let why = format!("the client {client} and the host {host} speak different versions of IP");
+        return Some((Unfit::Families, why));
+    }
+    of_host(ends).or_else(|| of_client(ends))
+}
+
+fn of_host(ends: &Ends) -> Option<(Unfit, String)> {
+    let (host, leg) = ends.host.as_ref()?;
+    match leg {
+        Leg::Seen | Leg::Unknown => None,
+        Leg::NoRoute => Some((Unfit::NoSource, format!("no route leads to the host {host}"))),
+        Leg::Here => Some((Unfit::NoHook, format!("the host {host} is on this machine"))),
+        Leg::Unseen(name) => Some((
+            Unfit::NoHook,
+            format!("the host {host} is reached by {name}, an interface without the programs"),
+        )),
+    }
+}
+
+fn of_client(ends: &Ends) -> Option<(Unfit, String)> {
+    let (client, leg) = ends.client.as_ref()?;
+    let why = match leg {
+        Leg::Seen | Leg::Unknown => return None,
+        Leg::NoRoute => format!("no route leads to the client {client}"),
+        Leg::Here => format!("the client {client} is on this machine"),
+        Leg::Unseen(name) => format!("the client {client} is reached by {name}, an interface without the programs"),
+    };
+    Some((Unfit::Seen(why::NO_HANDSHAKE), why))
+}
+
+fn leg(netlink: Option<&Netlink>, address: IpAddr) -> Leg {
+    let way = match netlink.map(|netlink| netlink.way(address)) {
+        Some(Ok(Some(way))) => way,
+        Some(Ok(None)) => return Leg::NoRoute,
+        Some(Err(_)) | None => return Leg::Unknown,
+    };
+    if way.local || address.is_loopback() {
+        return Leg::Here;
+    }
+    // Those that the programs are put on, whenever interfaces are looked at.
+    if interfaces::carrying().iter().any(|known| known.index == way.ifindex) {
+        return Leg::Seen;
+    }
+    let all = nix::net::if_::if_nameindex();
+    let named = all.iter().flatten().find(|known| known.index() == way.ifindex);
+    Leg::Unseen(named.map_or_else(
+        || format!("interface {}", way.ifindex),
+        |known| known.name().to_string_lossy().into_owned(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::model::{Datapath, Tier};
+
+    use super::*;
+
+    fn listener(cut: bool, tier: Option<Tier>) -> Listener {
+        let text = "version: 1\nlisteners: [{ name: web, protocol: http, listen: [\":80\"], cluster: c,\
+                    proxy_protocol: { trusted: [10.0.0.0/8] } }]\n\
+                    clusters: [{ name: c, hosts: [{ name: h, address: 10.2.0.2, http: 80 }] }]\n";
+        let mut listener = crate::config::parse(text).unwrap().model.listeners.remove(0);
+        listener.datapath = Datapath { tier, cut };
+        listener
+    }
+
+    fn label(listener: &Listener, is_limited: bool, client: (&str, Leg), host: (&str, Leg)) -> Option<&'static str> {
+        let end = |(address, leg): (&str, Leg)| Some((address.parse().unwrap(), leg));
+        let ends = Ends {
+            client: end(client),
+            host: end(host),
+        };
+        unfit(listener, is_limited, None, &ends).map(|(unfit, _)| unfit.label())
+    }
+
+    #[test]
+    fn each_reason_has_the_label_that_the_datapath_counts_it_by() {
+        let free = listener(true, None);
+        let (client, host) = (("192.0.2.1", Leg::Seen), ("10.2.0.2", Leg::Seen));
+        let said = |listener: &Listener| label(listener, true, client.clone(), host.clone());
+        assert_eq!(said(&free), None, "it would be cut");
+        assert_eq!(said(&listener(false, None)), Some("off"));
+        assert_eq!(said(&listener(true, Some(Tier::Splice))), Some("off"));
+        let proxy = ("10.9.9.9", Leg::Seen);
+        assert_eq!(
+            label(&free, true, proxy.clone(), host.clone()),
+            Some("source_named_by_proxy")
+        );
+        assert_eq!(label(&free, false, proxy, host.clone()), None, "nothing is limited");
+        let six = ("2001:db8::1", Leg::Seen);
+        assert_eq!(label(&free, true, six, host.clone()), Some("address_families_differ"));
+        for (leg, of_client, of_host) in [
+            (Leg::Here, "client_handshake_not_seen", "host_handshake_not_seen"),
+            (
+                Leg::Unseen("tun0".into()),
+                "client_handshake_not_seen",
+                "host_handshake_not_seen",
+            ),
+            (Leg::NoRoute, "client_handshake_not_seen", "no_source_address"),
+        ] {
+            let odd = ("192.0.2.1", leg.clone());
+            assert_eq!(label(&free, true, odd, host.clone()), Some(of_client), "{leg:?}");
+            let odd = ("10.2.0.2", leg.clone());
+            assert_eq!(label(&free, true, client.clone(), odd), Some(of_host), "{leg:?}");
+        }
+        let ends = Ends {
+            client: None,
+            host: None,
+        };
+        let (unfit, why) = unfit(&free, true, Some("no rights".into()), &ends).unwrap();
+        assert_eq!((unfit.label(), &*why), ("not_available", "no rights"));
+    }
+
+    #[test]
+    fn this_machine_s_own_addresses_are_here() {
+        let netlink = Netlink::open().unwrap();
+        assert_eq!(leg(Some(&netlink), [127, 0, 0, 1].into()), Leg::Here);
+        assert_eq!(leg(None, [127, 0, 0, 1].into()), Leg::Unknown);
+    }
+}

@@ -1,0 +1,264 @@
+//! What a host is asked: what the configuration says or, where it says nothing, what the host itself shows.
+//!
+//! A process that hangs still has its connections accepted, by the kernel. That is why a router host is asked by HTTP
+//! where that can be had, and why one that has answered so must go on to answer.
+
+use std::time::{Duration, Instant};
+
+use signalbox_core::model::{CheckHeader, HealthCheck, Host, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT};
+use tokio::time::timeout;
+
+use super::probe::{Prober, Said, judged};
+
+/// What came of a check, and what was asked.
+pub(super) struct Verdict {
+    pub(super) outcome: Result<String, String>,
+    pub(super) asked: String,
+}
+
+/// How a host is asked.
+pub(super) struct Question {
+    /// The router's own page, where the configuration leaves it to the host.
+    page: Option<Page>,
+    prober: Prober,
+    limit: Duration,
+}
+
+struct Page {
+    prober: Prober,
+    /// The router has answered there.
+    answers: bool,
+}
+
+/// What asking for the router's page has shown.
+enum Look {
+    Answer(Said),
+    /// No page of a router is there, and why not.
+    Absent(String),
+    /// Nothing came in time.
+    Silence,
+    /// We could not ask, for a shortage of our own.
+    Shortage,
+}
+
+impl Question {
+    pub(super) fn new(check: &HealthCheck, host: &Host) -> Self {
+        let is_router = check.probe == Probe::Router && host.http.or(host.https).is_some();
+        Self {
+            page: is_router.then(|| Page::of(check.header, host)),
+            prober: Prober::new(&check.probe, check.header, host),
+            limit: check.timeout,
+        }
+    }
+
+    /// Asks, within the time limit; `None` where we could not, for a shortage of our own.
+    pub(super) async fn ask(&mut self) -> Option<Verdict> {
+        let began = Instant::now();
+        let Some(page) = &mut self.page else {
+            return self.ask_as_said(self.limit, String::new()).await;
+        };
+        if !page.answers {
+            return self.ask_both().await;
+        }
+        match page.look(self.limit).await {
+            Look::Answer(said) => Some(page.verdict(judged(said))),
+            Look::Silence => Some(page.verdict(Err(too_late(self.limit)))),
+            Look::Shortage => None,
+            Look::Absent(why) => {
+                page.answers = false;
+                let left = self.limit.saturating_sub(began.elapsed());
+                self.ask_as_said(left, why).await
+            }
+        }
+    }
+
+    /// Both at once, for a port that drops what comes must not use up the time. The page counts where it is there.
+    async fn ask_both(&mut self) -> Option<Verdict> {
+        let Some(page) = &self.page else { return None };
+        let (look, outcome) = tokio::join!(page.look(self.limit / 2), timeout(self.limit, self.prober.ask()));
+        let why = match look {
+            Look::Shortage => return None,
+            Look::Answer(said) => {
+                let page = self.page.as_mut()?;
+                page.answers = true;
+                return Some(page.verdict(judged(said)));
+            }
+            Look::Absent(why) => why,
+            Look::Silence => too_late(self.limit / 2),
+        };
+        self.verdict(outcome.unwrap_or_else(|_| Some(Err(too_late(self.limit)))), &why)
+    }
+
+    async fn ask_as_said(&self, limit: Duration, why: String) -> Option<Verdict> {
+        let outcome = timeout(limit, self.prober.ask()).await;
+        self.verdict(outcome.unwrap_or_else(|_| Some(Err(too_late(self.limit)))), &why)
+    }
+
+    fn verdict(&self, outcome: Option<Result<String, String>>, why_not_page: &str) -> Option<Verdict> {
+        let mut asked = self.prober.asked();
+        if !why_not_page.is_empty() {
+            asked += &format!("; HTTP on port {ROUTER_HEALTH_PORT}: {why_not_page}");
+        }
+        Some(Verdict {
+            outcome: outcome?,
+            asked,
+        })
+    }
+}
+
+impl Page {
+    fn of(header: CheckHeader, host: &Host) -> Self {
+        let probe = HttpProbe {
+            port: Some(ROUTER_HEALTH_PORT),
+            path: ROUTER_HEALTH_PATH.to_owned(),
+            host: None,
+            tls: None,
+        };
+        Self {
+            prober: Prober::new(&Probe::Http(probe), header, host),
+            answers: false,
+        }
+    }
+
+    async fn look(&self, limit: Duration) -> Look {
+        match timeout(limit, self.prober.say()).await {
+            Err(_) => Look::Silence,
+            Ok(None) => Look::Shortage,
+            // It is something else that has no such page.
+            Ok(Some(Ok(Some(code @ 400..=499)))) => Look::Absent(format!("HTTP {code}")),
+            Ok(Some(Ok(said))) => Look::Answer(said),
+            Ok(Some(Err(why))) => Look::Absent(why),
+        }
+    }
+
+    fn verdict(&self, outcome: Result<String, String>) -> Verdict {
+        Verdict {
+            outcome,
+            asked: self.prober.asked(),
+        }
+    }
+}
+
+fn too_late(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A host at a loopback address of its own, so that tests do not share its port 1936; and what listens on its port.
+    async fn host(last: u8, is_router: bool) -> (Host, TcpListener) {
+        let address = [127, 19, 36, last].into();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
+        let port = Some(listener.local_addr().unwrap().port());
+        let host = Host {
+            name: "h".into(),
+            address,
+            http: port.filter(|_| is_router),
+            https: None,
+            tcp: port.filter(|_| !is_router),
+            ports: std::collections::BTreeMap::new(),
+            weight: 1,
+        };
+        (host, listener)
+    }
+
+    fn question(host: &Host) -> Question {
+        let check = HealthCheck {
+            header: CheckHeader::HostPorts,
+            timeout: Duration::from_millis(600),
+            ..HealthCheck::DEFAULT
+        };
+        Question::new(&check, host)
+    }
+
+    /// Answers so on port 1936; hangs with an empty answer.
+    async fn page(host: &Host, status: &'static str) -> tokio::task::JoinHandle<()> {
+        let listener = TcpListener::bind((host.address, ROUTER_HEALTH_PORT)).await.unwrap();
+        tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 512];
+                let n = stream.read(&mut request).await.unwrap();
+                assert!(request[..n].starts_with(b"GET /healthz "), "without a PROXY header");
+                if status.is_empty() {
+                    held.push(stream);
+                } else {
+                    let answer = format!("HTTP/1.1 {status}\r\n\r\n");
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+        })
+    }
+
+    async fn end(page: tokio::task::JoinHandle<()>) {
+        page.abort();
+        assert!(page.await.unwrap_err().is_cancelled(), "it has failed before");
+    }
+
+    #[tokio::test]
+    async fn a_router_is_asked_at_1936_and_must_go_on_to_answer_there() {
+        let (host, listener) = host(1, true).await;
+        let mut question = question(&host);
+        let verdict = question.ask().await.unwrap();
+        assert!(
+            verdict.outcome.is_ok(),
+            "nothing is at 1936, and it accepts connections"
+        );
+        assert!(
+            verdict.asked.starts_with("TCP connect on port") && verdict.asked.contains("1936: connect to"),
+            "{}",
+            verdict.asked
+        );
+
+        for (status, is_well) in [("200 OK", true), ("503 Busy", false)] {
+            let page = page(&host, status).await;
+            let verdict = question.ask().await.unwrap();
+            assert_eq!(verdict.outcome.is_ok(), is_well, "{status}");
+            assert_eq!(verdict.asked, "HTTP on port 1936");
+            end(page).await;
+        }
+        // It hangs: that connections are accepted does not make it well.
+        let hanging = page(&host, "").await;
+        let verdict = question.ask().await.unwrap();
+        assert_eq!(verdict.outcome.unwrap_err(), "no answer within 600ms");
+        end(hanging).await;
+        // It is gone, and something else is there.
+        let other = page(&host, "404 Not Found").await;
+        let verdict = question.ask().await.unwrap();
+        assert!(
+            verdict.outcome.is_ok() && verdict.asked.ends_with("1936: HTTP 404"),
+            "{}",
+            verdict.asked
+        );
+        end(other).await;
+        drop(listener);
+        assert!(question.ask().await.unwrap().outcome.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_never_answered_at_1936_is_asked_by_a_connection_and_so_is_what_is_no_router() {
+        let (silent, _listener) = host(2, true).await;
+        let _page = page(&silent, "").await;
+        let verdict = question(&silent).ask().await.unwrap();
+        assert!(
+            verdict.outcome.is_ok() && verdict.asked.ends_with("no answer within 300ms"),
+            "{}",
+            verdict.asked
+        );
+
+        let (database, listener) = host(3, false).await;
+        let _page = page(&database, "503 Busy").await;
+        let verdict = question(&database).ask().await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(
+            verdict.asked,
+            format!("TCP connect on port {port}, with a PROXY header")
+        );
+        assert!(verdict.outcome.is_ok());
+    }
+}

@@ -1,0 +1,54 @@
+//! What `explain` says of the tier of a connection that has not been made yet.
+
+use crate::lab;
+
+use lab::{Lab, Router, Signalbox, config, privileged};
+
+fn body() -> String {
+    let east = config::cluster("east", &[], &["east-1"]);
+    format!(
+        "limits: {{ per_source: {{ concurrent: 9 }} }}\nlisteners:\n  \
+         - {{ name: http, protocol: http, listen: [\"10.1.0.1:80\", \"[fd00:1::1]:80\"], proxy_protocol: {{ trusted: [10.1.0.4] }} }}\n  \
+         - {{ name: off, protocol: http, listen: [\"10.1.0.1:81\"], datapath: {{ cut: off }} }}\n  \
+         - {{ name: forced, protocol: http, listen: [\"10.1.0.1:82\"], datapath: {{ tier: splice }} }}\n\
+         clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n"
+    )
+}
+
+#[test]
+fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
+    if !privileged("explain_says_whether_a_client_s_connection_would_be_cut_and_why_not") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let sb = Signalbox::start(&lab, &body());
+    sb.wait_healthy(&["east-1"]);
+    for (client, listener, not_cut) in [
+        ("10.1.0.2", "http", None),
+        ("fd00:1::2", "http", Some("address_families_differ")),
+        ("10.1.0.4", "http", Some("source_named_by_proxy")),
+        ("10.1.0.1", "http", Some("client_handshake_not_seen")),
+        ("192.0.2.1", "http", Some("client_handshake_not_seen")),
+        ("10.1.0.2", "off", Some("off")),
+        ("10.1.0.2", "forced", Some("off")),
+    ] {
+        let answer = sb.json(&format!(
+            "/api/v1/explain?host=a.test&client={client}&listener={listener}"
+        ));
+        let tier = &answer["listeners"][0]["datapath"];
+        assert_eq!(tier["not_cut"].as_str(), not_cut, "{client} at {listener}: {answer}");
+        let verdict = if not_cut.is_none() {
+            "would be cut"
+        } else {
+            "would not be cut"
+        };
+        assert_eq!(tier["verdict"], verdict, "{client} at {listener}");
+    }
+    let text = |words: &[&str]| String::from_utf8(sb.cli(words).stdout).unwrap();
+    let said = text(&["explain", "a.test", "--client", "10.1.0.2", "--listener", "forced"]);
+    let part = "tier splice: would not be cut (off): the configuration demands tier splice";
+    assert!(said.contains(part), "{said}");
+    let said = text(&["explain", "a.test"]);
+    assert!(said.contains("tier cut: depends on the client: "), "{said}");
+}

@@ -1,0 +1,89 @@
+//! Health checks against real routers: what they are asked where the configuration says nothing, and with PROXY headers.
+
+use crate::lab;
+
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, privileged, servers};
+use nix::sys::signal::Signal;
+
+fn body(clusters: &[String]) -> String {
+    format!(
+        "{}clusters:\n{}unmatched: reject\n",
+        config::WEB_LISTENERS,
+        clusters.concat()
+    )
+}
+
+#[test]
+fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
+    if !privileged("a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it") {
+        return;
+    }
+    let lab = Lab::new();
+    let routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let _bare = servers::echo(lab.host("west-2"), "[::]:443");
+    let health = "health: { interval: 1s }";
+    let sb = Signalbox::start(
+        &lab,
+        &body(&[
+            config::cluster("east", &[health], &["east-1", "east-2"]),
+            config::cluster("west", &[health], &["west-2"]),
+        ]),
+    );
+    sb.wait_healthy(&["east-1", "east-2", "west-2"]);
+    assert_eq!(sb.host("east-1")["checked_by"], "HTTP on port 1936");
+    let bare = sb.host("west-2")["checked_by"].as_str().unwrap().to_owned();
+    assert!(
+        bare.starts_with("TCP connect on port 443; HTTP on port 1936: "),
+        "{bare}"
+    );
+    let table = String::from_utf8(sb.cli(&["hosts"]).stdout).unwrap();
+    assert!(table.contains("HTTP on port 1936"), "{table}");
+
+    routers[0].proc.signal(Signal::SIGSTOP);
+    assert!(
+        eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"),
+        "{}",
+        sb.host("east-1")
+    );
+    let detail = sb.host("east-1")["last_check"]["detail"].clone();
+    assert_eq!(detail, "no answer within 1s", "it hangs, and is not refused");
+    assert_eq!(sb.host("east-2")["health"], "healthy");
+    routers[0].proc.signal(Signal::SIGCONT);
+    sb.wait_healthy(&["east-1"]);
+}
+
+#[test]
+fn a_check_speaks_proxy_where_the_router_expects_it() {
+    if !privileged("a_check_speaks_proxy_where_the_router_expects_it") {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = ["east-1", "east-2"].map(|host| Router::accept_proxy(&lab, host));
+    let on_80 = "health: { http: {}, interval: 1s }";
+    let silent = "health: { http: {}, interval: 1s, proxy_protocol: none }";
+    let sb = Signalbox::start(
+        &lab,
+        &body(&[
+            config::cluster("asked", &["proxy_protocol: v2", on_80], &["east-1"]),
+            config::cluster(
+                "unsaid",
+                &["proxy_protocol: v2", "health: { interval: 1s }"],
+                &["east-2"],
+            ),
+        ]),
+    );
+    sb.wait_healthy(&["east-1", "east-2"]);
+    assert_eq!(sb.host("east-1")["checked_by"], "HTTP on port 80, with a PROXY header");
+    assert_eq!(sb.host("east-2")["checked_by"], "HTTP on port 1936");
+    // The router does not answer who sends none.
+    sb.reload(&body(&[config::cluster(
+        "asked",
+        &["proxy_protocol: v2", silent],
+        &["east-1"],
+    )]));
+    assert!(
+        eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"),
+        "{}",
+        sb.host("east-1")
+    );
+}
