@@ -139,6 +139,8 @@ fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
 /// Clusters that claim a name and get nothing of it, by source; with who has it.
 fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
     let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
+    // What the file does not name comes behind it, in the order of sources, as in `merge`.
+    let mut others: Vec<&str> = Vec::new();
     let mut found: Vec<(String, Share<'_>)> = Vec::new();
     for (source, clusters) in lore {
         for (cluster, learned) in clusters {
@@ -149,8 +151,11 @@ fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Reject
             let Some(claim) = learned.routes.iter().find(|claim| claim.host == *host) else {
                 continue;
             };
-            // What the file does not name comes behind it, in the order of sources, as in `merge`.
-            let cluster_at = at.unwrap_or(file.clusters.len() + found.len());
+            if at.is_none() && !others.contains(&cluster.as_str()) {
+                others.push(cluster);
+            }
+            let behind = others.iter().position(|other| other == cluster).unwrap_or(0);
+            let cluster_at = at.unwrap_or(file.clusters.len() + behind);
             let join = at
                 .and_then(|at| file.clusters.get(at))
                 .map_or(Join::None, |cluster| cluster.join);
@@ -406,6 +411,20 @@ mod tests {
             Some(vec![("east", 50), ("west", 1)])
         );
         assert_eq!(lost(&file, &rival, &none, &shop), []);
+    }
+
+    #[test]
+    fn two_sources_of_one_cluster_are_not_two_clusters() {
+        let shop = HostPattern::parse("shop.test").unwrap();
+        let twice = lore(&[
+            ("agent:new", "new", learned(&[], &[("shop.test", 1)])),
+            ("api:new", "new", learned(&[], &[("shop.test", 1)])),
+        ]);
+        assert_eq!(
+            shares(&merge(&model(), &twice, &Weights::new()), "shop.test"),
+            Some(vec![("new", 1)])
+        );
+        assert_eq!(lost(&model(), &twice, &Weights::new(), &shop), []);
     }
 
     #[test]
