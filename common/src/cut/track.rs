@@ -288,6 +288,28 @@ mod tests {
             prop_assert_eq!(model.flow.ways.map(|way| way.bytes), bytes);
         }
 
+        /// One direction goes round more than once while the other, and what userspace has delivered, stand still.
+        #[test]
+        fn a_stream_of_gigabytes_is_believed_and_counted_all_the_way(first in numbers(), way in 0usize..2) {
+            const STEP: u32 = 1 << 24;
+            let mut model = Model::new(first);
+            let (from, to) = (first[way], first[1 - way]);
+            for step in 0..400u32 {
+                let (before, after) = (step.wrapping_mul(STEP), step.wrapping_add(1).wrapping_mul(STEP));
+                // In windows, each of which is acknowledged before the next: 6 GiB in all.
+                let payload = STEP >> 1;
+                for at in [before, before.wrapping_add(payload)] {
+                    let seq = from[way].wrapping_add(at);
+                    prop_assert_eq!(model.raw(way, ACK, seq, to[way], payload), Noted::Open);
+                    let heard = from[1 - way].wrapping_add(at).wrapping_add(payload);
+                    prop_assert_eq!(model.raw(1 - way, ACK, to[1 - way], heard, 0), Noted::Open);
+                    prop_assert_eq!(model.flow.ways[1 - way].ack, heard, "after {} MiB", before >> 20);
+                }
+                prop_assert_eq!(model.flow.ways[way].high, from[way].wrapping_add(after));
+                prop_assert_eq!(model.flow.ways[way].bytes, u64::from(step + 1) * u64::from(STEP));
+            }
+        }
+
         /// Numbers that are not where the two ends are change nothing, and end nothing.
         #[test]
         fn who_does_not_know_the_numbers_changes_nothing(
