@@ -189,11 +189,29 @@ fn ours<F: Family>(
         supersede(tuple, flow);
         return Verdict::new(Reason::CutSuperseded, PASS);
     }
+    if entry.way == 0 && is_of_another(tcp, flow) {
+        supersede(tuple, flow);
+        return Verdict::new(Reason::CutSuperseded, PASS);
+    }
     if entry.way == 1 && share::wanted(ctx, tcp, flow) {
         return share::acknowledgement::<F>(ctx, tcp, flow);
     }
     forward::refresh::<F>(ctx, flow, entry.way);
     forward::packet::<F>(ctx, view, tcp, entry, flow)
+}
+
+/// Whether a packet confirms another connection from the ports of a flow that is over, whose SYN was answered by a cookie
+/// before this program could see it. The kernel knows the cookie. Initial numbers of one pair of ports go on by the clock (RFC
+/// 6528), and so do cookies: both may lie in the old connection's windows, but behind its end.
+#[inline(always)]
+fn is_of_another(tcp: &Tcp, flow: &Flow) -> bool {
+    // SAFETY: aligned, whole; userspace writes it through its mapping.
+    let closed = unsafe { (&raw const flow.drained).read_volatile() } == CLOSED;
+    if !closed || !flow.ended() || tcp.flags & (SYN | RST | ACK) != ACK {
+        return false;
+    }
+    seq::after(tcp.seq, flow.ways[0].high)
+        || !track::plausible(flow, true, tcp.seq.wrapping_add(flow.d1), tcp.ack.wrapping_sub(flow.d2))
 }
 
 /// The client's entry is free for another flow.

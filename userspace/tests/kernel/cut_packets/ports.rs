@@ -92,6 +92,46 @@ fn a_syn_on_a_flow_that_has_ended_frees_its_ports() {
     });
 }
 
+/// Its SYN has been answered by a cookie, before this program saw it.
+#[test]
+fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
+    over_both(|mut scene| {
+        // From the same ports a moment later, and any number.
+        for (behind, ack) in [(1 << 20, 0), (NEW_CLIENT.wrapping_sub(CLIENT_ON_A), 1 << 30)] {
+            let confirms = scene.client_sends(behind, ack);
+            for (drained, flags, is_another) in [
+                (CLOSED, PEER_FIN_ACKED, true),
+                (DRAINED, PEER_FIN_ACKED, false),
+                (CLOSED, 0, false),
+            ] {
+                let mut flow = Flow {
+                    drained,
+                    ..scene.flow()
+                };
+                flow.ways.iter_mut().for_each(|way| way.flags = flags);
+                scene.put(&flow);
+                let outcome = scene.arrives(&confirms);
+                if is_another {
+                    outcome.passed_as(Reason::CutSuperseded, &confirms);
+                } else {
+                    outcome.forwarded_as(&scene.host_receives(behind, ack));
+                }
+                assert_eq!(scene.is_known(&scene.tuples()[0]), !is_another);
+            }
+        }
+        // The old connection's own, late.
+        let mut flow = Flow {
+            drained: CLOSED,
+            ..scene.flow()
+        };
+        flow.ways.iter_mut().for_each(|way| way.flags = PEER_FIN_ACKED);
+        scene.put(&flow);
+        scene
+            .arrives(&scene.client_sends(0, 0))
+            .forwarded_as(&scene.host_receives(0, 0));
+    });
+}
+
 /// Leg A's socket would take the SYN for a stray one. It has received all that is owed.
 #[test]
 fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
