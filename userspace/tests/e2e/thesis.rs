@@ -266,7 +266,11 @@ fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
                     assert_eq!(response.status, 200, "{}", response.body);
                     obeys(only);
                 }
+                // An operator's word counts before the file's, until it is taken back.
                 sb.reload(&route("east: 7"));
+                obeys("west");
+                let response = sb.unix("PUT", "/api/v1/weights", r#"{"routes":{"app.example.com":null}}"#);
+                assert_eq!(response.status, 200, "{}", response.body);
                 obeys("east");
                 let before = calls.load(Ordering::SeqCst);
                 assert!(
