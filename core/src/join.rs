@@ -1,11 +1,12 @@
-//! What a cluster gets of a name that another cluster has had before it: nothing, until somebody says so.
+//! What share of a host name a cluster gets when another cluster has served that name before: none, until an operator or the
+//! Route's owner sets a weight.
 //!
 //! A Route that appears on a new cluster must not take users along before anybody has tried the application there; and
 //! whoever types the host name of somebody else's application on another cluster must not get its users at all.
 
 use crate::learned::Claim;
 
-/// What a cluster gets of a name that another cluster has already, where nobody says how much.
+/// What share of a learnt host name a second cluster gets where no weight is set for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Join {
     /// Nothing.
@@ -31,7 +32,8 @@ pub(crate) struct Share<'a> {
     pub(crate) claim: &'a Claim,
 }
 
-/// Who has had the name for longest; of two since the same second, the cluster that comes first in the configuration.
+/// The claim that has existed for longest; of claims made in the same second, that of the cluster which comes first in the
+/// configuration.
 pub(crate) fn first<'a>(shares: &[Share<'a>]) -> Option<Share<'a>> {
     shares
         .iter()
@@ -46,7 +48,8 @@ impl Share<'_> {
         if self.cluster == first.cluster || self.join == Join::Share {
             return said.unwrap_or(UNSAID);
         }
-        // The same owner on both clusters may say how much moves; another one may say what he likes.
+        // The namespace that owns the first claim may set the second one's weight; an annotation of another namespace does not
+        // count.
         if self.claim.owner == first.claim.owner {
             said.unwrap_or(0)
         } else {

@@ -139,7 +139,7 @@ fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
 /// Clusters that claim a name and get nothing of it, by source; with who has it.
 fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
     let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
-    // What the file does not name comes behind it, in the order of sources, as in `merge`.
+    // Clusters that the file does not name come behind those that it names, in the order of sources, as in `merge`.
     let mut others: Vec<&str> = Vec::new();
     let mut found: Vec<(String, Share<'_>)> = Vec::new();
     for (source, clusters) in lore {
@@ -192,7 +192,8 @@ fn by_cluster(lore: &Lore) -> impl Iterator<Item = (&str, &Learned)> {
         .map(|(cluster, learned)| (cluster.as_str(), &**learned))
 }
 
-/// What is wrong with weights that somebody wants to set, if anything is: all of it.
+/// Refuses weights that name an unknown route or cluster, that are out of range, or that leave a route without any: the error
+/// lists every problem.
 pub fn check_weights(model: &Model, known: &Weights, set: &BTreeMap<String, Option<Shares>>) -> Result<(), String> {
     let problem = |(host, shares): (&String, &Option<Shares>)| wrong_weights(model, known, host, shares.as_ref());
     let problems: Vec<String> = set.iter().filter_map(problem).collect();

@@ -246,7 +246,7 @@ pub struct Cluster {
     pub learn: bool,
     /// The API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,
-    /// What it gets of a name that another cluster has had before it.
+    /// What share the cluster gets of a learnt host name that another cluster has served before.
     pub join: Join,
 }
 

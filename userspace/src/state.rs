@@ -16,7 +16,7 @@ use signalbox_core::learned::Lore;
 use signalbox_core::limit::{Limiter, Source, seed_of};
 use signalbox_core::merge::Weights;
 use signalbox_core::model::shield::Told;
-use signalbox_core::model::{Bind, Model, Tier};
+use signalbox_core::model::{Bind, Model, Protocol, Tier};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::view::View;
 use tokio::sync::broadcast;
@@ -244,6 +244,19 @@ pub struct Snapshot {
     /// Hosts that are no longer configured but still have connections.
     pub draining: Vec<Arc<HostState>>,
     pub binds: Binds,
+}
+
+impl Snapshot {
+    /// The cluster that a route's `prefer` gives this client before all others, where that cluster has a usable host.
+    #[must_use]
+    pub fn preferred(&self, route: usize, protocol: Protocol, client: IpAddr) -> Option<usize> {
+        let has_host = |cluster: &usize| !self.view.usable(*cluster, protocol).is_empty();
+        self.model
+            .routes
+            .get(route)?
+            .preferred(client.to_canonical())
+            .find(has_host)
+    }
 }
 
 /// From a local address to the listener that is bound to it.

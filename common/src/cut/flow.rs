@@ -52,7 +52,7 @@ pub mod why {
     pub const SEGMENT: u8 = 6;
     /// A SYN could not be understood.
     pub const MALFORMED: u8 = 7;
-    /// One leg's windows would be too coarse in the other's scale.
+    /// Windows of one leg would be rounded too coarsely in the window scale of the other leg.
     pub const WINDOW: u8 = 8;
     /// A handshake's packet does not forbid that it is fragmented on its way (IPv4, DF): fragments cannot be forwarded.
     pub const FRAGMENTS: u8 = 9;
@@ -86,7 +86,8 @@ pub const DOUBTED: u32 = 512;
 /// A router has said that this direction's packets are too large for the way to the client: routers may fragment them (IPv4).
 /// Set by an ICMP message.
 pub const NARROW: u32 = 2048;
-/// They may not, for the host's super-packets have no numbers by which fragments could be told apart: the host is told.
+/// Routers may not fragment this direction, for the host's GSO super-packets have no IP identification: the host gets the router's
+/// ICMP message instead.
 pub const UNNUMBERED: u32 = 4096;
 
 /// [`Flow::marks`]: it counts against its source's limits.

@@ -288,7 +288,7 @@ mod tests {
             prop_assert_eq!(model.flow.ways.map(|way| way.bytes), bytes);
         }
 
-        /// One direction goes round more than once while the other, and what userspace has delivered, stand still.
+        /// Sequence numbers of one direction wrap while those of the other direction, and `sent_b`, stand still.
         #[test]
         fn a_stream_of_gigabytes_is_believed_and_counted_all_the_way(first in numbers(), way in 0usize..2) {
             const STEP: u32 = 1 << 24;

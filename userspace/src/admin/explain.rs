@@ -181,7 +181,7 @@ fn at_listener(
         .collect();
     let next = next_host(control, snapshot, to, protocol, client);
     let preferred = match to {
-        Destination::Route(route) => preferred(snapshot, route, protocol, client),
+        Destination::Route(route) => client.and_then(|client| snapshot.preferred(route, protocol, client)),
         _ => None,
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
@@ -246,13 +246,6 @@ fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static s
     }
 }
 
-/// The cluster that a client gets before all others.
-fn preferred(snapshot: &Snapshot, route: usize, protocol: Protocol, client: Option<IpAddr>) -> Option<usize> {
-    let route = snapshot.model.routes.get(route)?;
-    let usable = |cluster: &usize| !snapshot.view.usable(*cluster, protocol).is_empty();
-    route.preferred(client?).find(usable)
-}
-
 /// Which host the next connection would get; nothing is counted.
 fn next_host(
     control: &Control,
@@ -262,7 +255,8 @@ fn next_host(
     client: Option<IpAddr>,
 ) -> Option<Arc<HostState>> {
     let cluster = match to {
-        Destination::Route(route) => preferred(snapshot, route, protocol, client)
+        Destination::Route(route) => client
+            .and_then(|client| snapshot.preferred(route, protocol, client))
             .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
         Destination::Cluster(cluster) => Some(cluster),
         Destination::Any | Destination::Closed | Destination::Nowhere => None,

@@ -56,10 +56,7 @@ impl<'a> Chooser<'a> {
             Destination::Cluster(_) | Destination::Closed | Destination::Nowhere => 0,
         };
         let preferred = match to {
-            Destination::Route(route) => snapshot.model.routes.get(route).and_then(|route| {
-                let usable = |cluster: &usize| !snapshot.view.usable(*cluster, protocol).is_empty();
-                route.preferred(client.to_canonical()).find(usable)
-            }),
+            Destination::Route(route) => snapshot.preferred(route, protocol, client),
             _ => None,
         };
         Self {

@@ -183,8 +183,13 @@ impl Memory {
         self.weights = Arc::new(weights);
         (self.lore, self.rotation) = (Arc::new(lore), Arc::new(rotation));
         self.restored = true;
-        if !converted.is_empty() {
-            self.put(&converted)?;
+        if !converted.is_empty()
+            && let Err(error) = self.put(&converted)
+        {
+            tracing::warn!(
+                error = crate::error_chain(&error),
+                "Weights of an earlier version could not be written anew; the next start tries it again."
+            );
         }
         Ok(true)
     }

@@ -11,7 +11,7 @@ use kube_api::watching::{Watching, count, settings};
 use signalbox_core::model::kubernetes::Connection;
 
 /// Nobody who waits for so long by himself is through before a test gives up.
-const FOR_EVER: Duration = Duration::from_secs(600);
+const UNREACHED_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The five feeds that nothing is wrong with, and the one for pods in `default`.
 fn all_watches(api: &Api) -> usize {
@@ -40,9 +40,9 @@ async fn one_feed_that_gets_through_wakes_all_others() {
     let (api, server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (FOR_EVER, FOR_EVER);
+    (settings.pace.retry, settings.pace.retry_most) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
     // Orderly ends would be waited after, too.
-    settings.pace.watch = FOR_EVER;
+    settings.pace.watch = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     server.kill().await;
@@ -61,7 +61,7 @@ async fn a_token_that_is_replaced_ends_the_wait() {
     api.change(|store| store.moods.token = Some("second"));
     let file = Scratch::new("wait-token", "first");
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (FOR_EVER, FOR_EVER);
+    (settings.pace.retry, settings.pace.retry_most) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
     settings.source.connection = Connection::Url {
         url: format!("http://{}", api.addr),
         token: Some(file.0.clone()),
@@ -79,7 +79,7 @@ async fn a_server_that_starts_may_refuse_for_a_moment() {
     let (api, server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (Duration::from_millis(100), FOR_EVER);
+    (settings.pace.retry, settings.pace.retry_most) = (Duration::from_millis(100), UNREACHED_INTERVAL);
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     server.kill().await;
@@ -129,8 +129,8 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
         store.moods.held.insert("pods/default");
     });
     let mut settings = settings(&api);
-    settings.pace.watch = FOR_EVER;
-    settings.pace.excused = FOR_EVER;
+    settings.pace.watch = UNREACHED_INTERVAL;
+    settings.pace.excused = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.stands(|_| all_watches(&api) == 5).await;
     assert!(!watching.standing.connected());
@@ -153,7 +153,7 @@ async fn a_source_is_as_stale_as_the_feed_that_was_heard_longest_ago() {
     fill(&api);
     api.change(|store| store.moods.old = true);
     let mut settings = settings(&api);
-    settings.pace.watch = FOR_EVER;
+    settings.pace.watch = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     watching.stands(|view| connected(view) && all_watches(&api) == 6).await;

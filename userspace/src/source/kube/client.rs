@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A watch may be silent for minutes, in which a firewall forgets it: the kernel asks after so much silence, so often,
 /// and gives the connection up after so many questions without an answer.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(20);
+const KEEPALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_KEEPALIVE_PROBES: u32 = 3;
 
@@ -70,7 +70,7 @@ impl Client {
 fn sender(way: &Way) -> Result<Sender, String> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
-    http.set_keepalive(Some(KEEPALIVE_TIME));
+    http.set_keepalive(Some(KEEPALIVE_IDLE_TIMEOUT));
     http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     http.set_keepalive_retries(Some(MAX_KEEPALIVE_PROBES));
     let config = &way.config;
