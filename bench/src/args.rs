@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// The signalbox to run, instead of one built from this checkout
     #[arg(long, value_name = "PATH")]
     signalbox: Option<PathBuf>,
+    /// Another build of signalbox, which takes part as `signalbox-other`
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     /// Where results go [default: bench/results]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
@@ -114,13 +117,15 @@ impl Args {
         };
         ensure!(!threads.contains(&0), "--threads: at least 1");
         let ours = self.contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
-        let signalbox = if ours {
+        let ours = if ours {
             signalbox(self.signalbox.as_deref())?
         } else {
             PathBuf::new()
         };
+        let against = self.against.as_deref().map(|path| signalbox(Some(path))).transpose()?;
+        let others = against.iter().map(|_| &Contender::Other);
         let mut setups = Vec::new();
-        for contender in &self.contenders {
+        for contender in self.contenders.iter().filter(|c| **c != Contender::Other).chain(others) {
             // Forwarding has no threads of its own: once is enough.
             let threads = if *contender == Contender::Direct {
                 &[0][..]
@@ -130,7 +135,10 @@ impl Args {
             setups.extend(threads.iter().map(|&threads| Setup {
                 contender: contender.clone(),
                 threads,
-                signalbox: signalbox.clone(),
+                signalbox: match (contender, &against) {
+                    (Contender::Other, Some(other)) => other.clone(),
+                    _ => ours.clone(),
+                },
             }));
         }
         Ok(setups)
@@ -164,7 +172,7 @@ impl Plan {
     /// Whose BPF programs are looked at.
     pub(crate) fn with_programs(&self) -> impl Iterator<Item = &Setup> {
         let most = self.most_threads();
-        let ours = |s: &&Setup| matches!(s.contender, Contender::Signalbox { .. });
+        let ours = |s: &&Setup| s.contender.is_signalbox();
         self.setups.iter().filter(ours).filter(move |s| s.threads == most)
     }
 

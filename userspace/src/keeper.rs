@@ -1,7 +1,7 @@
 //! The keeper of the flow table: counts flows' ends, ages idle ones, frees their entries, adopts what an earlier process
 //! has left. A thread of its own; nothing of it is on the path of a connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +55,8 @@ pub struct Keeper {
     events: mpsc::UnboundedSender<Event>,
     /// Held for the time of a pass.
     passing: Mutex<()>,
+    /// Source ports of flows that a process of another version still has.
+    reserved: Mutex<Vec<Place>>,
     retired: AtomicBool,
 }
 
@@ -84,13 +86,24 @@ impl Keeper {
             workers,
             events,
             passing: Mutex::default(),
+            reserved: Mutex::default(),
             retired: AtomicBool::new(false),
         })
     }
 
     /// Adopts what is there, lets the workers cut, and keeps the table from now on.
     pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
-        self.adopt();
+        // Those of another version, unless its process still has them.
+        self.cut.carry_over();
+        {
+            let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+            let reserved: Vec<_> = self.cut.not_carried().iter().map(Place::of).collect();
+            self.adopt(0..self.cut.table.len(), &reserved);
+            *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
+            if self.cut.pins.is_ours() {
+                self.cut.pending.clear();
+            }
+        }
         let Some(ring) = self.cut.take_ends() else {
             return Ok(());
         };
@@ -172,14 +185,14 @@ impl Keeper {
         }
     }
 
-    /// Takes over the flows of an earlier process, and clears away what it had not finished.
-    fn adopt(&self) {
-        let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes over the flows of an earlier process among these entries, and clears away what it had not finished. No
+    /// worker may use the source ports of these flows, nor those that are `reserved`.
+    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[Place]) {
         let snapshot = self.shared.snapshot.load_full();
         let alone = self.cut.pins.is_ours();
-        let mut taken = Vec::new();
+        let mut taken: Vec<_> = reserved.iter().map(|place| (place.backend, place.port)).collect();
         let mut adopted = 0;
-        for index in 0..self.cut.table.len() {
+        for index in indices {
             match self.cut.table.state(index) {
                 state::FREE => continue,
                 state::CUT | state::CLOSING | state::LEAVING => {}
@@ -218,9 +231,6 @@ impl Keeper {
             }
             adopted += 1;
         }
-        if alone {
-            self.cut.pending.clear();
-        }
         if adopted > 0 {
             tracing::info!(flows = adopted, "Flows of an earlier process are adopted.");
         }
@@ -230,12 +240,32 @@ impl Keeper {
         }
     }
 
+    /// Carries over the flows of another version whose process has ended, and frees the source ports of those that ended with
+    /// it.
+    fn carry_over(&self) {
+        let carried = self.cut.carry_over();
+        if carried.is_empty() && self.cut.waits_for_another() {
+            return;
+        }
+        let reserved = std::mem::take(&mut *self.reserved.lock().unwrap_or_else(PoisonError::into_inner));
+        if carried.is_empty() && reserved.is_empty() {
+            return;
+        }
+        let live: HashSet<_> = carried
+            .iter()
+            .map(|&index| Place::of(&self.cut.table.read(index)))
+            .collect();
+        self.adopt(carried, &[]);
+        self.give_back_ports(reserved.into_iter().filter(|place| !live.contains(place)));
+    }
+
     fn pass(&self, memory: &mut Memory) -> bool {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
             return false;
         }
         self.cut.pins.lock_again();
+        self.carry_over();
         let now = tick();
         memory.ring.drain(|index| memory.ended.push((index, now)));
         let mut gone = Vec::new();
@@ -382,26 +412,39 @@ impl Keeper {
 
     fn give_back(&self, gone: Vec<(u32, Place)>) {
         let share = entries_per_worker(self.cut.table.len(), self.workers.len());
-        let ports = self.workers.len().max(1);
         let mut by_worker: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
-        let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
-        for (index, place) in gone {
+        for (index, _) in &gone {
             if let Some(list) = by_worker.get_mut((index / share) as usize) {
-                list.push(index);
+                list.push(*index);
             }
-            if let Some(list) = freed.get_mut(usize::from(place.port) % ports) {
+        }
+        for (worker, entries) in self.workers.iter().zip(by_worker) {
+            if !entries.is_empty() {
+                worker.send(Order::Freed(entries, Vec::new()));
+            }
+        }
+        self.give_back_ports(gone.into_iter().map(|(_, place)| place));
+    }
+
+    /// Has workers use source ports again.
+    fn give_back_ports(&self, places: impl Iterator<Item = Place>) {
+        let workers = self.workers.len().max(1);
+        let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        for place in places {
+            if let Some(list) = freed.get_mut(usize::from(place.port) % workers) {
                 list.push((place.backend, place.port));
             }
         }
-        for ((worker, entries), ports) in self.workers.iter().zip(by_worker).zip(freed) {
-            if !entries.is_empty() || !ports.is_empty() {
-                worker.send(Order::Freed(entries, ports));
+        for (worker, ports) in self.workers.iter().zip(freed) {
+            if !ports.is_empty() {
+                worker.send(Order::Freed(Vec::new(), ports));
             }
         }
     }
 }
 
 /// Leg B of a flow: what its source port belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     backend: SocketAddr,
     port: u16,

@@ -6,6 +6,7 @@
 pub mod counters;
 pub mod cut;
 pub mod l4;
+mod layout;
 pub mod map;
 pub mod netlink;
 pub mod object;

@@ -317,15 +317,15 @@ impl Services {
         if done.is_ok() {
             done = work.ways.look(&kernel, &mut work.tables, layer4, look);
         }
-        let mut hooks = kernel.hooks();
         if look {
             work.guards.refresh(&kernel);
             // Never programs with empty maps in place of others.
             if work.guarded {
-                hooks.follow(layer4.hook);
+                kernel.follow(layer4.hook);
             }
             work.tables.forget_hosts(&kernel, &counts);
         }
+        let hooks = kernel.hooks();
         let (on, refused) = (hooks.on(), hooks.refused());
         drop(hooks);
         let closing = work.time_is_up(&snapshot, &counts);

@@ -35,12 +35,16 @@ pub(crate) enum Contender {
         /// As in `datapath: { tier: … }`; `auto` is none at all, which is how it is used.
         tier: String,
     },
+    /// Another build of signalbox, as it comes.
+    Other,
 }
 
 /// To which all are compared.
 pub(crate) const REFERENCE: &str = "haproxy";
 /// The name of plain forwarding.
 pub(crate) const BASELINE: &str = "direct";
+/// The name of another build.
+pub(crate) const OTHER: &str = "signalbox-other";
 /// All there are, as long as nobody asks for fewer.
 pub(crate) const ALL: &str =
     "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap";
@@ -54,12 +58,20 @@ impl FromStr for Contender {
             REFERENCE => Self::Haproxy { splice: false },
             "haproxy-splice" => Self::Haproxy { splice: true },
             "nginx" => Self::Nginx,
+            OTHER => Self::Other,
             // Whether there is such a tier is for signalbox to say: new ones need no change here.
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
                 _ => bail!("there is no contender `{name}`; there is: {ALL}"),
             },
         })
+    }
+}
+
+impl Contender {
+    /// Whether it is a signalbox, whichever.
+    pub(crate) const fn is_signalbox(&self) -> bool {
+        matches!(self, Self::Signalbox { .. } | Self::Other)
     }
 }
 
@@ -71,6 +83,7 @@ impl std::fmt::Display for Contender {
             Self::Haproxy { splice: true } => f.write_str("haproxy-splice"),
             Self::Nginx => f.write_str("nginx"),
             Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
+            Self::Other => f.write_str(OTHER),
         }
     }
 }
@@ -121,12 +134,13 @@ impl Setup {
             Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
             Contender::Nginx => Some(nginx::command(lab, self.threads)?),
             Contender::Signalbox { tier } => Some(signalbox::command(lab, self.threads, tier, &self.signalbox)?),
+            Contender::Other => Some(signalbox::command(lab, self.threads, "auto", &self.signalbox)?),
         };
         let start = |command: Command| Process::start("contender", command, lab.dir());
         let mut running = Running {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
             process: command.map(start).transpose()?,
-            after: matches!(self.contender, Contender::Signalbox { .. }).then(|| {
+            after: self.contender.is_signalbox().then(|| {
                 let mut detach = lab.lb.command(&self.signalbox);
                 detach.arg("detach");
                 detach
@@ -201,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ALL.split(',').chain(["signalbox-new"]) {
+        for name in ALL.split(',').chain(["signalbox-new", OTHER]) {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }
         assert!("signalbox-".parse::<Contender>().is_err() && "envoy".parse::<Contender>().is_err());

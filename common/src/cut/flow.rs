@@ -143,10 +143,27 @@ impl Tuple {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
+    /// What a later version might have here.
+    #[cfg(feature = "next_abi")]
+    pub later: [u32; 2],
     /// Index into `FLOWS`.
     pub index: u32,
     /// 0: from the client, 1: from the host.
     pub way: u32,
+}
+
+impl Entry {
+    /// Leads to a direction of a flow.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(index: u32, way: u32) -> Self {
+        Self {
+            #[cfg(feature = "next_abi")]
+            later: [0; 2],
+            index,
+            way,
+        }
+    }
 }
 
 /// What is known of one direction. A cache line of its own: its packets are its only writers, but for `accounted`
@@ -183,6 +200,9 @@ pub struct Way {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
+    /// What a later version might have here.
+    #[cfg(feature = "next_abi")]
+    pub later: [u32; 16],
     /// One of [`state`].
     pub state: u32,
     /// One of [`why`], where the state is `UNFIT`.
@@ -344,12 +364,87 @@ pub struct Name {
 pub const MAX_TUPLES: u32 = DEFAULT_FLOWS * 2;
 
 const _: () = assert!(size_of::<Tuple>() == 36);
-const _: () = assert!(size_of::<Entry>() == 8);
+const _: () = assert!(size_of::<Entry>() == if cfg!(feature = "next_abi") { 16 } else { 8 });
 const _: () = assert!(size_of::<Way>() == 64);
-const _: () = assert!(size_of::<Flow>() == 256);
+const _: () = assert!(size_of::<Flow>() == if cfg!(feature = "next_abi") { 320 } else { 256 });
 const _: () = assert!(size_of::<Shake>() == 36);
 const _: () = assert!(size_of::<Config>() == 8);
 const _: () = assert!(size_of::<Name>() == 320);
+
+crate::layout!(Tuple {
+    source,
+    destination,
+    ports
+});
+#[cfg(not(feature = "next_abi"))]
+crate::layout!(Entry { index, way });
+#[cfg(feature = "next_abi")]
+crate::layout!(Entry { later, index, way });
+crate::layout!(Way {
+    packets,
+    bytes,
+    accounted,
+    seen,
+    ack,
+    high,
+    stamp,
+    hop_ifindex,
+    hop_until,
+    macs,
+    flags,
+});
+
+/// The layout of [`Flow`], with what another version has in front.
+macro_rules! flow_layout {
+    ($($front:ident)?) => {
+        crate::layout!(Flow {
+            $($front,)?
+            state,
+            why,
+            marks,
+            scale_a,
+            scale_b,
+            ports_a,
+            ports_b,
+            d1,
+            d2,
+            t1,
+            t2,
+            host,
+            route,
+            listener,
+            drained,
+            started,
+            owed_end,
+            sent_b,
+            first_b,
+            first_host,
+            client,
+            vip,
+            local,
+            backend,
+        } of { ways: [Way; 2] });
+    };
+}
+#[cfg(not(feature = "next_abi"))]
+flow_layout!();
+#[cfg(feature = "next_abi")]
+flow_layout!(later);
+
+crate::layout!(Shake {
+    first_client,
+    first_vip,
+    clock,
+    ifindex,
+    mss_client,
+    mss_vip,
+    scale_client,
+    scale_vip,
+    agreed,
+    progress,
+    macs,
+});
+crate::layout!(Name { text });
 
 #[cfg(feature = "user")]
 mod user {

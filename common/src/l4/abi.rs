@@ -122,6 +122,9 @@ pub struct Service {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
+    /// What a later version might have here.
+    #[cfg(feature = "next_abi")]
+    pub later: [u32; 4],
     /// Its address, IPv4-mapped where it is IPv4, words in host order.
     pub address: [u32; 4],
     /// Destination and source Ethernet addresses, as they stand in a header.
@@ -206,6 +209,9 @@ pub mod state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
+    /// What a later version might have here.
+    #[cfg(feature = "next_abi")]
+    pub later: [u64; 2],
     /// Source address to write (mode `nat`).
     pub source: [u32; 4],
     /// Destination address to write (mode `nat`).
@@ -314,11 +320,11 @@ impl Tally {
 
 const _: () = assert!(size_of::<Target>() == 20);
 const _: () = assert!(size_of::<Service>() == 12);
-const _: () = assert!(size_of::<Host>() == 48);
+const _: () = assert!(size_of::<Host>() == if cfg!(feature = "next_abi") { 64 } else { 48 });
 const _: () = assert!(size_of::<Config>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
-const _: () = assert!(size_of::<Flow>() == 96);
+const _: () = assert!(size_of::<Flow>() == if cfg!(feature = "next_abi") { 112 } else { 96 });
 const _: () = assert!(STATE.is_multiple_of(4) && cfg!(target_endian = "little"));
 const _: () = assert!(size_of::<OneWay>() == 16);
 const _: () = assert!(size_of::<Fragment>() == 40);
@@ -332,3 +338,52 @@ macro_rules! pods {
     )*};
 }
 pods!(Target Service Host Config Key Flow OneWay Fragment Tally);
+
+crate::layout!(Key {
+    source,
+    destination,
+    ports,
+    protocol,
+});
+
+/// The layouts of [`Flow`] and [`Host`], with what another version has in front.
+macro_rules! layouts {
+    ($($front:ident)?) => {
+        crate::layout!(Flow {
+            $($front,)?
+            source,
+            destination,
+            ports,
+            host,
+            service,
+            mode,
+            _pad,
+            state,
+            vlan,
+            seen,
+            idle,
+            ack,
+            first,
+            macs,
+            ifindex,
+            packets,
+            _pad2,
+            bytes,
+        });
+        crate::layout!(Host {
+            $($front,)?
+            address,
+            macs,
+            ifindex,
+            port,
+            vlan,
+            mtu,
+            first_source,
+            sources,
+        });
+    };
+}
+#[cfg(not(feature = "next_abi"))]
+layouts!();
+#[cfg(feature = "next_abi")]
+layouts!(later);

@@ -84,11 +84,11 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     flow.sent_b = flow.first_b;
     flow.owed_end = flow.first_b;
     let (a, b) = (flow.tuple(0), flow.tuple(1));
-    if TUPLES.insert(&b, &Entry { index, way: 1 }, BPF_NOEXIST).is_err() {
+    if TUPLES.insert(&b, &Entry::new(index, 1), BPF_NOEXIST).is_err() {
         return unfit(flow, why::TABLE_FULL);
     }
     flow.state = state::CUT;
-    if TUPLES.insert(&a, &Entry { index, way: 0 }, BPF_NOEXIST).is_err() {
+    if TUPLES.insert(&a, &Entry::new(index, 0), BPF_NOEXIST).is_err() {
         let _ = TUPLES.remove(&b);
         return unfit(flow, why::TABLE_FULL);
     }

@@ -5,7 +5,9 @@
 //! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
 
 pub mod bpffs;
+mod carry;
 pub mod debris;
+pub(in crate::kernel) mod earlier;
 pub mod hooks;
 pub mod interfaces;
 pub mod names;
@@ -29,8 +31,11 @@ use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
 use signalbox_core::plan::Bindings;
 
+use super::layout::{self, LAYOUT};
 use super::map::MapFd;
 use super::object::{KernelError, OBJECT, map_fd, program, refused_for_tests};
+pub(in crate::kernel) use carry::structures;
+use earlier::Earlier;
 use hooks::Hooks;
 use names::Names;
 use pins::{Cleaned, Kind, Pins};
@@ -57,6 +62,8 @@ pub struct Cut {
     counters: PerCpuArray<MapData, u64>,
     bound: Mutex<Vec<(u32, SteerKey)>>,
     pub hooks: Mutex<Hooks>,
+    /// What other versions have left, as long as it is not carried over.
+    earlier: Mutex<Vec<Earlier>>,
     /// Whether flows of an earlier process were found.
     pub adopted: bool,
     /// Why connections of IPv6 are not cut, where only the half of the programs that is for IPv4 was taken.
@@ -70,6 +77,7 @@ impl Cut {
     pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Cut, take_over).map_err(pins::unusable)?;
+        let earlier = Earlier::free(Kind::Cut, "FLOWS", take_over).map_err(pins::unusable)?;
         let adopted = pins.path("FLOWS").exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
@@ -118,8 +126,12 @@ impl Cut {
         );
         let ends = take(&mut ebpf, "ENDS", RingBuf::try_from)?;
         let counters = take(&mut ebpf, "COUNTERS", PerCpuArray::try_from)?;
+        if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
+            tracing::warn!(%error, "Another version of signalbox will not be able to carry cut flows over.");
+        }
         Ok(Self {
             hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
+            earlier: Mutex::new(earlier),
             pins,
             table,
             pending,
@@ -166,6 +178,50 @@ impl Cut {
             tracing::warn!(%error, "The programs of tier cut could not be told the segment size.");
         }
         hooks.count()
+    }
+
+    /// Carries over the flows of other versions, where no process of those has them any more. Returns their places.
+    pub fn carry_over(&self) -> Vec<u32> {
+        let mut waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let all = std::mem::take(&mut *waiting);
+        let mut carried = Vec::new();
+        for mut one in all {
+            if !one.lock() {
+                waiting.push(one);
+                continue;
+            }
+            let (version, dir) = (one.version().to_owned(), one.dir().display().to_string());
+            let done = match carry::carry_over(self, &one) {
+                Ok(more) => {
+                    carried.extend(more);
+                    Ok(())
+                }
+                Err(error) => {
+                    // Nobody would know which source ports they have, and new flows would take the same.
+                    tracing::error!(%error, version, dir, "Cut flows of another version cannot be read, and end.");
+                    carry::retire_programs(&one)
+                }
+            };
+            if let Err(error) = done.and_then(|()| one.remove()) {
+                tracing::warn!(%error, "What another version has pinned could not be removed.");
+            }
+        }
+        carried
+    }
+
+    /// Whether another version's process still has flows.
+    #[must_use]
+    pub fn waits_for_another(&self) -> bool {
+        let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        !waiting.is_empty()
+    }
+
+    /// Flows of other versions that are not carried over yet.
+    #[must_use]
+    pub fn not_carried(&self) -> Vec<Flow> {
+        let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let flows = waiting.iter().map(carry::flows);
+        flows.filter_map(Result::ok).flatten().collect()
     }
 
     /// The ring of ended flows, for the one who follows it.

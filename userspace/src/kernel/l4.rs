@@ -3,6 +3,7 @@
 //! They outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts or has been
 //! killed, and the next process goes on with the same flows.
 
+mod carry;
 pub mod hooks;
 pub mod outer;
 pub mod shield;
@@ -13,18 +14,21 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use aya::EbpfLoader;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
+use aya::{Ebpf, EbpfLoader};
 use signalbox_common::cut::flow::MAX_SHAKES;
 use signalbox_common::l4::abi::{MAX_HOSTS, OneWay, SLOTS};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
+use super::cut::earlier::Earlier;
 use super::cut::names::Names;
 use super::cut::pins::{self, Kind, Pins};
+use super::layout::{self, LAYOUT};
 use super::map::{self, MapFd};
 use super::object::{KernelError, OBJECT, map_fd};
+pub(in crate::kernel) use carry::structures;
 use hooks::Hooks;
 use outer::Outer;
 use shield::Shield;
@@ -129,6 +133,8 @@ pub struct Layer4 {
     wanted: MapFd,
     pub shield: Shield,
     hooks: Mutex<Hooks>,
+    /// What other versions have left, as long as it is not carried over.
+    left: Mutex<carry::Left>,
 }
 
 impl Layer4 {
@@ -141,6 +147,7 @@ impl Layer4 {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(pins::unusable)?;
         let is_new = !pins.path("L4_ESTABLISHED").exists();
+        let earlier = Earlier::free(Kind::Layer4, "L4_ESTABLISHED", take_over).map_err(pins::unusable)?;
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         // A handshake that is answered with a cookie is none that tier `cut` may remember.
         let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
@@ -192,6 +199,12 @@ impl Layer4 {
                 source: Box::new(e),
             }
         };
+        if is_new {
+            copy_targets(&earlier, &ebpf)?;
+        }
+        if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
+            tracing::warn!(%error, "Another version of signalbox will not be able to carry flows of services over.");
+        }
         let names = Names::new(map_fd(&ebpf, "NAMES")?, super::cut::read_names(&mut ebpf)?);
         let map = ebpf.map("L4_HOSTS").ok_or(KernelError::NoMap("L4_HOSTS"))?;
         let known = Array::<_, Host>::try_from(map).map_err(unusable("L4_HOSTS"))?;
@@ -217,6 +230,7 @@ impl Layer4 {
         let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
         let kernel = Self {
             hooks: Mutex::new(Hooks::new(ebpf, pins.clone(), parts::ALL & !missing, refused)),
+            left: Mutex::new(carry::Left::new(earlier)),
             pins,
             names,
             missing,
@@ -370,6 +384,18 @@ impl Layer4 {
         self.wanted.update(&word, &bits)
     }
 
+    /// Attaches to interfaces as [`Hooks::follow`] says. Flows of other versions are carried over: our programs know them
+    /// before they stand on an interface.
+    pub fn follow(&self, hook: Hook) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.copy_flows(&self.established, &self.opening);
+        let mut hooks = self.hooks();
+        hooks.follow(hook);
+        if !hooks.on().is_empty() {
+            left.retire(&self.established, &self.opening);
+        }
+    }
+
     /// The hooks, to be attached, followed and asked.
     pub fn hooks(&self) -> std::sync::MutexGuard<'_, Hooks> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
@@ -397,6 +423,27 @@ impl Layer4 {
     }
 }
 
+/// Numbers of services, hosts and source addresses of other versions, which their flows refer to. Where one cannot be read
+/// its flows cannot either, which is said when they are carried over.
+fn copy_targets(earlier: &[Earlier], ebpf: &Ebpf) -> Result<(), KernelError> {
+    let (names, hosts, sources) = (
+        map_fd(ebpf, "NAMES")?,
+        map_fd(ebpf, "L4_HOSTS")?,
+        map_fd(ebpf, "L4_SOURCES")?,
+    );
+    let to = carry::Targets {
+        names: &names,
+        hosts: &hosts,
+        sources: &sources,
+    };
+    for one in earlier {
+        if let Err(error) = carry::copy_targets(one, &to) {
+            tracing::warn!(%error, version = one.version(), "Services of another version could not be read.");
+        }
+    }
+    Ok(())
+}
+
 /// Removes everything of layer-4 services from this network namespace. The directory may be locked by us.
 pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
     hooks::remove_filters();
@@ -407,6 +454,7 @@ pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
 #[must_use]
 pub fn is_pinned() -> bool {
     pins::names(Kind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
+        || Earlier::all(Kind::Layer4, "L4_ESTABLISHED").is_ok_and(|all| !all.is_empty())
 }
 
 fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {

@@ -128,17 +128,30 @@ impl MapFd {
         }
     }
 
-    /// Goes through a hash map that others change meanwhile: every entry that stays is handed out once. Kernel 5.6+.
+    /// Goes through a hash map that others change meanwhile: every entry that stays is handed out once. Kernel 5.6+. `K` and
+    /// `V` must be the map's own types.
     pub fn each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
-        let (mut keys, mut values) = (vec![K::default(); BATCH], vec![V::default(); BATCH]);
-        let (mut position, mut begun) = (0u64, false);
+        self.each_bytes(size_of::<K>(), size_of::<V>(), |key, value| {
+            let (key, value) = (key.as_ptr().cast::<K>(), value.as_ptr().cast::<V>());
+            // SAFETY: as many bytes as the types have; the types of keys and values take every bit pattern.
+            let (key, value) = unsafe { (key.read_unaligned(), value.read_unaligned()) };
+            each(&key, &value);
+        })
+    }
+
+    /// The same with bytes, for keys and values of these sizes, which must be the map's; arrays too.
+    fn each_bytes(&self, key_size: usize, value_size: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        let mut room = BATCH;
+        let (mut keys, mut values) = (vec![0; room * key_size], vec![0; room * value_size]);
+        // A place in a hash map is 4 bytes, one in an array a key.
+        let (mut position, mut begun) = ([0u64; 8], false);
         loop {
             let mut attr = BatchAttr {
-                in_batch: if begun { ptr::from_ref(&position) as u64 } else { 0 },
-                out_batch: ptr::from_mut(&mut position) as u64,
+                in_batch: if begun { position.as_ptr() as u64 } else { 0 },
+                out_batch: position.as_mut_ptr() as u64,
                 keys: keys.as_mut_ptr() as u64,
                 values: values.as_mut_ptr() as u64,
-                count: keys.len() as u32,
+                count: room as u32,
                 map_fd: self.0.as_raw_fd() as u32,
                 elem_flags: 0,
                 flags: 0,
@@ -147,14 +160,16 @@ impl MapFd {
                 Ok(_) => false,
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
                 // A bucket with more than there is room for.
-                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && keys.len() < 1 << 20 => {
-                    keys.resize(keys.len() * 2, K::default());
-                    values.resize(keys.len(), V::default());
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
+                    room *= 2;
+                    keys.resize(room * key_size, 0);
+                    values.resize(room * value_size, 0);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            for (key, value) in keys.iter().zip(&values).take(attr.count as usize) {
+            let entries = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size));
+            for (key, value) in entries.take(attr.count as usize) {
                 each(key, value);
             }
             if ended {
@@ -270,6 +285,41 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let fd = bpf(BPF_OBJ_GET, &mut PinAttr::new(&path, 0))?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A pinned map whose keys and values may be other than ours: bytes.
+pub struct Raw {
+    fd: MapFd,
+    key_size: usize,
+    value_size: usize,
+}
+
+impl Raw {
+    /// Opens a pin.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let info = aya::maps::MapInfo::from_pin(path).map_err(io::Error::other)?;
+        Ok(Self {
+            fd: MapFd(open_pin(path)?),
+            key_size: info.key_size() as usize,
+            value_size: info.value_size() as usize,
+        })
+    }
+
+    /// The value of a key, which must have the map's size.
+    pub fn get(&self, key: &[u8]) -> io::Result<Vec<u8>> {
+        if key.len() != self.key_size {
+            return Err(io::Error::other(format!("its keys have {} bytes", self.key_size)));
+        }
+        let mut value = vec![0; self.value_size];
+        self.fd
+            .call(BPF_MAP_LOOKUP_ELEM, key.as_ptr(), value.as_mut_ptr().cast_const())?;
+        Ok(value)
+    }
+
+    /// Goes through all entries, as [`MapFd::each`].
+    pub fn each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        self.fd.each_bytes(self.key_size, self.value_size, each)
+    }
 }
 
 /// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).

@@ -335,7 +335,7 @@ fn hosts_answer_by_themselves_what_reaches_them_by_a_tunnel() {
 
 /// The lab without its bridge, whose hosts each have a cable of their own: every interface has a driver with XDP. The
 /// other ends have a program, too, for a veth takes nothing from XDP before its peer has one.
-fn cabled() -> Lab {
+pub(crate) fn cabled() -> Lab {
     let lab = Lab::new();
     lab.lb.must(&["ip", "link", "del", "back"]);
     for (name, v4, v6) in EAST {

@@ -57,3 +57,4 @@ mod source_routing_spi;
 mod sources;
 mod thesis;
 mod tiers;
+mod upgrades;

@@ -30,7 +30,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
         println!("  {}, {}", toolchain.rustc_version, toolchain.linker_version);
         return Ok(());
     }
-    let rebuilt = sha256(&compile::build(&toolchain, root)?);
+    let rebuilt = sha256(&compile::build(&toolchain, root, &[])?);
     if rebuilt != record.object_sha256 {
         bail!(
             "the checked-in object ({}) is not what its sources and toolchain give ({rebuilt}); {REMEDY}",

@@ -18,8 +18,8 @@ const TARGET: &str = "bpfel-unknown-none";
 /// Between flags in CARGO_ENCODED_RUSTFLAGS: paths may hold blanks.
 const SEPARATOR: &str = "\x1f";
 
-/// The bytes of the object.
-pub(super) fn build(toolchain: &Toolchain, root: &Path) -> Result<Vec<u8>> {
+/// The bytes of the object with these features of its crate.
+pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Result<Vec<u8>> {
     let target_dir = root.join("target/ebpf");
     let cargo = match toolchain.kind {
         Kind::RustupNightly => Run::new("rustup")?
@@ -31,6 +31,7 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path) -> Result<Vec<u8>> {
     let me = env::current_exe().context("the path of xtask is unknown")?;
     cargo
         .args(["build", "--release", "--locked", "--target", TARGET, "-Z", "build-std=core"])
+        .args(["--features", &features.join(",")])
         .dir(&root.join("ebpf"))
         .env("CARGO_TARGET_DIR", &target_dir)
         .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &toolchain.linker)

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Write the object here instead of ebpf/prebuilt
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
+    /// Build the object of another version of the maps, for the tests of upgrades
+    #[arg(long, requires = "out")]
+    pub(crate) next_abi: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = toolchain::choose(recorded.as_ref())?;
     // Before the build: a source edited while it runs must show as "moved on", not as the source of this object.
     let sources = sources::hash(&root)?;
-    let object = compile::build(&toolchain, &root)?;
+    let object = compile::build(&toolchain, &root, if args.next_abi { &["next_abi"] } else { &[] })?;
     let out = args.out.clone().unwrap_or_else(|| prebuilt_object(&root));
     write(&out, &object)?;
     if args.out.is_none() {

@@ -74,6 +74,8 @@ struct Context {
     nightly: bool,
     /// Exported to cargo: userspace/build.rs embeds this object instead of the checked-in one.
     object: Option<std::path::PathBuf>,
+    /// A product whose pinned maps have another layout.
+    next_version: Option<std::path::PathBuf>,
     counts: Counts,
 }
 

@@ -36,7 +36,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
         ("scenario", 900, test("e2e", &["machines::everywhere::"])),
         (
             "links",
-            420,
+            900,
             test("e2e", &["machines::links::", "machines::offload::", "legs_on_vlans"]),
         ),
     ];

@@ -10,6 +10,7 @@ use aya::Ebpf;
 use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
+use signalbox_common::ABI_VERSION;
 
 use super::interfaces::Interface;
 use super::pins::Pins;
@@ -19,8 +20,16 @@ use crate::kernel::version::Version;
 /// How names of pinned links begin.
 pub const LINK: &str = "link-";
 
-/// Our place among filters of an interface: before those of others, which have 49152 and up unless told otherwise.
-const PRIORITY: u16 = 50;
+/// The last of our places among filters of an interface: before those of others, which have 49152 and up unless told
+/// otherwise.
+const LAST_PRIORITY: u16 = 50;
+
+/// How many places there are: each version of the maps has one of its own, so that the filters of two versions stand beside each
+/// other until flows are carried over.
+pub(in crate::kernel) const PLACES: u16 = 8;
+
+/// Our filters' place.
+const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PLACES;
 
 /// And among those of that priority.
 const HANDLE: TcHandle = TcHandle::new(0, 1);
@@ -134,6 +143,35 @@ pub(super) fn remove_filters() {
         for (name, side) in SIDES {
             // Not there, as a rule.
             let _ = tc::qdisc_detach_program(&interface.name, side, name);
+        }
+    }
+}
+
+/// Takes the filters of other versions off all interfaces, where programs are filters.
+pub(super) fn remove_filters_of_others() {
+    for (name, side) in SIDES {
+        remove_other_filters(name, side, LAST_PRIORITY, PRIORITY);
+    }
+}
+
+/// Takes a program's filters off all interfaces, but for those at `ours`.
+pub(in crate::kernel) fn remove_other_filters(name: &str, side: TcAttachType, last: u16, ours: u16) {
+    if has_tcx() {
+        return;
+    }
+    for interface in super::interfaces::all() {
+        for priority in (last + 1 - PLACES..=last).filter(|&priority| priority != ours) {
+            // Not there, as a rule.
+            if let Ok(filter) = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None) {
+                let gone = aya::programs::links::Link::detach(filter);
+                tracing::trace!(
+                    interface = interface.name,
+                    name,
+                    priority,
+                    ?gone,
+                    "A filter of another version."
+                );
+            }
         }
     }
 }

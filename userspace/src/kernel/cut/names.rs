@@ -25,8 +25,7 @@ impl Names {
     pub(in crate::kernel) fn new(map: MapFd, found: Vec<(u32, Name)>) -> Self {
         let mut known = Known::default();
         for (number, name) in found {
-            let text = String::from_utf8_lossy(&name.text);
-            let parts: Vec<String> = text.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+            let parts = parts_of(&name);
             known.numbers.insert(parts.clone(), number);
             known.parts.insert(number, parts);
             known.last = known.last.max(number);
@@ -64,4 +63,10 @@ impl Names {
         let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.parts.get(&number).cloned()
     }
+}
+
+/// The parts of a name as it stands in the map.
+pub(super) fn parts_of(name: &Name) -> Vec<String> {
+    let text = String::from_utf8_lossy(&name.text);
+    text.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, PORTS, state};
+use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, PORTS, Way, state};
 
 use crate::kernel::map::Mapped;
 
@@ -59,6 +59,47 @@ impl Table {
         // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
         unsafe { self.0.at(index).write_volatile(claimed) };
         self.set_state(index, state::WANTED);
+    }
+
+    /// Fills in a claimed entry with a flow that is there already.
+    pub(super) fn put(&self, index: u32, flow: &Flow) {
+        let claimed = Flow {
+            state: state::CLAIMED,
+            ..*flow
+        };
+        // SAFETY: as in `offer`.
+        unsafe { self.0.at(index).write_volatile(claimed) };
+        self.set_state(index, flow.state);
+    }
+
+    /// Adds packets, bytes and flags to a direction, and has its numbers be those of `missed` where they still are those of
+    /// `ours`: packets may come meanwhile.
+    pub(super) fn catch_up(&self, index: u32, way: usize, ours: &Way, missed: &Way) {
+        // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
+        let (counts, numbers) = unsafe {
+            let way = ptr::addr_of_mut!((*self.0.at(index)).ways[way]);
+            let count = |field: *mut u64, more: u64| (AtomicU64::from_ptr(field), more);
+            let number = |field: *mut u32, then: u32, now: u32| (AtomicU32::from_ptr(field), then, now);
+            AtomicU32::from_ptr(ptr::addr_of_mut!((*way).flags)).fetch_or(missed.flags, Ordering::Relaxed);
+            (
+                [
+                    count(ptr::addr_of_mut!((*way).packets), missed.packets),
+                    count(ptr::addr_of_mut!((*way).bytes), missed.bytes),
+                ],
+                [
+                    number(ptr::addr_of_mut!((*way).high), ours.high, missed.high),
+                    number(ptr::addr_of_mut!((*way).ack), ours.ack, missed.ack),
+                    number(ptr::addr_of_mut!((*way).seen), ours.seen, missed.seen),
+                    number(ptr::addr_of_mut!((*way).stamp), ours.stamp, missed.stamp),
+                ],
+            )
+        };
+        for (count, more) in counts {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+        for (number, then, now) in numbers {
+            let _ = number.compare_exchange(then, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// An entry as it stands.

@@ -7,15 +7,22 @@ use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode, tc};
+use signalbox_common::ABI_VERSION;
 use signalbox_core::model::services::Hook;
 
-use crate::kernel::cut::hooks::{attach_filter, attach_link, has_tcx, link, unpinned, wrong};
+use crate::kernel::cut::earlier::inherit;
+use crate::kernel::cut::hooks::{
+    PLACES, attach_filter, attach_link, has_tcx, link, remove_other_filters, unpinned, wrong,
+};
 use crate::kernel::cut::interfaces::{self, Interface};
-use crate::kernel::cut::pins::Pins;
+use crate::kernel::cut::pins::{Kind, Pins};
 use crate::kernel::object::{KernelError, program, refused_for_tests};
 
-/// Before filters of tier `cut`, and of others.
-const PRIORITY: u16 = 40;
+/// The last of the places of our filters: before filters of tier `cut`, and of others.
+const LAST_PRIORITY: u16 = 40;
+
+/// Their place in this version: see [`PLACES`].
+const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PLACES;
 
 /// The program for drivers.
 const XDP: &str = "l4_xdp";
@@ -165,6 +172,11 @@ impl Hooks {
         }
         self.ensure(XDP)?;
         let pin = self.pins.path(&link(interface.index, XDP));
+        if !pin.exists()
+            && let Err(error) = inherit(Kind::Layer4, &link(interface.index, XDP), &pin)
+        {
+            tracing::debug!(%error, "A link of another version could not be had.");
+        }
         let program: &mut Xdp = program(&mut self.ebpf, XDP)?;
         if !replaced(program, &pin) {
             let id = program.attach(&interface.name, XdpMode::Driver).map_err(wrong)?;
@@ -209,6 +221,11 @@ impl Hooks {
         };
         self.on.insert(interface.index, on);
     }
+}
+
+/// Takes the filters of other versions off all interfaces, where programs are filters.
+pub(super) fn remove_filters_of_others() {
+    remove_other_filters(TC, TcAttachType::Ingress, LAST_PRIORITY, PRIORITY);
 }
 
 /// Loads the programs that will stand on this machine's interfaces, and says which have been refused although another does

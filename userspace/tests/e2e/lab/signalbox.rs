@@ -205,13 +205,14 @@ impl Signalbox {
 
 /// The program in the balancer's namespace, by way of another program.
 pub(crate) fn under_command(lab: &Lab, under: &[&str]) -> Command {
+    let program = lab.program().unwrap_or_else(|| binary().into());
     match under.split_first() {
         Some((first, rest)) => {
             let mut command = lab.lb.command(first);
-            command.args(rest).arg(binary());
+            command.args(rest).arg(program);
             command
         }
-        None => lab.lb.command(binary()),
+        None => lab.lb.command(program),
     }
 }
 

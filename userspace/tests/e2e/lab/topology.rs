@@ -35,6 +35,8 @@ pub(crate) struct Lab {
     hosts: Vec<Ns>,
     /// What every signalbox that is started here has in its environment.
     environment: Mutex<Vec<(&'static str, &'static str)>>,
+    /// Another program than the one under test.
+    program: Mutex<Option<PathBuf>>,
 }
 
 impl Lab {
@@ -54,6 +56,7 @@ impl Lab {
             prefix,
             dir,
             environment: Mutex::default(),
+            program: Mutex::default(),
         };
         lab.wire();
         lab
@@ -68,6 +71,16 @@ impl Lab {
     /// Has every signalbox that is started here from now on find a variable in its environment.
     pub(crate) fn set_env(&self, name: &'static str, value: &'static str) {
         self.environment.lock().unwrap().push((name, value));
+    }
+
+    /// Starts of signalbox take this program from now on.
+    pub(crate) fn set_program(&self, program: impl Into<PathBuf>) {
+        *self.program.lock().unwrap() = Some(program.into());
+    }
+
+    /// The program that was set, if one was.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        self.program.lock().unwrap().clone()
     }
 
     /// These variables.

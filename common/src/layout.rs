@@ -1,0 +1,74 @@
+//! Where the fields of map keys and values lie, by name: what one version of signalbox leaves behind for the next one,
+//! whose structures may be others.
+//!
+//! Rules for who changes a structure that is pinned: a field whose meaning or unit changes gets another name; a new field's
+//! zero means that it is not known; an integer may grow, and may not shrink. Then `ABI_VERSION` is raised, and flows of the
+//! version before are carried over field by field.
+
+/// A field of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in the source.
+    pub name: &'static str,
+    /// Its place in the structure, in bytes.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// The fields of the structure that it holds, none where it is a number or an array of numbers.
+    pub parts: &'static [Self],
+    /// How many of that structure it holds, one behind the other.
+    pub count: usize,
+}
+
+/// A structure whose fields are known by name.
+pub trait Layout {
+    /// The fields, in the order of the source.
+    const FIELDS: &'static [Field];
+}
+
+/// The size of what a function leads to, which is never called.
+#[must_use]
+pub const fn size_behind<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// Gives a structure its [`Layout`]: all of its fields are to be named, padding too, and those that are arrays of
+/// structures behind `of`.
+#[macro_export]
+macro_rules! layout {
+    ($type:ident { $($field:ident),* $(,)? } $(of { $($nested:ident: [$inner:ident; $count:literal]),* })?) => {
+        impl $crate::layout::Layout for $type {
+            const FIELDS: &'static [$crate::layout::Field] = &[
+                $($crate::layout::Field {
+                    name: stringify!($field),
+                    offset: core::mem::offset_of!($type, $field),
+                    size: $crate::layout::size_behind::<$type, _>(|whole| &whole.$field),
+                    parts: &[],
+                    count: 1,
+                },)*
+                $($($crate::layout::Field {
+                    name: stringify!($nested),
+                    offset: core::mem::offset_of!($type, $nested),
+                    size: size_of::<$inner>() * $count,
+                    parts: <$inner as $crate::layout::Layout>::FIELDS,
+                    count: $count,
+                },)*)?
+            ];
+        }
+        const _: () = assert!(
+            $crate::layout::sum(<$type as $crate::layout::Layout>::FIELDS) == size_of::<$type>(),
+            "a layout names every field, padding too"
+        );
+    };
+}
+
+/// How many bytes the fields have together.
+#[must_use]
+pub const fn sum(fields: &[Field]) -> usize {
+    let (mut total, mut index) = (0, 0);
+    while index < fields.len() {
+        total += fields[index].size;
+        index += 1;
+    }
+    total
+}

@@ -1,0 +1,219 @@
+//! Cut flows of another version of signalbox, carried over into our maps.
+//!
+//! Its programs stay on the interfaces until ours know its flows. Then they are taken off, so that its maps stand still,
+//! and what they have counted since the flows were copied is added.
+
+use std::collections::HashMap;
+use std::io;
+
+use signalbox_common::cut::flow::{Entry, Flow, Name, SUPERSEDED, Tuple, Way, state};
+use signalbox_common::cut::seq;
+
+use super::earlier::Earlier;
+use super::{Cut, hooks, names};
+use crate::kernel::layout::{Plan, Shape, Structures};
+
+/// The structures of tier cut that are pinned.
+pub(in crate::kernel) fn structures() -> Structures {
+    Structures::from([
+        ("Flow".to_owned(), Shape::of::<Flow>()),
+        ("Tuple".to_owned(), Shape::of::<Tuple>()),
+        ("Name".to_owned(), Shape::of::<Name>()),
+    ])
+}
+
+/// A flow that was carried over.
+struct Carried {
+    /// Its place in the other version's table, and in ours.
+    from: u32,
+    to: u32,
+    /// As it was copied.
+    then: Flow,
+}
+
+/// Carries over all flows, and takes the other version's programs off the interfaces. Returns the places of the flows.
+pub(super) fn carry_over(cut: &Cut, earlier: &Earlier) -> io::Result<Vec<u32>> {
+    let known = earlier.structures()?;
+    let shape = |name: &str| {
+        let missing = || io::Error::other(format!("{} does not describe {name}", earlier.version()));
+        known.get(name).ok_or_else(missing)
+    };
+    let flows = shape("Flow")?.plan::<Flow>()?;
+    let state_of = shape("Flow")?.number("state")?;
+    let mut numbers = Numbers::of(cut, earlier, &shape("Name")?.plan::<Name>()?)?;
+    let table = earlier.map("FLOWS")?;
+    let mut carried = Vec::new();
+    let mut left = 0;
+    let mut free = (0..cut.table.len()).rev();
+    table.each(|index, bytes| {
+        // What is no flow yet, and what was being closed, was its process's business.
+        if state_of.read(bytes) != Some(state::CUT) {
+            return;
+        }
+        let (Some(index), Some(mut flow)) = (index.first_chunk::<4>(), flows.read::<Flow>(bytes)) else {
+            return;
+        };
+        flow.host = numbers.ours(flow.host);
+        flow.route = numbers.ours(flow.route);
+        flow.listener = u16::try_from(numbers.ours(u32::from(flow.listener))).unwrap_or_default();
+        // Workers begin at the front of their shares.
+        match free
+            .find(|&index| cut.table.claim(index))
+            .filter(|&index| place(cut, index, flow))
+        {
+            Some(to) => carried.push(Carried {
+                from: u32::from_ne_bytes(*index),
+                to,
+                then: flow,
+            }),
+            None => left += 1,
+        }
+    })?;
+    if left > 0 {
+        tracing::error!(
+            flows = left,
+            "The flow table has no room for flows of another version: they end."
+        );
+    }
+    retire_programs(earlier)?;
+    for one in &carried {
+        if let Ok(bytes) = table.get(&one.from.to_ne_bytes())
+            && let Some(now) = flows.read::<Flow>(&bytes)
+        {
+            catch_up(cut, one, &now);
+        }
+    }
+    let version = earlier.version();
+    tracing::info!(
+        flows = carried.len(),
+        version,
+        "Cut flows of another version are carried over."
+    );
+    Ok(carried.into_iter().map(|one| one.to).collect())
+}
+
+/// Takes the other version's programs off the interfaces.
+pub(super) fn retire_programs(earlier: &Earlier) -> io::Result<()> {
+    hooks::remove_filters_of_others();
+    earlier.remove_links()
+}
+
+/// The flows of another version as they stand, whoever has them: no port of leg B may be taken for another flow meanwhile.
+pub(super) fn flows(earlier: &Earlier) -> io::Result<Vec<Flow>> {
+    let known = earlier.structures()?;
+    let missing = || io::Error::other(format!("{} does not describe Flow", earlier.version()));
+    let shape = known.get("Flow").ok_or_else(missing)?;
+    let (plan, state_of) = (shape.plan::<Flow>()?, shape.number("state")?);
+    let mut found = Vec::new();
+    earlier.map("FLOWS")?.each(|_, bytes| {
+        if state_of.read(bytes) != Some(state::FREE) {
+            found.extend(plan.read::<Flow>(bytes));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Our numbers for what the other version's numbers stand for.
+struct Numbers<'a> {
+    cut: &'a Cut,
+    parts: HashMap<u32, Vec<String>>,
+    ours: HashMap<u32, u32>,
+}
+
+impl<'a> Numbers<'a> {
+    fn of(cut: &'a Cut, earlier: &Earlier, plan: &Plan) -> io::Result<Self> {
+        let mut parts = HashMap::new();
+        earlier.map("NAMES")?.each(|number, bytes| {
+            if let (Some(number), Some(name)) = (number.first_chunk::<4>(), plan.read::<Name>(bytes)) {
+                parts.insert(u32::from_ne_bytes(*number), names::parts_of(&name));
+            }
+        })?;
+        let ours = HashMap::new();
+        Ok(Self { cut, parts, ours })
+    }
+
+    /// 0, which is nobody's, where the other version has no name for it, or there is no room for another name.
+    fn ours(&mut self, number: u32) -> u32 {
+        *self.ours.entry(number).or_insert_with(|| {
+            let Some(parts) = self.parts.get(&number) else { return 0 };
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            self.cut.names.number(&parts).unwrap_or_default()
+        })
+    }
+}
+
+/// Puts a flow into an entry that is claimed, and has packets find it. False: there was no room, and the entry is free.
+fn place(cut: &Cut, index: u32, mut flow: Flow) -> bool {
+    for way in 0..2 {
+        // Another connection of ours has these addresses and ports by now.
+        if matches!(cut.tuples.get::<Tuple, Entry>(&flow.tuple(way)), Ok(Some(_))) {
+            flow.ways[way as usize].flags |= SUPERSEDED;
+        }
+    }
+    cut.table.put(index, &flow);
+    for way in (0..2).filter(|&way| flow.ways[way as usize].flags & SUPERSEDED == 0) {
+        if let Err(error) = cut.tuples.update(&flow.tuple(way), &Entry::new(index, way)) {
+            tracing::debug!(%error, "A flow of another version could not be entered.");
+            cut.remove(&[index]);
+            return false;
+        }
+    }
+    true
+}
+
+/// Adds what the other version's programs have seen since the flow was copied.
+fn catch_up(cut: &Cut, one: &Carried, now: &Flow) {
+    for way in 0..2 {
+        let (then, now) = (&one.then.ways[way], &now.ways[way]);
+        let ours = cut.table.read(one.to).ways[way];
+        cut.table.catch_up(one.to, way, &ours, &missed(then, now, &ours));
+    }
+}
+
+/// What is to be added to a direction, and what its numbers are to be at least: `ours` may have moved on since `then`,
+/// too. A program counts the bytes from the highest number that it knows, so those that were missed are in its count if
+/// it has seen a packet since.
+fn missed(then: &Way, now: &Way, ours: &Way) -> Way {
+    let has_moved = ours.high != then.high;
+    Way {
+        packets: now.packets.wrapping_sub(then.packets),
+        bytes: if has_moved {
+            0
+        } else {
+            now.bytes.wrapping_sub(then.bytes)
+        },
+        flags: now.flags,
+        high: seq::later(ours.high, now.high),
+        ack: seq::later(ours.ack, now.ack),
+        seen: seq::later(ours.seen, now.seen),
+        stamp: if ours.stamp == then.stamp {
+            now.stamp
+        } else {
+            ours.stamp
+        },
+        ..Way::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_counted_once() {
+        let way = |packets, bytes, high, flags| Way {
+            packets,
+            bytes,
+            high,
+            flags,
+            ..Way::default()
+        };
+        let (then, now) = (way(10, 1000, 5000, 0), way(12, 1200, 5200, 1));
+        // Ours has seen nothing yet.
+        let still = missed(&then, &now, &then);
+        assert_eq!((still.packets, still.bytes, still.high, still.flags), (2, 200, 5200, 1));
+        // Ours has seen a later packet, and counted from 5000 on.
+        let moved = missed(&then, &now, &way(11, 1300, 5300, 0));
+        assert_eq!((moved.packets, moved.bytes, moved.high), (2, 0, 5300));
+    }
+}

@@ -1,0 +1,126 @@
+//! What another version of signalbox, whose maps have another layout, has pinned for this network namespace.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use signalbox_common::ABI_VERSION;
+
+use super::bpffs::ROOT;
+use super::hooks::LINK;
+use super::pins::{Kind, names_in, namespace};
+use super::removal;
+use crate::kernel::layout::{self, Structures};
+use crate::kernel::map::Raw;
+
+/// The pins of another version.
+pub(in crate::kernel) struct Earlier {
+    dir: PathBuf,
+    /// `v4`
+    version: String,
+    /// None while a process of that version has it.
+    lock: Option<Flock<File>>,
+}
+
+impl Earlier {
+    /// All of them, locked where nobody else has them. Those without `map` have no flows, and are left alone.
+    pub(in crate::kernel) fn all(kind: Kind, map: &str) -> io::Result<Vec<Self>> {
+        let namespace = namespace(kind)?;
+        let base = Path::new(ROOT).join("signalbox");
+        let ours = format!("v{ABI_VERSION}");
+        let mut found = Vec::new();
+        for version in names_in(&base).unwrap_or_default() {
+            let dir = base.join(&version).join(&namespace);
+            if version != ours && dir.join(map).exists() {
+                let mut earlier = Self {
+                    dir,
+                    version,
+                    lock: None,
+                };
+                earlier.lock();
+                found.push(earlier);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The same, for a process that starts: refused while a process of another version has its flows, unless that is to be
+    /// replaced.
+    pub(in crate::kernel) fn free(kind: Kind, map: &str, take_over: bool) -> io::Result<Vec<Self>> {
+        let all = Self::all(kind, map)?;
+        match all.iter().find(|one| one.lock.is_none()) {
+            Some(used) if !take_over => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!(
+                    "another signalbox of this network namespace, of another version, uses {}",
+                    used.dir.display()
+                ),
+            )),
+            _ => Ok(all),
+        }
+    }
+
+    /// Which version it is.
+    #[must_use]
+    pub(in crate::kernel) fn version(&self) -> &str {
+        &self.version
+    }
+
+    #[must_use]
+    pub(in crate::kernel) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Locks it, if no process of that version has it any more. Whether it is locked by us.
+    pub(in crate::kernel) fn lock(&mut self) -> bool {
+        if self.lock.is_none()
+            && let Ok(dir) = File::open(&self.dir)
+        {
+            self.lock = Flock::lock(dir, FlockArg::LockExclusiveNonblock).ok();
+        }
+        self.lock.is_some()
+    }
+
+    /// The layout of its structures.
+    pub(in crate::kernel) fn structures(&self) -> io::Result<Structures> {
+        layout::read(&self.dir).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{} does not say what its maps look like: {error}", self.dir.display()),
+            )
+        })
+    }
+
+    /// One of its maps.
+    pub(in crate::kernel) fn map(&self, name: &str) -> io::Result<Raw> {
+        Raw::open(&self.dir.join(name))
+    }
+
+    /// Takes its programs off the interfaces, where they are links.
+    pub(in crate::kernel) fn remove_links(&self) -> io::Result<()> {
+        for name in names_in(&self.dir)?.iter().filter(|name| name.starts_with(LINK)) {
+            fs::remove_file(self.dir.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes all that is pinned there.
+    pub(in crate::kernel) fn remove(self) -> io::Result<()> {
+        removal::clean(&self.dir).map(drop)
+    }
+}
+
+/// Moves the pin of a link here, if another version has it: of XDP an interface has one program at a time, and it is to be
+/// replaced in one step.
+pub(in crate::kernel) fn inherit(kind: Kind, name: &str, to: &Path) -> io::Result<()> {
+    let namespace = namespace(kind)?;
+    let base = Path::new(ROOT).join("signalbox");
+    for version in names_in(&base).unwrap_or_default() {
+        let from = base.join(version).join(&namespace).join(name);
+        if from != to && from.exists() {
+            return fs::rename(from, to);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Services' flows of another version of signalbox, carried over into our maps: once before our programs stand on the
+//! interfaces, and once more when the other version's have left them, for what began in between.
+
+use std::io;
+
+use signalbox_common::cut::flow::Name;
+use signalbox_common::l4::abi::{Flow, Host, Key};
+
+use super::hooks;
+use crate::kernel::cut::earlier::Earlier;
+use crate::kernel::layout::{Plan, Shape, Structures};
+use crate::kernel::map::MapFd;
+
+/// The structures that are pinned.
+pub(in crate::kernel) fn structures() -> Structures {
+    Structures::from([
+        ("Flow".to_owned(), Shape::of::<Flow>()),
+        ("Key".to_owned(), Shape::of::<Key>()),
+        ("Host".to_owned(), Shape::of::<Host>()),
+        ("Name".to_owned(), Shape::of::<Name>()),
+    ])
+}
+
+/// What flows refer to by number: they keep their numbers, so all of it goes into maps that are empty.
+pub(super) struct Targets<'a> {
+    pub(super) names: &'a MapFd,
+    pub(super) hosts: &'a MapFd,
+    pub(super) sources: &'a MapFd,
+}
+
+/// Copies names, hosts and source addresses.
+pub(super) fn copy_targets(earlier: &Earlier, to: &Targets<'_>) -> io::Result<()> {
+    let known = earlier.structures()?;
+    let (names, hosts) = (
+        plan_of(earlier, &known, "Name", Shape::plan::<Name>)?,
+        plan_of(earlier, &known, "Host", Shape::plan::<Host>)?,
+    );
+    let mut copied = Ok(());
+    let mut keep = |result: io::Result<()>| {
+        if copied.is_ok() {
+            copied = result;
+        }
+    };
+    earlier.map("L4_NAMES")?.each(|number, bytes| {
+        if let (Some(number), Some(name)) = (number.first_chunk::<4>(), names.read::<Name>(bytes)) {
+            keep(to.names.update(&u32::from_ne_bytes(*number), &name));
+        }
+    })?;
+    earlier.map("L4_HOSTS")?.each(|number, bytes| {
+        if let (Some(number), Some(host)) = (number.first_chunk::<4>(), hosts.read::<Host>(bytes))
+            && host != Host::default()
+        {
+            keep(to.hosts.update(&u32::from_ne_bytes(*number), &host));
+        }
+    })?;
+    earlier.map("L4_SOURCES")?.each(|number, bytes| {
+        if let (Some(number), Some(address)) = (number.first_chunk::<4>(), bytes.first_chunk::<16>())
+            && *address != [0; 16]
+        {
+            keep(to.sources.update(&u32::from_ne_bytes(*number), address));
+        }
+    })?;
+    copied
+}
+
+/// Copies the flows that are not there yet, and what others of them have seen since they were copied. Returns how many
+/// were copied.
+fn copy_flows(earlier: &Earlier, established: &MapFd, opening: &MapFd) -> io::Result<usize> {
+    let known = earlier.structures()?;
+    let (keys, flows) = (
+        plan_of(earlier, &known, "Key", Shape::plan::<Key>)?,
+        plan_of(earlier, &known, "Flow", Shape::plan::<Flow>)?,
+    );
+    let mut copied = 0;
+    let mut refused = None;
+    for (name, to) in [("L4_ESTABLISHED", established), ("L4_OPENING", opening)] {
+        earlier.map(name)?.each(|key, bytes| {
+            let (Some(key), Some(flow)) = (keys.read::<Key>(key), flows.read::<Flow>(bytes)) else {
+                return;
+            };
+            let ours = established.get::<Key, Flow>(&key).ok().flatten();
+            let ours = ours.or_else(|| opening.get::<Key, Flow>(&key).ok().flatten());
+            let done = match ours {
+                None => {
+                    copied += 1;
+                    to.update(&key, &flow)
+                }
+                Some(known) if flow.state & !known.state != 0 => {
+                    let state = known.state | flow.state;
+                    to.update(&key, &Flow { state, ..known })
+                }
+                Some(_) => Ok(()),
+            };
+            if let Err(error) = done {
+                refused = Some(error);
+            }
+        })?;
+    }
+    if let Some(error) = refused {
+        tracing::error!(%error, "Some flows of services of another version could not be carried over: they end.");
+    }
+    Ok(copied)
+}
+
+/// What other versions have left of services.
+#[derive(Default)]
+pub(super) struct Left(Vec<One>);
+
+struct One {
+    earlier: Earlier,
+    /// Its programs are off the interfaces, and its flows are ours.
+    is_retired: bool,
+}
+
+impl Left {
+    pub(super) fn new(all: Vec<Earlier>) -> Self {
+        let one = |earlier| One {
+            earlier,
+            is_retired: false,
+        };
+        Self(all.into_iter().map(one).collect())
+    }
+
+    /// Copies what all of them have.
+    pub(super) fn copy_flows(&self, established: &MapFd, opening: &MapFd) {
+        for one in self.0.iter().filter(|one| !one.is_retired) {
+            if let Err(error) = copy_flows(&one.earlier, established, opening) {
+                let (version, dir) = (one.earlier.version(), one.earlier.dir().display());
+                tracing::error!(%error, version, %dir, "Flows of services of another version cannot be read, and end.");
+            }
+        }
+    }
+
+    /// Takes their programs off the interfaces, where ours stand now, copies what has begun meanwhile, and removes what they
+    /// have pinned as soon as no process of theirs has it.
+    pub(super) fn retire(&mut self, established: &MapFd, opening: &MapFd) {
+        for mut one in std::mem::take(&mut self.0) {
+            if !one.is_retired {
+                let version = one.earlier.version();
+                if let Err(error) = retire_programs(&one.earlier) {
+                    tracing::warn!(%error, version, "Programs of another version could not be removed.");
+                }
+                // Where they cannot be read that has been said.
+                if copy_flows(&one.earlier, established, opening).is_ok() {
+                    tracing::info!(version, "Flows of services of another version are carried over.");
+                }
+                one.is_retired = true;
+            }
+            if !one.earlier.lock() {
+                self.0.push(one);
+            } else if let Err(error) = one.earlier.remove() {
+                tracing::warn!(%error, "What another version has pinned could not be removed.");
+            }
+        }
+    }
+}
+
+/// Takes the other version's programs off the interfaces, where ours stand by now.
+fn retire_programs(earlier: &Earlier) -> io::Result<()> {
+    hooks::remove_filters_of_others();
+    earlier.remove_links()
+}
+
+fn plan_of(
+    earlier: &Earlier,
+    known: &Structures,
+    name: &str,
+    plan: fn(&Shape) -> io::Result<Plan>,
+) -> io::Result<Plan> {
+    let missing = || io::Error::other(format!("{} does not describe {name}", earlier.version()));
+    plan(known.get(name).ok_or_else(missing)?)
+}

@@ -1,0 +1,269 @@
+//! The layout of pinned structures, pinned beside the maps as text: another version of signalbox, whose structures are
+//! others, reads flows by it field by field. The rules for those who change a structure are in `signalbox_common::layout`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use aya::Pod;
+use serde::{Deserialize, Serialize};
+use signalbox_common::layout::{Field, Layout};
+
+use super::map::{self, MapFd};
+
+/// The name of the pin: an array map of one element, JSON filled up with NUL.
+pub(in crate::kernel) const LAYOUT: &str = "LAYOUT";
+
+/// Structures by name.
+pub(in crate::kernel) type Structures = BTreeMap<String, Shape>;
+
+/// Where the fields of a structure lie: offset and size in bytes by name, such as `ways.1.ack`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::kernel) struct Shape {
+    size: usize,
+    fields: BTreeMap<String, (usize, usize)>,
+}
+
+impl Shape {
+    /// The shape of a structure of this version.
+    #[must_use]
+    pub(in crate::kernel) fn of<T: Layout>() -> Self {
+        let mut fields = BTreeMap::new();
+        collect(T::FIELDS, "", 0, &mut fields);
+        let size = size_of::<T>();
+        Self { size, fields }
+    }
+
+    /// How bytes of this shape become a `T`. Fields that `T` has not are left out, fields that only `T` has are zero.
+    pub(in crate::kernel) fn plan<T: Layout + Pod>(&self) -> io::Result<Plan> {
+        let mut copies = Vec::new();
+        for (name, (to, room)) in Self::of::<T>().fields {
+            let Some(&(from, size)) = self.fields.get(&name) else {
+                continue;
+            };
+            if size > room || from.checked_add(size).is_none_or(|end| end > self.size) {
+                return Err(io::Error::other(format!(
+                    "its field {name} has {size} bytes at {from} of {}, and {room} here",
+                    self.size
+                )));
+            }
+            copies.push((from, to, size));
+        }
+        Ok(Plan {
+            size: self.size,
+            copies,
+        })
+    }
+
+    /// Where a number of 32 bits is.
+    pub(in crate::kernel) fn number(&self, name: &str) -> io::Result<Number> {
+        match self.fields.get(name) {
+            Some(&(offset, 4)) => Ok(Number(offset)),
+            other => Err(io::Error::other(format!(
+                "its field {name} is no number of 32 bits: {other:?}"
+            ))),
+        }
+    }
+}
+
+/// A number of 32 bits in bytes of another version.
+pub(in crate::kernel) struct Number(usize);
+
+impl Number {
+    pub(in crate::kernel) fn read(&self, bytes: &[u8]) -> Option<u32> {
+        bytes
+            .get(self.0..)?
+            .first_chunk()
+            .map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+}
+
+fn collect(fields: &[Field], prefix: &str, base: usize, into: &mut BTreeMap<String, (usize, usize)>) {
+    for field in fields {
+        let (name, offset) = (format!("{prefix}{}", field.name), base + field.offset);
+        if field.parts.is_empty() {
+            into.insert(name, (offset, field.size));
+            continue;
+        }
+        for index in 0..field.count {
+            let at = offset + index * (field.size / field.count);
+            collect(field.parts, &format!("{name}.{index}."), at, into);
+        }
+    }
+}
+
+/// Which bytes go where.
+pub(in crate::kernel) struct Plan {
+    size: usize,
+    /// Offset there, offset here, size. Numbers are little-endian: one that has grown keeps its value.
+    copies: Vec<(usize, usize, usize)>,
+}
+
+impl Plan {
+    /// The structure that the bytes of the other version stand for; nothing if they are not as many as it has.
+    #[must_use]
+    pub(in crate::kernel) fn read<T: Pod>(&self, bytes: &[u8]) -> Option<T> {
+        const { assert!(cfg!(target_endian = "little")) };
+        if bytes.len() < self.size {
+            return None;
+        }
+        let mut value = MaybeUninit::<T>::zeroed();
+        for &(from, to, size) in &self.copies {
+            debug_assert!(to + size <= size_of::<T>());
+            // SAFETY: `plan` has taken `to` and a size that fits from the layout of a `T`; the source's end is checked there.
+            unsafe {
+                let target = value.as_mut_ptr().cast::<u8>().add(to);
+                target.copy_from_nonoverlapping(bytes.as_ptr().add(from), size);
+            }
+        }
+        // SAFETY: all bytes are initialised, and every bit pattern of a Pod is a value.
+        Some(unsafe { value.assume_init() })
+    }
+}
+
+/// Pins the description at `path`, unless it is there.
+pub(in crate::kernel) fn pin(path: &Path, structures: &Structures) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mut text = serde_json::to_vec(structures)?;
+    text.resize(text.len().next_multiple_of(8), 0);
+    let made = map::create_array("layout", text.len() as u32, 1, 0)?;
+    MapFd::new(std::os::fd::AsFd::as_fd(&made))?.update_bytes(&0u32, &text)?;
+    map::pin(&made, path)
+}
+
+/// The description that is pinned in a directory.
+pub(in crate::kernel) fn read(dir: &Path) -> io::Result<Structures> {
+    let raw = map::Raw::open(&dir.join(LAYOUT))?;
+    let text = raw.get(&0u32.to_ne_bytes())?;
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(serde_json::from_slice(text.get(..end).unwrap_or_default())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_common::cut::flow::{Flow, Tuple, Way};
+
+    use super::*;
+
+    /// The bytes of a structure.
+    fn bytes<T: Pod>(value: &T) -> Vec<u8> {
+        // SAFETY: a Pod has no padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }.to_vec()
+    }
+
+    fn flow() -> Flow {
+        let way = |n: u32| Way {
+            packets: u64::from(n) << 40,
+            ack: n + 1,
+            macs: [n, n + 2, n + 3],
+            flags: n,
+            ..Way::default()
+        };
+        Flow {
+            state: 4,
+            why: 3,
+            listener: 700,
+            client: [1, 2, 3, 4],
+            ways: [way(10), way(20)],
+            ..Flow::default()
+        }
+    }
+
+    /// Layouts of versions that may have flows, by kind.
+    type Layouts = BTreeMap<String, Structures>;
+
+    /// Whoever changes a pinned structure raises ABI_VERSION, keeps the old file, and has this test write the new one:
+    /// `UPDATE_LAYOUTS=1 cargo test -p signalbox --lib kernel::layout`.
+    #[test]
+    #[cfg(not(feature = "next_abi"))]
+    fn the_layout_of_this_version_is_on_record() {
+        let ours = Layouts::from([
+            ("cut".to_owned(), crate::kernel::cut::structures()),
+            ("layer4".to_owned(), crate::kernel::l4::structures()),
+        ]);
+        let version = signalbox_common::ABI_VERSION;
+        let path = format!("{}/../ebpf/layouts/v{version}.json", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("UPDATE_LAYOUTS").is_some() {
+            std::fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+            let text = serde_json::to_string(&ours).unwrap() + "\n";
+            std::fs::write(&path, text).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let recorded: Layouts = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            recorded, ours,
+            "pinned structures have changed: see this test's comment"
+        );
+    }
+
+    #[test]
+    fn flows_of_every_version_on_record_can_be_carried_over() {
+        use signalbox_common::cut::flow::Name;
+        use signalbox_common::l4::abi as l4;
+
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/layouts");
+        let mut seen = 0;
+        for file in std::fs::read_dir(dir).unwrap().flatten() {
+            let all: Layouts = serde_json::from_str(&std::fs::read_to_string(file.path()).unwrap()).unwrap();
+            let shape = |kind: &str, name: &str| &all[kind][name];
+            shape("cut", "Flow").plan::<Flow>().unwrap();
+            shape("cut", "Flow").number("state").unwrap();
+            shape("cut", "Name").plan::<Name>().unwrap();
+            shape("layer4", "Flow").plan::<l4::Flow>().unwrap();
+            shape("layer4", "Key").plan::<l4::Key>().unwrap();
+            shape("layer4", "Host").plan::<l4::Host>().unwrap();
+            shape("layer4", "Name").plan::<Name>().unwrap();
+            seen += 1;
+        }
+        assert!(seen > 0);
+    }
+
+    #[test]
+    fn a_structure_of_the_same_version_comes_back_whole() {
+        let shape = Shape::of::<Flow>();
+        let text = serde_json::to_string(&shape).unwrap();
+        let told: Shape = serde_json::from_str(&text).unwrap();
+        assert_eq!(told.fields["ways.1.ack"].0, std::mem::offset_of!(Flow, ways) + 64 + 28);
+        let read = told.plan::<Flow>().unwrap().read::<Flow>(&bytes(&flow())).unwrap();
+        assert_eq!(read, flow());
+    }
+
+    #[test]
+    fn fields_are_found_by_name_wherever_another_version_has_them() {
+        let mut shape = Shape::of::<Flow>();
+        shape.size += 48;
+        for (offset, _) in shape.fields.values_mut() {
+            *offset += 48;
+        }
+        // The other version knows nothing of this one, and its number of the listener was a byte.
+        shape.fields.remove("client");
+        let (listener, _) = shape.fields["listener"];
+        shape.fields.insert("listener".into(), (listener, 1));
+        let mut old = vec![0xee; 48];
+        old.extend(bytes(&flow()));
+        let read: Flow = shape.plan::<Flow>().unwrap().read(&old).unwrap();
+        let expected = Flow {
+            client: [0; 4],
+            listener: 700 & 0xff,
+            ..flow()
+        };
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_the_fields_name() {
+        let mut shape = Shape::of::<Tuple>();
+        shape.fields.insert("ports".into(), (32, 8));
+        shape.size = 40;
+        let error = shape.plan::<Tuple>().err().unwrap().to_string();
+        assert!(error.contains("ports") && error.contains('8'), "{error}");
+        let mut beyond = Shape::of::<Tuple>();
+        beyond.fields.insert("ports".into(), (usize::MAX, 4));
+        assert!(beyond.plan::<Tuple>().is_err());
+        let plan = Shape::of::<Tuple>().plan::<Tuple>().unwrap();
+        assert_eq!(plan.read::<Tuple>(&[0; 35]), None);
+    }
+}
