@@ -21,7 +21,7 @@ use crate::process::Process;
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contender {
-    /// No balancer: the kernel forwards packets to hosts that the client chooses. The limit.
+    /// No balancer: the kernel forwards packets to hosts that the client chooses.
     Direct,
     /// HAProxy in TCP mode, looking at the Host header.
     Haproxy {

@@ -10,7 +10,7 @@ use crate::contender::{BASELINE, REFERENCE};
 const OURS: &str = "signalbox-auto";
 /// Contenders, and what they are called there.
 const WHO: [(&str, &str); 4] = [
-    (BASELINE, "kernel forwarding"),
+    (BASELINE, "plain routing"),
     (REFERENCE, "HAProxy"),
     ("nginx", "nginx"),
     (OURS, "**signalbox**"),
@@ -23,7 +23,14 @@ const REQUESTS: &[Line] = &[
     ("total requests", |r| number(r.summary.work, 1.0, 0)),
     ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
     ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
+    TAIL,
 ];
+
+/// What half, 99 and 99.9 percent stay below.
+const TAIL: Line = ("p50 / p99 / p99.9 ms", |r| {
+    let times = [r.summary.p50, r.summary.p99, r.summary.p999];
+    times.map(|time| number(time, 1e-3, 2)).join(" / ")
+});
 
 /// Scenarios, what they are called there, and their lines.
 const TABLES: [&[(&str, &str, &[Line])]; 2] = [
@@ -45,7 +52,7 @@ const TABLES: [&[(&str, &str, &[Line])]; 2] = [
 ];
 
 const GBIT: &[Line] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
-const RATE: &[Line] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), RATIO];
+const RATE: &[Line] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), TAIL, RATIO];
 const LATENCY: &[Line] = &[
     ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
     ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
