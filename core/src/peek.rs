@@ -1,7 +1,7 @@
 //! What the first bytes of a connection say about where it wants to go.
 //!
 //! Pure functions over all bytes received so far: called again, with more, while the answer is
-//! [`Peek::Incomplete`]. Once final the answer never changes, however many bytes follow.
+//! [`Peek::Incomplete`] or [`Peek::Greet`]. Once final the answer never changes, however many bytes follow.
 
 pub mod h2;
 pub mod http;
@@ -15,6 +15,8 @@ use crate::name::HostName;
 pub enum Peek {
     /// Not enough bytes yet.
     Incomplete,
+    /// Not enough bytes yet, and the client may send no more before it has heard the server's first word: HTTP/2's SETTINGS.
+    Greet,
     /// Understood.
     Found(Asked),
     /// Will never be understood.
@@ -104,9 +106,8 @@ pub(crate) mod tests {
     /// Every proper prefix of a complete message is incomplete, and what follows does not change the outcome.
     pub(crate) fn check_all_prefixes(message: &[u8], peek: impl Fn(&[u8]) -> Peek) -> Peek {
         for end in 0..message.len() {
-            assert_eq!(
-                peek(&message[..end]),
-                Peek::Incomplete,
+            assert!(
+                matches!(peek(&message[..end]), Peek::Incomplete | Peek::Greet),
                 "prefix of {end} of {}",
                 message.len()
             );

@@ -9,6 +9,7 @@ pub mod connection;
 pub mod cut;
 mod dial;
 pub mod flow;
+mod greet;
 pub mod half;
 pub mod joined;
 pub mod listen;

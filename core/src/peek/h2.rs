@@ -1,131 +1,137 @@
-//! The `:authority` of the first request of an HTTP/2 connection with prior knowledge (RFC 9113).
+//! HTTP/2 with prior knowledge (RFC 9113, section 3.3): the `:authority` of a connection's first request, what the
+//! balancer says to a client that waits for the server's SETTINGS, and how it refuses one.
 
-use super::{Fault, Peek, from_authority};
+mod frame;
+mod greeted;
+mod head;
+mod refusal;
+
+pub use frame::code;
+pub use greeted::Greeted;
+pub use refusal::Refusal;
+
+use super::Peek;
+use frame::Front;
+use head::{Broken, Head};
 
 /// What such a client sends first (RFC 9113, section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-const FRAME_HEADER: usize = 9;
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 0x4;
-const PADDED: u8 = 0x8;
-const PRIORITY: u8 = 0x20;
-/// A client may not send larger frames before we have said that it may, and we never say anything.
-const MAX_FRAME: usize = 16_384;
+/// Whether bytes are of such a client: (a part of) the preface, and enough of it.
+#[must_use]
+pub fn begins(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PRI") && bytes.starts_with(&PREFACE[..PREFACE.len().min(bytes.len())])
+}
 
 /// Looks at all bytes received so far, which begin with (a part of) the preface.
 pub(super) fn peek(bytes: &[u8]) -> Peek {
+    let mut head = Head::default();
+    match scan(&mut head, bytes) {
+        Err(broken) => Peek::Bad(broken.fault),
+        Ok(rest) => match head.asked.take() {
+            Some(asked) => Peek::Found(asked),
+            None if rest == Some(0) && head.may_wait() => Peek::Greet,
+            None => Peek::Incomplete,
+        },
+    }
+}
+
+/// Goes through frames up to the end of the first header block. Returns how many bytes are left over that are no whole
+/// frame; none where the preface is not whole.
+fn scan(head: &mut Head, bytes: &[u8]) -> Result<Option<usize>, Broken> {
     let Some(mut rest) = bytes.get(PREFACE.len()..) else {
-        return Peek::Incomplete;
+        return Ok(None);
     };
-    let mut block: Option<Vec<u8>> = None;
-    let mut first = true;
-    loop {
-        let Some(header) = rest.get(..FRAME_HEADER) else {
-            return Peek::Incomplete;
-        };
-        let len = usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
-        let (kind, flags) = (header[3], header[4]);
-        if len > MAX_FRAME {
-            return Peek::Bad(Fault::TooLarge);
-        }
-        if first && kind != SETTINGS {
-            return Peek::malformed("HTTP/2 does not begin with SETTINGS");
-        }
-        if block.is_some() != (kind == CONTINUATION) {
-            return Peek::malformed("CONTINUATION out of place");
-        }
-        let Some(payload) = rest.get(FRAME_HEADER..FRAME_HEADER + len) else {
-            return Peek::Incomplete;
-        };
-        rest = &rest[FRAME_HEADER + len..];
-        first = false;
-        match kind {
-            HEADERS => match fragment(payload, flags) {
-                Some(fragment) => block = Some(fragment.to_vec()),
-                None => return Peek::malformed("HEADERS with impossible padding"),
-            },
-            CONTINUATION => block.get_or_insert_default().extend_from_slice(payload),
-            _ => continue,
-        }
-        if flags & END_HEADERS != 0 {
-            return authority(&block.unwrap_or_default());
+    while head.asked.is_none() {
+        match frame::front(rest) {
+            Front::Less => break,
+            Front::Begun(header) => {
+                head.expect(&header)?;
+                break;
+            }
+            Front::Whole(header, payload) => {
+                head.expect(&header)?;
+                head.take(&header, payload)?;
+                rest = &rest[frame::HEADER + header.len..];
+            }
         }
     }
-}
-
-/// The header block fragment of a HEADERS frame, without padding and priority.
-fn fragment(mut payload: &[u8], flags: u8) -> Option<&[u8]> {
-    if flags & PADDED != 0 {
-        let (&padding, rest) = payload.split_first()?;
-        payload = rest.get(..rest.len().checked_sub(usize::from(padding))?)?;
-    }
-    if flags & PRIORITY != 0 {
-        payload = payload.get(5..)?;
-    }
-    Some(payload)
-}
-
-fn authority(block: &[u8]) -> Peek {
-    let (mut authority, mut host): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
-    let mut repeated = false;
-    let outcome = loona_hpack::Decoder::new().decode_with_cb(block, |name, value| {
-        let seen = match &*name {
-            b":authority" => &mut authority,
-            b"host" => &mut host,
-            _ => return,
-        };
-        // Kept once: a block may refer to one long value again and again.
-        repeated |= seen.is_some();
-        seen.get_or_insert_with(|| value.into_owned());
-    });
-    if outcome.is_err() {
-        return Peek::malformed("the HTTP/2 header block does not decode");
-    }
-    if repeated {
-        return Peek::malformed("more than one :authority or host");
-    }
-    authority
-        .or(host)
-        .map_or_else(Peek::nameless, |authority| from_authority(&authority))
+    Ok(Some(rest.len()))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::frame::{flag, kind};
     use super::*;
+    use crate::peek::Fault;
+    use crate::peek::tests::name;
 
-    fn message(frames: &[(u8, u8, &[u8])]) -> Vec<u8> {
+    pub(crate) const SETTINGS: (u8, u8, u32, &[u8]) = (kind::SETTINGS, 0, 0, b"");
+    /// `:method GET`, `:scheme http`, `:path /`, `:authority a.test` as a literal.
+    pub(crate) const REQUEST: &[u8] = b"\x82\x86\x84\x41\x06a.test";
+
+    pub(crate) fn message(frames: &[(u8, u8, u32, &[u8])]) -> Vec<u8> {
         let mut out = PREFACE.to_vec();
-        for (kind, flags, payload) in frames {
-            out.extend([0, 0, payload.len() as u8, *kind, *flags, 0, 0, 0, 1]);
-            out.extend(*payload);
+        for (kind, flags, stream, payload) in frames {
+            frame::write(&mut out, *kind, *flags, *stream, payload);
         }
         out
     }
 
     #[test]
     fn padding_priority_and_continuation_are_taken_off() {
-        let settings: (u8, u8, &[u8]) = (SETTINGS, 0, &[]);
         let whole = message(&[
-            settings,
-            (HEADERS, PADDED | PRIORITY, b"\x02\0\0\0\0\0\x82\x86\x84\0\0"),
-            (CONTINUATION, END_HEADERS, b"\x41\x06a.test"),
+            SETTINGS,
+            (
+                kind::HEADERS,
+                flag::PADDED | flag::PRIORITY,
+                1,
+                b"\x02\0\0\0\0\0\x82\x86\x84\0\0",
+            ),
+            (kind::CONTINUATION, 0, 1, b""),
+            (kind::CONTINUATION, flag::END_HEADERS, 1, b"\x41\x06a.test"),
         ]);
-        assert_eq!(peek(&whole), super::super::tests::name("a.test"));
+        assert_eq!(peek(&whole), name("a.test"));
+    }
+
+    #[test]
+    fn the_dynamic_table_is_kept_within_a_header_block() {
+        let peek = |block: &[u8]| peek(&message(&[SETTINGS, (kind::HEADERS, flag::END_HEADERS, 1, block)]));
+        // `host: b.test` becomes entry 62; a later `x: y` pushes it to 63, where an indexed field repeats it.
+        assert_eq!(peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y"), name("b.test"));
+        assert!(matches!(
+            peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y\xbf"),
+            Peek::Bad(Fault::Malformed("more than one :authority or host"))
+        ));
+        // `z: y` as 62, its name again with another value without indexing, then `:authority`.
+        assert_eq!(peek(b"\x82\x40\x01z\x01y\x0f\x2f\x01q\x41\x06a.test"), name("a.test"));
+        // With an empty table there is no entry 62.
+        assert!(matches!(peek(b"\x20\x40\x01x\x01y\xbe\x41\x06a.test"), Peek::Bad(_)));
+        // 4096 bytes are allowed, and no more.
+        assert_eq!(peek(b"\x3f\xe1\x1f\x82\x41\x06a.test"), name("a.test"));
+        assert!(matches!(peek(b"\x3f\xe2\x1f\x82\x41\x06a.test"), Peek::Bad(_)));
     }
 
     #[test]
     fn nonsense_is_refused() {
+        let headers = flag::END_HEADERS;
         for frames in [
-            &[(HEADERS, END_HEADERS, &b"\x82"[..])][..],
-            &[(SETTINGS, 0, b""), (HEADERS, PADDED | END_HEADERS, b"\xff\x82")],
-            &[(SETTINGS, 0, b""), (HEADERS, 0, b"\x82"), (SETTINGS, 0, b"")],
-            &[(SETTINGS, 0, b""), (HEADERS, END_HEADERS, b"\x41\x01a\x41\x01a")],
+            &[(kind::HEADERS, headers, 1, &b"\x82"[..])][..],
+            &[(kind::SETTINGS, flag::ACK, 0, b"")],
+            &[SETTINGS, (kind::HEADERS, flag::PADDED | headers, 1, b"\xff\x82")],
+            &[SETTINGS, (kind::HEADERS, 0, 1, b"\x82"), SETTINGS],
             &[
-                (SETTINGS, 0, b""),
-                (HEADERS, END_HEADERS, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
+                SETTINGS,
+                (kind::HEADERS, 0, 1, b"\x82"),
+                (kind::CONTINUATION, headers, 3, b""),
+            ],
+            &[SETTINGS, (kind::CONTINUATION, headers, 1, b"\x82")],
+            &[SETTINGS, (kind::HEADERS, headers, 2, REQUEST)],
+            &[SETTINGS, (kind::HEADERS, headers, 0, REQUEST)],
+            &[SETTINGS, (kind::HEADERS, headers, 1, b"\x41\x01a\x41\x01a")],
+            &[
+                SETTINGS,
+                (kind::HEADERS, headers, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
             ],
         ] {
             assert!(
@@ -133,5 +139,22 @@ mod tests {
                 "{frames:?}"
             );
         }
+    }
+
+    #[test]
+    fn only_a_client_that_may_be_waiting_is_greeted() {
+        let ping: (u8, u8, u32, &[u8]) = (kind::PING, 0, 0, b"12345678");
+        for frames in [&[SETTINGS][..], &[SETTINGS, SETTINGS], &[SETTINGS, ping]] {
+            let mut bytes = message(frames);
+            assert_eq!(peek(&bytes), Peek::Greet, "{frames:?}");
+            bytes.push(0);
+            assert_eq!(peek(&bytes), Peek::Incomplete, "in the middle of a frame: {frames:?}");
+            bytes.pop();
+            bytes.pop();
+            assert_eq!(peek(&bytes), Peek::Incomplete, "in the middle of a frame: {frames:?}");
+        }
+        assert_eq!(peek(PREFACE), Peek::Incomplete);
+        let unfinished = message(&[SETTINGS, (kind::HEADERS, 0, 1, REQUEST)]);
+        assert_eq!(peek(&unfinished), Peek::Incomplete, "CONTINUATION must follow");
     }
 }

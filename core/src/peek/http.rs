@@ -11,14 +11,13 @@ const MAX_HEADERS: usize = 128;
 #[must_use]
 pub fn peek(bytes: &[u8]) -> Peek {
     let window = &bytes[..bytes.len().min(LIMIT)];
-    let preface = &h2::PREFACE[..h2::PREFACE.len().min(window.len())];
-    let outcome = if window.starts_with(b"PRI") && window.starts_with(preface) {
+    let outcome = if h2::begins(window) {
         h2::peek(window)
     } else {
         request(window)
     };
     match outcome {
-        Peek::Incomplete if bytes.len() >= LIMIT => Peek::Bad(Fault::TooLarge),
+        Peek::Incomplete | Peek::Greet if bytes.len() >= LIMIT => Peek::Bad(Fault::TooLarge),
         outcome => outcome,
     }
 }

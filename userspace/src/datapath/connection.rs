@@ -11,15 +11,15 @@ use signalbox_common::cut::flow::{COUNTED, CROWDED};
 use signalbox_core::limit::{Refusal as Limited, Source};
 use signalbox_core::model::{Datapath, Protocol, Tier};
 use signalbox_core::peek::Asked;
+use signalbox_core::peek::h2::Greeted;
 use signalbox_core::view::Destination;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
 use super::choose::{Chooser, Lease};
 use super::cut::{Attempt, Unfit};
 use super::dial::{Ask, Dialled, connect};
-use super::flow::Parts;
+use super::flow::{Direction, Parts};
 use super::half::with_scratch;
 use super::joined::Joint;
 use super::peek;
@@ -133,8 +133,10 @@ struct Placed {
     policy: Policy,
     preread: u64,
     attempt: Result<Attempt, Unfit>,
-    /// A PROXY header for the host, which has not been sent.
-    header: Vec<u8>,
+    /// What the host is to have before what is in the client's socket, and has not been sent yet.
+    front: Vec<u8>,
+    /// How many bytes of it are the client's own.
+    kept: u64,
 }
 
 /// Serves one accepted connection.
@@ -172,26 +174,26 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         policy,
         preread,
         attempt,
-        header,
+        front,
+        kept,
     } = placed;
     let unfit = match attempt {
-        Ok(attempt) => return cut(attempt, client, host, &header, lease, counted, seat),
+        Ok(attempt) => return cut(attempt, client, host, &front, lease, counted, seat),
         Err(unfit) => unfit,
     };
     listener.not_cut[unfit.index()].inc();
-    let (Ok(client), Ok(mut host)) = (client.into_watched(), host.into_watched()) else {
+    let (Ok(client), Ok(host)) = (client.into_watched(), host.into_watched()) else {
         lease.cluster.closed[End::Failed as usize].inc();
         return;
     };
-    // An empty send queue takes a few hundred bytes at once.
-    if !header.is_empty() && host.write_all(&header).await.is_err() {
-        lease.cluster.closed[End::HostReset as usize].inc();
-        return;
-    }
     let listed = worker.flows.open(worker.index, parts);
     listed.flow.not_cut.set(unfit.label());
+    if kept > 0 {
+        listed.flow.carried(Direction::In, kept);
+    }
     let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
-    let mut carried = pin!(carry(&worker, &listed.flow, client, host, policy, preread));
+    let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, preread).with_front(front);
+    let mut carried = pin!(carry(&worker, &listed.flow, relay, policy));
     let end = tokio::select! {
         end = &mut carried => end,
         () = listed.flow.close.notified() => {
@@ -206,10 +208,10 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
 }
 
 /// Lets go of a flow that the programs carry.
-fn cut(attempt: Attempt, client: Socket, host: Socket, header: &[u8], lease: Lease, counted: Counted, seat: Seat) {
+fn cut(attempt: Attempt, client: Socket, host: Socket, front: &[u8], lease: Lease, counted: Counted, seat: Seat) {
     let cluster = Arc::clone(&lease.cluster);
     let marks = counted.marks();
-    match attempt.deliver(client, host, header, marks, seat) {
+    match attempt.deliver(client, host, front, marks, seat) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
@@ -289,8 +291,10 @@ async fn place(
         }
         counted.source = Some((source, true));
     }
+    let mut greeted = None;
     if outcome.is_ok() {
-        outcome = peek::asked(&mut client, protocol, limit.saturating_sub(began.elapsed())).await;
+        let left = limit.saturating_sub(began.elapsed());
+        outcome = peek::asked(&mut client, protocol, left, &mut greeted).await;
     }
     counted.peeked();
     if protocol != Protocol::Tcp {
@@ -317,27 +321,35 @@ async fn place(
                 _ => None,
             };
             let named = limits.concurrent != 0 && who != peer;
+            let mut fit = match configured.datapath {
+                Datapath { tier: None, cut: true } if named => Err(Unfit::NamedSource),
+                Datapath { tier: None, cut: true } => Ok(()),
+                _ => Err(Unfit::Off),
+            };
+            let (kept, taken, said) = greeted.as_ref().map_or((&[][..], 0, 0), Greeted::passed);
+            preread += taken;
+            if let (Ok(()), 1.., Some((cutter, _))) = (fit, said, &worker.cut) {
+                fit = cutter.has_spoken(peer, local, said);
+            }
             let ask = Ask {
                 client: peer,
                 vip: local,
                 who,
                 consumed: preread as u32,
+                kept,
+                greeted: greeted.is_some(),
                 socket: client.as_raw_fd(),
                 name: asked.name.as_ref().map(signalbox_core::name::HostName::as_str),
                 route,
                 listener: &state,
-                cut: match configured.datapath {
-                    Datapath { tier: None, cut: true } if named => Err(Unfit::NamedSource),
-                    Datapath { tier: None, cut: true } => Ok(()),
-                    _ => Err(Unfit::Off),
-                },
+                cut: fit,
             };
             match connect(worker, &snapshot, chooser, &ask).await {
                 Ok(Dialled {
                     host,
                     lease,
                     attempt,
-                    header,
+                    front,
                 }) => {
                     let forced = configured.datapath.tier;
                     let policy = Policy {
@@ -362,7 +374,8 @@ async fn place(
                         policy,
                         preread,
                         attempt,
-                        header,
+                        front,
+                        kept: kept.len() as u64,
                     });
                 }
                 Err(None) if to == Destination::Nowhere && asked.name.is_none() => Refusal::NoName,
@@ -372,7 +385,7 @@ async fn place(
             }
         }
     };
-    turn_away(shared, &state, client, protocol, refusal).await
+    turn_away(shared, &state, client, protocol, refusal, greeted).await
 }
 
 /// Counts a refusal and tells the client.
@@ -382,11 +395,12 @@ async fn turn_away(
     client: Socket,
     protocol: Protocol,
     why: Refusal,
+    greeted: Option<Greeted>,
 ) -> Option<Placed> {
     shared.totals.refused.inc();
     listener.refused.inc(why.label());
     if let Ok(client) = client.into_watched() {
-        refuse(client, protocol, why).await;
+        refuse(client, protocol, why, greeted).await;
     }
     None
 }
@@ -401,16 +415,8 @@ fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {
 }
 
 /// Carries an established flow on the best tier it is fit for, until it ends.
-async fn carry(
-    worker: &Rc<Worker>,
-    flow: &Rc<super::flow::Flow>,
-    client: TcpStream,
-    host: TcpStream,
-    mut policy: Policy,
-    preread: u64,
-) -> End {
+async fn carry(worker: &Rc<Worker>, flow: &Rc<super::flow::Flow>, mut relay: Relay, mut policy: Policy) -> End {
     let mut timer = pin!(sleep_until((Instant::now() + policy.idle).into()));
-    let mut relay = Relay::new(client, host, Rc::clone(flow), policy, preread);
     let end = loop {
         match relay.run(timer.as_mut()).await {
             Outcome::Ended(end) => break end,

@@ -118,8 +118,10 @@ pub struct Wanted {
     pub backend: SocketAddr,
     /// Bytes that go to the host in front of the client's.
     pub injected: u32,
-    /// Bytes of the client's that do not go to the host.
+    /// Bytes of the client's that have been taken off its stream.
     pub consumed: u32,
+    /// The balancer has spoken to the client: [`Cutter::has_spoken`].
+    pub greeted: bool,
     /// Of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
     pub clock: u32,
     /// The client's window scale, where it is not ours: leg B's windows are then told in its units, exactly.
@@ -162,6 +164,24 @@ impl Cutter {
         self.returned.borrow_mut().extend(entries);
         for (host, port) in ports {
             self.ports.give_back(*host, *port);
+        }
+    }
+
+    /// The balancer has sent a client so many bytes, all of which have been acknowledged. Said once, before any host is
+    /// connected for it: the host's first byte comes to stand behind them.
+    pub fn has_spoken(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Unfit> {
+        let tuple = Tuple {
+            source: words(client.ip()),
+            destination: words(vip.ip()),
+            ports: u32::from(client.port()) << 16 | u32::from(vip.port()),
+        };
+        match self.kernel.advance_vip(&tuple, bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Unfit::Seen(why::NO_HANDSHAKE)),
+            Err(error) => {
+                tracing::debug!(%error, "A handshake could not be changed.");
+                Err(Unfit::NotAvailable)
+            }
         }
     }
 

@@ -30,8 +30,12 @@ pub(super) struct Ask<'a> {
     pub(super) vip: SocketAddr,
     /// The client itself, where a PROXY header names it.
     pub(super) who: SocketAddr,
-    /// Bytes of a PROXY header that have been taken off the client's stream.
+    /// Bytes that have been taken off the client's stream: a PROXY header, and what an HTTP/2 client said as it was greeted.
     pub(super) consumed: u32,
+    /// What of them is for the host.
+    pub(super) kept: &'a [u8],
+    /// The balancer has spoken to the client.
+    pub(super) greeted: bool,
     /// The client's socket.
     pub(super) socket: RawFd,
     pub(super) name: Option<&'a str>,
@@ -45,7 +49,9 @@ pub(super) struct Dialled {
     pub(super) host: Socket,
     pub(super) lease: Lease,
     pub(super) attempt: Result<Attempt, Unfit>,
-    pub(super) header: Vec<u8>,
+    /// What the host is to have before what is in the client's socket: a PROXY header, and what was taken of the client's
+    /// bytes.
+    pub(super) front: Vec<u8>,
 }
 
 /// Connects to a host, trying others when one does not answer; the last error, or none where there was no host.
@@ -59,12 +65,13 @@ pub(super) async fn connect(
     while chooser.attempts() < ATTEMPTS {
         let Some(lease) = chooser.next_host() else { break };
         let began = Instant::now();
-        let header = if lease.proxy_protocol {
+        let mut front = if lease.proxy_protocol {
             proxy::v2_header(ask.who, ask.vip, ask.name)
         } else {
             Vec::new()
         };
-        let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, header.len()));
+        front.extend_from_slice(ask.kept);
+        let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, front.len()));
         let (label, error) = match connected.await {
             Ok(Ok((host, attempt))) => {
                 lease.host.total.inc();
@@ -76,7 +83,7 @@ pub(super) async fn connect(
                     host,
                     lease,
                     attempt,
-                    header,
+                    front,
                 });
             }
             Ok(Err(error)) => (connect_label(&error), error),
@@ -165,6 +172,7 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
         backend: lease.backend,
         injected: injected as u32,
         consumed: ask.consumed,
+        greeted: ask.greeted,
         clock: sys::stamp_clock(ask.socket),
         scale: sys::other_scale(ask.socket),
         host,

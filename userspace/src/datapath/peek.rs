@@ -1,18 +1,20 @@
 //! Looks at a connection's first bytes without taking them.
 //!
 //! The bytes stay in the socket (MSG_PEEK): a slow client costs no buffer here, and whatever carries the flow later
-//! finds its stream whole.
+//! finds its stream whole. Only of an HTTP/2 client that waits for the server's SETTINGS they are taken (`greet.rs`).
 
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
+use signalbox_core::peek::h2::Greeted;
 use signalbox_core::peek::proxy::{self, Proxy};
 use signalbox_core::peek::{Asked, Fault, Peek, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
 
+use super::greet::converse;
 use super::half::with_scratch;
 use super::socket::Socket;
 use super::sys;
@@ -22,6 +24,8 @@ use super::sys;
 pub enum Unanswered {
     /// It took too long.
     Timeout,
+    /// It has said what it wants, and not acknowledged our SETTINGS in time (HTTP/2).
+    Unacknowledged,
     /// It was closed before it was complete.
     Closed,
     /// It was closed without a single byte: a port check, mostly.
@@ -34,6 +38,7 @@ impl Unanswered {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
+            Self::Unacknowledged => "settings_timeout",
             Self::Closed => "closed",
             Self::Silent => "silent",
             Self::Bad(fault) => fault.label(),
@@ -74,19 +79,40 @@ async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>)
     }
 }
 
-/// What the client asks for, by the listener's protocol.
-pub async fn asked(client: &mut Socket, protocol: Protocol, limit: Duration) -> Result<Asked, Unanswered> {
+/// What the client asks for, by the listener's protocol. An HTTP/2 client that had to be spoken to first is left in
+/// `greeted`, with what has been taken off its stream.
+pub async fn asked(
+    client: &mut Socket,
+    protocol: Protocol,
+    limit: Duration,
+    greeted: &mut Option<Greeted>,
+) -> Result<Asked, Unanswered> {
     let look: fn(&[u8]) -> Peek = match protocol {
         Protocol::Tcp => return Ok(Asked::default()),
         Protocol::Http => http::peek,
         Protocol::Tls => tls::peek,
     };
-    let answer = until(client, |bytes| match look(bytes) {
-        Peek::Incomplete => None,
-        Peek::Found(asked) => Some(Ok(asked)),
-        Peek::Bad(fault) => Some(Err(Unanswered::Bad(fault))),
-    });
-    timeout(limit, answer).await.unwrap_or(Err(Unanswered::Timeout))?
+    let answer = async {
+        let peeked = until(client, |bytes| match look(bytes) {
+            Peek::Incomplete => None,
+            Peek::Greet => Some(Ok(None)),
+            Peek::Found(asked) => Some(Ok(Some(asked))),
+            Peek::Bad(fault) => Some(Err(Unanswered::Bad(fault))),
+        });
+        match peeked.await?? {
+            Some(asked) => Ok(asked),
+            None => converse(client, greeted.get_or_insert_default()).await,
+        }
+    };
+    let answered = timeout(limit, answer).await;
+    answered.unwrap_or_else(|_| {
+        let has_asked = greeted.as_ref().is_some_and(|greeted| greeted.asked().is_some());
+        Err(if has_asked {
+            Unanswered::Unacknowledged
+        } else {
+            Unanswered::Timeout
+        })
+    })
 }
 
 /// How long a trusted client of a `tcp` listener may wait for the server to speak before we take it that no PROXY

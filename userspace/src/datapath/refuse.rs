@@ -4,7 +4,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::Fault;
+use signalbox_core::peek::h2::{self, Greeted, code};
+use signalbox_core::peek::{Fault, http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -40,27 +41,46 @@ impl Refusal {
         }
     }
 
-    const fn http(self) -> Option<(&'static str, &'static str)> {
+    /// Status, its name, and why.
+    const fn http(self) -> Option<(u16, &'static str, &'static str)> {
         Some(match self {
-            Self::NoRoute | Self::NoName => ("404 Not Found", "No application is routed under this name."),
+            Self::NoRoute | Self::NoName => (404, "Not Found", "No application is routed under this name."),
             Self::NoHost => (
-                "503 Service Unavailable",
+                503,
+                "Service Unavailable",
                 "The application has no healthy router host right now.",
             ),
             Self::ConnectFailed => (
-                "503 Service Unavailable",
+                503,
+                "Service Unavailable",
                 "The application's router hosts could not be reached.",
             ),
-            Self::Peek(Unanswered::Timeout) => ("408 Request Timeout", "The request took too long to arrive."),
+            Self::Peek(Unanswered::Timeout) => (408, "Request Timeout", "The request took too long to arrive."),
+            Self::Peek(Unanswered::Unacknowledged) => (
+                408,
+                "Request Timeout",
+                "The acknowledgement of SETTINGS took too long to arrive.",
+            ),
             Self::Peek(Unanswered::Bad(Fault::TooLarge)) => (
-                "431 Request Header Fields Too Large",
+                431,
+                "Request Header Fields Too Large",
                 "The request's head is too large.",
             ),
             Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::WrongProtocol)) => {
-                ("400 Bad Request", "The request could not be understood.")
+                (400, "Bad Request", "The request could not be understood.")
             }
             Self::Peek(Unanswered::Closed | Unanswered::Silent) => return None,
         })
+    }
+
+    /// What an HTTP/2 client is told.
+    fn http2(self) -> Option<h2::Refusal<'static>> {
+        let code = match self {
+            Self::Peek(Unanswered::Unacknowledged) => code::SETTINGS_TIMEOUT,
+            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => code::ENHANCE_YOUR_CALM,
+            _ => code::NO_ERROR,
+        };
+        self.http().map(|(status, _, text)| h2::Refusal { status, text, code })
     }
 
     /// The description of a fatal alert.
@@ -75,11 +95,16 @@ impl Refusal {
         })
     }
 
-    fn answer(self, protocol: Protocol) -> Option<Vec<u8>> {
+    /// What a client is sent that has sent `first`, apart from what was taken off its stream as it was greeted.
+    fn answer(self, protocol: Protocol, first: &[u8], greeted: Option<&Greeted>) -> Option<Vec<u8>> {
         match protocol {
             Protocol::Tcp => None,
             Protocol::Tls => self.alert().map(|description| vec![21, 3, 3, 0, 2, 2, description]),
-            Protocol::Http => self.http().map(|(status, why)| {
+            Protocol::Http if greeted.is_some() || h2::begins(first) => self.http2().map(|refusal| {
+                greeted.map_or_else(|| refusal.to_stranger(first), |greeted| greeted.refusal(&refusal))
+            }),
+            Protocol::Http => self.http().map(|(status, name, why)| {
+                let status = format!("{status} {name}");
                 let page = format!(
                     "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{why}</p></body></html>\n"
                 );
@@ -100,19 +125,29 @@ const LINGER: Duration = Duration::from_secs(1);
 const DISCARD: usize = 256 * 1024;
 
 /// Answers and closes.
-pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal) {
-    let Some(answer) = why.answer(protocol) else { return };
+pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, greeted: Option<Greeted>) {
+    if why.answer(protocol, &[], None).is_none() {
+        return;
+    }
+    let mut first = Vec::new();
     // Closing with unread bytes would send RST, which overtakes the answer.
     // What has come so far is taken off, within reason: a sender that does not stop is reset after all.
     with_scratch(|scratch| {
         let mut left = DISCARD;
         while left > 0 {
             match sys::recv(stream.as_raw_fd(), scratch, 0) {
-                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                Ok(n) if n > 0 => {
+                    left = left.saturating_sub(n);
+                    let room = http::LIMIT.saturating_sub(first.len());
+                    first.extend_from_slice(&scratch[..n.min(room)]);
+                }
                 _ => return,
             }
         }
     });
+    let Some(answer) = why.answer(protocol, &first, greeted.as_ref()) else {
+        return;
+    };
     if sys::send(stream.as_raw_fd(), &answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
         return;
     }
@@ -135,17 +170,21 @@ mod tests {
     #[test]
     fn answers_are_proper_for_the_protocol() {
         assert_eq!(
-            Refusal::NoRoute.answer(Protocol::Tls),
+            Refusal::NoRoute.answer(Protocol::Tls, &[], None),
             Some(vec![21, 3, 3, 0, 2, 2, 112])
         );
-        let page = String::from_utf8(Refusal::NoHost.answer(Protocol::Http).unwrap()).unwrap();
+        let page = String::from_utf8(Refusal::NoHost.answer(Protocol::Http, b"GET /", None).unwrap()).unwrap();
         assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("Connection: close\r\n"));
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
-        assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp), None);
+        assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp, &[], None), None);
         assert_eq!(
-            Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls),
+            Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls, &[], None),
             None
         );
+        let frames = Refusal::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();
+        assert_eq!(frames[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS come first");
+        let closed = Refusal::Peek(Unanswered::Closed);
+        assert_eq!(closed.answer(Protocol::Http, h2::PREFACE, None), None);
     }
 }

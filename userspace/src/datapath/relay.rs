@@ -103,7 +103,7 @@ pub struct Relay {
     /// A leg has been reset, how and when: what its peer had sent before is still delivered, then the other leg is
     /// reset too.
     cut: Option<(End, Instant)>,
-    /// Bytes taken off the client's stream before the relay began (a PROXY header).
+    /// Bytes taken off the client's stream before the relay began.
     pub preread: u64,
 }
 
@@ -129,6 +129,12 @@ impl Relay {
             cut: None,
             preread,
         }
+    }
+
+    /// The host is to have these bytes first of all.
+    pub fn with_front(mut self, front: Vec<u8>) -> Self {
+        self.inward.kept = front;
+        self
     }
 
     /// Takes a flow back that the kernel would not carry.

@@ -26,7 +26,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::cut::flow::{Config, Flow, SUPERSEDED, state};
+use signalbox_common::cut::flow::{ANSWERED, Config, Flow, SUPERSEDED, Shake, Tuple, state};
 use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
 use signalbox_core::plan::Bindings;
@@ -57,6 +57,7 @@ pub struct Cut {
     pub pending: Pending,
     pub names: Names,
     tuples: MapFd,
+    shakes: MapFd,
     bindings: MapFd,
     config: MapFd,
     counters: PerCpuArray<MapData, u64>,
@@ -119,8 +120,9 @@ impl Cut {
             _ => return Err(KernelError::NoMap("FLOWS")),
         };
         let names = Names::new(map_fd(&ebpf, "NAMES")?, read_names(&mut ebpf)?);
-        let (tuples, bindings, config) = (
+        let (tuples, shakes, bindings, config) = (
             map_fd(&ebpf, "TUPLES")?,
+            map_fd(&ebpf, "SHAKES")?,
             map_fd(&ebpf, "CUT_BINDINGS")?,
             map_fd(&ebpf, "CUT_CONFIG")?,
         );
@@ -137,6 +139,7 @@ impl Cut {
             pending,
             names,
             tuples,
+            shakes,
             bindings,
             config,
             counters,
@@ -164,6 +167,22 @@ impl Cut {
         }
         *bound = bindings.keys().copied().collect();
         Ok(())
+    }
+
+    /// Counts bytes that leg A's socket has sent its client, whose handshake is known by this tuple, before leg B is
+    /// connected: what the host says first comes behind them. False where the handshake is not known. The client's socket
+    /// must be open: nobody else's handshake can be known by the tuple then.
+    pub fn advance_vip(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
+        match self.shakes.get::<Tuple, Shake>(tuple)? {
+            Some(shake) if shake.progress & ANSWERED != 0 => {
+                let advanced = Shake {
+                    first_vip: shake.first_vip.wrapping_add(bytes),
+                    ..shake
+                };
+                self.shakes.update(tuple, &advanced).map(|()| true)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Attaches to the interfaces that routes go by, and lets go of those that are gone. Returns how many there are.

@@ -21,6 +21,8 @@ pub struct Attempt {
     pub(super) index: u32,
     host: SocketAddr,
     port: u16,
+    /// The balancer has spoken to the client.
+    pub(super) greeted: bool,
     /// The programs have the flow: nothing is given back.
     pub(super) cut: bool,
 }
@@ -72,6 +74,7 @@ impl Cutter {
                 index,
                 host: wanted.backend,
                 port,
+                greeted: wanted.greeted,
                 cut: false,
             };
             let local = SocketAddr::new(local, port);

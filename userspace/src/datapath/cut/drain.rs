@@ -43,15 +43,22 @@ pub(super) struct Draining {
 }
 
 impl Attempt {
-    /// Delivers what is owed, `header` first. The flow is cut and lives on its own from here; `marks` is what it counts
+    /// Delivers what is owed, `front` first. The flow is cut and lives on its own from here; `marks` is what it counts
     /// as. Fails where leg A or leg B is dead already: both ends are reset then, and the flow counts as nothing.
-    pub fn deliver(mut self, client: Socket, host: Socket, header: &[u8], marks: u8, mut seat: Seat) -> io::Result<()> {
+    pub fn deliver(mut self, client: Socket, host: Socket, front: &[u8], marks: u8, mut seat: Seat) -> io::Result<()> {
         self.cut = true;
+        let greeted = self.greeted;
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.first_b(self.index));
         drop(self);
         cutter.kernel.table.set_marks(index, marks | HANDED);
-        match cutter.at_once(index, first, &client, &host, header) {
+        // Until `has_spoken` the programs did not know the number of a FIN of this client: only reading finds it for certain.
+        let sent = if greeted {
+            Ok(None)
+        } else {
+            cutter.at_once(index, first, &client, &host, front)
+        };
+        match sent {
             Ok(Some(owed_end)) => {
                 seat.outlive();
                 cutter.watch(Draining {
@@ -67,7 +74,7 @@ impl Attempt {
             }
             Ok(None) => {
                 seat.outlive();
-                tokio::task::spawn_local(cutter.at_length(index, first, client, host, header.to_vec(), seat));
+                tokio::task::spawn_local(cutter.at_length(index, first, client, host, front.to_vec(), seat));
                 Ok(())
             }
             Err(error) => {
@@ -86,29 +93,22 @@ impl Attempt {
 
 impl Cutter {
     /// The whole of it in one send, left unread on leg A. `None`, and nothing sent, where that cannot be.
-    fn at_once(
-        &self,
-        index: u32,
-        first: u32,
-        client: &Socket,
-        host: &Socket,
-        header: &[u8],
-    ) -> io::Result<Option<u32>> {
-        if self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
+    fn at_once(&self, index: u32, first: u32, client: &Socket, host: &Socket, front: &[u8]) -> io::Result<Option<u32>> {
+        if front.len() > AT_ONCE || self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
             return Ok(None);
         }
         with_scratch(|scratch| {
-            let (front, room) = scratch.split_at_mut(header.len());
-            front.copy_from_slice(header);
+            let (before, room) = scratch.split_at_mut(front.len());
+            before.copy_from_slice(front);
             let n = match sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 other => other?,
             };
             // Empty, it would be closed by a FIN; large, it may not fit the send buffer, or there may be more behind.
-            if n == 0 || n > AT_ONCE {
+            let all = front.len() + n;
+            if n == 0 || all > AT_ONCE {
                 return Ok(None);
             }
-            let all = header.len() + n;
             let owed_end = first.wrapping_add(all as u32);
             self.kernel.table.owe(index, owed_end);
             match sys::send(host.as_raw_fd(), &scratch[..all]) {
@@ -128,11 +128,11 @@ impl Cutter {
         first: u32,
         client: Socket,
         mut host: Socket,
-        header: Vec<u8>,
+        front: Vec<u8>,
         seat: Seat,
     ) {
-        let mut total = header.len() as u32;
-        let mut piece = header;
+        let mut total = front.len() as u32;
+        let mut piece = front;
         let outcome = async {
             loop {
                 let queued = sys::unread(client.as_raw_fd())?;

@@ -1,0 +1,94 @@
+//! The frames of HTTP/2 (RFC 9113, section 4.1), read and written.
+
+/// Bytes of a frame's header.
+pub(super) const HEADER: usize = 9;
+/// Largest payload that either side may send before the other has allowed more (RFC 9113, section 4.2); the balancer never does.
+pub(super) const MAX_PAYLOAD: usize = 16_384;
+
+/// Frame types (RFC 9113, section 6).
+pub(super) mod kind {
+    pub(in super::super) const DATA: u8 = 0;
+    pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const RST_STREAM: u8 = 3;
+    pub(in super::super) const SETTINGS: u8 = 4;
+    pub(in super::super) const PING: u8 = 6;
+    pub(in super::super) const GOAWAY: u8 = 7;
+    pub(in super::super) const CONTINUATION: u8 = 9;
+}
+
+/// Flags of frames. `ACK` is of SETTINGS and PING, `END_STREAM` of DATA and HEADERS.
+pub(super) mod flag {
+    pub(in super::super) const ACK: u8 = 0x1;
+    pub(in super::super) const END_STREAM: u8 = 0x1;
+    pub(in super::super) const END_HEADERS: u8 = 0x4;
+    pub(in super::super) const PADDED: u8 = 0x8;
+    pub(in super::super) const PRIORITY: u8 = 0x20;
+}
+
+/// Error codes (RFC 9113, section 7).
+pub mod code {
+    /// The connection is closed, and nothing was wrong with it.
+    pub const NO_ERROR: u32 = 0;
+    /// A frame that is not allowed where it is.
+    pub const PROTOCOL_ERROR: u32 = 1;
+    /// SETTINGS have not been acknowledged in time.
+    pub const SETTINGS_TIMEOUT: u32 = 4;
+    /// A frame of a length that it may not have.
+    pub const FRAME_SIZE_ERROR: u32 = 6;
+    /// A header block that does not decode.
+    pub const COMPRESSION_ERROR: u32 = 9;
+    /// More than the balancer is willing to look at.
+    pub const ENHANCE_YOUR_CALM: u32 = 11;
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    /// Bytes of the payload.
+    pub(super) len: usize,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+impl Header {
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What bytes begin with.
+#[derive(Debug)]
+pub(super) enum Front<'a> {
+    /// Less than a frame's header.
+    Less,
+    /// A frame that is not whole.
+    Begun(Header),
+    /// A whole frame and its payload.
+    Whole(Header, &'a [u8]),
+}
+
+/// Reads the first frame.
+pub(super) fn front(bytes: &[u8]) -> Front<'_> {
+    let Some((&[a, b, c, kind, flags, s, t, r, e], rest)) = bytes.split_first_chunk::<HEADER>() else {
+        return Front::Less;
+    };
+    let header = Header {
+        len: u32::from_be_bytes([0, a, b, c]) as usize,
+        kind,
+        flags,
+        // The first bit is reserved, and ignored.
+        stream: u32::from_be_bytes([s, t, r, e]) & 0x7fff_ffff,
+    };
+    rest.get(..header.len)
+        .map_or(Front::Begun(header), |payload| Front::Whole(header, payload))
+}
+
+/// Appends a frame; the payload is short.
+pub(super) fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let len = payload.len().min(MAX_PAYLOAD);
+    out.extend_from_slice(&(len as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(&payload[..len]);
+}

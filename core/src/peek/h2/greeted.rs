@@ -1,0 +1,337 @@
+//! A client that has been greeted: one that was sent SETTINGS before a host has its connection.
+//!
+//! gRPC's clients send nothing but preface and SETTINGS until they have heard the server's SETTINGS. An empty frame is
+//! valid, and the host's own may follow at any time; but the client acknowledges each of the two, and a host that is sent
+//! an acknowledgement too many ends the connection. So the one for the greeting is taken out of the client's stream, which
+//! is read, and kept, until it has come.
+
+use super::PREFACE;
+use super::frame::{self, Front, Header, MAX_PAYLOAD, code, flag, kind};
+use super::head::{Broken, Head};
+use super::refusal::Refusal;
+use crate::peek::{Asked, Fault, http::LIMIT};
+
+/// PINGs that are answered before the first request; later ones are the host's to answer.
+const MAX_PINGS: u32 = 8;
+
+/// Most bytes of a client's stream that are kept while its acknowledgement is under way. It can send a request's head and the
+/// 65 535 bytes of bodies that are allowed before a server says anything (RFC 9113, section 6.9.2).
+const MAX_KEPT: usize = 128 * 1024;
+
+/// A client's stream from its first byte until it acknowledges the greeting.
+#[derive(Debug)]
+pub struct Greeted {
+    /// What has come and is the host's.
+    kept: Vec<u8>,
+    /// Where in `kept` the first frame begins that has not been looked at.
+    at: usize,
+    head: Head,
+    is_acknowledged: bool,
+    /// What the client has done wrong.
+    broken: Option<Broken>,
+    pings: u32,
+    /// What is to be sent to the client now.
+    answer: Vec<u8>,
+    said: u32,
+    taken: u64,
+}
+
+impl Default for Greeted {
+    fn default() -> Self {
+        let mut answer = Vec::new();
+        frame::write(&mut answer, kind::SETTINGS, 0, 0, &[]);
+        Self {
+            kept: Vec::new(),
+            at: PREFACE.len(),
+            head: Head::default(),
+            is_acknowledged: false,
+            broken: None,
+            pings: 0,
+            answer,
+            said: 0,
+            taken: 0,
+        }
+    }
+}
+
+impl Greeted {
+    /// Takes what comes next of the client's stream, preface first.
+    ///
+    /// # Errors
+    ///
+    /// What the client has done wrong. It is to be refused.
+    pub fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.taken += bytes.len() as u64;
+        self.kept.extend_from_slice(bytes);
+        while !self.is_complete() {
+            match self.frame() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(broken) => {
+                    self.broken = Some(broken);
+                    return Err(broken.fault);
+                }
+            }
+        }
+        let most = if self.head.asked.is_some() { MAX_KEPT } else { LIMIT };
+        if !self.is_complete() && self.kept.len() >= most {
+            return Err(Fault::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// Looks at the next frame; false where it is not whole.
+    fn frame(&mut self) -> Result<bool, Broken> {
+        let (header, payload) = match frame::front(self.kept.get(self.at..).unwrap_or_default()) {
+            Front::Less => return Ok(false),
+            Front::Begun(header) => return expect(&mut self.head, &header).map(|()| false),
+            Front::Whole(header, payload) => (header, payload),
+        };
+        expect(&mut self.head, &header)?;
+        let end = self.at + frame::HEADER + header.len;
+        if is_acknowledgement(&header) && !self.is_acknowledged {
+            self.is_acknowledged = true;
+            self.kept.drain(self.at..end);
+        } else if is_ping(&header) && self.head.may_wait() && self.pings < MAX_PINGS {
+            // A client may wait for this too before it says what it wants.
+            self.pings += 1;
+            frame::write(&mut self.answer, kind::PING, flag::ACK, 0, payload);
+            self.kept.drain(self.at..end);
+        } else {
+            if self.head.asked.is_none() {
+                self.head.take(&header, payload)?;
+            }
+            self.at = end;
+        }
+        Ok(true)
+    }
+
+    /// What is to be sent to the client now.
+    pub fn answer(&mut self) -> Vec<u8> {
+        self.said += self.answer.len() as u32;
+        std::mem::take(&mut self.answer)
+    }
+
+    /// Whether the connection can be given to a host: it is known what the client asks for, and it has acknowledged.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.is_acknowledged && self.head.asked.is_some()
+    }
+
+    /// What the client asks for, if that is known.
+    #[must_use]
+    pub const fn asked(&self) -> Option<&Asked> {
+        self.head.asked.as_ref()
+    }
+
+    /// The bytes that refuse the client.
+    #[must_use]
+    pub fn refusal(&self, refusal: &Refusal<'_>) -> Vec<u8> {
+        let mut out = self.answer.clone();
+        refusal.append(&mut out, &self.head, self.broken);
+        out
+    }
+
+    /// What has passed before a host has the connection: the client's stream as the host is to have it, how many bytes have
+    /// been taken off that stream, and how many have been sent to the client.
+    #[must_use]
+    pub fn passed(&self) -> (&[u8], u64, u32) {
+        (&self.kept, self.taken, self.said)
+    }
+}
+
+fn is_acknowledgement(header: &Header) -> bool {
+    header.kind == kind::SETTINGS && header.has(flag::ACK)
+}
+
+fn is_ping(header: &Header) -> bool {
+    header.kind == kind::PING && !header.has(flag::ACK) && (header.len, header.stream) == (8, 0)
+}
+
+/// Checks a frame's header, whose payload need not be there.
+fn expect(head: &mut Head, header: &Header) -> Result<(), Broken> {
+    if head.asked.is_none() {
+        head.expect(header)?;
+    }
+    if header.len > MAX_PAYLOAD {
+        return Err(Broken::connection(code::FRAME_SIZE_ERROR, "a frame that is too large"));
+    }
+    if is_acknowledgement(header) && header.len > 0 {
+        return Err(Broken::connection(
+            code::FRAME_SIZE_ERROR,
+            "an acknowledgement that has SETTINGS of its own",
+        ));
+    }
+    if is_acknowledgement(header) && header.stream > 0 {
+        return Err(Broken::connection(code::PROTOCOL_ERROR, "SETTINGS of a stream"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{REQUEST, SETTINGS, message};
+    use super::*;
+    use crate::name::HostName;
+
+    type Frame = (u8, u8, u32, &'static [u8]);
+
+    const ACK: Frame = (kind::SETTINGS, flag::ACK, 0, b"");
+    const HEADERS: Frame = (kind::HEADERS, flag::END_HEADERS, 1, REQUEST);
+    const PING: Frame = (kind::PING, 0, 0, b"12345678");
+    const WINDOW_UPDATE: Frame = (8, 0, 0, b"\0\0\0\x09");
+    const PRIORITY: Frame = (2, 0, 3, b"\0\0\0\0\x10");
+    const DATA: Frame = (
+        kind::DATA,
+        0,
+        1,
+        b"some of the body, and the bytes of an ACK: \0\0\0\x04\x01\0\0\0\0",
+    );
+    const SOME_SETTINGS: Frame = (kind::SETTINGS, 0, 0, b"\0\x03\0\0\0\x64");
+
+    fn bytes(frames: &[Frame]) -> Vec<u8> {
+        message(frames)[PREFACE.len()..].to_vec()
+    }
+
+    /// Has a client heard in pieces that end at `cuts`; what was said to it, and what the host has then, with what is still in
+    /// the socket. `None`: it is not complete.
+    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<(Vec<u8>, Vec<u8>)>, Fault> {
+        let (mut greeted, mut answers, mut from) = (Greeted::default(), Vec::new(), 0);
+        for to in cuts
+            .iter()
+            .copied()
+            .chain([whole.len()])
+            .filter(|to| *to <= whole.len())
+        {
+            greeted.hear(&whole[from..to.max(from)])?;
+            answers.extend(greeted.answer());
+            from = to.max(from);
+            if greeted.is_complete() {
+                assert_eq!(greeted.asked().unwrap().name, Some(HostName::parse(b"a.test").unwrap()));
+                let (kept, taken, said) = greeted.passed();
+                assert_eq!((taken, said), (from as u64, answers.len() as u32));
+                return Ok(Some((answers, [kept, &whole[from..]].concat())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check(frames: &[Frame], expected: &[Frame], answers: &[Frame]) {
+        let whole = message(frames);
+        for cuts in [vec![], (1..whole.len()).collect::<Vec<_>>(), vec![PREFACE.len() + 9]] {
+            let (said, stream) = hear(&whole, &cuts).unwrap().unwrap();
+            assert_eq!(stream, message(expected), "{frames:?}");
+            assert_eq!(said, bytes(answers), "{frames:?}");
+        }
+    }
+
+    #[test]
+    fn exactly_one_acknowledgement_is_taken_out_before_or_after_the_request() {
+        check(&[SETTINGS, ACK, HEADERS], &[SETTINGS, HEADERS], &[SETTINGS]);
+        check(&[SETTINGS, HEADERS, ACK], &[SETTINGS, HEADERS], &[SETTINGS]);
+        check(
+            &[SETTINGS, HEADERS, DATA, ACK, DATA],
+            &[SETTINGS, HEADERS, DATA, DATA],
+            &[SETTINGS],
+        );
+        check(&[SETTINGS, ACK, ACK, HEADERS], &[SETTINGS, ACK, HEADERS], &[SETTINGS]);
+        check(
+            &[SETTINGS, SOME_SETTINGS, WINDOW_UPDATE, ACK, PRIORITY, HEADERS],
+            &[SETTINGS, SOME_SETTINGS, WINDOW_UPDATE, PRIORITY, HEADERS],
+            &[SETTINGS],
+        );
+    }
+
+    #[test]
+    fn a_ping_before_the_request_is_answered_and_one_behind_it_is_the_hosts() {
+        let answer: Frame = (kind::PING, flag::ACK, 0, b"12345678");
+        check(
+            &[SETTINGS, PING, ACK, HEADERS],
+            &[SETTINGS, HEADERS],
+            &[SETTINGS, answer],
+        );
+        check(&[SETTINGS, HEADERS, PING, ACK], &[SETTINGS, HEADERS, PING], &[SETTINGS]);
+        let many = vec![PING; MAX_PINGS as usize + 2];
+        let frames = [&[SETTINGS][..], &many, &[ACK, HEADERS]].concat();
+        let answers = [&[SETTINGS][..], &vec![answer; MAX_PINGS as usize]].concat();
+        check(&frames, &[SETTINGS, PING, PING, HEADERS], &answers);
+    }
+
+    #[test]
+    fn what_is_no_acknowledgement_is_an_error_or_stays() {
+        for (frame, code) in [
+            ((kind::SETTINGS, flag::ACK, 0, &b"123456"[..]), code::FRAME_SIZE_ERROR),
+            ((kind::SETTINGS, flag::ACK, 3, b""), code::PROTOCOL_ERROR),
+        ] {
+            for frames in [&[SETTINGS, frame, HEADERS][..], &[SETTINGS, HEADERS, frame]] {
+                let mut greeted = Greeted::default();
+                assert!(matches!(greeted.hear(&message(frames)), Err(Fault::Malformed(_))));
+                assert_eq!(greeted.broken.unwrap().code, code);
+            }
+        }
+        assert!(
+            hear(&message(&[ACK, HEADERS]), &[]).is_err(),
+            "the first SETTINGS are no acknowledgement"
+        );
+        let in_a_block: &[Frame] = &[SETTINGS, (kind::HEADERS, 0, 1, b"\x82"), ACK];
+        assert!(hear(&message(in_a_block), &[]).is_err());
+        assert!(hear(&message(&[SETTINGS, HEADERS, PING, DATA]), &[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_client_that_does_not_acknowledge_is_not_kept_for_ever() {
+        let mut greeted = Greeted::default();
+        greeted.hear(&message(&[SETTINGS, HEADERS])).unwrap();
+        let mut data = bytes(&[(kind::DATA, 0, 1, &[7; MAX_PAYLOAD])]);
+        for _ in 0..4 {
+            greeted.hear(&data).unwrap();
+        }
+        assert!((0..8).any(|_| greeted.hear(&data) == Err(Fault::TooLarge)));
+        data.clear();
+        let mut greeted = Greeted::default();
+        greeted.hear(&message(&[SETTINGS])).unwrap();
+        let updates = bytes(&[WINDOW_UPDATE; 100]);
+        assert!((0..LIMIT / updates.len() + 1).any(|_| greeted.hear(&updates) == Err(Fault::TooLarge)));
+    }
+
+    fn any_frame() -> impl Strategy<Value = Frame> {
+        prop::sample::select(vec![
+            WINDOW_UPDATE,
+            PRIORITY,
+            SOME_SETTINGS,
+            PING,
+            (0xee, 0xff, 9, b"unknown"),
+        ])
+    }
+
+    proptest! {
+        /// However a client's stream is cut, and wherever the acknowledgement stands: the host gets it all, less that
+        /// acknowledgement and the PINGs that were answered.
+        #[test]
+        fn nothing_else_is_lost(
+            before in prop::collection::vec(any_frame(), 0..6),
+            after in prop::collection::vec(prop_oneof![any_frame(), Just(DATA), Just(ACK)], 0..6),
+            at in 0usize..14,
+            cuts in prop::collection::btree_set(0usize..400, 0..12),
+        ) {
+            let mut frames = [&[SETTINGS][..], &before, &[HEADERS], &after].concat();
+            frames.insert((1 + at).min(frames.len()), ACK);
+            let request = frames.iter().position(|frame| *frame == HEADERS).unwrap();
+            let pings = before.iter().filter(|frame| **frame == PING).count();
+            let mut expected = frames.clone();
+            expected.remove(frames.iter().position(|frame| *frame == ACK).unwrap());
+            let mut seen = 0;
+            expected.retain(|frame| {
+                seen += usize::from(*frame == PING);
+                *frame != PING || seen > pings
+            });
+            prop_assert!(request > 0);
+            let cuts: Vec<usize> = cuts.into_iter().collect();
+            let (said, stream) = hear(&message(&frames), &cuts).unwrap().unwrap();
+            prop_assert_eq!(stream, message(&expected));
+            prop_assert_eq!(said.len(), 9 + 17 * pings);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How an HTTP/2 client is refused: a whole response on the stream of its first request, then the end of the connection.
+
+use super::frame::{code, flag, kind, write};
+use super::head::{Broken, Head, Stream};
+use super::scan;
+use crate::peek::Fault;
+
+/// What a client is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'a> {
+    /// Status code of the response.
+    pub status: u16,
+    /// Why, as a sentence.
+    pub text: &'a str,
+    /// Error code of the connection, one of [`code`], where the client's frames are in order.
+    pub code: u32,
+}
+
+impl Refusal<'_> {
+    /// The bytes to send to a client that has been told nothing and has sent these.
+    #[must_use]
+    pub fn to_stranger(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut head = Head::default();
+        let broken = scan(&mut head, bytes).err();
+        let mut out = Vec::new();
+        write(&mut out, kind::SETTINGS, 0, 0, &[]);
+        self.append(&mut out, &head, broken);
+        out
+    }
+
+    /// Appends all that comes after the balancer's SETTINGS.
+    pub(super) fn append(&self, out: &mut Vec<u8>, head: &Head, broken: Option<Broken>) {
+        //= https://www.rfc-editor.org/rfc/rfc9113#section-6.5.3
+        //# the recipient MUST immediately emit a SETTINGS frame with the ACK flag set
+        for _ in 0..head.settings {
+            write(out, kind::SETTINGS, flag::ACK, 0, &[]);
+        }
+        let broken = broken.filter(|broken| broken.code != code::NO_ERROR);
+        let answered = head.stream.filter(|_| broken.is_none());
+        if let Some(stream) = answered {
+            self.respond(out, stream, head.is_head);
+        }
+        let (code, why) = broken.map_or((self.code, ""), |broken| match broken.fault {
+            Fault::Malformed(what) => (broken.code, what),
+            Fault::TooLarge | Fault::WrongProtocol => (broken.code, ""),
+        });
+        let mut end = answered.map_or(0, |stream| stream.id).to_be_bytes().to_vec();
+        end.extend_from_slice(&code.to_be_bytes());
+        end.extend_from_slice(why.as_bytes());
+        write(out, kind::GOAWAY, 0, 0, &end);
+    }
+
+    fn respond(&self, out: &mut Vec<u8>, stream: Stream, is_head: bool) {
+        let (status, body) = (self.status.to_string(), format!("{}\n", self.text));
+        let length = body.len().to_string();
+        let fields = [
+            (":status", status.as_str()),
+            ("content-type", "text/plain; charset=utf-8"),
+            ("content-length", &length),
+            ("cache-control", "no-store"),
+        ];
+        // Whatever table the client's SETTINGS allow, an empty one is allowed; and it must be told (RFC 7541, section 4.2).
+        let mut block = vec![0x20];
+        // All these names are in the static table, so that nothing is put into the dynamic one.
+        let encoded =
+            loona_hpack::Encoder::new().encode(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        block.extend_from_slice(&encoded);
+        if is_head {
+            write(
+                out,
+                kind::HEADERS,
+                flag::END_HEADERS | flag::END_STREAM,
+                stream.id,
+                &block,
+            );
+        } else {
+            write(out, kind::HEADERS, flag::END_HEADERS, stream.id, &block);
+            write(out, kind::DATA, flag::END_STREAM, stream.id, body.as_bytes());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9113#section-8.1
+        //# A server MAY request that the client abort transmission of a request without error by sending a RST_STREAM
+        //# with an error code of NO_ERROR after sending a complete response
+        if !stream.is_ended {
+            write(out, kind::RST_STREAM, 0, stream.id, &code::NO_ERROR.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{REQUEST, SETTINGS, message};
+    use super::super::{Greeted, PREFACE, frame};
+    use super::*;
+
+    const NOT_FOUND: Refusal<'_> = Refusal {
+        status: 404,
+        text: "Nothing here.",
+        code: code::NO_ERROR,
+    };
+
+    /// Kind, flags, stream and payload of each frame.
+    fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
+        let mut frames = Vec::new();
+        while let frame::Front::Whole(header, payload) = frame::front(bytes) {
+            frames.push((header.kind, header.flags, header.stream, payload.to_vec()));
+            bytes = &bytes[frame::HEADER + header.len..];
+        }
+        assert!(bytes.is_empty(), "left over: {bytes:?}");
+        frames
+    }
+
+    fn goaway(stream: u8, code: u8) -> (u8, u8, u32, Vec<u8>) {
+        (kind::GOAWAY, 0, 0, vec![0, 0, 0, stream, 0, 0, 0, code])
+    }
+
+    fn check_response(frames: &[(u8, u8, u32, Vec<u8>)], stream: u32) {
+        assert_eq!(
+            (frames[0].0, frames[0].1, frames[0].2),
+            (kind::HEADERS, flag::END_HEADERS, stream)
+        );
+        let fields = loona_hpack::Decoder::new().decode(&frames[0].3).unwrap();
+        assert_eq!(fields[0], (b":status".to_vec(), b"404".to_vec()));
+        assert!(fields.contains(&(b"content-length".to_vec(), b"14".to_vec())));
+        assert_eq!(
+            frames[1],
+            (kind::DATA, flag::END_STREAM, stream, b"Nothing here.\n".to_vec())
+        );
+    }
+
+    #[test]
+    fn a_request_gets_a_response_on_its_stream_and_the_connection_its_end() {
+        let ended = flag::END_HEADERS | flag::END_STREAM;
+        let answer =
+            frames(&NOT_FOUND.to_stranger(&message(&[SETTINGS, SETTINGS, (kind::HEADERS, ended, 5, REQUEST)])));
+        assert_eq!(answer[0], (kind::SETTINGS, 0, 0, vec![]));
+        for acknowledgement in &answer[1..3] {
+            assert_eq!(*acknowledgement, (kind::SETTINGS, flag::ACK, 0, vec![]));
+        }
+        check_response(&answer[3..], 5);
+        assert_eq!(answer[5..], [goaway(5, 0)]);
+    }
+
+    #[test]
+    fn a_request_that_goes_on_is_stopped_and_one_for_the_head_gets_no_body() {
+        let posted = message(&[SETTINGS, (kind::HEADERS, flag::END_HEADERS, 1, REQUEST)]);
+        let answer = frames(&NOT_FOUND.to_stranger(&posted));
+        assert_eq!(answer[4..], [(kind::RST_STREAM, 0, 1, vec![0; 4]), goaway(1, 0)]);
+        let ended = flag::END_HEADERS | flag::END_STREAM;
+        let head = message(&[
+            SETTINGS,
+            (kind::HEADERS, ended, 1, b"\x02\x04HEAD\x86\x84\x41\x06a.test"),
+        ]);
+        let answer = frames(&NOT_FOUND.to_stranger(&head));
+        assert_eq!((answer[2].0, answer[2].1), (kind::HEADERS, ended));
+        assert_eq!(answer[3..], [goaway(1, 0)]);
+    }
+
+    #[test]
+    fn who_has_been_greeted_is_not_sent_settings_again() {
+        let mut greeted = Greeted::default();
+        let ended = flag::END_HEADERS | flag::END_STREAM;
+        greeted.hear(&message(&[SETTINGS])).unwrap();
+        assert_eq!(frames(&greeted.answer()), [(kind::SETTINGS, 0, 0, vec![])]);
+        assert_eq!(
+            frames(&greeted.refusal(&NOT_FOUND)),
+            [(kind::SETTINGS, flag::ACK, 0, vec![]), goaway(0, 0)],
+            "nothing has been asked"
+        );
+        greeted
+            .hear(&message(&[(kind::HEADERS, ended, 1, REQUEST)])[PREFACE.len()..])
+            .unwrap();
+        let answer = frames(&greeted.refusal(&NOT_FOUND));
+        check_response(&answer[1..], 1);
+        assert_eq!(answer[3..], [goaway(1, 0)]);
+    }
+
+    #[test]
+    fn frames_out_of_order_end_the_connection_with_their_code() {
+        let headers = flag::END_HEADERS;
+        for (frames_in, code) in [
+            (&[(kind::HEADERS, headers, 1, REQUEST)][..], code::PROTOCOL_ERROR),
+            (
+                &[SETTINGS, (kind::HEADERS, headers, 1, b"\xff\xff\xff\xff")],
+                code::COMPRESSION_ERROR,
+            ),
+            (
+                &[SETTINGS, (kind::CONTINUATION, headers, 1, REQUEST)],
+                code::PROTOCOL_ERROR,
+            ),
+        ] {
+            let answer = frames(&NOT_FOUND.to_stranger(&message(frames_in)));
+            let (last, before) = answer.split_last().unwrap();
+            assert_eq!(
+                (last.0, &last.3[..8]),
+                (kind::GOAWAY, &[0, 0, 0, 0, 0, 0, 0, code as u8][..])
+            );
+            assert!(last.3.len() > 8, "it is said what was wrong");
+            assert!(before.iter().all(|frame| frame.0 == kind::SETTINGS), "{before:?}");
+        }
+        let mut large = message(&[SETTINGS]);
+        large.extend([0, 0x40, 1, 0, 0, 0, 0, 0, 1]);
+        let answer = frames(&NOT_FOUND.to_stranger(&large));
+        assert_eq!(answer.last(), Some(&goaway(0, code::FRAME_SIZE_ERROR as u8)));
+        // The request alone is wrong: it gets its answer.
+        let twice = message(&[SETTINGS, (kind::HEADERS, headers, 1, b"\x41\x01a\x41\x01a")]);
+        let answer = frames(&NOT_FOUND.to_stranger(&twice));
+        check_response(&answer[2..], 1);
+    }
+
+    #[test]
+    fn part_of_a_preface_is_answered_too() {
+        assert_eq!(
+            frames(&NOT_FOUND.to_stranger(&PREFACE[..10])),
+            [(kind::SETTINGS, 0, 0, vec![]), goaway(0, 0)]
+        );
+    }
+}
