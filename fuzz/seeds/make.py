@@ -112,6 +112,9 @@ def continued():
     headers = frame(1, 0x08 | 0x20, 1, b"\x02" + b"\x00\x00\x00\x00\x10" + block[:9] + b"\x00\x00")
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
     save("peek_http", "h2c_continuation", preface + headers + frame(9, 4, 1, block[9:]))
+    # A client that has been greeted: a PING, the acknowledgement, and the request.
+    greeted = frame(6, 0, 0, b"12345678") + frame(4, 1, 0, b"") + frame(1, 4, 1, block)
+    save("peek_http", "h2c_greeted", preface + greeted)
 
 
 def proxy_headers():

@@ -31,6 +31,7 @@ mod etcd;
 mod events;
 mod explain;
 mod faults;
+mod h2c;
 mod health;
 mod kube;
 mod l4;

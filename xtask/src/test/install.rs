@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
-const PACKAGES: [Package; 23] = [
+const PACKAGES: [Package; 25] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -22,6 +22,8 @@ const PACKAGES: [Package; 23] = [
     package("libnginx-mod-stream"),
     package("openssl"),
     package("curl"),
+    package("nghttp2-client"),
+    package("python3-grpcio"),
     package("iproute2"),
     package("ethtool"),
     package("procps"),
@@ -40,13 +42,19 @@ const PACKAGES: [Package; 23] = [
     package("nftables"),
 ];
 
+/// Go and its gRPC, half a gigabyte: for tests that only `cargo xtask nightly` runs.
+const NIGHTLY: [Package; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
+
 /// The version that `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
 
-pub(super) fn run() -> Result<()> {
+pub(super) fn run(nightly: bool) -> Result<()> {
     if apt::is_there() {
         let mut missing = apt::missing(&PACKAGES)?;
         missing.extend(apt::missing(&vm::PACKAGES)?);
+        if nightly {
+            missing.extend(apt::missing(&NIGHTLY)?);
+        }
         if missing.is_empty() {
             println!("all packages are installed");
         } else if apt::may_install() {

@@ -149,7 +149,7 @@ impl Stage {
 
     fn run(self, context: &mut Context) -> Result<()> {
         match self {
-            Self::Install => install::run(),
+            Self::Install => install::run(context.nightly),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
             Self::Deps => crate::deps::run(),

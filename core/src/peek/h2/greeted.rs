@@ -195,9 +195,12 @@ mod tests {
         message(frames)[PREFACE.len()..].to_vec()
     }
 
-    /// Has a client heard in pieces that end at `cuts`; what was said to it, and what the host has then, with what is still in
-    /// the socket. `None`: it is not complete.
-    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<(Vec<u8>, Vec<u8>)>, Fault> {
+    /// What was said to a client, and what the host has of it.
+    type Passed = (Vec<u8>, Vec<u8>);
+
+    /// Has a client heard in pieces that end at `cuts`. What is still in the socket then, the host gets too. `None`: it is not
+    /// complete.
+    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, Fault> {
         let (mut greeted, mut answers, mut from) = (Greeted::default(), Vec::new(), 0);
         for to in cuts
             .iter()

@@ -84,7 +84,7 @@ impl Head {
         if header.kind == kind::HEADERS && self.stream.is_none() {
             //= https://www.rfc-editor.org/rfc/rfc9113#section-5.1.1
             //# Streams initiated by a client MUST use odd-numbered stream identifiers
-            if header.stream % 2 == 0 {
+            if header.stream.is_multiple_of(2) {
                 return Err(Broken::connection(
                     code::PROTOCOL_ERROR,
                     "HEADERS on a stream that no client opens",

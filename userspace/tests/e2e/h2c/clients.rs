@@ -1,0 +1,175 @@
+//! Real clients against real servers: gRPC's C core (Python), grpc-go, nghttp and curl.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{TIERS, body};
+use crate::lab::cut::{self, expect_none};
+use crate::lab::process::Proc;
+use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, privileged, servers};
+
+/// Debian's own, whose modules are packages: another `python3` may come before it in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Whether a program is there; says so if not.
+pub(super) fn is_installed(program: &str, package: &str) -> bool {
+    let is = ["/usr/bin", "/usr/local/bin"]
+        .iter()
+        .any(|dir| Path::new(dir).join(program).exists());
+    if !is {
+        missing(package);
+    }
+    is
+}
+
+fn missing(package: &str) {
+    let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|value| value == "1");
+    assert!(!required, "apt-get install {package}");
+    println!("SKIP HTTP/2 client: apt-get install {package}");
+}
+
+fn has_grpcio() -> bool {
+    let found = Command::new(PYTHON).args(["-c", "import grpc"]).output();
+    let is = found.is_ok_and(|output| output.status.success());
+    if !is {
+        missing("python3-grpcio");
+    }
+    is
+}
+
+fn script(lab: &Lab, name: &str, text: &str) -> PathBuf {
+    let path = lab.dir().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A gRPC server on east-1, and signalbox in front of it.
+fn start(lab: &Lab) -> (Server, Proc, Signalbox) {
+    let health = servers::healthy(lab.host("east-1"));
+    let mut command = lab.host("east-1").command(PYTHON);
+    let path = script(lab, "grpc_server.py", include_str!("grpc_server.py"));
+    command.arg(path).args(["[::]:80", "east-1"]);
+    let server = Proc::spawn("grpc-server", command, lab.dir());
+    assert!(
+        eventually(SOON, || server.log().contains("serving")),
+        "{}",
+        server.log()
+    );
+    let sb = Signalbox::start(lab, &body("", &[], &["east-1"]));
+    sb.wait_healthy(&["east-1"]);
+    (health, server, sb)
+}
+
+#[test]
+fn grpc_calls_and_streams_pass_in_every_tier() {
+    if !privileged("grpc_calls_and_streams_pass_in_every_tier") || !has_grpcio() {
+        return;
+    }
+    let lab = cut::lab();
+    let (_health, _server, sb) = start(&lab);
+    let path = script(&lab, "grpc_client.py", include_str!("grpc_client.py"));
+    for (at, tier) in TIERS {
+        let mut command = lab.client.command(PYTHON);
+        command.arg(&path).args([at, "a.test", "and wait"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = command.spawn().unwrap();
+        let mut said = BufReader::new(client.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "all there\n", "{tier}: {}", sb.proc.log());
+        let flows = sb.flows("limit=10");
+        assert_eq!(flows.len(), 1, "{flows:?}");
+        if !cut::lenient() {
+            assert_eq!(flows[0]["tier"], tier, "{flows:?}");
+        }
+        client.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+        line.clear();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "and again\n", "{tier}");
+        assert!(client.wait().unwrap().success());
+        expect_none(&sb);
+    }
+}
+
+#[test]
+fn grpc_for_an_unknown_name_is_unimplemented() {
+    if !privileged("grpc_for_an_unknown_name_is_unimplemented") || !has_grpcio() {
+        return;
+    }
+    let lab = cut::lab();
+    let (_health, _server, sb) = start(&lab);
+    let path = script(&lab, "grpc_client.py", include_str!("grpc_client.py"));
+    let output = lab
+        .client
+        .output(&[PYTHON, path.to_str().unwrap(), TIERS[0].0, "nobody.test"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.starts_with("UNIMPLEMENTED"),
+        "{said} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        sb.metric("signalbox_refused_total{listener=\"cut\",reason=\"no_route\"}"),
+        1.0
+    );
+}
+
+/// Only `cargo xtask nightly` runs it: Go's packages are large, and compiling them takes a while.
+#[test]
+fn grpc_go_is_served() {
+    if !privileged("grpc_go_is_served") || !has_grpcio() || !is_installed("go", "golang-google-grpc-dev golang-go") {
+        return;
+    }
+    let lab = cut::lab();
+    let (_health, _server, sb) = start(&lab);
+    let source = script(&lab, "client.go", include_str!("client.go"));
+    let program = lab.dir().join("grpc-go");
+    let mut go = Command::new("go");
+    // Debian's libraries are sources under this path.
+    go.env("GO111MODULE", "off")
+        .env("GOPATH", "/usr/share/gocode")
+        .env("GOFLAGS", "");
+    go.env("GOCACHE", lab.dir().join("go-cache"))
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(source);
+    let built = go.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    for (at, tier) in TIERS {
+        let output = lab.client.output(&[program.to_str().unwrap(), at, "a.test"]);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "all there\n",
+            "{tier}: {}",
+            sb.proc.log()
+        );
+    }
+}
+
+#[test]
+fn nghttp_and_curl_are_served_by_nginx_in_every_tier() {
+    if !privileged("nghttp_and_curl_are_served_by_nginx_in_every_tier") || !is_installed("nghttp", "nghttp2-client") {
+        return;
+    }
+    let lab = cut::lab();
+    let _router = Router::start(&lab, "east-1");
+    let sb = Signalbox::start(&lab, &body("", &[], &["east-1"]));
+    sb.wait_healthy(&["east-1"]);
+    for (at, tier) in TIERS {
+        let words = ["nghttp", "-v", "-H", ":authority: a.test", &format!("http://{at}/")];
+        let output = lab.client.output(&words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            said.contains(":status: 200") && said.contains("host=east-1"),
+            "{tier}: {said}"
+        );
+        let url = format!("http://{at}/");
+        let answer = http::curl(
+            &lab,
+            "10.1.0.1",
+            &["--http2-prior-knowledge", "-H", "Host: a.test", &url],
+        );
+        assert_eq!(http::field(&answer.body, "host"), "east-1", "{tier}: {}", answer.trace);
+    }
+}
