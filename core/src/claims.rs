@@ -4,6 +4,7 @@
 //! it holds, after each change; nothing is remembered from one time to the next.
 
 mod annotations;
+mod choice;
 mod names;
 mod object;
 mod owners;
@@ -13,10 +14,10 @@ mod routers;
 mod tests;
 
 pub use annotations::is_read;
-pub use object::{Admission, Kind, Node, Object, RouterPod};
+pub use object::{Admission, Kind, Node, Object, RouterPod, Said};
 
 use crate::learned::Learned;
-use crate::model::kubernetes::AddressType;
+use crate::model::kubernetes::{AddressType, Choice};
 
 /// The first label of the reasons for which something is not served: the words of OpenShift's router.
 pub mod reason {
@@ -28,11 +29,19 @@ pub mod reason {
     pub const INVALID: &str = "InvalidHost";
     /// The router, or a setting, does not let it.
     pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
+    /// Its namespace is not one of those whose names the routers serve.
+    pub const OTHER_NAMESPACE: &str = "OtherNamespace";
+    /// Routers serve it, or may, that are not the cluster's.
+    pub const OTHER_ROUTER: &str = "OtherRouter";
 }
 
 /// What is decided by the configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
+    /// Which objects the routers serve.
+    pub choice: Choice,
+    /// Whether the objects were chosen by their labels before they came here.
+    pub labelled: bool,
     /// Whether wildcards are served.
     pub wildcards: bool,
     /// Which of a node's addresses is used.
@@ -43,15 +52,25 @@ pub struct Rules {
     pub https: Option<u16>,
 }
 
-/// What a cluster with these objects serves, and where. `nodes` may be empty unless external addresses are wanted.
-pub fn learn<'a>(
-    objects: impl IntoIterator<Item = &'a Object>,
-    pods: impl IntoIterator<Item = &'a RouterPod>,
-    nodes: impl IntoIterator<Item = &'a Node>,
-    rules: &Rules,
-) -> Learned {
-    let (routes, mut rejected) = names::settle(objects.into_iter().collect(), rules);
-    let hosts = routers::hosts(pods, nodes, rules, &mut rejected);
+/// All that is seen of a cluster, in any order.
+#[derive(Clone, Debug, Default)]
+pub struct Seen<'a> {
+    /// What asks for names.
+    pub objects: Vec<&'a Object>,
+    /// What runs routers.
+    pub pods: Vec<&'a RouterPod>,
+    /// Where they run; may be empty unless external addresses are wanted.
+    pub nodes: Vec<&'a Node>,
+    /// The namespaces that match [`Choice::namespace_labels`]; `None`: these may not be seen.
+    pub namespaces: Option<Vec<&'a str>>,
+}
+
+/// What a cluster serves, and where.
+#[must_use]
+pub fn learn(seen: Seen<'_>, rules: &Rules) -> Learned {
+    let chooser = choice::Chooser::new(&seen, rules);
+    let (routes, mut rejected) = names::settle(seen.objects, &chooser, rules);
+    let hosts = routers::hosts(seen.pods, seen.nodes, rules, &mut rejected);
     rejected.sort_unstable();
     Learned {
         hosts,

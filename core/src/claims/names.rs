@@ -1,16 +1,17 @@
 //! Who serves which name: what each object asks for, oldest first, and what becomes of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
+use super::choice::Chooser;
 use super::owners::{Holder, Owners};
-use super::{Admission, Kind, Object, Rules, annotations, reason};
+use super::{Kind, Object, Rules, annotations, reason};
 use crate::learned::{Claim, Rejected};
 use crate::name::{HostName, HostPattern};
 
 /// The names served, each once and in order, and what is not served.
-pub(super) fn settle(mut objects: Vec<&Object>, rules: &Rules) -> (Vec<Claim>, Vec<Rejected>) {
+pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &Rules) -> (Vec<Claim>, Vec<Rejected>) {
     objects.sort_unstable_by(|a, b| a.age().cmp(&b.age()));
     let spoken_for = spoken_for(&objects);
     let mut owners = Owners::new(rules.wildcards);
@@ -24,27 +25,27 @@ pub(super) fn settle(mut objects: Vec<&Object>, rules: &Rules) -> (Vec<Claim>, V
                 rival: rival.map(Object::origin),
             });
         };
-        if let Admission::Refused(why) = &object.admission {
-            let hosts = object.hosts.first().map_or("", String::as_str);
-            reject(
-                hosts,
-                format!("{}: {}", reason::NOT_ADMITTED, annotations::short(why)),
-                None,
-            );
-            continue;
-        }
-        if object.hosts.is_empty() {
+        let asked = match chooser.asked(object) {
+            Ok(asked) => asked,
+            Err(why) => {
+                for text in unserved(object, &spoken_for) {
+                    reject(&shown(object, text, rules), why.clone(), None);
+                }
+                continue;
+            }
+        };
+        if asked.is_empty() {
             reject("", no_host(object.kind), None);
         }
-        let mut asked = HashSet::with_hasher(FixedState::default());
-        for text in &object.hosts {
-            if object.kind == Kind::Ingress && spoken_for.contains(&(&object.uid, text)) {
+        let mut known = HashSet::with_hasher(FixedState::default());
+        for text in &asked {
+            if object.kind == Kind::Ingress && spoken_for.contains(&(object.uid.as_str(), *text)) {
                 continue;
             }
             match pattern(object, text, rules) {
                 Err((host, reason)) => reject(&host, reason, None),
                 // An Ingress names a host once for each of its rules.
-                Ok(host) if object.hosts.len() > 1 && !asked.insert(host.clone()) => {}
+                Ok(host) if asked.len() > 1 && !known.insert(host.clone()) => {}
                 Ok(host) => {
                     if let Err((host, why, rival)) = owners.claim(host, object) {
                         reject(&host.to_string(), format!("{}: {why}", reason::CLAIMED), Some(rival));
@@ -61,13 +62,38 @@ pub(super) fn settle(mut objects: Vec<&Object>, rules: &Rules) -> (Vec<Claim>, V
     (claims, rejected)
 }
 
+/// Hosts of Ingresses, with the Ingresses' uids.
+type SpokenFor<'a> = HashSet<(&'a str, &'a str), FixedState>;
+
 /// OpenShift makes a Route of each host of an Ingress: the Route speaks for both.
-fn spoken_for<'a>(objects: &[&'a Object]) -> HashSet<(&'a String, &'a String), FixedState> {
+fn spoken_for<'a>(objects: &[&'a Object]) -> SpokenFor<'a> {
     let made = objects
         .iter()
-        .filter_map(|object| object.ingress.as_ref().map(|ingress| (ingress, object)));
-    made.flat_map(|(ingress, object)| object.hosts.iter().map(move |host| (ingress, host)))
+        .filter_map(|object| object.ingress.as_deref().map(|ingress| (ingress, object)));
+    made.flat_map(|(ingress, object)| object.hosts.iter().map(move |host| (ingress, host.as_str())))
         .collect()
+}
+
+/// The names, each once, that are not served because an object is left out as a whole; an empty one if it has none.
+fn unserved<'a>(object: &'a Object, spoken_for: &SpokenFor<'_>) -> BTreeSet<&'a str> {
+    let hosts = object.hosts.iter().map(String::as_str);
+    if object.kind == Kind::Ingress {
+        return hosts
+            .filter(|host| !spoken_for.contains(&(object.uid.as_str(), *host)))
+            .collect();
+    }
+    let given = object.said.iter().map(|said| said.host.as_str());
+    let given = given.filter(|host| object.hosts.is_empty() && !host.is_empty());
+    let names: BTreeSet<_> = hosts.chain(given).collect();
+    if names.is_empty() { BTreeSet::from([""]) } else { names }
+}
+
+/// A name that is asked for, as a person knows it.
+fn shown(object: &Object, text: &str, rules: &Rules) -> String {
+    match pattern(object, text, rules) {
+        Ok(host) => host.to_string(),
+        Err((host, _)) => host,
+    }
 }
 
 fn no_host(kind: Kind) -> String {

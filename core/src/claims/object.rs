@@ -17,7 +17,7 @@ pub struct Object {
     /// When it was created, as the API server writes it: RFC 3339 in UTC, whose order is that of the text. Who has
     /// none counts as the youngest, or leaving it out would take names from others.
     pub created: Option<String>,
-    /// The names that it asks for.
+    /// The names that it asks for itself. A Route without any is given names by its routers.
     pub hosts: Vec<String>,
     /// A Route's path, empty for none. `None`: objects of its kind share names by rules of their own.
     pub path: Option<String>,
@@ -27,8 +27,8 @@ pub struct Object {
     pub passthrough: bool,
     /// At least those that [`super::is_read`].
     pub annotations: BTreeMap<String, String>,
-    /// What its router says.
-    pub admission: Admission,
+    /// What its routers say.
+    pub said: Vec<Said>,
     /// The uid of the Ingress that it was made from.
     pub ingress: Option<String>,
 }
@@ -59,14 +59,25 @@ impl Kind {
     }
 }
 
-/// What a router says of an object in its status.
+/// What one router says of an object in its status: of a Route a router, of a Gateway API route a Gateway's controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The router's name; empty for others.
+    pub router: String,
+    /// The name under which it serves a Route; empty where it does not say.
+    pub host: String,
+    /// Whether it does.
+    pub admission: Admission,
+}
+
+/// Whether a router serves an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing: there are routers that do not, and it may be about to.
+    /// It does not say: there are routers that do not, and it may be about to.
     Unsaid,
-    /// At least one serves it.
+    /// It does.
     Admitted,
-    /// None does; why the first does not.
+    /// It does not, and why not.
     Refused(String),
 }
 

@@ -1,5 +1,6 @@
 //! The rules one by one; `naive` checks them all against a plain reading of them.
 
+mod choice;
 mod naive;
 mod routers;
 
@@ -20,8 +21,24 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         subdomain: false,
         passthrough: false,
         annotations: std::collections::BTreeMap::new(),
-        admission: Admission::Unsaid,
+        said: Vec::new(),
         ingress: None,
+    }
+}
+
+fn seen(objects: &[Object]) -> Seen<'_> {
+    Seen {
+        objects: objects.iter().collect(),
+        ..Seen::default()
+    }
+}
+
+/// What a router says of a Route.
+fn said(router: &str, host: &str, admission: Admission) -> Said {
+    Said {
+        router: router.into(),
+        host: host.into(),
+        admission,
     }
 }
 
@@ -45,7 +62,7 @@ fn learnt(objects: &[Object], wildcards: bool) -> Learned {
         wildcards,
         ..Rules::default()
     };
-    learn(objects, [], [], &rules)
+    learn(seen(objects), &rules)
 }
 
 /// Names with their origins.
@@ -184,9 +201,10 @@ fn what_is_no_name_is_rejected() {
 #[test]
 fn what_no_router_admits_claims_nothing() {
     let mut old = route(1, "shop/s", "app.test");
-    old.admission = Admission::Refused("ExtendedValidationFailed: bad certificate".into());
+    let refused = Admission::Refused("ExtendedValidationFailed: bad certificate".into());
+    old.said = vec![said("default", "app.test", refused)];
     let mut young = route(2, "bank/b", "app.test");
-    young.admission = Admission::Admitted;
+    young.said = vec![said("default", "app.test", Admission::Admitted)];
     let learned = learnt(&[old, young], false);
     assert_eq!(served(&learned), [("app.test".into(), "Route bank/b")]);
     let reason = "RouteNotAdmitted: ExtendedValidationFailed: bad certificate";

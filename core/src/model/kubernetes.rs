@@ -13,10 +13,22 @@ pub struct KubernetesSource {
     pub namespaces: Vec<String>,
     /// The label selector that they must match, in Kubernetes' own syntax.
     pub labels: Option<String>,
+    /// Which of them the cluster's routers serve.
+    pub choice: Choice,
     /// Whether wildcards are served.
     pub wildcards: bool,
     /// Which router hosts there are.
     pub routers: Routers,
+}
+
+/// Which of the objects that ask for names the cluster's routers serve. What is given here must hold; what is not given
+/// leaves nothing out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The label selector that their namespaces must match, in Kubernetes' own syntax.
+    pub namespace_labels: Option<String>,
+    /// Routers, by their names in the status of Routes, of which one must have admitted a Route.
+    pub router_names: Vec<String>,
 }
 
 /// How an API server is reached.
@@ -87,20 +99,36 @@ pub struct RouterPods {
     pub labels: String,
 }
 
-impl RouterPods {
-    /// Where OpenShift 4 and OpenShift 3 run their default routers.
+impl KubernetesSource {
+    /// Where the routers run: as the configuration says, or in both places where OpenShift may have them.
     #[must_use]
-    pub fn defaults() -> [Self; 2] {
+    pub fn router_pods(&self) -> Vec<RouterPods> {
+        match &self.routers.pods {
+            Some(pods) => vec![pods.clone()],
+            None => RouterPods::of(&self.choice.router_names).to_vec(),
+        }
+    }
+}
+
+impl RouterPods {
+    /// Where OpenShift 4 and OpenShift 3 run routers of these names, or their default routers. A router is called in the
+    /// status of Routes by the name of its `IngressController` (version 4) or `DeploymentConfig` (version 3).
+    fn of(names: &[String]) -> [Self; 2] {
         [
             (
                 "openshift-ingress",
-                "ingresscontroller.operator.openshift.io/deployment-ingresscontroller=default",
+                "ingresscontroller.operator.openshift.io/deployment-ingresscontroller",
+                "default",
             ),
-            ("default", "deploymentconfig=router"),
+            ("default", "deploymentconfig", "router"),
         ]
-        .map(|(namespace, labels)| Self {
+        .map(|(namespace, key, by_default)| Self {
             namespace: namespace.to_owned(),
-            labels: labels.to_owned(),
+            labels: match names {
+                [] => format!("{key}={by_default}"),
+                [name] => format!("{key}={name}"),
+                names => format!("{key} in ({})", names.join(", ")),
+            },
         })
     }
 }

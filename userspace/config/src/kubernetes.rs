@@ -1,5 +1,7 @@
 //! The API server of a cluster, and what is asked of it.
 
+mod choice;
+
 use std::path::PathBuf;
 
 use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods, Routers};
@@ -27,6 +29,7 @@ pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<Kubernete
     let resources = map.take("resources");
     let namespaces = map.take("namespaces");
     let labels = map.take("labels");
+    let choice = choice::Keys::take(&mut map);
     let wildcards = map.take("wildcards");
     let routers = map.take("routers");
     let known = map.finish(report);
@@ -35,6 +38,7 @@ pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<Kubernete
     let resources = maybe(resources.as_ref(), |place| self::resources(place, report));
     let namespaces = maybe(namespaces.as_ref(), |place| self::namespaces(place, report));
     let labels = maybe(labels.as_ref(), |place| selector::labels(place, report));
+    let choice = choice.decode(resources.as_ref().and_then(Option::as_deref), report);
     let wildcards = optional(wildcards.as_ref(), false, |place| place.flag(report));
     let routers = optional(routers.as_ref(), ROUTERS, |place| self::routers(place, report));
     Some(KubernetesSource {
@@ -42,6 +46,7 @@ pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<Kubernete
         resources: resources?,
         namespaces: namespaces?.unwrap_or_default(),
         labels: labels?,
+        choice: choice?,
         wildcards,
         routers,
     })
@@ -147,39 +152,41 @@ fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
 }
 
 fn resources(place: &Place<'_>, report: &mut Report) -> Option<Vec<Resource>> {
-    let mut resources = Some(Vec::new());
-    let mut none = true;
-    for item in place.items("resources", usize::MAX, report)? {
-        none = false;
-        match (item.word("a resource", &Resource::ALL, report), &mut resources) {
-            (Some(resource), Some(resources)) if !resources.contains(&resource) => resources.push(resource),
-            (Some(_), Some(_)) => item.fault(report, "this resource is given twice"),
-            _ => resources = None,
-        }
-    }
-    if none {
-        place.fault(report, "no resource is given: leave the key out for all that there are");
-        return None;
-    }
-    resources
+    distinct(place, "resources", usize::MAX, report, |item, report| {
+        item.word("a resource", &Resource::ALL, report)
+    })
 }
 
 fn namespaces(place: &Place<'_>, report: &mut Report) -> Option<Vec<String>> {
-    let mut namespaces = Some(Vec::new());
+    distinct(place, "namespaces", MOST_NAMESPACES, report, selector::namespace)
+}
+
+/// A list of at least one item, no two of them equal. `what` they are, in the plural.
+fn distinct<T: PartialEq>(
+    place: &Place<'_>,
+    what: &str,
+    most: usize,
+    report: &mut Report,
+    read: impl Fn(&Place<'_>, &mut Report) -> Option<T>,
+) -> Option<Vec<T>> {
+    let mut found = Some(Vec::new());
     let mut none = true;
-    for item in place.items("namespaces", MOST_NAMESPACES, report)? {
+    for item in place.items(what, most, report)? {
         none = false;
-        match (selector::namespace(&item, report), &mut namespaces) {
-            (Some(name), Some(names)) if !names.contains(&name) => names.push(name),
-            (Some(_), Some(_)) => item.fault(report, "this namespace is given twice"),
-            _ => namespaces = None,
+        match (read(&item, report), &mut found) {
+            (Some(one), Some(found)) if !found.contains(&one) => found.push(one),
+            (Some(_), Some(_)) => item.fault(report, "this is given twice"),
+            _ => found = None,
         }
     }
     if none {
-        place.fault(report, "no namespace is given: leave the key out for all of them");
+        place.fault(
+            report,
+            format!("the list of {what} is empty: leave the key out for all of them"),
+        );
         return None;
     }
-    namespaces
+    found
 }
 
 fn routers(place: &Place<'_>, report: &mut Report) -> Option<Routers> {

@@ -20,6 +20,23 @@ pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String
     None
 }
 
+/// The name of any other object. `what` it is, for messages.
+pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+    if text.len() <= 253 && text.bytes().all(inner) && !text.starts_with(['-', '.']) && !text.ends_with(['-', '.']) {
+        return Some(text.to_owned());
+    }
+    let shown = quote(text);
+    place.fault(
+        report,
+        format!(
+            "{shown} is not {what}: 1 to 253 lower-case letters, digits, `-` or `.`, which are neither first nor last"
+        ),
+    );
+    None
+}
+
 /// A label selector. Only what cannot be one is refused here: the server knows the rest.
 pub(super) fn labels(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;

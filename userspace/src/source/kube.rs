@@ -27,17 +27,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_core::claims::Rules;
-use signalbox_core::model::kubernetes::{AddressType, KubernetesSource, Resource, RouterPods, Routers};
+use signalbox_core::model::kubernetes::{AddressType, KubernetesSource, Resource, Routers};
 use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Learnt, Standing};
 use connect::Connector;
-use feed::Feed;
+use feed::{Feed, Need};
 use hub::Hub;
 use what::What;
 
-pub use decode::{node, object, pod};
+pub use decode::{namespace, node, object, pod};
 
 /// How many events may wait for the hub before feeds stop reading: they come from the network, faster than they are
 /// dealt with only while a list is read.
@@ -69,6 +69,8 @@ impl Settings {
             address, http, https, ..
         } = self.source.routers;
         Rules {
+            choice: self.source.choice.clone(),
+            labelled: self.source.labels.is_some(),
             wildcards: self.source.wildcards,
             address,
             http,
@@ -163,20 +165,18 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             what: What::of(*resource),
             namespace: namespace.cloned(),
             labels: source.labels.clone(),
-            guessed: false,
+            need: Need::Must,
         }));
     }
-    let guessed = source.routers.pods.is_none();
-    let pods = source
-        .routers
-        .pods
-        .clone()
-        .map_or_else(|| RouterPods::defaults().to_vec(), |pods| vec![pods]);
-    feeds.extend(pods.into_iter().map(|pods| Feed {
+    let need = match source.routers.pods {
+        None => Need::Guess,
+        Some(_) => Need::Must,
+    };
+    feeds.extend(source.router_pods().into_iter().map(|pods| Feed {
         what: What::Pods,
         namespace: Some(pods.namespace),
         labels: Some(pods.labels),
-        guessed,
+        need,
     }));
     // A pod knows its node's internal address; for another the account needs the right to see nodes.
     if source.routers.address == AddressType::External {
@@ -184,7 +184,16 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             what: What::Nodes,
             namespace: None,
             labels: None,
-            guessed: false,
+            need: Need::Must,
+        });
+    }
+    if let Some(labels) = &source.choice.namespace_labels {
+        let by_status = !source.choice.router_names.is_empty();
+        feeds.push(Feed {
+            what: What::Namespaces,
+            namespace: None,
+            labels: Some(labels.clone()),
+            need: if by_status { Need::Help } else { Need::Must },
         });
     }
     feeds

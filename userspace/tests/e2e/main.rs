@@ -52,6 +52,7 @@ mod rotate_machine;
 mod shield;
 mod source_kube;
 mod source_kube_back;
+mod source_kube_choice;
 mod source_kube_storm;
 mod source_kube_ways;
 mod source_routing_spi;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::{Admission, Kind, Learned, Object, Rules, learn, route};
+use super::{Admission, Kind, Learned, Object, Rules, learn, route, said, seen};
 
 /// What is accepted: name, origin's object, path.
 type Accepted<'a> = Vec<(String, &'a Object)>;
@@ -34,10 +34,7 @@ fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
             })
             .unwrap();
         let object = left.remove(oldest);
-        if let Admission::Refused(_) = object.admission {
-            rejected.push((object.hosts.first().cloned().unwrap_or_default(), object.origin(), None));
-            continue;
-        }
+        let is_refused = !object.said.is_empty();
         let mut mine: Vec<String> = Vec::new();
         for host in &object.hosts {
             let twin = |other: &Object| other.ingress.as_ref() == Some(&object.uid) && other.hosts.contains(host);
@@ -48,6 +45,13 @@ fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
                 (true, Some((_, domain))) => format!("*.{domain}"),
                 _ => host.clone(),
             };
+            if is_refused {
+                if !mine.contains(&name) {
+                    rejected.push((name.clone(), object.origin(), None));
+                    mine.push(name);
+                }
+                continue;
+            }
             if name.starts_with("*.") && !wildcards {
                 rejected.push((name, object.origin(), None));
                 continue;
@@ -140,7 +144,7 @@ fn objects() -> impl Strategy<Value = Vec<Object>> {
                     }
                 }
                 if admission == 0 {
-                    object.admission = Admission::Refused("no".into());
+                    object.said = vec![said("default", "", Admission::Refused("no".into()))];
                 }
                 object
                     .annotations
@@ -154,9 +158,7 @@ fn objects() -> impl Strategy<Value = Vec<Object>> {
 
 fn with(objects: &[Object], wildcards: bool) -> Learned {
     learn(
-        objects,
-        [],
-        [],
+        seen(objects),
         &Rules {
             wildcards,
             ..Rules::default()

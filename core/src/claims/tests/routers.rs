@@ -17,7 +17,14 @@ fn pod(name: &str, node: &str) -> RouterPod {
 }
 
 fn hosts(pods: &[RouterPod], nodes: &[Node], rules: &Rules) -> (Vec<String>, Vec<String>) {
-    let learned = learn([], pods, nodes, rules);
+    let learned = learn(
+        Seen {
+            pods: pods.iter().collect(),
+            nodes: nodes.iter().collect(),
+            ..Seen::default()
+        },
+        rules,
+    );
     let shown = |port: Option<u16>| port.map_or_else(|| "-".to_owned(), |port| port.to_string());
     let host = |host: &crate::model::Host| {
         format!(

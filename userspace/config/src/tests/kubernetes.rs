@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods};
+use signalbox_core::model::kubernetes::{AddressType, Choice, Connection, KubernetesSource, Resource, RouterPods};
 
 use super::{bent, mistakes_of, only_mistake, right};
 
@@ -158,7 +158,7 @@ fn what_is_read_is_named_as_kubernetes_does() {
         "`route` is not a resource; did you mean `routes`?",
     );
     key("resources: [routes, routes]", "resources[1]", "given twice");
-    key("resources: []", "resources", "leave the key out for all");
+    key("resources: []", "resources", "leave the key out for all of them");
     key("resources: routes", "resources", "expected a list");
     key("namespaces: [a, Shop]", "namespaces[1]", "`Shop` is not a namespace");
     key("namespaces: [a, a]", "namespaces[1]", "given twice");
@@ -181,7 +181,94 @@ fn what_is_read_is_named_as_kubernetes_does() {
 }
 
 #[test]
+fn the_objects_of_a_set_of_routers_are_chosen() {
+    let none = meaning("{ in_cluster: true }");
+    assert_eq!(none.choice, Choice::default());
+    let places = |source: &KubernetesSource| -> Vec<(String, String)> {
+        let pods = source.router_pods().into_iter();
+        pods.map(|pods| (pods.namespace, pods.labels)).collect()
+    };
+    let of_4 = "ingresscontroller.operator.openshift.io/deployment-ingresscontroller";
+    let at = |of_4_is: &str, of_3: &str| {
+        [
+            ("openshift-ingress".to_owned(), format!("{of_4}{of_4_is}")),
+            ("default".to_owned(), format!("deploymentconfig{of_3}")),
+        ]
+    };
+    assert_eq!(places(&none), at("=default", "=router"));
+    let one = meaning("{ in_cluster: true, router_name: internal, namespace_labels: \"shard=a,!x\" }");
+    assert_eq!(one.choice.router_names, ["internal"]);
+    assert_eq!(one.choice.namespace_labels.as_deref(), Some("shard=a,!x"));
+    assert_eq!(places(&one), at("=internal", "=internal"));
+    let two = meaning("{ in_cluster: true, router_name: [default, internal], resources: [routes] }");
+    assert_eq!(two.choice.router_names, ["default", "internal"]);
+    assert_eq!(places(&two), at(" in (default, internal)", " in (default, internal)"));
+    let said = meaning("{ in_cluster: true, router_name: a, routers: { namespace: infra, labels: app=router } }");
+    assert_eq!(places(&said), [("infra".to_owned(), "app=router".to_owned())]);
+}
+
+#[test]
+fn a_choice_that_cannot_be_meant_is_a_mistake() {
+    let key = |settings: &str, key: &str, part: &str| {
+        only_mistake(
+            &with(&format!("{{ in_cluster: true, {settings} }}")),
+            &format!("{PATH}.{key}"),
+            part,
+        );
+    };
+    key(
+        "router_name: Default",
+        "router_name",
+        "`Default` is not a router's name",
+    );
+    key("router_name: [a, a]", "router_name[1]", "given twice");
+    key("router_name: []", "router_name", "leave the key out for all of them");
+    key("router_name: { a: b }", "router_name", "expected a single value");
+    key("router_name:", "router_name", "the value is missing");
+    key(
+        "router_name: a, resources: [ingresses]",
+        "router_name",
+        "`router_name` chooses among routes, which `resources` leaves out",
+    );
+    key(
+        "namespace_labels: \"a b\"",
+        "namespace_labels",
+        "`a b` is not a label selector",
+    );
+    key("routername: a", "routername", "did you mean `router_name`?");
+}
+
+#[test]
 fn all_mistakes_come_at_once() {
     let text = with("{ url: x, resources: [y], namespaces: [\"-\"], labels: \"=\", routers: { http: z } }");
     assert_eq!(mistakes_of(&text).len(), 5, "{:#?}", mistakes_of(&text));
+}
+
+/// The sets of routers in docs/kubernetes.md are what the text says.
+#[test]
+fn the_documented_sets_of_routers_are_understood() {
+    let text = include_str!("../../../../docs/kubernetes.md");
+    let examples = text.split("```yaml\nclusters:\n").skip(2);
+    let mut sets = Vec::new();
+    for example in examples {
+        let example = example.split("```").next().unwrap();
+        let listeners =
+            "version: 1\nlisteners: [ { name: web, protocol: http, listen: [\"10.1.0.1:80\"] } ]\nclusters:\n";
+        for cluster in right(&format!("{listeners}{example}")).model.clusters {
+            let source = cluster.kubernetes.unwrap();
+            let places = source.router_pods().into_iter().map(|pods| pods.labels);
+            sets.push((cluster.name, places.collect::<Vec<_>>()));
+        }
+    }
+    let of = |name: &str| {
+        let of_4 = "ingresscontroller.operator.openshift.io/deployment-ingresscontroller";
+        vec![format!("{of_4}={name}"), format!("deploymentconfig={name}")]
+    };
+    assert_eq!(
+        sets,
+        [
+            ("public".to_owned(), of("default")),
+            ("internal".to_owned(), of("internal"))
+        ]
+    );
 }

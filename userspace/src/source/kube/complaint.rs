@@ -1,6 +1,6 @@
 //! What a person is told of a trouble, with the remedy.
 
-use super::feed::Feed;
+use super::feed::{Feed, Need};
 use super::trouble::Trouble;
 use super::what::What;
 
@@ -25,9 +25,11 @@ fn forbidden(feed: &Feed, said: &str, watching: bool) -> String {
     let name = feed.name();
     let or = match feed.what {
         What::Names(_) => " (or leave it out by `resources` or `namespaces`)",
-        What::Pods if feed.guessed => " (or say by `routers` where the router pods are)",
+        What::Pods if feed.need == Need::Guess => " (or say by `routers` where the router pods are)",
         What::Pods => "",
         What::Nodes => " (or use `InternalIP`)",
+        What::Namespaces if feed.need == Need::Help => "; until then the routers' word alone decides on Routes",
+        What::Namespaces => " (or leave `namespace_labels` out, or give `router_name` beside it)",
     };
     format!("the account may not {verb} {name} (403{said}): give it a role with the verbs list and watch{or}")
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use signalbox_core::claims::{Node, Object, RouterPod};
 
 pub use names::object;
-pub use places::{node, pod};
+pub use places::{namespace, node, pod};
 
 use super::what::What;
 
@@ -20,6 +20,8 @@ pub(super) enum Item {
     Names(Object),
     Pod(RouterPod),
     Node(Node),
+    /// A namespace, by its name: all that is asked of it is whether it is there.
+    Namespace(String),
 }
 
 impl Item {
@@ -28,6 +30,7 @@ impl Item {
             What::Names(kind) => object(kind, value).map(Self::Names),
             What::Pods => pod(value).map(Self::Pod),
             What::Nodes => node(value).map(Self::Node),
+            What::Namespaces => namespace(value).map(Self::Namespace),
         }
     }
 }

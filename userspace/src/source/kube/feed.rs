@@ -29,8 +29,19 @@ pub(super) struct Feed {
     /// `None`: all.
     pub(super) namespace: Option<String>,
     pub(super) labels: Option<String>,
-    /// Nobody has asked for it: it is one of the places where routers may be.
-    pub(super) guessed: bool,
+    pub(super) need: Need,
+}
+
+/// What is lost where a feed's objects may not be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Names or hosts.
+    Must,
+    /// Nothing, as long as another such feed's may: nobody has asked for this one, which is one of the places where
+    /// routers may be.
+    Guess,
+    /// What they would say of other objects, which can do without.
+    Help,
 }
 
 impl Feed {
@@ -165,7 +176,14 @@ fn patience(
 ) -> Option<Duration> {
     match trouble {
         // Nobody misses what is seen elsewhere, and each refusal is a line in the server's audit log.
-        Trouble::Forbidden(_) if feed.guessed && !watching && connector.reach.routers_found.load(Relaxed) => {
+        Trouble::Forbidden(_)
+            if !watching
+                && match feed.need {
+                    Need::Must => false,
+                    Need::Guess => connector.reach.routers_found.load(Relaxed),
+                    Need::Help => !connector.reach.is_starting(),
+                } =>
+        {
             Some(pace.excused)
         }
         // A server that starts refuses what it grants a moment later.

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::claims::{self, Rules};
+use signalbox_core::claims::{self, Rules, Seen};
 use signalbox_core::learned::Learned;
 use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tokio::time::{Instant, sleep_until};
 
 use super::decode::Item;
-use super::feed::{Feed, News};
+use super::feed::{Feed, Need, News};
+use super::what::What;
 use super::{Learnt, Settings, Standing};
 use crate::state::unix_ms;
 
@@ -23,7 +24,8 @@ const MAX_AT_ONCE: usize = 1024;
 /// What is held of one feed.
 struct Held {
     name: String,
-    guessed: bool,
+    what: What,
+    need: Need,
     state: State,
     items: HashMap<String, Item>,
     /// What is wrong, and what is to be said of the server.
@@ -63,7 +65,8 @@ impl Hub {
     pub(super) fn new(settings: &Settings, cluster: String, standing: Arc<Standing>, feeds: &[Feed]) -> Self {
         let held = |feed: &Feed| Held {
             name: feed.name(),
-            guessed: feed.guessed,
+            what: feed.what,
+            need: feed.need,
             state: State::Waiting,
             items: HashMap::new(),
             trouble: None,
@@ -179,12 +182,17 @@ impl Hub {
     /// as they may be in another.
     fn troubles(&self) -> impl Iterator<Item = &(String, &'static str)> {
         let hope = self.feeds.iter().any(|feed| {
-            feed.guessed && (feed.state == State::Listed || (feed.state == State::Waiting && feed.trouble.is_none()))
+            feed.need == Need::Guess
+                && (feed.state == State::Listed || (feed.state == State::Waiting && feed.trouble.is_none()))
         });
-        let excused = move |feed: &&Held| !(hope && feed.guessed && feed.state == State::Denied);
+        let excused = move |feed: &&Held| match feed.need {
+            Need::Must => false,
+            Need::Guess => hope && feed.state == State::Denied,
+            Need::Help => feed.state == State::Denied,
+        };
         self.feeds
             .iter()
-            .filter(excused)
+            .filter(move |feed| !excused(feed))
             .filter_map(|feed| feed.trouble.as_ref())
     }
 
@@ -214,33 +222,39 @@ impl Hub {
     fn is_complete(&self) -> bool {
         let settled = |feed: &Held| match feed.state {
             State::Waiting => false,
-            State::Denied => feed.guessed,
+            State::Denied => feed.need != Need::Must,
             State::Absent | State::Listed => true,
         };
-        let mut guesses = self.feeds.iter().filter(|feed| feed.guessed).peekable();
+        let mut guesses = self.feeds.iter().filter(|feed| feed.need == Need::Guess).peekable();
         let seen = guesses.peek().is_none() || guesses.any(|feed| feed.state == State::Listed);
         seen && self.feeds.iter().all(settled)
+    }
+
+    /// All that is held.
+    fn seen(&self) -> Seen<'_> {
+        let may_see = |what: What| {
+            let feeds = self.feeds.iter().filter(|feed| feed.what == what);
+            feeds.clone().next().is_some() && feeds.clone().all(|feed| feed.state != State::Denied)
+        };
+        let mut seen = Seen {
+            namespaces: may_see(What::Namespaces).then(Vec::new),
+            ..Seen::default()
+        };
+        for item in self.feeds.iter().flat_map(|feed| feed.items.values()) {
+            match item {
+                Item::Names(object) => seen.objects.push(object),
+                Item::Pod(pod) => seen.pods.push(pod),
+                Item::Node(node) => seen.nodes.push(node),
+                Item::Namespace(name) => seen.namespaces.iter_mut().for_each(|all| all.push(name)),
+            }
+        }
+        seen
     }
 
     fn tell(&mut self, out: &UnboundedSender<Learnt>) {
         // Also where the meaning turns out to be the same: finding out is what costs.
         self.told_at = Some(Instant::now());
-        let items = || self.feeds.iter().flat_map(|feed| feed.items.values());
-        let learned = claims::learn(
-            items().filter_map(|item| match item {
-                Item::Names(object) => Some(object),
-                Item::Pod(_) | Item::Node(_) => None,
-            }),
-            items().filter_map(|item| match item {
-                Item::Pod(pod) => Some(pod),
-                Item::Names(_) | Item::Node(_) => None,
-            }),
-            items().filter_map(|item| match item {
-                Item::Node(node) => Some(node),
-                Item::Names(_) | Item::Pod(_) => None,
-            }),
-            &self.rules,
-        );
+        let learned = claims::learn(self.seen(), &self.rules);
         if self.told.as_deref() == Some(&learned) {
             return;
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::connect::Connector;
 use super::decode::{Item, place};
-use super::feed::{Feed, News, Teller};
+use super::feed::{Feed, Need, News, Teller};
 use super::lines::{Lines, whole};
 use super::odd::Odd;
 use super::path::{escaped, path};
@@ -93,7 +93,7 @@ impl Reader {
     /// Lists, tells, and returns the place from which to watch.
     pub(super) async fn list(&mut self) -> Result<Place, Trouble> {
         let version = self.list_anywhere().await?;
-        if self.feed.guessed {
+        if self.feed.need == Need::Guess {
             self.connector.reach.routers_found.store(true, Relaxed);
         }
         Ok(Place {
@@ -117,7 +117,7 @@ impl Reader {
         }
         Err(match self.feed.what {
             What::Names(_) => Trouble::Absent,
-            What::Pods | What::Nodes => {
+            What::Pods | What::Nodes | What::Namespaces => {
                 let plural = self.feed.what.plural();
                 Trouble::Failed(format!(
                     "the server has no {plural}, as every API server has: check its address"

@@ -9,6 +9,7 @@ pub(super) enum What {
     Names(Kind),
     Pods,
     Nodes,
+    Namespaces,
 }
 
 impl What {
@@ -30,6 +31,7 @@ impl What {
             Self::Names(Kind::HttpRoute) => "httproutes",
             Self::Pods => "pods",
             Self::Nodes => "nodes",
+            Self::Namespaces => "namespaces",
         }
     }
 
@@ -64,7 +66,7 @@ impl What {
                 "apis/gateway.networking.k8s.io/v1",
                 "apis/gateway.networking.k8s.io/v1beta1",
             ],
-            Self::Pods | Self::Nodes => &["api/v1"],
+            Self::Pods | Self::Nodes | Self::Namespaces => &["api/v1"],
         }
     }
 }

@@ -155,6 +155,7 @@ fn discovery(store: &Store, home: &str) -> Response<Body> {
         ("gateway.networking.k8s.io/v1", "httproutes"),
         ("v1", "pods"),
         ("v1", "nodes"),
+        ("v1", "namespaces"),
     ];
     let has = |plural: &str| !store.moods.missing.contains(format!("{home}/{plural}").as_str());
     let names: Vec<_> = of.iter().filter(|(at, plural)| *at == home && has(plural)).collect();

@@ -40,6 +40,31 @@ pub(crate) fn router(name: &str, node: &str, ip: &str, ready: bool) -> Value {
     })
 }
 
+/// The pod of a shard's router.
+pub(crate) fn router_of(shard: &str, name: &str, node: &str, ip: &str) -> Value {
+    let mut pod = router(name, node, ip, true);
+    pod["metadata"]["labels"] = json!({"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": shard});
+    pod
+}
+
+/// A Route that these routers admit.
+pub(crate) fn route_of(age: u32, origin: &str, host: &str, routers: &[&str]) -> Value {
+    let mut route = route(age, origin, host);
+    let admitted = json!([{"type": "Admitted", "status": "True"}]);
+    let said = routers
+        .iter()
+        .map(|router| json!({"host": host, "routerName": router, "conditions": admitted}));
+    route["status"]["ingress"] = said.collect();
+    route
+}
+
+pub(crate) fn namespace(name: &str, labels: &Value) -> Value {
+    let mut metadata = metadata(&format!("/{name}"), 0);
+    metadata.as_object_mut().unwrap().remove("namespace");
+    metadata["labels"] = labels.clone();
+    json!({"metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
+}
+
 /// The same as OpenShift 3 has it.
 pub(crate) fn router_of_3(name: &str, node: &str, ip: &str) -> Value {
     let mut pod = router(name, node, ip, true);

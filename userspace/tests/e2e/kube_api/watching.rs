@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use signalbox::source::kube::{Pace, Settings};
 use signalbox::source::{self, Learnt, Standing};
-use signalbox_core::claims::{self, Kind};
+use signalbox_core::claims::{self, Kind, Seen};
 use signalbox_core::learned::Learned;
-use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods, Routers};
+use signalbox_core::model::kubernetes::{AddressType, Choice, Connection, KubernetesSource, Resource, Routers};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinHandle;
 
@@ -30,6 +30,7 @@ pub(crate) fn settings(api: &Api) -> Settings {
             resources: None,
             namespaces: Vec::new(),
             labels: None,
+            choice: Choice::default(),
             wildcards: false,
             routers: Routers {
                 pods: None,
@@ -88,13 +89,8 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
             );
         }
     }
-    let places = asked
-        .routers
-        .pods
-        .clone()
-        .map_or_else(|| RouterPods::defaults().to_vec(), |one| vec![one]);
-    let pods = places.iter().flat_map(|place| {
-        let (namespace, labels) = (Some(place.namespace.clone()), pairs(&place.labels));
+    let pods = asked.router_pods().into_iter().flat_map(|place| {
+        let (namespace, labels) = (Some(place.namespace), pairs(&place.labels));
         store.select("pods", &Selection { namespace, labels })
     });
     let pods: Vec<_> = pods.filter_map(|object| source::kube::pod(&object).ok()).collect();
@@ -108,7 +104,26 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
     } else {
         &[]
     };
-    claims::learn(&objects, &pods, nodes, &settings.rules())
+    let of_labels = |labels: &String| {
+        let labels = pairs(labels);
+        let selection = Selection {
+            namespace: None,
+            labels,
+        };
+        let found = store.select("namespaces", &selection);
+        found.iter().map(|one| source::kube::namespace(one).unwrap()).collect()
+    };
+    let namespaces: Option<Vec<String>> = asked.choice.namespace_labels.as_ref().map(of_labels);
+    let namespaces = namespaces
+        .as_ref()
+        .filter(|_| !store.moods.forbidden.contains("namespaces"));
+    let seen = Seen {
+        objects: objects.iter().collect(),
+        pods: pods.iter().collect(),
+        nodes: nodes.iter().collect(),
+        namespaces: namespaces.map(|all| all.iter().map(String::as_str).collect()),
+    };
+    claims::learn(seen, &settings.rules())
 }
 
 /// A running source.

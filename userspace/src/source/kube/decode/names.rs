@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{self, Admission, Kind, Object};
+use signalbox_core::claims::{self, Admission, Kind, Object, Said};
 
 use super::{Condition, Metadata, or_null};
 
@@ -38,17 +38,18 @@ struct Spec {
 struct Status {
     /// Route. (An Ingress' status has none.)
     #[serde(deserialize_with = "or_null")]
-    ingress: Vec<Said>,
+    ingress: Vec<Word>,
     /// Gateway API
     #[serde(deserialize_with = "or_null")]
-    parents: Vec<Said>,
+    parents: Vec<Word>,
 }
 
 /// What one router or Gateway says.
 #[derive(Default, Deserialize)]
-#[serde(default)]
-struct Said {
+#[serde(rename_all = "camelCase", default)]
+struct Word {
     host: Option<String>,
+    router_name: Option<String>,
     #[serde(deserialize_with = "or_null")]
     conditions: Vec<Condition>,
 }
@@ -64,22 +65,22 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         .owner_references
         .into_iter()
         .find(|owner| owner.kind == "Ingress");
-    let (said, word) = match kind {
-        Kind::Route => (&status.ingress, "Admitted"),
-        Kind::Ingress => (&Vec::new(), ""),
-        Kind::TlsRoute | Kind::HttpRoute => (&status.parents, "Accepted"),
+    let said = match kind {
+        Kind::Route => status.ingress.into_iter().map(|word| word.said("Admitted")).collect(),
+        Kind::Ingress => Vec::new(),
+        Kind::TlsRoute | Kind::HttpRoute => status.parents.into_iter().map(|word| word.said("Accepted")).collect(),
     };
     Ok(Object {
         kind,
         hosts: match kind {
-            Kind::Route => route_hosts(spec.host, &status.ingress),
+            Kind::Route => spec.host.filter(|host| !host.is_empty()).into_iter().collect(),
             Kind::Ingress => spec.rules.iter().map(rule_host).collect(),
             Kind::TlsRoute | Kind::HttpRoute => spec.hostnames,
         },
         path: (kind == Kind::Route).then(|| spec.path.unwrap_or_default()),
         subdomain: kind == Kind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
-        admission: admission(said, word),
+        said,
         ingress: ingress.filter(|_| kind == Kind::Route).map(|owner| owner.uid),
         namespace: metadata.namespace,
         name: metadata.name,
@@ -93,49 +94,36 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
     })
 }
 
-/// A Route without a host of its own has those that routers give it, from `subdomain` or a template.
-fn route_hosts(host: Option<String>, said: &[Said]) -> Vec<String> {
-    if let Some(host) = host.filter(|host| !host.is_empty()) {
-        return vec![host];
-    }
-    let mut hosts = Vec::new();
-    for host in said
-        .iter()
-        .filter(|said| says(said, "Admitted") == Some(true))
-        .filter_map(|said| said.host.clone())
-    {
-        if !host.is_empty() && !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    hosts
-}
-
 /// A rule without a host is for every name: an empty one, which is then said not to be served.
 fn rule_host(rule: &Value) -> String {
     rule.get("host").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// `None`: nothing.
-fn says(said: &Said, word: &str) -> Option<bool> {
-    let condition = said.conditions.iter().find(|condition| condition.kind == word)?;
-    Some(condition.status == "True")
+impl Word {
+    /// `kind`: the condition that says whether the object is served.
+    fn said(self, kind: &str) -> Said {
+        Said {
+            router: self.router_name.unwrap_or_default(),
+            host: self.host.unwrap_or_default(),
+            admission: admission(&self.conditions, kind),
+        }
+    }
 }
 
-fn admission(said: &[Said], word: &str) -> Admission {
-    if said.iter().any(|said| says(said, word) == Some(true)) {
-        return Admission::Admitted;
-    }
-    let conditions = said.iter().flat_map(|said| &said.conditions);
-    // `Unknown` is not yet a refusal.
-    let mut refusals = conditions.filter(|condition| condition.kind == word && condition.status == "False");
-    refusals.next().map_or(Admission::Unsaid, |condition| {
-        Admission::Refused(match (condition.reason.as_str(), condition.message.as_str()) {
+fn admission(conditions: &[Condition], kind: &str) -> Admission {
+    let Some(condition) = conditions.iter().find(|condition| condition.kind == kind) else {
+        return Admission::Unsaid;
+    };
+    match condition.status.as_str() {
+        "True" => Admission::Admitted,
+        "False" => Admission::Refused(match (condition.reason.as_str(), condition.message.as_str()) {
             ("", message) => message.to_owned(),
             (reason, "") => reason.to_owned(),
             (reason, message) => format!("{reason}: {message}"),
-        })
-    })
+        }),
+        // `Unknown` is not yet a refusal.
+        _ => Admission::Unsaid,
+    }
 }
 
 #[cfg(test)]
@@ -161,7 +149,12 @@ mod tests {
             (vec!["app.test".to_owned()], Some("/x"))
         );
         assert!(route.subdomain && route.passthrough);
-        assert_eq!(route.admission, Admission::Refused("HostAlreadyClaimed: taken".into()));
+        let refused = Said {
+            router: "default".into(),
+            host: "app.test".into(),
+            admission: Admission::Refused("HostAlreadyClaimed: taken".into()),
+        };
+        assert_eq!(route.said, [refused]);
         assert_eq!(route.ingress.as_deref(), Some("iu"));
         assert_eq!(
             route.annotations.into_iter().collect::<Vec<_>>(),
@@ -170,20 +163,31 @@ mod tests {
     }
 
     #[test]
-    fn a_route_has_the_host_that_its_routers_give_it() {
-        let said =
-            |host: &str, status: &str| json!({"host": host, "conditions": [{"type": "Admitted", "status": status}]});
+    fn each_router_says_under_which_host_it_serves_a_route() {
+        let word = |router: &str, host: &str, conditions: Value| json!({"routerName": router, "host": host, "conditions": conditions});
         let value = json!({
             "metadata": {"name": "web", "namespace": "shop", "annotations": null},
-            "spec": {"subdomain": "web", "tls": null},
-            "status": {"ingress": [said("web.b.test", "False"), said("web.a.test", "True"), said("web.a.test", "True")]},
+            "spec": {"host": "", "subdomain": "web", "tls": null},
+            "status": {"ingress": [
+                word("internal", "web.b.test", json!([{"type": "Admitted", "status": "Unknown"}])),
+                word("default", "web.a.test", json!([{"type": "UnservableInFutureVersions", "status": "False"},
+                    {"type": "Admitted", "status": "True"}])),
+                {"conditions": null}]},
         });
         let route = object(Kind::Route, &value).unwrap();
-        assert_eq!(route.hosts, ["web.a.test"]);
-        assert_eq!(
-            (route.admission, route.path.as_deref()),
-            (Admission::Admitted, Some(""))
-        );
+        assert_eq!((route.hosts.len(), route.path.as_deref()), (0, Some("")));
+        let said: Vec<_> = route
+            .said
+            .iter()
+            .map(|said| (said.router.as_str(), said.host.as_str(), &said.admission))
+            .collect();
+        let unsaid = &Admission::Unsaid;
+        let expected = [
+            ("internal", "web.b.test", unsaid),
+            ("default", "web.a.test", &Admission::Admitted),
+            ("", "", unsaid),
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]
@@ -202,10 +206,10 @@ mod tests {
         let value = json!({"metadata": metadata, "spec": {"hostnames": ["a.test", "*.b.test"]}, "status": {"parents": parents}});
         let route = object(Kind::TlsRoute, &value).unwrap();
         assert_eq!(route.hosts.len(), 2);
-        assert_eq!(route.admission, Admission::Refused("NoMatchingParent".into()));
+        assert_eq!(route.said[0].admission, Admission::Refused("NoMatchingParent".into()));
         let value = json!({"metadata": metadata});
         let bare = object(Kind::HttpRoute, &value).unwrap();
-        assert_eq!((bare.hosts.len(), bare.admission), (0, Admission::Unsaid));
+        assert_eq!((bare.hosts.len(), bare.said.len()), (0, 0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where routers run: pods and nodes.
+//! Where routers run, pods and nodes; and namespaces.
 
 use std::net::IpAddr;
 
@@ -118,6 +118,20 @@ pub fn node(value: &Value) -> Result<Node, serde_json::Error> {
         external: first("ExternalIP"),
         name: metadata.name,
     })
+}
+
+#[derive(Deserialize)]
+struct WholeNamespace {
+    metadata: Metadata,
+}
+
+/// A namespace: its name.
+///
+/// # Errors
+///
+/// It has none.
+pub fn namespace(value: &Value) -> Result<String, serde_json::Error> {
+    WholeNamespace::deserialize(value).map(|whole| whole.metadata.name)
 }
 
 /// An address that can be connected to.

@@ -1,0 +1,115 @@
+//! Which objects are the cluster's routers' to serve, and which names each of them asks for.
+//!
+//! One API server may have several sets of routers: shards by the labels of Routes and their namespaces, of which
+//! each writes into a Route's status whether it serves it. An object that other routers serve is left out: this
+//! cluster's would answer for it with 503.
+
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+
+use super::{Admission, Kind, Object, Rules, Said, Seen, annotations, reason};
+use crate::model::kubernetes::Choice;
+
+/// How many routers are named in a reason.
+const MAX_NAMED: usize = 4;
+
+/// Decides, by what is configured and what is seen of the cluster.
+pub(super) struct Chooser<'a> {
+    choice: &'a Choice,
+    /// Whether labels, of the object or of its namespace, have chosen what gets as far as the question for routers.
+    labelled: bool,
+    namespaces: Option<HashSet<&'a str, FixedState>>,
+}
+
+impl<'a> Chooser<'a> {
+    pub(super) fn new(seen: &Seen<'a>, rules: &'a Rules) -> Self {
+        let namespaces = seen.namespaces.as_ref().map(|all| all.iter().copied().collect());
+        Self {
+            labelled: rules.labelled || (rules.choice.namespace_labels.is_some() && namespaces.is_some()),
+            choice: &rules.choice,
+            namespaces,
+        }
+    }
+
+    /// The names that an object asks these routers for, as it writes them; or why it is not theirs to serve.
+    pub(super) fn asked<'o>(&self, object: &'o Object) -> Result<Vec<&'o str>, String> {
+        self.check_namespace(object)?;
+        let said: Vec<&Said> = object.said.iter().filter(|said| self.counts(object, said)).collect();
+        let admitted = self.check_routers(object, &said)?;
+        if !object.hosts.is_empty() || object.kind != Kind::Route {
+            return Ok(object.hosts.iter().map(String::as_str).collect());
+        }
+        // A Route without a host of its own has those that routers give it, from `subdomain` or a template.
+        let mut given: Vec<&str> = Vec::new();
+        for host in admitted {
+            if !host.is_empty() && !given.contains(&host) {
+                given.push(host);
+            }
+        }
+        Ok(given)
+    }
+
+    fn check_namespace(&self, object: &Object) -> Result<(), String> {
+        let Some(labels) = &self.choice.namespace_labels else {
+            return Ok(());
+        };
+        let other = |why: &str| Err(format!("{}: {why}", reason::OTHER_NAMESPACE));
+        match &self.namespaces {
+            Some(namespaces) if namespaces.contains(object.namespace.as_str()) => Ok(()),
+            Some(_) => other(&format!(
+                "its namespace does not match `{}`",
+                annotations::short(labels)
+            )),
+            // The routers of a shard write into the status of its Routes alone.
+            None if object.kind == Kind::Route && !self.choice.router_names.is_empty() => Ok(()),
+            None => other("the labels of its namespace may not be read"),
+        }
+    }
+
+    /// Whether the one who speaks is one of these routers.
+    fn counts(&self, object: &Object, said: &Said) -> bool {
+        let names = &self.choice.router_names;
+        object.kind != Kind::Route || names.is_empty() || names.contains(&said.router)
+    }
+
+    /// The hosts under which routers serve the object. `said`: by these routers.
+    fn check_routers<'o>(&self, object: &Object, said: &[&'o Said]) -> Result<Vec<&'o str>, String> {
+        let admitted = said.iter().filter(|said| said.admission == Admission::Admitted);
+        let admitted: Vec<&str> = admitted.map(|said| said.host.as_str()).collect();
+        if !admitted.is_empty() {
+            return Ok(admitted);
+        }
+        let refusal = said.iter().find_map(|said| match &said.admission {
+            Admission::Refused(why) => Some(why),
+            Admission::Admitted | Admission::Unsaid => None,
+        });
+        if let Some(why) = refusal {
+            return Err(format!("{}: {}", reason::NOT_ADMITTED, annotations::short(why)));
+        }
+        self.check_silence(object).map(|()| Vec::new())
+    }
+
+    /// None of these routers has spoken. Where Routes are chosen by their routers' word alone it is waited for; labels
+    /// say beforehand whose a new Route is going to be.
+    fn check_silence(&self, object: &Object) -> Result<(), String> {
+        let names = &self.choice.router_names;
+        if object.kind != Kind::Route || names.is_empty() {
+            return Ok(());
+        }
+        let others = object.said.iter().filter(|said| !self.counts(object, said));
+        let others: Vec<&str> = others.map(|said| said.router.as_str()).take(MAX_NAMED).collect();
+        if others.is_empty() && self.labelled {
+            return Ok(());
+        }
+        let wanted = names.join(" or ");
+        let heard = match others.as_slice() {
+            [] => "no other has spoken of it either".to_owned(),
+            others => format!("spoken of by router {}", annotations::short(&others.join(", "))),
+        };
+        Err(format!(
+            "{}: not admitted by router {wanted}; {heard}",
+            reason::OTHER_ROUTER
+        ))
+    }
+}

@@ -1,0 +1,201 @@
+//! Which objects are the routers' of the cluster.
+
+use super::*;
+use crate::model::kubernetes::Choice;
+
+/// The names that are served, and the first word of each reason against others.
+fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, choice: &Choice) -> Vec<String> {
+    let rules = Rules {
+        choice: choice.clone(),
+        labelled,
+        wildcards: true,
+        ..Rules::default()
+    };
+    let learned = learn(
+        Seen {
+            namespaces,
+            ..seen(objects)
+        },
+        &rules,
+    );
+    let served = learned.routes.iter().map(|claim| claim.host.to_string());
+    let rejected = learned.rejected.iter().map(|one| {
+        let (word, why) = one.reason.split_once(": ").unwrap();
+        assert!(!why.is_empty());
+        format!("{} {word}", one.host)
+    });
+    served.chain(rejected).collect()
+}
+
+fn of_routers(names: &[&str]) -> Choice {
+    Choice {
+        router_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Choice::default()
+    }
+}
+
+fn with_said(said: &[(&str, Admission)], object: Object) -> Object {
+    let said = said
+        .iter()
+        .map(|(router, admission)| super::said(router, &object.hosts[0], admission.clone()));
+    Object {
+        said: said.collect(),
+        ..object
+    }
+}
+
+#[test]
+fn a_route_counts_where_one_of_the_named_routers_admits_it() {
+    use Admission::{Admitted, Refused, Unsaid};
+    let refused = || Refused("HostAlreadyClaimed: taken".into());
+    let mine = of_routers(&["default", "spare"]);
+    for (said, expected) in [
+        (vec![("default", Admitted)], "app.test"),
+        (vec![("internal", Admitted), ("spare", Admitted)], "app.test"),
+        (vec![("default", refused()), ("spare", Admitted)], "app.test"),
+        (vec![("internal", Admitted)], "app.test OtherRouter"),
+        (
+            vec![("default", refused()), ("internal", Admitted)],
+            "app.test RouteNotAdmitted",
+        ),
+        (vec![("internal", refused())], "app.test OtherRouter"),
+        (vec![("default", Unsaid)], "app.test OtherRouter"),
+        (vec![], "app.test OtherRouter"),
+    ] {
+        let objects = [with_said(&said, route(1, "shop/web", "app.test"))];
+        assert_eq!(outcome(&objects, None, false, &mine), [expected], "{said:?}");
+    }
+    // Without a name, any router will do.
+    let objects = [with_said(&[("internal", Admitted)], route(1, "shop/web", "app.test"))];
+    assert_eq!(outcome(&objects, None, false, &Choice::default()), ["app.test"]);
+}
+
+#[test]
+fn who_is_meant_and_who_has_spoken_is_said() {
+    let objects = [with_said(
+        &[("internal", Admission::Admitted)],
+        route(1, "shop/web", "app.test"),
+    )];
+    let rules = Rules {
+        choice: of_routers(&["default", "spare"]),
+        ..Rules::default()
+    };
+    let why = "OtherRouter: not admitted by router default or spare; spoken of by router internal";
+    only_rejected(&learn(seen(&objects), &rules), "app.test", "Route shop/web", why, None);
+}
+
+#[test]
+fn labels_say_whose_a_route_is_that_no_router_has_spoken_of() {
+    let mine = of_routers(&["default"]);
+    let silent = [route(1, "shop/web", "app.test")];
+    assert_eq!(outcome(&silent, None, true, &mine), ["app.test"]);
+    let others = [with_said(
+        &[("internal", Admission::Admitted)],
+        route(1, "shop/web", "app.test"),
+    )];
+    assert_eq!(outcome(&others, None, true, &mine), ["app.test OtherRouter"]);
+    let mine = Choice {
+        namespace_labels: Some("shard=public".into()),
+        ..mine
+    };
+    assert_eq!(outcome(&silent, Some(vec!["shop"]), false, &mine), ["app.test"]);
+}
+
+#[test]
+fn only_names_of_namespaces_that_match_are_served() {
+    let choice = Choice {
+        namespace_labels: Some("shard=public".into()),
+        ..Choice::default()
+    };
+    let objects = [
+        route(1, "shop/web", "shop.test"),
+        route(1, "bank/web", "bank.test"),
+        of_kind(Kind::Ingress, route(1, "bank/in", "in.test")),
+    ];
+    let (left_out, unseen) = (
+        ["shop.test", "bank.test OtherNamespace", "in.test OtherNamespace"],
+        None,
+    );
+    assert_eq!(outcome(&objects, Some(vec!["shop", "empty"]), false, &choice), left_out);
+    // Nothing else says of these whose they are.
+    assert_eq!(outcome(&objects, unseen, false, &choice).len(), 3);
+    assert!(
+        outcome(&objects, None, false, &choice)
+            .iter()
+            .all(|one| one.ends_with(" OtherNamespace"))
+    );
+    // The older claim of a namespace that does not match takes nothing from one that does.
+    let objects = [route(1, "bank/web", "app.test"), route(2, "shop/web", "app.test")];
+    assert_eq!(
+        outcome(&objects, Some(vec!["shop"]), false, &choice),
+        ["app.test", "app.test OtherNamespace"]
+    );
+}
+
+#[test]
+fn where_namespaces_may_not_be_read_a_routers_word_decides() {
+    let choice = Choice {
+        namespace_labels: Some("shard=public".into()),
+        ..of_routers(&["default"])
+    };
+    let admitted = |object| with_said(&[("default", Admission::Admitted)], object);
+    let objects = [
+        admitted(route(1, "shop/web", "app.test")),
+        route(1, "shop/new", "new.test"),
+        of_kind(Kind::Ingress, route(1, "bank/in", "in.test")),
+    ];
+    let expected = ["app.test", "in.test OtherNamespace", "new.test OtherRouter"];
+    assert_eq!(outcome(&objects, None, false, &choice), expected);
+    // Where they may, what a router has said of a Route that has left its shard counts no more.
+    assert_eq!(
+        outcome(&objects[..1], Some(vec!["bank"]), false, &choice),
+        ["app.test OtherNamespace"]
+    );
+}
+
+#[test]
+fn a_route_without_a_host_has_what_the_named_routers_give_it() {
+    let given = |router, host| said(router, host, Admission::Admitted);
+    let object = Object {
+        hosts: Vec::new(),
+        said: vec![
+            given("internal", "web.internal.test"),
+            given("default", "web.apps.test"),
+            given("spare", "web.apps.test"),
+        ],
+        ..route(1, "shop/web", "")
+    };
+    let objects = [object];
+    assert_eq!(
+        outcome(&objects, None, false, &Choice::default()),
+        ["web.apps.test", "web.internal.test"]
+    );
+    assert_eq!(
+        outcome(&objects, None, false, &of_routers(&["internal"])),
+        ["web.internal.test"]
+    );
+    assert_eq!(
+        outcome(&objects, None, false, &of_routers(&["none"])),
+        ["web.apps.test OtherRouter", "web.internal.test OtherRouter"]
+    );
+}
+
+#[test]
+fn every_name_of_what_is_left_out_is_shown() {
+    let choice = Choice {
+        namespace_labels: Some("shard=public".into()),
+        ..Choice::default()
+    };
+    let mut made = route(3, "bank/web-x7k2p", "app.test");
+    made.ingress = Some("uid-bank/web".into());
+    let objects = [
+        wildcard(route(1, "bank/star", "www.acme.test")),
+        Object {
+            hosts: ["app.test", "other.test", "other.test"].map(str::to_owned).to_vec(),
+            ..of_kind(Kind::Ingress, route(1, "bank/web", ""))
+        },
+        made,
+    ];
+    let expected = ["*.acme.test", "app.test", "other.test"].map(|host| format!("{host} OtherNamespace"));
+    assert_eq!(outcome(&objects, Some(vec![]), false, &choice), expected);
+}

@@ -1,0 +1,164 @@
+//! Several sets of routers behind one API server: each source tells of the objects that its own routers serve.
+
+use crate::kube_api;
+
+use kube_api::Api;
+use kube_api::objects::{ingress, namespace, route, route_of, router_of};
+use kube_api::watching::{Watching, count, settings};
+use serde_json::json;
+use signalbox::source::kube::Settings;
+use signalbox_core::model::kubernetes::Resource;
+
+use crate::source_kube::connected;
+
+/// The routers `default` and `internal`, each with a host of its own.
+fn shards(api: &Api) -> [Settings; 2] {
+    api.change(|store| {
+        store.put("pods", router_of("default", "router-default-a", "n1", "10.0.0.1"));
+        store.put("pods", router_of("internal", "router-internal-a", "n2", "10.0.0.2"));
+    });
+    ["default", "internal"].map(|router| {
+        let mut settings = settings(api);
+        settings.source.choice.router_names = vec![router.to_owned()];
+        settings
+    })
+}
+
+/// The names told last, and the hosts.
+fn told(watching: &Watching) -> (Vec<String>, Vec<&str>) {
+    let learned = watching.told.last().unwrap();
+    let names = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+    (names, learned.hosts.iter().map(|host| host.name.as_str()).collect())
+}
+
+/// The names told last, without hosts.
+fn names(watching: &Watching) -> Vec<String> {
+    told(watching).0
+}
+
+#[track_caller]
+fn left_out(watching: &Watching, host: &str, reason: &str) {
+    let learned = watching.told.last().unwrap();
+    let found = learned
+        .rejected
+        .iter()
+        .any(|one| one.host == host && one.reason.starts_with(reason));
+    assert!(found, "{host}: {reason}: {:#?}", learned.rejected);
+}
+
+#[tokio::test]
+async fn each_shard_has_its_own_routes_and_hosts_and_a_route_that_moves_follows() {
+    let (api, _server) = Api::start().await;
+    let shards = shards(&api);
+    api.change(|store| {
+        store.put("routes", route_of(1, "shop/web", "shop.test", &["default"]));
+        store.put("routes", route_of(1, "bank/web", "bank.test", &["internal"]));
+        store.put("routes", route_of(1, "both/web", "both.test", &["internal", "default"]));
+        store.put("routes", route_of(1, "new/web", "new.test", &[]));
+    });
+    let mut sources = shards.map(Watching::start);
+    for watching in &mut sources {
+        watching.settles(&api).await;
+        left_out(watching, "new.test", "OtherRouter: not admitted by router ");
+    }
+    let [default, internal] = &mut sources;
+    assert_eq!(
+        told(default),
+        (vec!["both.test".into(), "shop.test".into()], vec!["n1"])
+    );
+    assert_eq!(
+        told(internal),
+        (vec!["bank.test".into(), "both.test".into()], vec!["n2"])
+    );
+    left_out(
+        default,
+        "bank.test",
+        "OtherRouter: not admitted by router default; spoken of by router internal",
+    );
+
+    api.change(|store| {
+        store.put("routes", route_of(1, "shop/web", "shop.test", &["internal"]));
+        store.put("routes", route_of(1, "new/web", "new.test", &["default"]));
+    });
+    default.settles(&api).await;
+    internal.settles(&api).await;
+    assert_eq!(names(default), ["both.test", "new.test"]);
+    assert_eq!(names(internal), ["bank.test", "both.test", "shop.test"]);
+    assert_eq!(api.lists("routes"), 2, "nothing was listed again");
+}
+
+#[tokio::test]
+async fn the_labels_of_namespaces_are_followed() {
+    let (api, _server) = Api::start().await;
+    let [mut settings, _] = shards(&api);
+    settings.source.choice.namespace_labels = Some("shard=public".into());
+    let labelled = |name: &str, shard: &str| namespace(name, &json!({"shard": shard}));
+    api.change(|store| {
+        store.put("namespaces", labelled("shop", "public"));
+        store.put("namespaces", labelled("bank", "internal"));
+        // What its router said of it before its namespace went to another shard.
+        store.put("routes", route(1, "bank/web", "bank.test"));
+        store.put("routes", route_of(1, "shop/new", "new.test", &[]));
+        store.put("ingresses", ingress(1, "bank/in", "in.test"));
+    });
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["new.test"]);
+    left_out(
+        &watching,
+        "bank.test",
+        "OtherNamespace: its namespace does not match `shard=public`",
+    );
+    api.change(|store| store.put("namespaces", labelled("bank", "public")));
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["bank.test", "in.test", "new.test"]);
+    api.change(|store| store.put("namespaces", labelled("shop", "internal")));
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["bank.test", "in.test"]);
+    api.change(|store| store.delete("namespaces", "", "bank"));
+    watching.settles(&api).await;
+    assert_eq!(names(&watching).len(), 0);
+    assert_eq!(api.lists("namespaces"), 1);
+}
+
+#[tokio::test]
+async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
+    let (api, _server) = Api::start().await;
+    let [mut settings, _] = shards(&api);
+    settings.source.resources = Some(vec![Resource::Routes]);
+    settings.source.choice.namespace_labels = Some("shard=public".into());
+    api.change(|store| {
+        store.moods.forbidden.insert("namespaces");
+        store.put("namespaces", namespace("shop", &json!({"shard": "public"})));
+        store.put("routes", route(1, "shop/web", "shop.test"));
+        store.put("routes", route_of(1, "shop/new", "new.test", &[]));
+    });
+    let mut watching = Watching::start(settings.clone());
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["shop.test"]);
+    let view = watching.stands(connected).await;
+    let note = view["notes"]["namespaces"].as_str().unwrap();
+    assert!(
+        note.contains("may not list namespaces") && note.contains("routers' word alone"),
+        "{note}"
+    );
+    // The right is given: from then on the labels decide as well.
+    api.change(|store| {
+        store.moods.forbidden.clear();
+    });
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["new.test", "shop.test"]);
+    drop(watching);
+
+    // Where nothing else says whose a Route is, names would be missing: nothing is told.
+    api.change(|store| store.moods.forbidden.insert("namespaces"));
+    settings.source.choice.router_names.clear();
+    let mut watching = Watching::start(settings);
+    let view = watching
+        .stands(|view| count(view, "listed") == 3 && view["last_error"].is_string())
+        .await;
+    let error = view["last_error"].as_str().unwrap();
+    assert!(error.contains("may not list namespaces (403"), "{error}");
+    assert!(error.contains("or give `router_name` beside it"), "{error}");
+    assert_eq!(watching.drain(), 0);
+}
