@@ -14,7 +14,7 @@ mod routers;
 mod tests;
 
 pub use annotations::is_read;
-pub use object::{Admission, Kind, Node, Object, RouterPod, Said};
+pub use object::{Admission, IngressClass, Kind, Node, Object, RouterPod, Said};
 
 use crate::learned::Learned;
 use crate::model::kubernetes::{AddressType, Choice};
@@ -31,6 +31,8 @@ pub mod reason {
     pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
     /// Its namespace is not one of those whose names the routers serve.
     pub const OTHER_NAMESPACE: &str = "OtherNamespace";
+    /// It is of a class that other routers serve.
+    pub const OTHER_CLASS: &str = "OtherIngressClass";
     /// Routers serve it, or may, that are not the cluster's.
     pub const OTHER_ROUTER: &str = "OtherRouter";
 }
@@ -63,6 +65,8 @@ pub struct Seen<'a> {
     pub nodes: Vec<&'a Node>,
     /// The namespaces that match [`Choice::namespace_labels`]; `None`: these may not be seen.
     pub namespaces: Option<Vec<&'a str>>,
+    /// The classes of Ingresses; `None`: these may not be seen.
+    pub ingress_classes: Option<Vec<&'a IngressClass>>,
 }
 
 /// What a cluster serves, and where.

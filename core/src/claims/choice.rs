@@ -20,21 +20,29 @@ pub(super) struct Chooser<'a> {
     /// Whether labels, of the object or of its namespace, have chosen what gets as far as the question for routers.
     labelled: bool,
     namespaces: Option<HashSet<&'a str, FixedState>>,
+    /// The classes of Ingresses that name none; `None`: they may not be seen.
+    default_classes: Option<Vec<&'a str>>,
 }
 
 impl<'a> Chooser<'a> {
     pub(super) fn new(seen: &Seen<'a>, rules: &'a Rules) -> Self {
+        let defaults = seen.ingress_classes.as_ref().map(|all| {
+            let defaults = all.iter().filter(|class| class.is_default);
+            defaults.map(|class| class.name.as_str()).collect()
+        });
         let namespaces = seen.namespaces.as_ref().map(|all| all.iter().copied().collect());
         Self {
             labelled: rules.labelled || (rules.choice.namespace_labels.is_some() && namespaces.is_some()),
             choice: &rules.choice,
             namespaces,
+            default_classes: defaults,
         }
     }
 
     /// The names that an object asks these routers for, as it writes them; or why it is not theirs to serve.
     pub(super) fn asked<'o>(&self, object: &'o Object) -> Result<Vec<&'o str>, String> {
         self.check_namespace(object)?;
+        self.check_class(object)?;
         let said: Vec<&Said> = object.said.iter().filter(|said| self.counts(object, said)).collect();
         let admitted = self.check_routers(object, &said)?;
         if !object.hosts.is_empty() || object.kind != Kind::Route {
@@ -65,6 +73,22 @@ impl<'a> Chooser<'a> {
             None if object.kind == Kind::Route && !self.choice.router_names.is_empty() => Ok(()),
             None => other("the labels of its namespace may not be read"),
         }
+    }
+
+    fn check_class(&self, object: &Object) -> Result<(), String> {
+        let wanted = &self.choice.ingress_classes;
+        if object.kind != Kind::Ingress || wanted.is_empty() {
+            return Ok(());
+        }
+        let is_wanted = |class: &str| wanted.iter().any(|wanted| wanted == class);
+        let why = match (&object.class, &self.default_classes) {
+            (Some(class), _) if is_wanted(class) => return Ok(()),
+            (Some(class), _) => format!("its class is {}", annotations::short(class)),
+            (None, Some(defaults)) if defaults.iter().any(|class| is_wanted(class)) => return Ok(()),
+            (None, Some(_)) => format!("it names no class, and {} is not the default one", wanted.join(" or ")),
+            (None, None) => "it names no class, and which one is the default may not be read".to_owned(),
+        };
+        Err(format!("{}: {why}", reason::OTHER_CLASS))
     }
 
     /// Whether the one who speaks is one of these routers.

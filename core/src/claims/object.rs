@@ -29,6 +29,8 @@ pub struct Object {
     pub annotations: BTreeMap<String, String>,
     /// What its routers say.
     pub said: Vec<Said>,
+    /// The class that an Ingress names.
+    pub class: Option<String>,
     /// The uid of the Ingress that it was made from.
     pub ingress: Option<String>,
 }
@@ -113,6 +115,15 @@ impl Object {
             &self.uid,
         )
     }
+}
+
+/// A class of Ingresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngressClass {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the class of Ingresses that name none.
+    pub is_default: bool,
 }
 
 /// A pod that runs a router.

@@ -22,6 +22,7 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         passthrough: false,
         annotations: std::collections::BTreeMap::new(),
         said: Vec::new(),
+        class: None,
         ingress: None,
     }
 }

@@ -29,6 +29,8 @@ pub struct Choice {
     pub namespace_labels: Option<String>,
     /// Routers, by their names in the status of Routes, of which one must have admitted a Route.
     pub router_names: Vec<String>,
+    /// The classes of which an Ingress must be.
+    pub ingress_classes: Vec<String>,
 }
 
 /// How an API server is reached.

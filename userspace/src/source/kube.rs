@@ -37,7 +37,7 @@ use feed::{Feed, Need};
 use hub::Hub;
 use what::What;
 
-pub use decode::{namespace, node, object, pod};
+pub use decode::{class, namespace, node, object, pod};
 
 /// How many events may wait for the hub before feeds stop reading: they come from the network, faster than they are
 /// dealt with only while a list is read.
@@ -194,6 +194,14 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             namespace: None,
             labels: Some(labels.clone()),
             need: if by_status { Need::Help } else { Need::Must },
+        });
+    }
+    if resources.contains(&Resource::Ingresses) && !source.choice.ingress_classes.is_empty() {
+        feeds.push(Feed {
+            what: What::IngressClasses,
+            namespace: None,
+            labels: None,
+            need: Need::Help,
         });
     }
     feeds

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const HTTP: &str = "10.1.0.1:80";
 const TOKEN: &str = "a-token-for-the-lab-0123";
 
-fn address(name: &str) -> &'static str {
+pub(crate) fn address(name: &str) -> &'static str {
     HOSTS.iter().find(|(host, ..)| *host == name).unwrap().1
 }
 
@@ -29,14 +29,14 @@ enum Order {
 }
 
 /// An API server in a namespace: on its loopback.
-struct Cluster {
-    api: Api,
+pub(crate) struct Cluster {
+    pub(crate) api: Api,
     orders: tokio::sync::mpsc::UnboundedSender<Order>,
     done: mpsc::Receiver<()>,
 }
 
 impl Cluster {
-    fn start(ns: &Ns) -> Self {
+    pub(crate) fn start(ns: &Ns) -> Self {
         let (send, receive) = mpsc::channel();
         let (orders, mut inbox) = tokio::sync::mpsc::unbounded_channel();
         let (tell, done) = mpsc::channel();

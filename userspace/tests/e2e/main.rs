@@ -34,6 +34,7 @@ mod faults;
 mod h2c;
 mod health;
 mod kube;
+mod kube_shards;
 mod l4;
 mod l4_crowd;
 mod l4_servers;

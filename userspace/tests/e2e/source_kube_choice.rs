@@ -3,7 +3,7 @@
 use crate::kube_api;
 
 use kube_api::Api;
-use kube_api::objects::{ingress, namespace, route, route_of, router_of};
+use kube_api::objects::{ingress, ingress_class, namespace, route, route_of, router_of};
 use kube_api::watching::{Watching, count, settings};
 use serde_json::json;
 use signalbox::source::kube::Settings;
@@ -161,4 +161,55 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
     assert!(error.contains("may not list namespaces (403"), "{error}");
     assert!(error.contains("or give `router_name` beside it"), "{error}");
     assert_eq!(watching.drain(), 0);
+}
+
+#[tokio::test]
+async fn ingresses_of_other_classes_are_left_out_and_the_default_class_is_followed() {
+    let (api, _server) = Api::start().await;
+    let [mut settings, _] = shards(&api);
+    settings.source.choice.router_names.clear();
+    settings.source.choice.ingress_classes = vec!["public".to_owned()];
+    let of_class = |class: &str| {
+        let mut object = ingress(1, &format!("shop/{class}"), &format!("{class}.test"));
+        object["spec"]["ingressClassName"] = json!(class);
+        object
+    };
+    api.change(|store| {
+        store.put("ingressclasses", ingress_class("public", false));
+        store.put("ingressclasses", ingress_class("nginx", true));
+        store.put("ingresses", of_class("public"));
+        store.put("ingresses", of_class("nginx"));
+        store.put("ingresses", ingress(1, "shop/none", "none.test"));
+    });
+    let mut watching = Watching::start(settings.clone());
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["public.test"]);
+    left_out(&watching, "nginx.test", "OtherIngressClass: its class is nginx");
+    left_out(
+        &watching,
+        "none.test",
+        "OtherIngressClass: it names no class, and public is not the default one",
+    );
+    api.change(|store| {
+        store.put("ingressclasses", ingress_class("public", true));
+        store.put("ingressclasses", ingress_class("nginx", false));
+        let mut nginx = of_class("nginx");
+        nginx["spec"]["ingressClassName"] = json!("public");
+        store.put("ingresses", nginx);
+    });
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["nginx.test", "none.test", "public.test"]);
+    drop(watching);
+
+    // Without the right to see classes, those that name theirs are served.
+    api.change(|store| store.moods.forbidden.insert("ingressclasses"));
+    let mut watching = Watching::start(settings);
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["nginx.test", "public.test"]);
+    let view = watching.stands(connected).await;
+    let note = view["notes"]["ingressclasses.networking.k8s.io"].as_str().unwrap();
+    assert!(
+        note.contains("until then an Ingress without a class is left out"),
+        "{note}"
+    );
 }

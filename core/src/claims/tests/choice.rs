@@ -199,3 +199,88 @@ fn every_name_of_what_is_left_out_is_shown() {
     let expected = ["*.acme.test", "app.test", "other.test"].map(|host| format!("{host} OtherNamespace"));
     assert_eq!(outcome(&objects, Some(vec![]), false, &choice), expected);
 }
+
+#[test]
+fn an_ingress_counts_where_its_class_is_one_of_those_named() {
+    let choice = Choice {
+        ingress_classes: ["openshift-default", "public"].map(str::to_owned).to_vec(),
+        ..Choice::default()
+    };
+    let of_class = |class: Option<&str>, host: &str| Object {
+        class: class.map(str::to_owned),
+        ..of_kind(Kind::Ingress, route(1, &format!("shop/{host}"), host))
+    };
+    let objects = [
+        of_class(Some("public"), "a.test"),
+        of_class(Some("nginx"), "b.test"),
+        of_class(None, "c.test"),
+        route(1, "shop/web", "d.test"),
+    ];
+    let class = |name: &str, is_default| IngressClass {
+        name: name.into(),
+        is_default,
+    };
+    let with = |classes: Option<&[IngressClass]>| {
+        let rules = Rules {
+            choice: choice.clone(),
+            ..Rules::default()
+        };
+        let ingress_classes = classes.map(|all| all.iter().collect());
+        let learned = learn(
+            Seen {
+                ingress_classes,
+                ..seen(&objects)
+            },
+            &rules,
+        );
+        let names: Vec<_> = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+        let reasons: Vec<_> = learned.rejected.into_iter().map(|one| one.reason).collect();
+        (names.join(" "), reasons)
+    };
+    let of_nginx = "OtherIngressClass: its class is nginx";
+    let none = "OtherIngressClass: it names no class, and";
+    for (classes, names, why) in [
+        (
+            Some(&[class("nginx", true), class("public", false)][..]),
+            "a.test d.test",
+            Some("openshift-default or public is not"),
+        ),
+        (
+            Some(&[class("nginx", false), class("public", true)][..]),
+            "a.test c.test d.test",
+            None,
+        ),
+        (
+            Some(&[][..]),
+            "a.test d.test",
+            Some("openshift-default or public is not the default one"),
+        ),
+        (None, "a.test d.test", Some("which one is the default may not be read")),
+    ] {
+        let (found, reasons) = with(classes);
+        assert_eq!((found.as_str(), reasons[0].as_str()), (names, of_nginx));
+        let second = reasons.get(1).map(String::as_str);
+        assert_eq!(second.is_some(), why.is_some());
+        assert!(
+            second.is_none_or(|second| second.starts_with(&format!("{none} {}", why.unwrap()))),
+            "{second:?}"
+        );
+    }
+    assert_eq!(
+        outcome(&objects, None, false, &Choice::default()).len(),
+        4,
+        "all, where none is named"
+    );
+}
+
+#[test]
+fn an_ingress_of_another_class_is_not_rejected_where_its_route_speaks_for_it() {
+    let choice = Choice {
+        ingress_classes: vec!["public".into()],
+        ..Choice::default()
+    };
+    let mut made = route(3, "shop/web-x7k2p", "app.test");
+    made.ingress = Some("uid-shop/web".into());
+    let ingress = of_kind(Kind::Ingress, route(1, "shop/web", "app.test"));
+    assert_eq!(outcome(&[ingress, made], None, false, &choice), ["app.test"]);
+}

@@ -16,6 +16,7 @@ const MAX_NAMES: usize = 64;
 pub(super) struct Keys<'a> {
     namespace_labels: Option<Place<'a>>,
     router_name: Option<Place<'a>>,
+    ingress_class: Option<Place<'a>>,
 }
 
 impl<'a> Keys<'a> {
@@ -23,6 +24,7 @@ impl<'a> Keys<'a> {
         Self {
             namespace_labels: map.take("namespace_labels"),
             router_name: map.take("router_name"),
+            ingress_class: map.take("ingress_class"),
         }
     }
 
@@ -31,19 +33,23 @@ impl<'a> Keys<'a> {
         self.check_company(resources, report);
         let namespace_labels = maybe(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
         let router_names = names(self.router_name.as_ref(), "routers", "a router's name", report);
+        let classes = names(self.ingress_class.as_ref(), "classes", "a class of Ingresses", report);
         Some(Choice {
             namespace_labels: namespace_labels?,
             router_names: router_names?,
+            ingress_classes: classes?,
         })
     }
 
     /// What chooses among objects that are not read at all is a mistake.
     fn check_company(&self, resources: Option<&[Resource]>, report: &mut Report) {
         let Some(resources) = resources else { return };
-        let keys = [(&self.router_name, "router_name", &[Resource::Routes][..], "routes")];
+        let keys = [
+            (&self.router_name, "router_name", Resource::Routes, "Routes"),
+            (&self.ingress_class, "ingress_class", Resource::Ingresses, "Ingresses"),
+        ];
         for (place, key, of, words) in keys {
-            let read = of.iter().any(|resource| resources.contains(resource));
-            if let (Some(place), false) = (place, read) {
+            if let (Some(place), false) = (place, resources.contains(&of)) {
                 place.fault(
                     report,
                     format!("`{key}` chooses among {words}, which `resources` leaves out"),

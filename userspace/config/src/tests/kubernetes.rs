@@ -203,6 +203,8 @@ fn the_objects_of_a_set_of_routers_are_chosen() {
     let two = meaning("{ in_cluster: true, router_name: [default, internal], resources: [routes] }");
     assert_eq!(two.choice.router_names, ["default", "internal"]);
     assert_eq!(places(&two), at(" in (default, internal)", " in (default, internal)"));
+    let class = meaning("{ in_cluster: true, ingress_class: [public, openshift-default] }");
+    assert_eq!(class.choice.ingress_classes, ["public", "openshift-default"]);
     let said = meaning("{ in_cluster: true, router_name: a, routers: { namespace: infra, labels: app=router } }");
     assert_eq!(places(&said), [("infra".to_owned(), "app=router".to_owned())]);
 }
@@ -228,12 +230,22 @@ fn a_choice_that_cannot_be_meant_is_a_mistake() {
     key(
         "router_name: a, resources: [ingresses]",
         "router_name",
-        "`router_name` chooses among routes, which `resources` leaves out",
+        "`router_name` chooses among Routes, which `resources` leaves out",
     );
     key(
         "namespace_labels: \"a b\"",
         "namespace_labels",
         "`a b` is not a label selector",
+    );
+    key(
+        "ingress_class: [a/b]",
+        "ingress_class[0]",
+        "`a/b` is not a class of Ingresses",
+    );
+    key(
+        "ingress_class: a, resources: [routes, httproutes]",
+        "ingress_class",
+        "`ingress_class` chooses among Ingresses, which `resources` leaves out",
     );
     key("routername: a", "routername", "did you mean `router_name`?");
 }

@@ -28,6 +28,7 @@ fn forbidden(feed: &Feed, said: &str, watching: bool) -> String {
         What::Pods if feed.need == Need::Guess => " (or say by `routers` where the router pods are)",
         What::Pods => "",
         What::Nodes => " (or use `InternalIP`)",
+        What::IngressClasses => "; until then an Ingress without a class is left out",
         What::Namespaces if feed.need == Need::Help => "; until then the routers' word alone decides on Routes",
         What::Namespaces => " (or leave `namespace_labels` out, or give `router_name` beside it)",
     };

@@ -1,5 +1,6 @@
 //! The API's objects as the core knows them. What is not asked for is not looked at, and may be anything.
 
+mod classes;
 mod names;
 mod places;
 
@@ -7,8 +8,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use signalbox_core::claims::{Node, Object, RouterPod};
+use signalbox_core::claims::{IngressClass, Node, Object, RouterPod};
 
+pub use classes::class;
 pub use names::object;
 pub use places::{namespace, node, pod};
 
@@ -22,6 +24,7 @@ pub(super) enum Item {
     Node(Node),
     /// A namespace, by its name: all that is asked of it is whether it is there.
     Namespace(String),
+    Class(IngressClass),
 }
 
 impl Item {
@@ -31,6 +34,7 @@ impl Item {
             What::Pods => pod(value).map(Self::Pod),
             What::Nodes => node(value).map(Self::Node),
             What::Namespaces => namespace(value).map(Self::Namespace),
+            What::IngressClasses => class(value).map(Self::Class),
         }
     }
 }

@@ -238,6 +238,7 @@ impl Hub {
         };
         let mut seen = Seen {
             namespaces: may_see(What::Namespaces).then(Vec::new),
+            ingress_classes: may_see(What::IngressClasses).then(Vec::new),
             ..Seen::default()
         };
         for item in self.feeds.iter().flat_map(|feed| feed.items.values()) {
@@ -246,6 +247,7 @@ impl Hub {
                 Item::Pod(pod) => seen.pods.push(pod),
                 Item::Node(node) => seen.nodes.push(node),
                 Item::Namespace(name) => seen.namespaces.iter_mut().for_each(|all| all.push(name)),
+                Item::Class(class) => seen.ingress_classes.iter_mut().for_each(|all| all.push(class)),
             }
         }
         seen

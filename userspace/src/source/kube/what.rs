@@ -10,6 +10,7 @@ pub(super) enum What {
     Pods,
     Nodes,
     Namespaces,
+    IngressClasses,
 }
 
 impl What {
@@ -32,6 +33,7 @@ impl What {
             Self::Pods => "pods",
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
+            Self::IngressClasses => "ingressclasses",
         }
     }
 
@@ -66,6 +68,7 @@ impl What {
                 "apis/gateway.networking.k8s.io/v1",
                 "apis/gateway.networking.k8s.io/v1beta1",
             ],
+            Self::IngressClasses => &["apis/networking.k8s.io/v1", "apis/networking.k8s.io/v1beta1"],
             Self::Pods | Self::Nodes | Self::Namespaces => &["api/v1"],
         }
     }

@@ -156,6 +156,7 @@ fn discovery(store: &Store, home: &str) -> Response<Body> {
         ("v1", "pods"),
         ("v1", "nodes"),
         ("v1", "namespaces"),
+        ("networking.k8s.io/v1", "ingressclasses"),
     ];
     let has = |plural: &str| !store.moods.missing.contains(format!("{home}/{plural}").as_str());
     let names: Vec<_> = of.iter().filter(|(at, plural)| *at == home && has(plural)).collect();

@@ -65,6 +65,13 @@ pub(crate) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
 }
 
+pub(crate) fn ingress_class(name: &str, is_default: bool) -> Value {
+    let mut metadata = metadata(&format!("/{name}"), 0);
+    metadata.as_object_mut().unwrap().remove("namespace");
+    metadata["annotations"] = json!({"ingressclass.kubernetes.io/is-default-class": is_default.to_string()});
+    json!({"metadata": metadata, "spec": {"controller": "example.com/ingress"}})
+}
+
 /// The same as OpenShift 3 has it.
 pub(crate) fn router_of_3(name: &str, node: &str, ip: &str) -> Value {
     let mut pod = router(name, node, ip, true);

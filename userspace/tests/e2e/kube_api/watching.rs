@@ -117,11 +117,15 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
     let namespaces = namespaces
         .as_ref()
         .filter(|_| !store.moods.forbidden.contains("namespaces"));
+    let classes = store.select("ingressclasses", &Selection::default());
+    let classes: Vec<_> = classes.iter().filter_map(|one| source::kube::class(one).ok()).collect();
+    let may_see = |plural| !store.moods.forbidden.contains(plural);
     let seen = Seen {
         objects: objects.iter().collect(),
         pods: pods.iter().collect(),
         nodes: nodes.iter().collect(),
         namespaces: namespaces.map(|all| all.iter().map(String::as_str).collect()),
+        ingress_classes: may_see("ingressclasses").then(|| classes.iter().collect()),
     };
     claims::learn(seen, &settings.rules())
 }

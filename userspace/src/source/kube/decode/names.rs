@@ -6,6 +6,9 @@ use signalbox_core::claims::{self, Admission, Kind, Object, Said};
 
 use super::{Condition, Metadata, or_null};
 
+/// What named an Ingress' class before `ingressClassName` did.
+const CLASS: &str = "kubernetes.io/ingress.class";
+
 /// Any of them: what one has not, it does not ask for.
 #[derive(Deserialize)]
 struct Whole {
@@ -26,6 +29,7 @@ struct Spec {
     #[serde(deserialize_with = "or_null")]
     tls: Value,
     /// Ingress
+    ingress_class_name: Option<String>,
     #[serde(deserialize_with = "or_null")]
     rules: Vec<Value>,
     /// Gateway API
@@ -81,6 +85,11 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         subdomain: kind == Kind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
         said,
+        // Whoever writes the older annotation means it: the API gives it precedence.
+        class: match kind {
+            Kind::Ingress => metadata.annotations.get(CLASS).cloned().or(spec.ingress_class_name),
+            Kind::Route | Kind::TlsRoute | Kind::HttpRoute => None,
+        },
         ingress: ingress.filter(|_| kind == Kind::Route).map(|owner| owner.uid),
         namespace: metadata.namespace,
         name: metadata.name,
@@ -202,6 +211,16 @@ mod tests {
             (ingress.hosts, ingress.path),
             (vec!["a.test".to_owned(), String::new()], None)
         );
+        assert_eq!(ingress.class, None);
+        let of_class = |annotations: Value, class: Value| {
+            let metadata = json!({"name": "web", "annotations": annotations});
+            let value = json!({"metadata": metadata, "spec": {"ingressClassName": class}});
+            object(Kind::Ingress, &value).unwrap().class
+        };
+        assert_eq!(of_class(Value::Null, json!("public")).as_deref(), Some("public"));
+        let older = json!({"kubernetes.io/ingress.class": "nginx"});
+        assert_eq!(of_class(older.clone(), Value::Null).as_deref(), Some("nginx"));
+        assert_eq!(of_class(older, json!("public")).as_deref(), Some("nginx"));
         let parents = json!([{"conditions": [{"type": "Accepted", "status": "False", "reason": "NoMatchingParent"}]}]);
         let value = json!({"metadata": metadata, "spec": {"hostnames": ["a.test", "*.b.test"]}, "status": {"parents": parents}});
         let route = object(Kind::TlsRoute, &value).unwrap();
