@@ -5,6 +5,7 @@
 
 mod annotations;
 mod choice;
+mod gateways;
 mod names;
 mod object;
 mod owners;
@@ -14,6 +15,7 @@ mod routers;
 mod tests;
 
 pub use annotations::is_read;
+pub use gateways::{Gateway, Listener, Parent};
 pub use object::{Admission, IngressClass, Kind, Node, Object, RouterPod, Said};
 
 use crate::learned::Learned;
@@ -33,6 +35,10 @@ pub mod reason {
     pub const OTHER_NAMESPACE: &str = "OtherNamespace";
     /// It is of a class that other routers serve.
     pub const OTHER_CLASS: &str = "OtherIngressClass";
+    /// None of its Gateways is one of the routers'.
+    pub const OTHER_GATEWAY: &str = "OtherGateway";
+    /// No listener of its Gateways takes the name: the word of the Gateway API.
+    pub const NO_LISTENER: &str = "NoMatchingListenerHostname";
     /// Routers serve it, or may, that are not the cluster's.
     pub const OTHER_ROUTER: &str = "OtherRouter";
 }
@@ -67,6 +73,8 @@ pub struct Seen<'a> {
     pub namespaces: Option<Vec<&'a str>>,
     /// The classes of Ingresses; `None`: these may not be seen.
     pub ingress_classes: Option<Vec<&'a IngressClass>>,
+    /// Gateways, at least those that are chosen by name; `None`: these may not be seen.
+    pub gateways: Option<Vec<&'a Gateway>>,
 }
 
 /// What a cluster serves, and where.

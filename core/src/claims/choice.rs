@@ -8,11 +8,21 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
+use super::gateways::Gateways;
 use super::{Admission, Kind, Object, Rules, Said, Seen, annotations, reason};
 use crate::model::kubernetes::Choice;
 
 /// How many routers are named in a reason.
 const MAX_NAMED: usize = 4;
+
+/// What an object asks these routers for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    /// Names, as they are written.
+    pub(super) names: Vec<&'a str>,
+    /// Names that the routers do not serve for it, and why not.
+    pub(super) dropped: Vec<(&'a str, String)>,
+}
 
 /// Decides, by what is configured and what is seen of the cluster.
 pub(super) struct Chooser<'a> {
@@ -22,6 +32,17 @@ pub(super) struct Chooser<'a> {
     namespaces: Option<HashSet<&'a str, FixedState>>,
     /// The classes of Ingresses that name none; `None`: they may not be seen.
     default_classes: Option<Vec<&'a str>>,
+    gateways: Gateways<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// All that an object itself asks for.
+    pub(super) fn all(object: &'a Object) -> Self {
+        Self {
+            names: object.hosts.iter().map(String::as_str).collect(),
+            dropped: Vec::new(),
+        }
+    }
 }
 
 impl<'a> Chooser<'a> {
@@ -36,17 +57,21 @@ impl<'a> Chooser<'a> {
             choice: &rules.choice,
             namespaces,
             default_classes: defaults,
+            gateways: Gateways::new(seen.gateways.as_deref(), &rules.choice),
         }
     }
 
-    /// The names that an object asks these routers for, as it writes them; or why it is not theirs to serve.
-    pub(super) fn asked<'o>(&self, object: &'o Object) -> Result<Vec<&'o str>, String> {
+    /// What an object asks these routers for, or why it is not theirs to serve.
+    pub(super) fn asked<'o>(&'o self, object: &'o Object) -> Result<Asked<'o>, String> {
         self.check_namespace(object)?;
         self.check_class(object)?;
+        if self.choice.by_gateway() && matches!(object.kind, Kind::TlsRoute | Kind::HttpRoute) {
+            return self.gateways.asked(object);
+        }
         let said: Vec<&Said> = object.said.iter().filter(|said| self.counts(object, said)).collect();
         let admitted = self.check_routers(object, &said)?;
         if !object.hosts.is_empty() || object.kind != Kind::Route {
-            return Ok(object.hosts.iter().map(String::as_str).collect());
+            return Ok(Asked::all(object));
         }
         // A Route without a host of its own has those that routers give it, from `subdomain` or a template.
         let mut given: Vec<&str> = Vec::new();
@@ -55,7 +80,10 @@ impl<'a> Chooser<'a> {
                 given.push(host);
             }
         }
-        Ok(given)
+        Ok(Asked {
+            names: given,
+            dropped: Vec::new(),
+        })
     }
 
     fn check_namespace(&self, object: &Object) -> Result<(), String> {

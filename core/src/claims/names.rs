@@ -34,7 +34,11 @@ pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &R
                 continue;
             }
         };
-        if asked.is_empty() {
+        for (text, why) in &asked.dropped {
+            reject(&shown(object, text, rules), why.clone(), None);
+        }
+        let (asked, dropped) = (asked.names, asked.dropped);
+        if asked.is_empty() && dropped.is_empty() {
             reject("", no_host(object.kind), None);
         }
         let mut known = HashSet::with_hasher(FixedState::default());
@@ -100,7 +104,9 @@ fn no_host(kind: Kind) -> String {
     let why = match kind {
         Kind::Route => "it has no host, and no router has given it one",
         Kind::Ingress => "it serves every name: give its rules a host",
-        Kind::TlsRoute | Kind::HttpRoute => "it serves all names of its Gateway: give it hostnames",
+        Kind::TlsRoute | Kind::HttpRoute => {
+            "it serves all names of its Gateway: give it hostnames, or the Gateway's listeners a hostname, and `gateways` here"
+        }
     };
     format!("{}: {why}", reason::NO_HOST)
 }

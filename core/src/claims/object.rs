@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::Parent;
+
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
@@ -31,6 +33,8 @@ pub struct Object {
     pub said: Vec<Said>,
     /// The class that an Ingress names.
     pub class: Option<String>,
+    /// The Gateways by which a Gateway API route wants to be served.
+    pub parents: Vec<Parent>,
     /// The uid of the Ingress that it was made from.
     pub ingress: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! The rules one by one; `naive` checks them all against a plain reading of them.
 
 mod choice;
+mod gateways;
 mod naive;
 mod routers;
 
@@ -23,6 +24,7 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         annotations: std::collections::BTreeMap::new(),
         said: Vec::new(),
         class: None,
+        parents: Vec::new(),
         ingress: None,
     }
 }

@@ -31,6 +31,33 @@ pub struct Choice {
     pub router_names: Vec<String>,
     /// The classes of which an Ingress must be.
     pub ingress_classes: Vec<String>,
+    /// Gateways of which one must be a parent of a Gateway API route.
+    pub gateways: Vec<GatewayName>,
+    /// Classes of which such a Gateway must be; given in place of names.
+    pub gateway_classes: Vec<String>,
+}
+
+impl Choice {
+    /// Whether Gateway API routes are chosen by their Gateways.
+    #[must_use]
+    pub fn by_gateway(&self) -> bool {
+        !self.gateways.is_empty() || !self.gateway_classes.is_empty()
+    }
+}
+
+/// Where a Gateway stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GatewayName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for GatewayName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// How an API server is reached.

@@ -6,8 +6,7 @@ use super::report::{Report, quote};
 /// A namespace's name.
 pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-') {
+    if is_namespace(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
@@ -23,8 +22,7 @@ pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String
 /// The name of any other object. `what` it is, for messages.
 pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
-    if text.len() <= 253 && text.bytes().all(inner) && !text.starts_with(['-', '.']) && !text.ends_with(['-', '.']) {
+    if is_object_name(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
@@ -35,6 +33,21 @@ pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) ->
         ),
     );
     None
+}
+
+/// A label of DNS (RFC 1123).
+pub(super) fn is_namespace(text: &str) -> bool {
+    text.len() <= 63 && !text.contains('.') && is_object_name(text)
+}
+
+/// Labels of DNS (RFC 1123), as the names of most objects are.
+pub(super) fn is_object_name(text: &str) -> bool {
+    let ends = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let inner = |b: u8| ends(b) || matches!(b, b'-' | b'.');
+    let bytes = text.as_bytes();
+    (1..=253).contains(&bytes.len())
+        && bytes.iter().all(|b| inner(*b))
+        && [bytes.first(), bytes.last()].into_iter().flatten().all(|b| ends(*b))
 }
 
 /// A label selector. Only what cannot be one is refused here: the server knows the rest.

@@ -23,6 +23,7 @@ mod trouble;
 mod way;
 mod what;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ use feed::{Feed, Need};
 use hub::Hub;
 use what::What;
 
-pub use decode::{class, namespace, node, object, pod};
+pub use decode::{class, gateway, namespace, node, object, pod};
 
 /// How many events may wait for the hub before feeds stop reading: they come from the network, faster than they are
 /// dealt with only while a list is read.
@@ -187,22 +188,39 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             need: Need::Must,
         });
     }
-    if let Some(labels) = &source.choice.namespace_labels {
-        let by_status = !source.choice.router_names.is_empty();
-        feeds.push(Feed {
-            what: What::Namespaces,
-            namespace: None,
-            labels: Some(labels.clone()),
-            need: if by_status { Need::Help } else { Need::Must },
-        });
+    feeds.extend(helpers(source, resources));
+    feeds
+}
+
+/// What decides on objects that do not say it themselves.
+fn helpers(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed> {
+    let choice = &source.choice;
+    let everywhere = |what, labels: Option<String>, need| Feed {
+        what,
+        namespace: None,
+        labels,
+        need,
+    };
+    let mut feeds = Vec::new();
+    if let Some(labels) = &choice.namespace_labels {
+        let by_status = !choice.router_names.is_empty();
+        let need = if by_status { Need::Help } else { Need::Must };
+        feeds.push(everywhere(What::Namespaces, Some(labels.clone()), need));
     }
-    if resources.contains(&Resource::Ingresses) && !source.choice.ingress_classes.is_empty() {
-        feeds.push(Feed {
-            what: What::IngressClasses,
-            namespace: None,
+    if resources.contains(&Resource::Ingresses) && !choice.ingress_classes.is_empty() {
+        feeds.push(everywhere(What::IngressClasses, None, Need::Help));
+    }
+    if resources.contains(&Resource::HttpRoutes) || resources.contains(&Resource::TlsRoutes) {
+        if !choice.gateway_classes.is_empty() {
+            feeds.push(everywhere(What::Gateways, None, Need::Must));
+        }
+        let namespaces: BTreeSet<&String> = choice.gateways.iter().map(|gateway| &gateway.namespace).collect();
+        feeds.extend(namespaces.into_iter().map(|namespace| Feed {
+            what: What::Gateways,
+            namespace: Some(namespace.clone()),
             labels: None,
             need: Need::Help,
-        });
+        }));
     }
     feeds
 }

@@ -3,11 +3,11 @@
 use crate::kube_api;
 
 use kube_api::Api;
-use kube_api::objects::{ingress, ingress_class, namespace, route, route_of, router_of};
+use kube_api::objects::{attached, gateway, ingress, ingress_class, namespace, route, route_of, router_of};
 use kube_api::watching::{Watching, count, settings};
 use serde_json::json;
 use signalbox::source::kube::Settings;
-use signalbox_core::model::kubernetes::Resource;
+use signalbox_core::model::kubernetes::{GatewayName, Resource};
 
 use crate::source_kube::connected;
 
@@ -212,4 +212,96 @@ async fn ingresses_of_other_classes_are_left_out_and_the_default_class_is_follow
         note.contains("until then an Ingress without a class is left out"),
         "{note}"
     );
+}
+
+#[tokio::test]
+async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
+    let (api, _server) = Api::start().await;
+    let [mut settings, _] = shards(&api);
+    settings.source.wildcards = true;
+    settings.source.choice.router_names.clear();
+    settings.source.choice.gateways = vec![GatewayName {
+        namespace: "infra".to_owned(),
+        name: "public".to_owned(),
+    }];
+    api.change(|store| {
+        store.put("gateways", gateway("infra/public", "istio", "*.apps.test"));
+        store.put("gateways", gateway("infra/internal", "istio", "*.apps.test"));
+        let served = &["web.apps.test", "elsewhere.test"];
+        store.put("httproutes", attached("shop/web", served, "infra/public", true));
+        store.put(
+            "httproutes",
+            attached("shop/no", &["no.apps.test"], "infra/public", false),
+        );
+        store.put(
+            "httproutes",
+            attached("shop/in", &["in.apps.test"], "infra/internal", true),
+        );
+        store.put("httproutes", attached("shop/all", &[], "infra/public", true));
+        // Its listener carries no TLS.
+        store.put(
+            "tlsroutes",
+            attached("shop/tls", &["tls.apps.test"], "infra/public", true),
+        );
+    });
+    let mut watching = Watching::start(settings.clone());
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["web.apps.test", "*.apps.test"]);
+    left_out(&watching, "elsewhere.test", "NoMatchingListenerHostname: ");
+    left_out(&watching, "tls.apps.test", "NoMatchingListenerHostname: ");
+    left_out(&watching, "no.apps.test", "RouteNotAdmitted: Told");
+    left_out(&watching, "in.apps.test", "OtherGateway: its Gateway is infra/internal");
+    // The listener takes other names, and a route moves to the Gateway.
+    api.change(|store| {
+        store.put("gateways", gateway("infra/public", "istio", "elsewhere.test"));
+        store.put("httproutes", attached("shop/in", &["*.test"], "infra/public", true));
+    });
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["elsewhere.test"]);
+    api.change(|store| store.delete("gateways", "infra", "public"));
+    watching.settles(&api).await;
+    assert_eq!(names(&watching).len(), 0);
+    left_out(
+        &watching,
+        "web.apps.test",
+        "OtherGateway: there is no Gateway infra/public",
+    );
+    assert_eq!(api.lists("gateways"), 1);
+    drop(watching);
+
+    // Of Gateways that are named, the right to see them is not needed; of a class, it is.
+    api.change(|store| store.moods.forbidden.insert("gateways"));
+    let mut watching = Watching::start(settings.clone());
+    watching.settles(&api).await;
+    assert_eq!(
+        names(&watching),
+        ["elsewhere.test", "tls.apps.test", "web.apps.test", "*.test"]
+    );
+    let view = watching.stands(connected).await;
+    let note = &view["notes"]["gateways.gateway.networking.k8s.io in namespace infra"];
+    assert!(
+        note.as_str()
+            .unwrap()
+            .contains("hostnames of its listeners do not count"),
+        "{note}"
+    );
+    drop(watching);
+    settings.source.choice.gateways.clear();
+    settings.source.choice.gateway_classes = vec!["istio".to_owned()];
+    let mut watching = Watching::start(settings);
+    let error = |view: &serde_json::Value| view["last_error"].as_str().unwrap_or_default().to_owned();
+    let view = watching
+        .stands(|view| count(view, "listed") == 6 && !error(view).is_empty())
+        .await;
+    assert!(error(&view).contains("or name the Gateways by `gateways`"), "{view:#}");
+    assert_eq!(watching.drain(), 0);
+    api.change(|store| {
+        store.moods.forbidden.clear();
+        store.put(
+            "httproutes",
+            attached("shop/in", &["in.apps.test"], "infra/internal", true),
+        );
+    });
+    watching.settles(&api).await;
+    assert_eq!(names(&watching), ["in.apps.test"]);
 }

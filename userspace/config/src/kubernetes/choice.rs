@@ -1,11 +1,11 @@
 //! Which objects the cluster's routers serve.
 
-use signalbox_core::model::kubernetes::{Choice, Resource};
+use signalbox_core::model::kubernetes::{Choice, GatewayName, Resource};
 
 use super::distinct;
 use crate::map::Map;
 use crate::node::{Kind, Place};
-use crate::report::Report;
+use crate::report::{Report, quote};
 use crate::scalar::maybe;
 use crate::selector;
 
@@ -17,6 +17,8 @@ pub(super) struct Keys<'a> {
     namespace_labels: Option<Place<'a>>,
     router_name: Option<Place<'a>>,
     ingress_class: Option<Place<'a>>,
+    gateways: Option<Place<'a>>,
+    gateway_class: Option<Place<'a>>,
 }
 
 impl<'a> Keys<'a> {
@@ -25,6 +27,8 @@ impl<'a> Keys<'a> {
             namespace_labels: map.take("namespace_labels"),
             router_name: map.take("router_name"),
             ingress_class: map.take("ingress_class"),
+            gateways: map.take("gateways"),
+            gateway_class: map.take("gateway_class"),
         }
     }
 
@@ -34,22 +38,48 @@ impl<'a> Keys<'a> {
         let namespace_labels = maybe(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
         let router_names = names(self.router_name.as_ref(), "routers", "a router's name", report);
         let classes = names(self.ingress_class.as_ref(), "classes", "a class of Ingresses", report);
+        let gateways = maybe(self.gateways.as_ref(), |place| {
+            distinct(place, "Gateways", MAX_NAMES, report, gateway)
+        });
+        let gateway_classes = names(self.gateway_class.as_ref(), "classes", "a class of Gateways", report);
+        if let (Some(_), Some(place)) = (&self.gateways, &self.gateway_class) {
+            place.fault(
+                report,
+                "`gateways` and `gateway_class` both say which Gateways are meant: give one of them",
+            );
+        }
         Some(Choice {
             namespace_labels: namespace_labels?,
             router_names: router_names?,
             ingress_classes: classes?,
+            gateways: gateways?.unwrap_or_default(),
+            gateway_classes: gateway_classes?,
         })
     }
 
     /// What chooses among objects that are not read at all is a mistake.
     fn check_company(&self, resources: Option<&[Resource]>, report: &mut Report) {
         let Some(resources) = resources else { return };
+        let of_gateways = &[Resource::HttpRoutes, Resource::TlsRoutes][..];
         let keys = [
-            (&self.router_name, "router_name", Resource::Routes, "Routes"),
-            (&self.ingress_class, "ingress_class", Resource::Ingresses, "Ingresses"),
+            (&self.router_name, "router_name", &[Resource::Routes][..], "Routes"),
+            (
+                &self.ingress_class,
+                "ingress_class",
+                &[Resource::Ingresses],
+                "Ingresses",
+            ),
+            (&self.gateways, "gateways", of_gateways, "HTTPRoutes and TLSRoutes"),
+            (
+                &self.gateway_class,
+                "gateway_class",
+                of_gateways,
+                "HTTPRoutes and TLSRoutes",
+            ),
         ];
         for (place, key, of, words) in keys {
-            if let (Some(place), false) = (place, resources.contains(&of)) {
+            let read = of.iter().any(|resource| resources.contains(resource));
+            if let (Some(place), false) = (place, read) {
                 place.fault(
                     report,
                     format!("`{key}` chooses among {words}, which `resources` leaves out"),
@@ -57,6 +87,25 @@ impl<'a> Keys<'a> {
             }
         }
     }
+}
+
+/// A Gateway, as `NAMESPACE/NAME`.
+fn gateway(place: &Place<'_>, report: &mut Report) -> Option<GatewayName> {
+    let text = place.text(report)?;
+    let found = text
+        .split_once('/')
+        .filter(|(namespace, name)| selector::is_namespace(namespace) && selector::is_object_name(name));
+    if found.is_none() {
+        let shown = quote(text);
+        place.fault(
+            report,
+            format!("{shown} is not a Gateway: NAMESPACE/NAME, such as infra/public"),
+        );
+    }
+    found.map(|(namespace, name)| GatewayName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// One name, or a list of them.

@@ -205,6 +205,14 @@ fn the_objects_of_a_set_of_routers_are_chosen() {
     assert_eq!(places(&two), at(" in (default, internal)", " in (default, internal)"));
     let class = meaning("{ in_cluster: true, ingress_class: [public, openshift-default] }");
     assert_eq!(class.choice.ingress_classes, ["public", "openshift-default"]);
+    let gateways = meaning("{ in_cluster: true, gateways: [infra/public, shop/own.1], resources: [tlsroutes] }");
+    let names: Vec<_> = gateways.choice.gateways.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["infra/public", "shop/own.1"]);
+    let class = meaning("{ in_cluster: true, gateway_class: istio }");
+    assert_eq!(
+        (class.choice.gateway_classes.len(), class.choice.by_gateway()),
+        (1, true)
+    );
     let said = meaning("{ in_cluster: true, router_name: a, routers: { namespace: infra, labels: app=router } }");
     assert_eq!(places(&said), [("infra".to_owned(), "app=router".to_owned())]);
 }
@@ -247,6 +255,22 @@ fn a_choice_that_cannot_be_meant_is_a_mistake() {
         "ingress_class",
         "`ingress_class` chooses among Ingresses, which `resources` leaves out",
     );
+    key(
+        "gateways: [public]",
+        "gateways[0]",
+        "`public` is not a Gateway: NAMESPACE/NAME",
+    );
+    key("gateways: [a/b, a/b/c]", "gateways[1]", "`a/b/c` is not a Gateway");
+    key("gateways: [a/b, a/b]", "gateways[1]", "given twice");
+    key("gateways: []", "gateways", "the list of Gateways is empty");
+    key("gateways: a/b", "gateways", "expected a list");
+    key("gateways: [a/b], gateway_class: c", "gateway_class", "give one of them");
+    key(
+        "gateways: [a/b], resources: [routes]",
+        "gateways",
+        "`gateways` chooses among HTTPRoutes and TLSRoutes, which `resources` leaves out",
+    );
+    key("gateway_class: A", "gateway_class", "`A` is not a class of Gateways");
     key("routername: a", "routername", "did you mean `router_name`?");
 }
 
@@ -272,15 +296,18 @@ fn the_documented_sets_of_routers_are_understood() {
             sets.push((cluster.name, places.collect::<Vec<_>>()));
         }
     }
-    let of = |name: &str| {
+    let of_4_and_3 = |name: &str, of_3: &str| {
         let of_4 = "ingresscontroller.operator.openshift.io/deployment-ingresscontroller";
-        vec![format!("{of_4}={name}"), format!("deploymentconfig={name}")]
+        vec![format!("{of_4}={name}"), format!("deploymentconfig={of_3}")]
     };
-    assert_eq!(
-        sets,
-        [
-            ("public".to_owned(), of("default")),
-            ("internal".to_owned(), of("internal"))
-        ]
-    );
+    let at = |labels: &str| vec![labels.to_owned()];
+    let kinds = [
+        ("routes", of_4_and_3("default", "router")),
+        ("ingresses", at("app.kubernetes.io/name=ingress-nginx")),
+        ("gateway", at("gateway.networking.k8s.io/gateway-name=public")),
+    ];
+    let shards = ["default", "internal"].map(|name| of_4_and_3(name, name));
+    let shards = ["public", "internal"].into_iter().zip(shards);
+    let expected = shards.chain(kinds).map(|(name, labels)| (name.to_owned(), labels));
+    assert_eq!(sets, expected.collect::<Vec<_>>());
 }

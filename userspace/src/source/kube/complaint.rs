@@ -29,6 +29,8 @@ fn forbidden(feed: &Feed, said: &str, watching: bool) -> String {
         What::Pods => "",
         What::Nodes => " (or use `InternalIP`)",
         What::IngressClasses => "; until then an Ingress without a class is left out",
+        What::Gateways if feed.need == Need::Help => "; until then the hostnames of its listeners do not count",
+        What::Gateways => " (or name the Gateways by `gateways`)",
         What::Namespaces if feed.need == Need::Help => "; until then the routers' word alone decides on Routes",
         What::Namespaces => " (or leave `namespace_labels` out, or give `router_name` beside it)",
     };

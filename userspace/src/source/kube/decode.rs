@@ -1,6 +1,7 @@
 //! The API's objects as the core knows them. What is not asked for is not looked at, and may be anything.
 
 mod classes;
+mod gateways;
 mod names;
 mod places;
 
@@ -8,9 +9,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use signalbox_core::claims::{IngressClass, Node, Object, RouterPod};
+use signalbox_core::claims::{Gateway, IngressClass, Node, Object, RouterPod};
 
 pub use classes::class;
+pub use gateways::gateway;
 pub use names::object;
 pub use places::{namespace, node, pod};
 
@@ -25,6 +27,7 @@ pub(super) enum Item {
     /// A namespace, by its name: all that is asked of it is whether it is there.
     Namespace(String),
     Class(IngressClass),
+    Gateway(Gateway),
 }
 
 impl Item {
@@ -34,6 +37,7 @@ impl Item {
             What::Pods => pod(value).map(Self::Pod),
             What::Nodes => node(value).map(Self::Node),
             What::Namespaces => namespace(value).map(Self::Namespace),
+            What::Gateways => gateway(value).map(Self::Gateway),
             What::IngressClasses => class(value).map(Self::Class),
         }
     }

@@ -238,6 +238,7 @@ impl Hub {
         };
         let mut seen = Seen {
             namespaces: may_see(What::Namespaces).then(Vec::new),
+            gateways: may_see(What::Gateways).then(Vec::new),
             ingress_classes: may_see(What::IngressClasses).then(Vec::new),
             ..Seen::default()
         };
@@ -247,6 +248,7 @@ impl Hub {
                 Item::Pod(pod) => seen.pods.push(pod),
                 Item::Node(node) => seen.nodes.push(node),
                 Item::Namespace(name) => seen.namespaces.iter_mut().for_each(|all| all.push(name)),
+                Item::Gateway(gateway) => seen.gateways.iter_mut().for_each(|all| all.push(gateway)),
                 Item::Class(class) => seen.ingress_classes.iter_mut().for_each(|all| all.push(class)),
             }
         }

@@ -116,7 +116,7 @@ impl Reader {
             }
         }
         Err(match self.feed.what {
-            What::Names(_) | What::IngressClasses => Trouble::Absent,
+            What::Names(_) | What::IngressClasses | What::Gateways => Trouble::Absent,
             What::Pods | What::Nodes | What::Namespaces => {
                 let plural = self.feed.what.plural();
                 Trouble::Failed(format!(

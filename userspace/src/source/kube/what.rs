@@ -11,6 +11,7 @@ pub(super) enum What {
     Nodes,
     Namespaces,
     IngressClasses,
+    Gateways,
 }
 
 impl What {
@@ -34,6 +35,7 @@ impl What {
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
             Self::IngressClasses => "ingressclasses",
+            Self::Gateways => "gateways",
         }
     }
 
@@ -64,7 +66,7 @@ impl What {
                 "apis/gateway.networking.k8s.io/v1alpha3",
                 "apis/gateway.networking.k8s.io/v1alpha2",
             ],
-            Self::Names(Kind::HttpRoute) => &[
+            Self::Names(Kind::HttpRoute) | Self::Gateways => &[
                 "apis/gateway.networking.k8s.io/v1",
                 "apis/gateway.networking.k8s.io/v1beta1",
             ],

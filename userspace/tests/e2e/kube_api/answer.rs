@@ -157,6 +157,7 @@ fn discovery(store: &Store, home: &str) -> Response<Body> {
         ("v1", "nodes"),
         ("v1", "namespaces"),
         ("networking.k8s.io/v1", "ingressclasses"),
+        ("gateway.networking.k8s.io/v1", "gateways"),
     ];
     let has = |plural: &str| !store.moods.missing.contains(format!("{home}/{plural}").as_str());
     let names: Vec<_> = of.iter().filter(|(at, plural)| *at == home && has(plural)).collect();

@@ -72,6 +72,22 @@ pub(crate) fn ingress_class(name: &str, is_default: bool) -> Value {
     json!({"metadata": metadata, "spec": {"controller": "example.com/ingress"}})
 }
 
+/// A Gateway with a listener for HTTP.
+pub(crate) fn gateway(origin: &str, class: &str, hostname: &str) -> Value {
+    let listeners = json!([{"name": "web", "port": 80, "protocol": "HTTP", "hostname": hostname}]);
+    json!({"metadata": metadata(origin, 0), "spec": {"gatewayClassName": class, "listeners": listeners}})
+}
+
+/// A Gateway API route that a Gateway's controller accepts, or does not.
+pub(crate) fn attached(origin: &str, hostnames: &[&str], gateway: &str, accepted: bool) -> Value {
+    let (namespace, name) = gateway.split_once('/').unwrap();
+    let parent = json!({"namespace": namespace, "name": name, "sectionName": "web"});
+    let status = if accepted { "True" } else { "False" };
+    let conditions = json!([{"type": "Accepted", "status": status, "reason": "Told"}]);
+    json!({"metadata": metadata(origin, 1), "spec": {"hostnames": hostnames, "parentRefs": [parent]},
+        "status": {"parents": [{"parentRef": parent, "controllerName": "example.com/c", "conditions": conditions}]}})
+}
+
 /// The same as OpenShift 3 has it.
 pub(crate) fn router_of_3(name: &str, node: &str, ip: &str) -> Value {
     let mut pod = router(name, node, ip, true);

@@ -120,11 +120,17 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
     let classes = store.select("ingressclasses", &Selection::default());
     let classes: Vec<_> = classes.iter().filter_map(|one| source::kube::class(one).ok()).collect();
     let may_see = |plural| !store.moods.forbidden.contains(plural);
+    let gateways = store.select("gateways", &Selection::default());
+    let gateways: Vec<_> = gateways
+        .iter()
+        .filter_map(|one| source::kube::gateway(one).ok())
+        .collect();
     let seen = Seen {
         objects: objects.iter().collect(),
         pods: pods.iter().collect(),
         nodes: nodes.iter().collect(),
         namespaces: namespaces.map(|all| all.iter().map(String::as_str).collect()),
+        gateways: may_see("gateways").then(|| gateways.iter().collect()),
         ingress_classes: may_see("ingressclasses").then(|| classes.iter().collect()),
     };
     claims::learn(seen, &settings.rules())

@@ -4,7 +4,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use signalbox_core::claims::{self, Admission, Kind, Object, Said};
 
+use super::gateways::{ParentRef, parents};
 use super::{Condition, Metadata, or_null};
+
+/// The condition by which a Gateway's controller says whether it serves a route.
+const ACCEPTED: &str = "Accepted";
 
 /// What named an Ingress' class before `ingressClassName` did.
 const CLASS: &str = "kubernetes.io/ingress.class";
@@ -35,6 +39,8 @@ struct Spec {
     /// Gateway API
     #[serde(deserialize_with = "or_null")]
     hostnames: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    parent_refs: Vec<ParentRef>,
 }
 
 #[derive(Default, Deserialize)]
@@ -54,6 +60,7 @@ struct Status {
 struct Word {
     host: Option<String>,
     router_name: Option<String>,
+    parent_ref: Option<ParentRef>,
     #[serde(deserialize_with = "or_null")]
     conditions: Vec<Condition>,
 }
@@ -69,10 +76,13 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         .owner_references
         .into_iter()
         .find(|owner| owner.kind == "Ingress");
+    let accepted = status.parents.iter();
+    let accepted = accepted.filter_map(|word| Some((word.parent_ref.as_ref()?, admission(&word.conditions, ACCEPTED))));
+    let parents = parents(spec.parent_refs, &accepted.collect::<Vec<_>>(), &metadata.namespace);
     let said = match kind {
         Kind::Route => status.ingress.into_iter().map(|word| word.said("Admitted")).collect(),
         Kind::Ingress => Vec::new(),
-        Kind::TlsRoute | Kind::HttpRoute => status.parents.into_iter().map(|word| word.said("Accepted")).collect(),
+        Kind::TlsRoute | Kind::HttpRoute => status.parents.into_iter().map(|word| word.said(ACCEPTED)).collect(),
     };
     Ok(Object {
         kind,
@@ -85,6 +95,7 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         subdomain: kind == Kind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
         said,
+        parents,
         // Whoever writes the older annotation means it: the API gives it precedence.
         class: match kind {
             Kind::Ingress => metadata.annotations.get(CLASS).cloned().or(spec.ingress_class_name),

@@ -1,0 +1,221 @@
+//! Which routes of the Gateway API are the routers' of the cluster, and which names they have.
+
+use super::*;
+use crate::model::kubernetes::{Choice, GatewayName};
+
+fn name(text: &str) -> GatewayName {
+    let (namespace, name) = text.split_once('/').unwrap();
+    GatewayName {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
+}
+
+/// Listeners are written `NAME PROTOCOL PORT HOSTNAME`.
+fn gateway(at: &str, class: &str, listeners: &[&str]) -> Gateway {
+    let listener = |text: &&str| {
+        let mut words = text.split(' ');
+        let mut word = || words.next().unwrap_or_default().to_owned();
+        Listener {
+            name: word(),
+            protocol: word(),
+            port: word().parse().unwrap(),
+            hostname: word(),
+        }
+    };
+    Gateway {
+        name: name(at),
+        class: class.into(),
+        listeners: listeners.iter().map(listener).collect(),
+    }
+}
+
+fn parent(gateway: &str) -> Parent {
+    Parent {
+        gateway: name(gateway),
+        section: None,
+        port: None,
+        admission: Admission::Admitted,
+    }
+}
+
+fn attached(kind: Kind, hosts: &[&str], parents: Vec<Parent>) -> Object {
+    Object {
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        parents,
+        ..of_kind(kind, route(1, "shop/web", ""))
+    }
+}
+
+fn by_name(names: &[&str]) -> Choice {
+    Choice {
+        gateways: names.iter().map(|text| name(text)).collect(),
+        ..Choice::default()
+    }
+}
+
+/// The names that are served, and each reason against others.
+fn outcome(object: &Object, gateways: Option<&[Gateway]>, choice: &Choice) -> Vec<String> {
+    let rules = Rules {
+        choice: choice.clone(),
+        wildcards: true,
+        ..Rules::default()
+    };
+    let gateways = gateways.map(|all| all.iter().collect());
+    let learned = learn(
+        Seen {
+            gateways,
+            ..seen(std::slice::from_ref(object))
+        },
+        &rules,
+    );
+    let served = learned.routes.iter().map(|claim| claim.host.to_string());
+    let rejected = learned
+        .rejected
+        .iter()
+        .map(|one| format!("{} {}", one.host, one.reason));
+    served.chain(rejected).collect()
+}
+
+#[test]
+fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
+    let all = [
+        gateway("infra/public", "istio", &["web HTTP 80"]),
+        gateway("infra/internal", "istio", &["web HTTP 80"]),
+        gateway("infra/other", "envoy", &["web HTTP 80"]),
+    ];
+    let refused = |gateway: &str| Parent {
+        admission: Admission::Refused("NotAllowedByListeners: no".into()),
+        ..parent(gateway)
+    };
+    let unsaid = |gateway: &str| Parent {
+        admission: Admission::Unsaid,
+        ..parent(gateway)
+    };
+    let public = by_name(&["infra/public"]);
+    for (parents, expected) in [
+        (vec![parent("infra/public")], "app.test"),
+        (vec![unsaid("infra/public")], "app.test"),
+        (vec![refused("infra/internal"), parent("infra/public")], "app.test"),
+        (
+            vec![refused("infra/public"), parent("infra/internal")],
+            "app.test RouteNotAdmitted: NotAllowedByListeners: no",
+        ),
+        (
+            vec![parent("infra/internal"), parent("infra/other")],
+            "app.test OtherGateway: its Gateway is infra/internal, infra/other",
+        ),
+        (vec![], "app.test OtherGateway: it names no Gateway"),
+    ] {
+        let object = attached(Kind::HttpRoute, &["app.test"], parents);
+        assert_eq!(outcome(&object, Some(&all), &public), [expected]);
+    }
+    // By class; and without a choice, whatever the parents are.
+    let of_class = Choice {
+        gateway_classes: vec!["istio".into()],
+        ..Choice::default()
+    };
+    let at = |gateway: &str| attached(Kind::HttpRoute, &["app.test"], vec![parent(gateway)]);
+    assert_eq!(outcome(&at("infra/internal"), Some(&all), &of_class), ["app.test"]);
+    let other = ["app.test OtherGateway: its Gateway is infra/other"];
+    assert_eq!(outcome(&at("infra/other"), Some(&all), &of_class), other);
+    assert_eq!(outcome(&at("infra/none"), None, &Choice::default()), ["app.test"]);
+}
+
+#[test]
+fn a_gateway_that_is_not_there_serves_nothing_unless_gateways_may_not_be_seen() {
+    let object = attached(Kind::TlsRoute, &["app.test"], vec![parent("infra/public")]);
+    let public = by_name(&["infra/public"]);
+    assert_eq!(
+        outcome(&object, Some(&[]), &public),
+        ["app.test OtherGateway: there is no Gateway infra/public"]
+    );
+    assert_eq!(outcome(&object, None, &public), ["app.test"]);
+}
+
+#[test]
+fn names_are_those_that_a_listener_takes() {
+    let all = [gateway(
+        "infra/public",
+        "istio",
+        &[
+            "apps HTTPS 443 *.apps.test",
+            "one HTTP 80 one.test",
+            "tls TLS 8443 *.tls.test",
+            "raw TCP 9000",
+        ],
+    )];
+    let public = by_name(&["infra/public"]);
+    let http = |hosts: &[&str]| attached(Kind::HttpRoute, hosts, vec![parent("infra/public")]);
+    let none = |host: &str| format!("{host} NoMatchingListenerHostname: no listener of its Gateway takes this name");
+    assert_eq!(
+        outcome(
+            &http(&["a.apps.test", "one.test", "x.tls.test", "two.test"]),
+            Some(&all),
+            &public
+        ),
+        [
+            "a.apps.test".to_owned(),
+            "one.test".to_owned(),
+            none("two.test"),
+            none("x.tls.test")
+        ]
+    );
+    assert_eq!(
+        outcome(&http(&["*.test"]), Some(&all), &public),
+        ["one.test", "*.apps.test"]
+    );
+    assert_eq!(
+        outcome(&http(&[]), Some(&all), &public),
+        ["one.test", "*.apps.test"],
+        "inherited"
+    );
+    let tls = |hosts: &[&str]| attached(Kind::TlsRoute, hosts, vec![parent("infra/public")]);
+    assert_eq!(outcome(&tls(&["a.tls.test"]), Some(&all), &public), ["a.tls.test"]);
+    assert_eq!(
+        outcome(&tls(&["a.apps.test"]), Some(&all), &public),
+        [none("a.apps.test")]
+    );
+}
+
+#[test]
+fn a_parent_may_mean_one_listener_or_one_port() {
+    let all = [gateway(
+        "infra/public",
+        "istio",
+        &[
+            "a HTTP 80 *.a.test",
+            "b HTTP 8080 *.b.test",
+            "c example.com/own 80 *.c.test",
+        ],
+    )];
+    let public = by_name(&["infra/public"]);
+    let inherits = |section: Option<&str>, port| {
+        let parent = Parent {
+            section: section.map(str::to_owned),
+            port,
+            ..parent("infra/public")
+        };
+        outcome(&attached(Kind::HttpRoute, &[], vec![parent]), Some(&all), &public)
+    };
+    assert_eq!(inherits(None, None), ["*.a.test", "*.b.test", "*.c.test"]);
+    assert_eq!(inherits(Some("b"), None), ["*.b.test"]);
+    assert_eq!(inherits(None, Some(80)), ["*.a.test", "*.c.test"]);
+    let [nothing] = &inherits(Some("a"), Some(8080))[..] else {
+        panic!()
+    };
+    assert!(nothing.starts_with(" NoHostValue: "), "{nothing}");
+}
+
+#[test]
+fn a_route_and_a_listener_for_all_names_have_none() {
+    let all = [gateway("infra/public", "istio", &["web HTTP 80"])];
+    let object = attached(Kind::HttpRoute, &[], vec![parent("infra/public")]);
+    let [why] = &outcome(&object, Some(&all), &by_name(&["infra/public"]))[..] else {
+        panic!()
+    };
+    assert!(
+        why.starts_with(" NoHostValue: it serves all names of its Gateway"),
+        "{why}"
+    );
+}
