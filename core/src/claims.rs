@@ -9,6 +9,7 @@ mod gateways;
 mod names;
 mod object;
 mod owners;
+pub mod reason;
 mod routers;
 
 #[cfg(test)]
@@ -20,28 +21,6 @@ pub use object::{Admission, IngressClass, Kind, Node, Object, RouterPod, Said};
 
 use crate::learned::Learned;
 use crate::model::kubernetes::{AddressType, Choice};
-
-/// The first label of the reasons for which something is not served: the words of OpenShift's router.
-pub mod reason {
-    /// Another object has the name.
-    pub const CLAIMED: &str = "HostAlreadyClaimed";
-    /// It asks for no name.
-    pub const NO_HOST: &str = "NoHostValue";
-    /// What it asks for is not a name.
-    pub const INVALID: &str = "InvalidHost";
-    /// The router, or a setting, does not let it.
-    pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
-    /// Its namespace is not one of those whose names the routers serve.
-    pub const OTHER_NAMESPACE: &str = "OtherNamespace";
-    /// It is of a class that other routers serve.
-    pub const OTHER_CLASS: &str = "OtherIngressClass";
-    /// None of its Gateways is one of the routers'.
-    pub const OTHER_GATEWAY: &str = "OtherGateway";
-    /// No listener of its Gateways takes the name: the word of the Gateway API.
-    pub const NO_LISTENER: &str = "NoMatchingListenerHostname";
-    /// Routers serve it, or may, that are not the cluster's.
-    pub const OTHER_ROUTER: &str = "OtherRouter";
-}
 
 /// What is decided by the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

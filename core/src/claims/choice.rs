@@ -113,7 +113,10 @@ impl<'a> Chooser<'a> {
             (Some(class), _) if is_wanted(class) => return Ok(()),
             (Some(class), _) => format!("its class is {}", annotations::short(class)),
             (None, Some(defaults)) if defaults.iter().any(|class| is_wanted(class)) => return Ok(()),
-            (None, Some(_)) => format!("it names no class, and {} is not the default one", wanted.join(" or ")),
+            (None, Some(_)) => {
+                let wanted = annotations::short(&wanted.join(" or "));
+                format!("it names no class, and {wanted} is not the default one")
+            }
             (None, None) => "it names no class, and which one is the default may not be read".to_owned(),
         };
         Err(format!("{}: {why}", reason::OTHER_CLASS))
@@ -154,7 +157,7 @@ impl<'a> Chooser<'a> {
         if others.is_empty() && self.labelled {
             return Ok(());
         }
-        let wanted = names.join(" or ");
+        let wanted = annotations::short(&names.join(" or "));
         let heard = match others.as_slice() {
             [] => "no other has spoken of it either".to_owned(),
             others => format!("spoken of by router {}", annotations::short(&others.join(", "))),

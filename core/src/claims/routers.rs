@@ -11,6 +11,9 @@ use crate::learned::Rejected;
 use crate::model::Host;
 use crate::model::kubernetes::AddressType;
 
+/// How the origin of a pod begins that cannot be a host.
+pub(super) const ORIGIN: &str = "Pod ";
+
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
@@ -40,7 +43,7 @@ pub(super) fn hosts<'a>(
             Ok(host) => reachable.extend(host.map(|host| (pod.ready, host))),
             Err(why) => rejected.push(Rejected {
                 host: String::new(),
-                origin: format!("Pod {}/{}", pod.namespace, pod.name),
+                origin: format!("{ORIGIN}{}/{}", pod.namespace, pod.name),
                 reason: format!("{}: {why}", reason::NO_HOST),
                 rival: None,
             }),

@@ -3,6 +3,7 @@
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
 //! words, never a client's address or a name that a client made up.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +13,9 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use signalbox_common::Reason;
+use signalbox_core::claims::reason;
 use signalbox_core::health::Health;
+use signalbox_core::learned::Lore;
 use signalbox_core::model::{Protocol, Tier};
 
 use super::histogram::Histogram;
@@ -107,6 +110,18 @@ impl Out<'_> {
         }
         Ok(())
     }
+}
+
+/// How many names are not served, by source and reason.
+fn rejected(lore: &Lore) -> Vec<(Labels<'_>, f64)> {
+    let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for (source, clusters) in lore {
+        for (word, n) in clusters.values().flat_map(|learned| reason::count(learned)) {
+            *counts.entry((source.as_str(), word)).or_default() += n;
+        }
+    }
+    let labelled = |((source, word), n): ((_, _), u64)| (vec![("source", source), ("reason", word)], n as f64);
+    counts.into_iter().map(labelled).collect()
 }
 
 fn of(source: &Standing) -> Labels<'_> {
@@ -422,6 +437,11 @@ impl Scrape {
             sources
                 .iter()
                 .flat_map(|s| by_label("source", &s.name, "event", &s.events)),
+        )?;
+        out.gauge(
+            "routes_rejected",
+            "Names that a source knows of and that are not served, by reason",
+            rejected(&snapshot.lore),
         )?;
         out.seconds(
             "table_swap",

@@ -1,0 +1,85 @@
+//! Why something is not served. A reason begins with one of these words and a colon; what follows is for a person.
+
+use std::collections::BTreeMap;
+
+use super::routers;
+use crate::learned::Learned;
+
+/// Another object has the name.
+pub const CLAIMED: &str = "HostAlreadyClaimed";
+/// It asks for no name.
+pub const NO_HOST: &str = "NoHostValue";
+/// What it asks for is not a name.
+pub const INVALID: &str = "InvalidHost";
+/// The router, or a setting, does not let it.
+pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
+/// Its namespace is not one of those whose names the routers serve.
+pub const OTHER_NAMESPACE: &str = "OtherNamespace";
+/// Routers serve it, or may, that are not the cluster's.
+pub const OTHER_ROUTER: &str = "OtherRouter";
+/// It is of a class that other routers serve.
+pub const OTHER_CLASS: &str = "OtherIngressClass";
+/// None of its Gateways is one of the routers'.
+pub const OTHER_GATEWAY: &str = "OtherGateway";
+/// No listener of its Gateways takes the name.
+pub const NO_LISTENER: &str = "NoMatchingListenerHostname";
+
+/// All of them. The first four are OpenShift's router's, the last is the Gateway API's.
+pub const ALL: [&str; 9] = [
+    CLAIMED,
+    NO_HOST,
+    INVALID,
+    NOT_ADMITTED,
+    OTHER_NAMESPACE,
+    OTHER_ROUTER,
+    OTHER_CLASS,
+    OTHER_GATEWAY,
+    NO_LISTENER,
+];
+
+/// What every other reason counts as: scripts and other sources have words of their own.
+pub const OTHER: &str = "Other";
+
+/// How many names are not served, by the word of the reason: one of [`ALL`], or [`OTHER`]. Router pods that cannot be
+/// hosts ask for no name, and do not count.
+#[must_use]
+pub fn count(learned: &Learned) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for rejected in &learned.rejected {
+        if rejected.origin.starts_with(routers::ORIGIN) {
+            continue;
+        }
+        let word = rejected.reason.split(':').next();
+        let word = ALL.into_iter().find(|known| Some(*known) == word).unwrap_or(OTHER);
+        *counts.entry(word).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learned::Rejected;
+
+    #[test]
+    fn reasons_are_counted_by_their_first_word_and_pods_are_not() {
+        let rejected = |origin: &str, reason: &str| Rejected {
+            host: String::new(),
+            origin: origin.into(),
+            reason: reason.into(),
+            rival: None,
+        };
+        let learned = Learned {
+            rejected: vec![
+                rejected("Route a/a", "OtherRouter: not admitted"),
+                rejected("Route a/b", "OtherRouter: not admitted: twice"),
+                rejected("Route a/c", "NoHostValue"),
+                rejected("Pod openshift-ingress/router", "NoHostValue: it has no port"),
+                rejected("route 7", "weight 101 is not 0 to 100"),
+            ],
+            ..Learned::default()
+        };
+        let counts: Vec<_> = count(&learned).into_iter().collect();
+        assert_eq!(counts, [(NO_HOST, 1), (OTHER, 1), (OTHER_ROUTER, 2)]);
+    }
+}
