@@ -86,6 +86,7 @@ mod tests {
     fn claim(since: u64, owner: &str, weight: Option<u32>) -> Claim {
         Claim {
             host: HostPattern::parse("app.test").unwrap(),
+            depth: crate::name::Depth::Any,
             weight,
             owner: owner.into(),
             since,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Host;
-use crate::name::HostPattern;
+use crate::name::{Depth, HostPattern};
 
 /// Weights of a route's clusters; 0 gets nothing.
 pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=100;
@@ -32,6 +32,9 @@ pub struct Learned {
 pub struct Claim {
     /// The name.
     pub host: HostPattern,
+    /// How many labels its star stands for, if it has one.
+    #[serde(default, skip_serializing_if = "Depth::is_any")]
+    pub depth: Depth,
     /// The cluster's share of the name's connections, in proportion to other clusters' that serve it: one of
     /// [`WEIGHTS`]. Nothing where nobody has said it: [`crate::join`] has it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]

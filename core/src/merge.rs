@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use crate::join::{self, Join, Share};
 use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
 use crate::model::{Balance, Cluster, Ejection, HealthCheck, Model, Route};
-use crate::name::HostPattern;
+use crate::name::{Depth, HostPattern};
 
 /// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
 const MOST: usize = 65_535;
@@ -98,6 +98,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     let joins: Vec<Join> = model.clusters.iter().map(|cluster| cluster.join).collect();
     let learnt = routes.into_iter().map(|(host, claims)| Route {
         host: host.clone(),
+        depth: widest(&claims),
         clusters: shared(&claims, &joins),
         drain: said.get(host).and_then(|route| route.drain),
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
@@ -117,6 +118,12 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         }
     }
     model
+}
+
+/// How many labels a wildcard's star stands for: the most that one of those who claim it means. Who means fewer answers
+/// for a deeper name as for one that nobody has.
+fn widest(claims: &[(usize, &Claim)]) -> Depth {
+    claims.iter().map(|(_, claim)| claim.depth).max().unwrap_or_default()
 }
 
 /// Clusters with their weights, of those that claim a name.
@@ -295,6 +302,7 @@ mod tests {
     fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<Learned> {
         let claim = |&(host, weight): &(&str, u32)| Claim {
             host: HostPattern::parse(host).unwrap(),
+            depth: Depth::Any,
             weight: Some(weight),
             owner: "test".into(),
             since: 1,
@@ -351,6 +359,30 @@ mod tests {
         );
         let app = &merged.routes[0];
         assert_eq!(app.host.to_string(), "app.test", "the file's routes keep their places");
+    }
+
+    #[test]
+    fn a_star_stands_for_as_many_labels_as_one_of_its_claims_means() {
+        let of = |depth: Depth| {
+            let mut learned = (*learned(&[], &[("*.shop.test", 1)])).clone();
+            learned.routes[0].depth = depth;
+            Arc::new(learned)
+        };
+        let depth = |lore: &Lore| {
+            let merged = merge(&model(), lore, &Weights::new());
+            let route = merged
+                .routes
+                .iter()
+                .find(|route| route.host.to_string() == "*.shop.test");
+            route.unwrap().depth
+        };
+        let one = lore(&[("kube:west", "west", of(Depth::One))]);
+        assert_eq!(depth(&one), Depth::One);
+        let both = lore(&[
+            ("kube:west", "west", of(Depth::One)),
+            ("kube:east", "east", of(Depth::Any)),
+        ]);
+        assert_eq!(depth(&both), Depth::Any);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::join::Join;
-use crate::name::HostPattern;
+use crate::name::{Depth, HostPattern};
 
 pub mod kubernetes;
 
@@ -424,6 +424,8 @@ impl Ejection {
 pub struct Route {
     /// The name.
     pub host: HostPattern,
+    /// How many labels its star stands for, if it has one.
+    pub depth: Depth,
     /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty in a configuration that only says who prefers what.
     pub clusters: Vec<(usize, u32)>,
     /// How long it may keep its flows when it is taken out of rotation; `None`: [`Timeouts::drain`].

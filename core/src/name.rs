@@ -80,8 +80,8 @@ impl fmt::Debug for HostName {
 pub enum HostPattern {
     /// `app.example.com`
     Exact(HostName),
-    /// `*.example.com`: every name that ends in `.example.com`, but not `example.com` itself. The name held is the
-    /// suffix without star and dot.
+    /// `*.example.com`: names that end in `.example.com`, but not `example.com` itself; which, a [`Depth`] says. The name
+    /// held is the suffix without star and dot.
     Wildcard(HostName),
 }
 
@@ -94,6 +94,41 @@ impl HostPattern {
             None if text.contains('*') => Err(NameError::Wildcard),
             None => HostName::parse(text.as_bytes()).map(Self::Exact),
         }
+    }
+
+    /// Whether it stands for a name.
+    #[must_use]
+    pub fn matches(&self, name: &HostName, depth: Depth) -> bool {
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Wildcard(suffix) => {
+                let rest = name.as_str().strip_suffix(suffix.as_str());
+                let labels = rest
+                    .and_then(|rest| rest.strip_suffix('.'))
+                    .filter(|labels| !labels.is_empty());
+                labels.is_some_and(|labels| depth == Depth::Any || !labels.contains('.'))
+            }
+        }
+    }
+}
+
+/// How many labels the star of a wildcard stands for. The wider is the greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// Exactly one, as in OpenShift's Routes and in Ingresses.
+    One,
+    /// One or more, as in the configuration and in the Gateway API.
+    #[default]
+    Any,
+}
+
+impl Depth {
+    /// Whether it is [`Self::Any`], which need not be said.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub const fn is_any(&self) -> bool {
+        matches!(self, Self::Any)
     }
 }
 
@@ -129,6 +164,23 @@ mod tests {
             HostName::parse(b"App1.Example.COM.").unwrap().as_str(),
             "app1.example.com"
         );
+    }
+
+    #[test]
+    fn a_star_stands_for_one_label_or_for_any_number() {
+        let star = HostPattern::parse("*.acme.test").unwrap();
+        for (name, one, any) in [
+            ("x.acme.test", true, true),
+            ("y.x.acme.test", false, true),
+            ("acme.test", false, false),
+            ("xacme.test", false, false),
+        ] {
+            let parsed = HostName::parse(name.as_bytes()).unwrap();
+            assert_eq!(star.matches(&parsed, Depth::One), one, "{name}");
+            assert_eq!(star.matches(&parsed, Depth::Any), any, "{name}");
+        }
+        let exact = HostPattern::parse("acme.test").unwrap();
+        assert!(exact.matches(&HostName::parse(b"acme.test").unwrap(), Depth::One));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! From a name to its route: exact beats wildcard, the longest wildcard wins.
+//! From a name to its route: exact beats wildcard, the longest wildcard that stands for the name wins.
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::name::{HostName, HostPattern};
+use crate::name::{Depth, HostName, HostPattern};
 
 /// Index of a route in the model.
 pub type RouteId = usize;
@@ -13,20 +13,24 @@ pub type RouteId = usize;
 #[derive(Debug, Default)]
 pub struct Table {
     exact: HashMap<HostName, RouteId, FixedState>,
-    wildcard: HashMap<HostName, RouteId, FixedState>,
+    wildcard: HashMap<HostName, (RouteId, Depth), FixedState>,
 }
 
 impl Table {
-    /// A table of patterns; of two equal ones the first wins.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a HostPattern>) -> Self {
+    /// A table of patterns, with how many labels the star of each stands for; of two equal patterns the first wins.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a HostPattern, Depth)>) -> Self {
         let mut table = Self::default();
         let patterns = patterns.into_iter();
         table.exact.reserve(patterns.size_hint().0);
-        for (id, pattern) in patterns.enumerate() {
+        for (id, (pattern, depth)) in patterns.enumerate() {
             match pattern {
-                HostPattern::Exact(name) => table.exact.entry(name.clone()).or_insert(id),
-                HostPattern::Wildcard(suffix) => table.wildcard.entry(suffix.clone()).or_insert(id),
-            };
+                HostPattern::Exact(name) => {
+                    table.exact.entry(name.clone()).or_insert(id);
+                }
+                HostPattern::Wildcard(suffix) => {
+                    table.wildcard.entry(suffix.clone()).or_insert((id, depth));
+                }
+            }
         }
         table
     }
@@ -41,11 +45,16 @@ impl Table {
             return None;
         }
         let mut rest = name.as_str();
+        // What the stars looked at have to stand for: one label first, more after that.
+        let mut needed = Depth::One;
         while let Some((_, suffix)) = rest.split_once('.') {
-            if let Some(id) = self.wildcard.get(suffix) {
+            if let Some((id, depth)) = self.wildcard.get(suffix)
+                && *depth >= needed
+            {
                 return Some(*id);
             }
             rest = suffix;
+            needed = Depth::Any;
         }
         None
     }
@@ -65,7 +74,7 @@ mod tests {
 
     fn table(patterns: &[&str]) -> Table {
         let patterns: Vec<_> = patterns.iter().map(|p| HostPattern::parse(p).unwrap()).collect();
-        Table::new(&patterns)
+        Table::new(patterns.iter().map(|pattern| (pattern, Depth::Any)))
     }
 
     fn find(table: &Table, name: &str) -> Option<RouteId> {
@@ -84,16 +93,35 @@ mod tests {
         assert_eq!(find(&t, "xacme.test"), None);
     }
 
+    #[test]
+    fn a_star_for_one_label_leaves_deeper_names_to_a_shorter_wildcard() {
+        let patterns = ["*.apps.acme.test", "*.acme.test"].map(|p| HostPattern::parse(p).unwrap());
+        let t = Table::new(patterns.iter().zip([Depth::One, Depth::Any]));
+        assert_eq!(find(&t, "a.apps.acme.test"), Some(0));
+        assert_eq!(find(&t, "b.a.apps.acme.test"), Some(1));
+        let t = Table::new(patterns.iter().zip([Depth::One, Depth::One]));
+        assert_eq!(find(&t, "apps.acme.test"), Some(1));
+        assert_eq!(find(&t, "b.a.apps.acme.test"), None);
+    }
+
     proptest! {
         /// Against the rule spelled out naively.
         #[test]
-        fn as_a_linear_search_would(patterns in prop::collection::vec("(\\*\\.)?[ab](\\.[ab]){0,3}", 0..20), name in "[ab](\\.[ab]){0,4}") {
-            let parsed: Vec<_> = patterns.iter().map(|p| HostPattern::parse(p).unwrap()).collect();
-            let want = parsed.iter().enumerate().filter_map(|(id, p)| match p {
+        fn as_a_linear_search_would(
+            patterns in prop::collection::btree_map("(\\*\\.)?[ab](\\.[ab]){0,3}", any::<bool>(), 0..20),
+            name in "[ab](\\.[ab]){0,4}",
+        ) {
+            let depth = |any: bool| if any { Depth::Any } else { Depth::One };
+            let parsed: Vec<_> = patterns.iter().map(|(p, any)| (HostPattern::parse(p).unwrap(), depth(*any))).collect();
+            let labels = |text: &str| text.split('.').count();
+            let want = parsed.iter().enumerate().filter_map(|(id, (p, depth))| match p {
                 HostPattern::Exact(n) => (n.as_str() == name).then_some((usize::MAX, id)),
-                HostPattern::Wildcard(s) => name.ends_with(&format!(".{s}")).then_some((s.as_str().len(), id)),
-            }).max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1))).map(|(_, id)| id);
-            prop_assert_eq!(Table::new(&parsed).find(&HostName::parse(name.as_bytes()).unwrap()), want);
+                HostPattern::Wildcard(s) => (name.ends_with(&format!(".{s}"))
+                    && (*depth == Depth::Any || labels(&name) == labels(s.as_str()) + 1))
+                    .then_some((s.as_str().len(), id)),
+            }).max().map(|(_, id)| id);
+            let table = Table::new(parsed.iter().map(|(pattern, depth)| (pattern, *depth)));
+            prop_assert_eq!(table.find(&HostName::parse(name.as_bytes()).unwrap()), want);
         }
     }
 }

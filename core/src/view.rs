@@ -102,7 +102,7 @@ impl View {
             new
         };
         let routes = model.routes.iter().map(&mut schedule).collect();
-        let table = Table::new(model.routes.iter().map(|route| &route.host));
+        let table = Table::new(model.routes.iter().map(|route| (&route.host, route.depth)));
         let closed = (0..).zip(&model.routes).filter(|(_, route)| is_closed(route));
         Self {
             table,
@@ -247,6 +247,7 @@ pub(crate) mod tests {
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],
             routes: vec![Route {
                 host: HostPattern::parse("app.test").unwrap(),
+                depth: crate::name::Depth::Any,
                 clusters: vec![(0, 10), (1, 80)],
                 drain: None,
                 prefer: Vec::new(),

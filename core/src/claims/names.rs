@@ -105,7 +105,8 @@ fn no_host(kind: Kind) -> String {
         Kind::Route => "it has no host, and no router has given it one",
         Kind::Ingress => "it serves every name: give its rules a host",
         Kind::TlsRoute | Kind::HttpRoute => {
-            "it serves all names of its Gateway: give it hostnames, or the Gateway's listeners a hostname, and `gateways` here"
+            "it serves all names of its Gateway: give it hostnames, or give them to the Gateway's listeners and name the Gateway \
+             by `gateways`"
         }
     };
     format!("{}: {why}", reason::NO_HOST)
@@ -152,7 +153,14 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
         let more = more.into_iter().chain(path_note(other)).chain(unused);
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
     }
+    let depth = std::iter::once(first)
+        .chain(holder.others.iter().copied())
+        .map(|object| object.kind.depth());
     Claim {
+        depth: depth
+            .max()
+            .filter(|_| matches!(host, HostPattern::Wildcard(_)))
+            .unwrap_or_default(),
         host,
         weight,
         owner: first.namespace.clone(),

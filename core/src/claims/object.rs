@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Parent;
+use crate::name::Depth;
 
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,16 @@ impl Kind {
             Self::Ingress => "Ingress",
             Self::TlsRoute => "TLSRoute",
             Self::HttpRoute => "HTTPRoute",
+        }
+    }
+
+    /// How many labels the star of its wildcards stands for: OpenShift's router matches `[^\.]*` (`wildcardPolicy`),
+    /// Kubernetes says of an Ingress that "the wildcard only covers a single DNS label", and the Gateway API that a
+    /// wildcard is a suffix match.
+    pub(super) const fn depth(self) -> Depth {
+        match self {
+            Self::Route | Self::Ingress => Depth::One,
+            Self::TlsRoute | Self::HttpRoute => Depth::Any,
         }
     }
 }

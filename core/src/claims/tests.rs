@@ -7,6 +7,7 @@ mod routers;
 
 use super::*;
 use crate::learned::{Claim, Rejected};
+use crate::name::Depth;
 
 /// A Route as most are: `age` is its place in time.
 fn route(age: u32, origin: &str, host: &str) -> Object {
@@ -228,6 +229,18 @@ fn a_wildcard_is_for_those_who_want_it() {
         "RouteNotAdmitted: wildcards are not served",
         None,
     );
+}
+
+#[test]
+fn a_star_stands_for_as_many_labels_as_its_kind_means() {
+    let star = |kind, origin: &str| of_kind(kind, route(1, origin, "*.acme.test"));
+    let depth = |objects: &[Object]| learnt(objects, true).routes[0].depth;
+    assert_eq!(depth(&[wildcard(route(1, "a/a", "www.acme.test"))]), Depth::One);
+    assert_eq!(depth(&[star(Kind::Ingress, "a/a")]), Depth::One);
+    assert_eq!(depth(&[star(Kind::TlsRoute, "a/a")]), Depth::Any);
+    let both = [star(Kind::Ingress, "a/a"), star(Kind::HttpRoute, "a/b")];
+    assert_eq!(depth(&both), Depth::Any, "the most that one of them means");
+    assert_eq!(depth(&[route(1, "a/a", "www.acme.test")]), Depth::Any, "no star");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::application::{AppKey, Application, Endpoint};
 use crate::learned::{Claim, Learned, Rejected};
 use crate::model::Host;
-use crate::name::HostPattern;
+use crate::name::{Depth, HostPattern};
 
 /// The longest name of a host.
 const LONGEST: usize = 63;
@@ -50,6 +50,7 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter) -> L
         match HostPattern::parse(name) {
             Ok(host) if seen.insert(host.clone()) => learned.routes.push(Claim {
                 host,
+                depth: Depth::Any,
                 weight: None,
                 owner: application.key.to_string(),
                 since: 0,

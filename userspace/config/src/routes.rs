@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use signalbox_core::model::{Preference, Route, Unmatched};
-use signalbox_core::name::HostPattern;
+use signalbox_core::name::{Depth, HostPattern};
 
 use super::clusters::Names;
 use super::map::Map;
@@ -55,6 +55,7 @@ fn route(
     };
     Some(Route {
         host: host?,
+        depth: Depth::Any,
         clusters: clusters?,
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,

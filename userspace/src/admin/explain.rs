@@ -15,7 +15,7 @@ use signalbox_core::balance::Draw;
 use signalbox_core::diff::diff;
 use signalbox_core::merge::{lost, merge};
 use signalbox_core::model::{Listener, Protocol, Route, mapped};
-use signalbox_core::name::{HostName, HostPattern};
+use signalbox_core::name::{Depth, HostName, HostPattern};
 use signalbox_core::view::Destination;
 
 use super::api::problem;
@@ -63,7 +63,11 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
         .iter()
         .map(|listener| at_listener(control, &snapshot, listener, &name, client))
         .collect();
-    let patterns = snapshot.model.routes.iter().filter(|route| matches(&route.host, &name));
+    let patterns = snapshot
+        .model
+        .routes
+        .iter()
+        .filter(|route| route.host.matches(&name, Depth::Any));
     let found = snapshot.view.table.find(&name);
     let (mut chosen, mut others) = (Value::Null, Vec::new());
     for route in patterns {
@@ -72,19 +76,15 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
         if is_chosen {
             chosen = view;
         } else {
-            others.push(json!({ "route": view, "reason": "a longer name matches" }));
+            let reason = if route.host.matches(&name, route.depth) {
+                "a longer name matches"
+            } else {
+                "its star stands for one label"
+            };
+            others.push(json!({ "route": view, "reason": reason }));
         }
     }
-    for pattern in [
-        found
-            .and_then(|at| snapshot.model.routes.get(at))
-            .map(|r| r.host.clone()),
-        Some(HostPattern::Exact(name.clone())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect::<std::collections::BTreeSet<_>>()
-    {
+    for pattern in patterns_of(&name) {
         for (source, rejected) in lost(&snapshot.file, &snapshot.lore, &snapshot.weights, &pattern) {
             others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
         }
@@ -108,14 +108,24 @@ fn client_address(text: &str) -> Result<IpAddr, String> {
     })
 }
 
-fn matches(pattern: &HostPattern, name: &HostName) -> bool {
-    match pattern {
-        HostPattern::Exact(exact) => exact == name,
-        HostPattern::Wildcard(suffix) => name
-            .as_str()
-            .strip_suffix(suffix.as_str())
-            .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+/// The name itself and every wildcard above it: what was asked for by one of these may have been meant for the name.
+fn patterns_of(name: &HostName) -> Vec<HostPattern> {
+    let mut patterns = vec![HostPattern::Exact(name.clone())];
+    let mut rest = name.as_str();
+    while let Some((_, domain)) = rest.split_once('.') {
+        patterns.extend(HostName::parse(domain.as_bytes()).map(HostPattern::Wildcard));
+        rest = domain;
     }
+    patterns
+}
+
+/// What the star of a route's name stands for; nothing where there is no star.
+fn labels(route: &Route) -> Option<&'static str> {
+    let is_wildcard = matches!(route.host, HostPattern::Wildcard(_));
+    is_wildcard.then_some(match route.depth {
+        Depth::One => "one label",
+        Depth::Any => "one or more labels",
+    })
 }
 
 /// A route, and where each of its shares comes from.
@@ -142,6 +152,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     }
     json!({
         "host": route.host,
+        "labels": labels(route),
         "origins": origins,
         "weights_set_by_api": set,
         "out_of_rotation": snapshot.rotation.is_closed(route),

@@ -57,7 +57,11 @@ fn told(answer: &Value) -> String {
     if route.is_null() {
         let _ = writeln!(out, "{}: no route has the name", text(&answer["host"]));
     } else {
-        let _ = writeln!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
+        let _ = write!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
+        let _ = match route["labels"].as_str() {
+            Some(labels) => writeln!(out, " (its star stands for {labels})"),
+            None => writeln!(out),
+        };
         for origin in list(&route["origins"]) {
             let _ = write!(out, "  from {}", text(&origin["source"]));
             if let Some(cluster) = origin["cluster"].as_str() {

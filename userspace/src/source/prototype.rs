@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
 use signalbox_core::model::Host;
-use signalbox_core::name::HostPattern;
+use signalbox_core::name::{Depth, HostPattern};
 
 // Names as they are on the wire; what a later plugin may add is let be.
 #[derive(Deserialize)]
@@ -99,6 +99,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
             Ok(host) => {
                 learned.routes.push(Claim {
                     host,
+                    depth: Depth::Any,
                     // Its plug-in says 1 where nobody has said anything.
                     weight: (route.weight != 1).then_some(route.weight),
                     owner: String::new(),

@@ -70,6 +70,7 @@ mod tests {
     fn told(since: u64) -> Arc<Learned> {
         let claim = Claim {
             host: HostPattern::parse("app.test").unwrap(),
+            depth: signalbox_core::name::Depth::Any,
             weight: None,
             owner: "shop".into(),
             since,

@@ -2,6 +2,8 @@
 
 use crate::kube::{Cluster, address};
 use crate::kube_api::objects::{route_of, router_of};
+use serde_json::json;
+
 use crate::lab::{Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -31,10 +33,13 @@ fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
     put("public.example.com", &["default"]);
     put("internal.example.com", &["internal"]);
     put("new.example.com", &[]);
+    let mut star = route_of(1, "shop/star", "www.star.example.com", &["internal"]);
+    star["spec"]["wildcardPolicy"] = json!("Subdomain");
+    east.api.change(|store| store.put("routes", star));
 
     let cluster = |name: &str, router: &str| {
         format!(
-            "  - {{ name: {name}, {}, kubernetes: {{ url: \"http://{}\", resources: [routes], router_name: {router} }} }}\n",
+            "  - {{ name: {name}, {}, kubernetes: {{ url: \"http://{}\", resources: [routes], router_name: {router}, wildcards: true }} }}\n",
             config::FAST_HEALTH,
             east.api.addr
         )
@@ -76,6 +81,38 @@ fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
         );
     }
     assert_eq!(http::ask(&lab, HTTP, "new.example.com").status, 404);
+
+    // Left out by each: the new one, and the other's, the wildcard among them.
+    let rejected = |cluster: &str| {
+        sb.metric(&format!(
+            "signalbox_routes_rejected{{source=\"kube:{cluster}\",reason=\"OtherRouter\"}}"
+        ))
+    };
+    assert_eq!(
+        (rejected("public"), rejected("internal")),
+        (3.0, 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+
+    // OpenShift's router answers for one label in place of the star, and so does the balancer.
+    goes_to("x.star.example.com", "east-2");
+    assert_eq!(http::ask(&lab, HTTP, "y.x.star.example.com").status, 404);
+    let told = sb.cli(&["explain", "y.x.star.example.com"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(
+        told.contains("not *.star.example.com: its star stands for one label"),
+        "{told}"
+    );
+    let told = String::from_utf8(sb.cli(&["explain", "x.star.example.com"]).stdout).unwrap();
+    assert!(
+        told.contains("route *.star.example.com (its star stands for one label)"),
+        "{told}"
+    );
+    assert!(
+        told.contains("not Route shop/star: OtherRouter: not admitted by router default"),
+        "{told}"
+    );
 
     // The new shard admits it before the old one lets it go, and the other way round.
     put("public.example.com", &["default", "internal"]);
