@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 
 use crate::join::{self, Join, Share};
 use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
-use crate::model::{Balance, Cluster, Ejection, HealthCheck, Model, Route};
+use crate::model::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, Model, Route, RoutingEvents};
 use crate::name::{Depth, HostPattern};
 
 /// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
@@ -39,6 +39,32 @@ impl Cluster {
             join: Join::None,
         }
     }
+
+    /// The cluster of an application, `NAMESPACE/APP`, as the configuration of routing events has it.
+    #[must_use]
+    pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
+        let cluster = Self {
+            health: ApplicationSettings::HEALTH,
+            ..Self::learnt(name)
+        };
+        let Some(settings) = events.and_then(|events| events.settings_of(name)) else {
+            return cluster;
+        };
+        Self {
+            balance: settings.balance,
+            health: settings.health.clone(),
+            ejection: settings.ejection,
+            proxy_protocol: settings.proxy_protocol,
+            drain: settings.drain,
+            ..cluster
+        }
+    }
+
+    /// Whether it is an application that routing events tell of: no other name has a slash.
+    #[must_use]
+    pub fn is_application(&self) -> bool {
+        self.name.contains('/')
+    }
 }
 
 /// The model that is to be in force.
@@ -63,7 +89,11 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
             // Workers number them in 16 bits.
             None if model.clusters.len() >= MOST => continue,
             None => {
-                model.clusters.push(Cluster::learnt(name));
+                model.clusters.push(if name.contains('/') {
+                    Cluster::application(name, file.routing_events.as_ref())
+                } else {
+                    Cluster::learnt(name)
+                });
                 clusters.insert(name.to_owned(), model.clusters.len() - 1);
                 model.clusters.len() - 1
             }
@@ -220,7 +250,12 @@ fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Sha
     }
     for (name, weight) in shares {
         if !model.clusters.iter().any(|cluster| cluster.name == *name) {
-            return Some(format!("{host}: there is no cluster {name}"));
+            let application = if name.contains('/') {
+                ": no routing event has told of such an application, nor does the configuration name it"
+            } else {
+                ""
+            };
+            return Some(format!("{host}: there is no cluster {name}{application}"));
         }
         if !WEIGHTS.contains(weight) {
             return Some(format!("{host}: the weight of {name} is {weight}; it must be 0 to 100"));
@@ -296,6 +331,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::name::{Depth, HostPattern};
 pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
-pub use routing_events::{Broker, BrokerTls, Login, RoutingEvents};
+pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
 
@@ -279,6 +279,27 @@ pub struct Host {
     pub ports: BTreeMap<String, u16>,
     /// 1 to 100.
     pub weight: u32,
+    /// What a check by HTTP asks for, where the source knows better than the cluster's check. Never told by an API: it goes
+    /// into requests as it is.
+    #[serde(skip)]
+    pub page: Option<Page>,
+}
+
+/// What a check by HTTP asks a host for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Begins with `/`; visible ASCII only.
+    pub path: String,
+    /// The Host header; `None`: the check's, or else the host's address.
+    pub host: Option<String>,
+}
+
+impl Page {
+    /// Whether a text can be asked for: it begins with `/`, and nothing in it could end the request's line.
+    #[must_use]
+    pub fn is_path(text: &str) -> bool {
+        text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#')
+    }
 }
 
 impl Host {
@@ -370,6 +391,9 @@ pub enum Probe {
     /// What the host shows: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
     /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host as by [`Probe::Tcp`].
     Router,
+    /// What an application's endpoint speaks: one with an `http` port and a [`Page`] is asked for that and is well with
+    /// every answer below 500, and every other as by [`Probe::Tcp`].
+    Endpoint,
 }
 
 /// Where OpenShift's routers say whether they are well.

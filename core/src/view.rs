@@ -208,6 +208,7 @@ pub(crate) mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         };
         let cluster = |name: &str, hosts| Cluster {
             name: name.into(),

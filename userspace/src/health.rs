@@ -92,6 +92,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         };
         let state = Arc::new(HostState::new("east", "h", host.address));
         let (events, mut told) = mpsc::unbounded_channel();

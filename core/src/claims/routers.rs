@@ -97,5 +97,6 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Resu
         tcp: None,
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        page: None,
     }))
 }

@@ -1,8 +1,10 @@
 //! A message broker that tells of OpenShift's applications.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::spi::{Filter, Naming};
+use super::{Balance, Ejection, HealthCheck, Probe};
+use crate::spi::{AppPattern, Asking, Filter, Naming};
 
 /// Where the events of OpenShift's routing SPI come from, and what is made of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,53 @@ pub struct RoutingEvents {
     pub naming: Naming,
     /// The directory for certificates; `None`: private keys are not kept.
     pub certificates: Option<PathBuf>,
+    /// Settings of applications' clusters: the first whose pattern matches counts.
+    pub applications: Vec<ApplicationSettings>,
+}
+
+impl RoutingEvents {
+    /// The settings of an application, by the name of its cluster.
+    #[must_use]
+    pub fn settings_of(&self, cluster: &str) -> Option<&ApplicationSettings> {
+        self.applications
+            .iter()
+            .find(|settings| settings.pattern.matches(cluster))
+    }
+
+    /// What a check asks the endpoints of an application for.
+    #[must_use]
+    pub fn asking_of(&self, cluster: &str) -> Asking {
+        self.settings_of(cluster)
+            .map(|settings| settings.asking.clone())
+            .unwrap_or_default()
+    }
+}
+
+/// Settings of the clusters of some applications, as a cluster of the configuration has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplicationSettings {
+    /// Which applications.
+    pub pattern: AppPattern,
+    /// How a host is chosen.
+    pub balance: Balance,
+    /// How hosts are checked.
+    pub health: HealthCheck,
+    /// What checks by HTTP ask for.
+    pub asking: Asking,
+    /// When real failures set a host aside.
+    pub ejection: Ejection,
+    /// Whether hosts are sent a PROXY protocol v2 header.
+    pub proxy_protocol: bool,
+    /// How long what is taken out of rotation may keep its flows; `None`: [`super::Timeouts::drain`].
+    pub drain: Option<Duration>,
+}
+
+impl ApplicationSettings {
+    /// How the hosts of an application are checked, where nothing is said.
+    pub const HEALTH: HealthCheck = HealthCheck {
+        probe: Probe::Endpoint,
+        ..HealthCheck::DEFAULT
+    };
 }
 
 /// A broker.

@@ -17,6 +17,20 @@ pub struct AppKey {
     pub app: String,
 }
 
+impl AppKey {
+    /// `NAMESPACE/APP`; `None`: it is not one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        let is_name = |part: &str| (1..=63).contains(&part.len()) && part.bytes().all(allowed);
+        let (namespace, app) = text.split_once('/')?;
+        (is_name(namespace) && is_name(app)).then(|| Self {
+            namespace: namespace.to_owned(),
+            app: app.to_owned(),
+        })
+    }
+}
+
 impl fmt::Display for AppKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.app)
@@ -38,6 +52,9 @@ pub struct Application {
     /// As announced, and never corrected: that it has become so shows in a second `load_balancer` endpoint.
     #[serde(default)]
     pub ha: Option<bool>,
+    /// The gear that was told of first: its node knows it by the application's name, and every other gear by its id.
+    #[serde(default)]
+    pub head: Option<String>,
     /// Where it can be reached.
     #[serde(default)]
     pub endpoints: BTreeMap<SocketAddr, Endpoint>,
@@ -111,6 +128,7 @@ impl Application {
             announced: false,
             scalable: None,
             ha: None,
+            head: None,
             endpoints: BTreeMap::new(),
             aliases: BTreeSet::new(),
             certificates: BTreeMap::new(),

@@ -94,6 +94,9 @@ fn add(application: &mut Application, change: &Change) {
                     .endpoints
                     .retain(|other_at, other| other_at.ip() == at.ip() || !same(other));
             }
+            if application.head.is_none() {
+                application.head.clone_from(&endpoint.gear);
+            }
             application.endpoints.insert(*at, endpoint.clone());
         }
         Change::AddAlias(alias) => {

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use super::application::{AppKey, Application, Endpoint};
+use super::page::Asking;
 use crate::learned::{Claim, Learned, Rejected};
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
@@ -35,13 +36,18 @@ impl Filter {
 
 /// Everything that the cluster of an application (named as its key is) has.
 #[must_use]
-pub fn learned(application: &Application, naming: &Naming, filter: &Filter) -> Learned {
+pub fn learned(application: &Application, naming: &Naming, filter: &Filter, asking: &Asking) -> Learned {
     let names = host_names(application);
     let chosen = application.endpoints.iter().zip(names);
     let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint));
     let origin = format!("application {}", application.key);
     let mut learned = Learned {
-        hosts: hosts.map(|((at, endpoint), name)| host(name, *at, endpoint)).collect(),
+        hosts: hosts
+            .map(|((at, endpoint), name)| Host {
+                page: asking.page(application, endpoint, naming),
+                ..host(name, *at, endpoint)
+            })
+            .collect(),
         ..Learned::default()
     };
     let implied = implied(&application.key, naming);
@@ -88,6 +94,7 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
         tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        page: None,
     }
 }
 

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use signalbox_core::spi::{AppKey, Application, Applications, Endpoint, Filter, Naming, host_names, learned, parse};
+use signalbox_core::learned::Learned;
+use signalbox_core::spi::{
+    AppKey, Application, Applications, Asking, Endpoint, Filter, Naming, host_names, learned as learned_by, parse,
+};
 
 fn naming(domain: Option<&str>) -> Naming {
     Naming {
@@ -17,6 +20,10 @@ fn filter(types: &[&str]) -> Filter {
     Filter {
         types: types.iter().map(|&kind| kind.to_owned()).collect(),
     }
+}
+
+fn learned(application: &Application, naming: &Naming, filter: &Filter) -> Learned {
+    learned_by(application, naming, filter, &Asking::default())
 }
 
 fn application(text: &str) -> Application {
@@ -120,6 +127,81 @@ fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
         "{:?}",
         seen.rejected
     );
+}
+
+#[test]
+fn a_check_asks_for_what_the_node_maps_health_to_with_the_applications_name() {
+    let asked = |application: &Application, domain: Option<&str>, asking: &Asking| {
+        let learned = learned_by(application, &naming(domain), &filter(&["load_balancer"]), asking);
+        let pages = learned.hosts.iter().map(|host| {
+            let page = host.page.as_ref()?;
+            Some(format!("{} {}", page.host.as_deref().unwrap_or("-"), page.path))
+        });
+        pages.map(Option::unwrap_or_default).collect::<Vec<_>>()
+    };
+    let samples = application(super::events::SAMPLES);
+    let unsaid = Asking::default();
+    assert_eq!(
+        asked(&samples, Some("cloud.test"), &unsaid),
+        ["phpha-demo.cloud.test /configuration/health"]
+    );
+    assert_eq!(
+        asked(&samples, None, &unsaid),
+        ["foo.example.com /configuration/health"]
+    );
+
+    // At the nodes' front end, by the name that it knows each gear by: the first by the application's.
+    let second = ":action: :add_public_endpoint\n:app_name: phpha\n:namespace: demo\n:gear_id: 542d\n\
+                  :public_address: 172.16.4.1\n:public_port: 1\n:types: [load_balancer]\n:protocols: [http]\n";
+    let both = application(&format!("{}---\n{second}", super::events::SAMPLES));
+    let front_end = Asking {
+        path: Some("/health".into()),
+        host: Some("{gear}-{namespace}.cloud.test".into()),
+        all: true,
+    };
+    assert_eq!(
+        asked(&both, None, &front_end),
+        ["542d-demo.cloud.test /health", "phpha-demo.cloud.test /health"]
+    );
+    assert_eq!(
+        asked(&both, None, &unsaid),
+        ["foo.example.com /", "foo.example.com /configuration/health"]
+    );
+}
+
+/// What events say goes into requests: nothing of it may end a line.
+#[test]
+fn a_page_is_nothing_that_could_be_more_than_a_page() {
+    let text = |backend: &str, gear: &str, protocol: &str| {
+        format!(
+            "{{action: add_public_endpoint, app_name: a, namespace: n, public_address: 10.0.0.1, public_port: 7, \
+             types: [web], protocols: [{protocol}], gear_id: {gear:?}, mappings: [{{frontend: /health, backend: {backend:?}}}]}}"
+        )
+    };
+    let asking = Asking {
+        host: Some("{gear}.test".into()),
+        ..Asking::default()
+    };
+    let page = |text: &str| {
+        let mut other = application(text);
+        other.head = None;
+        learned_by(&other, &naming(None), &filter(&["web"]), &asking).hosts[0]
+            .page
+            .clone()
+    };
+    let good = page(&text("/ok", "g1", "http")).unwrap();
+    assert_eq!((good.path.as_str(), good.host.as_deref()), ("/ok", Some("g1.test")));
+    for (backend, gear) in [
+        ("/a b", "g1"),
+        ("/a\r\nX: y", "g 1"),
+        ("http://x/", "g\r\nX: y"),
+        ("", "g:x"),
+    ] {
+        let page = page(&text(backend, gear, "http")).unwrap();
+        assert_eq!(page.path, "/", "{backend:?}");
+        assert_eq!(page.host.is_some(), gear == "g1", "{gear:?}");
+    }
+    assert_eq!(page(&text("/ok", "g1", "mysql")), None, "it speaks no HTTP");
 }
 
 proptest! {

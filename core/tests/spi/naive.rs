@@ -80,11 +80,18 @@ fn undoes(later: &Change, added: &Change) -> bool {
     }
 }
 
+/// Without the gear that came first, which the naive model does not know: an application that is gone for a moment in the
+/// middle of the series begins anew.
+pub(crate) fn headless(mut application: Application) -> Application {
+    application.head = None;
+    application
+}
+
 /// The fold's answer, in the naive model's shape.
 pub(crate) fn folded(applications: &Applications) -> BTreeMap<AppKey, Application> {
     applications
         .iter()
-        .map(|application| (application.key.clone(), application.clone()))
+        .map(|application| (application.key.clone(), headless(application.clone())))
         .collect()
 }
 

@@ -1,9 +1,11 @@
 //! Clusters, and the names by which the rest of the file knows them.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use signalbox_core::join::Join;
-use signalbox_core::model::{Balance, Cluster, Ejection};
+use signalbox_core::model::{Balance, Cluster, Ejection, RoutingEvents};
+use signalbox_core::spi::AppKey;
 
 use super::map::Map;
 use super::node::{Path, Place, Spot};
@@ -29,6 +31,12 @@ pub(super) struct Names {
     /// Whether some cluster's name has a mistake. An unknown name may be meant for that cluster then: not a further
     /// mistake before the first is mended.
     incomplete: bool,
+    /// How many clusters the file has.
+    count: usize,
+    /// Whether routing events may tell of applications: whoever names one need not wait for that.
+    pub(super) has_applications: bool,
+    /// Applications that are named, in the order of their first mention. Their clusters come behind the file's own.
+    applications: RefCell<Vec<String>>,
 }
 
 impl Names {
@@ -36,6 +44,9 @@ impl Names {
     pub(super) fn find(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
         if let Some(&index) = self.indices.get(name) {
             return Some(index);
+        }
+        if name.contains('/') {
+            return self.application(name, spot, path, report);
         }
         if !self.incomplete {
             let guess = did_you_mean(report.suggest(name, self.in_order.iter().map(String::as_str)));
@@ -49,6 +60,41 @@ impl Names {
     pub(super) fn at(&self, place: &Place<'_>, report: &mut Report) -> Option<usize> {
         let name = place.text(report)?;
         self.find(name, place.spot(), &place.path, report)
+    }
+
+    /// The index of an application's cluster, whether or not it has been told of yet.
+    fn application(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
+        let shown = quote(name);
+        if !self.has_applications {
+            report.error(
+                spot,
+                path,
+                format!("{shown} is an application's name, and without `routing_events` nothing tells of applications"),
+            );
+            return None;
+        }
+        if AppKey::parse(name).is_none() {
+            report.error(
+                spot,
+                path,
+                format!(
+                    "{shown} is not an application: write NAMESPACE/APP, each 1 to 63 letters, digits, `.`, `_` or `-`"
+                ),
+            );
+            return None;
+        }
+        let mut known = self.applications.borrow_mut();
+        let at = known.iter().position(|one| one == name).unwrap_or_else(|| {
+            known.push(name.to_owned());
+            known.len() - 1
+        });
+        Some(self.count + at)
+    }
+
+    /// The clusters of the applications that are named. Their hosts are told by routing events.
+    pub(super) fn into_applications(self, events: Option<&RoutingEvents>) -> Vec<Cluster> {
+        let names = self.applications.into_inner();
+        names.iter().map(|name| Cluster::application(name, events)).collect()
     }
 
     /// Which there are, unless they are too many for a message.
@@ -86,6 +132,7 @@ pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> (Names, Opt
     let mut unique = Unique::default();
     let mut clusters = Some(Vec::new());
     for (index, item) in items.enumerate() {
+        names.count = index + 1;
         let cluster = cluster(&item, index, &mut names, &mut unique, report);
         match (cluster, &mut clusters) {
             (Some(cluster), Some(clusters)) => clusters.push((item.spot(), cluster)),
@@ -129,14 +176,9 @@ fn cluster(
     let text = name.as_ref().and_then(Place::plain);
     let name = name.and_then(|name| unique.name(&name, "cluster", report));
     names.note(text, name.is_some(), index);
-    let balance = optional(balance.as_ref(), Balance::LeastConnections, |place| {
-        place.word("a way to balance", &Balance::ALL, report)
-    });
+    let balance = self::balance(balance.as_ref(), report);
     let ejection = self::ejection(ejection.as_ref(), report);
-    let words = [("v2", true), ("none", false)];
-    let proxy_protocol = optional(proxy_protocol.as_ref(), false, |place| {
-        place.word("a version of the PROXY protocol", &words, report)
-    });
+    let proxy_protocol = self::proxy_protocol(proxy_protocol.as_ref(), report);
     let health = health::check(health.as_ref(), proxy_protocol, report);
     let learn = optional(learn.as_ref(), false, |place| place.flag(report));
     let kubernetes = maybe(kubernetes.as_ref(), |place| kubernetes::source(place, report));
@@ -161,7 +203,23 @@ fn cluster(
     })
 }
 
-fn ejection(place: Option<&Place<'_>>, report: &mut Report) -> Ejection {
+/// How a host is chosen.
+pub(super) fn balance(place: Option<&Place<'_>>, report: &mut Report) -> Balance {
+    optional(place, Balance::LeastConnections, |place| {
+        place.word("a way to balance", &Balance::ALL, report)
+    })
+}
+
+/// Whether hosts are sent a PROXY header.
+pub(super) fn proxy_protocol(place: Option<&Place<'_>>, report: &mut Report) -> bool {
+    let words = [("v2", true), ("none", false)];
+    optional(place, false, |place| {
+        place.word("a version of the PROXY protocol", &words, report)
+    })
+}
+
+/// When real failures set a host aside.
+pub(super) fn ejection(place: Option<&Place<'_>>, report: &mut Report) -> Ejection {
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return EJECTION;
     };

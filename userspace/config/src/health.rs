@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use signalbox_core::model::{CheckHeader, HealthCheck, HttpProbe, Probe, TlsProbe};
+use signalbox_core::model::{ApplicationSettings, CheckHeader, HealthCheck, HttpProbe, Page, Probe, TlsProbe};
 use signalbox_core::name::HostName;
+use signalbox_core::spi::Asking;
 
 use super::map::Map;
 use super::node::Place;
@@ -16,6 +17,23 @@ const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 /// The check of a cluster; with the default standing in for mistakes. `sends`: connections to its hosts begin with a
 /// PROXY header.
 pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
+    of(place, DEFAULT, sends, None, report)
+}
+
+/// The check of applications' endpoints, and what their pages are.
+pub(super) fn of_applications(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> (HealthCheck, Asking) {
+    let mut asking = Asking::default();
+    let check = of(place, ApplicationSettings::HEALTH, sends, Some(&mut asking), report);
+    (check, asking)
+}
+
+fn of(
+    place: Option<&Place<'_>>,
+    default: HealthCheck,
+    sends: bool,
+    mut asking: Option<&mut Asking>,
+    report: &mut Report,
+) -> HealthCheck {
     let by_cluster = if sends {
         CheckHeader::HostPorts
     } else {
@@ -23,7 +41,7 @@ pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report)
     };
     let unsaid = HealthCheck {
         header: by_cluster,
-        ..DEFAULT
+        ..default.clone()
     };
     let Some(place) = place else { return unsaid };
     let Some(mut map) = Map::open(place, report) else {
@@ -49,8 +67,8 @@ pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report)
     let header = optional(header.as_ref(), by_cluster, |place| {
         place.word("a version of the PROXY protocol", &words, report)
     });
-    let http = http.map(|place| http_probe(&place, false, report));
-    let https = https.map(|place| http_probe(&place, true, report));
+    let http = http.map(|place| http_probe(&place, false, asking.as_deref_mut(), report));
+    let https = https.map(|place| http_probe(&place, true, asking, report));
     let tcp = tcp.map(|place| tcp_probe(&place, report));
     let mut time = |place: &Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
     let interval = time(&interval_at, DEFAULT.interval);
@@ -67,7 +85,7 @@ pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report)
     }
     let mut count = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(1, 100, report));
     HealthCheck {
-        probe: http.or(https).or(tcp).unwrap_or(DEFAULT.probe),
+        probe: http.or(https).or(tcp).unwrap_or(default.probe),
         interval,
         timeout,
         rise: count(rise, DEFAULT.rise),
@@ -87,7 +105,8 @@ fn tcp_probe(place: &Place<'_>, report: &mut Report) -> Probe {
     }
 }
 
-fn http_probe(place: &Place<'_>, tls: bool, report: &mut Report) -> Probe {
+/// `asking`: it is of applications, and says what endpoints are asked for.
+fn http_probe(place: &Place<'_>, tls: bool, asking: Option<&mut Asking>, report: &mut Report) -> Probe {
     let Some(mut map) = Map::open(place, report) else {
         return DEFAULT.probe;
     };
@@ -102,16 +121,24 @@ fn http_probe(place: &Place<'_>, tls: bool, report: &mut Report) -> Probe {
     let known = map.finish(report);
     // A port with a mistake is a port: hosts without one of their own are no mistake then.
     let (wanted, port) = (port.is_some() || !known, port.and_then(|place| place.port(report)));
-    let path = optional(path.as_ref(), "/".to_owned(), |place| url_path(place, report));
-    let host = host.and_then(|place| host_header(&place, report));
+    let path = path.and_then(|place| url_path(&place, report));
+    let of_applications = asking.is_some();
+    let mut host = host.and_then(|place| host_header(&place, of_applications, report));
     let sni = sni.and_then(|place| server_name(&place, report));
     let ca = ca.and_then(|place| place.text(report)).map(PathBuf::from);
     if wanted && port.is_none() {
         return DEFAULT.probe;
     }
+    if let Some(asking) = asking {
+        *asking = Asking {
+            path: path.clone(),
+            host: host.take(),
+            all: port.is_some(),
+        };
+    }
     Probe::Http(HttpProbe {
         port,
-        path,
+        path: path.unwrap_or_else(|| "/".to_owned()),
         host,
         tls: tls.then_some(TlsProbe { sni, ca }),
     })
@@ -119,7 +146,7 @@ fn http_probe(place: &Place<'_>, tls: bool, report: &mut Report) -> Probe {
 
 fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    if text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#') {
+    if Page::is_path(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
@@ -131,11 +158,17 @@ fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
 }
 
 /// A name or address, perhaps with a port: what goes into the request as it stands, so nothing that could end a line.
-fn host_header(place: &Place<'_>, report: &mut Report) -> Option<String> {
+fn host_header(place: &Place<'_>, of_applications: bool, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let name = match text.rsplit_once(':') {
+    let filled = |text: &str| {
+        Asking::PLACEHOLDERS
+            .iter()
+            .fold(text.to_owned(), |text, one| text.replace(one, "a"))
+    };
+    let shape = if of_applications { filled(text) } else { text.to_owned() };
+    let name = match shape.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() && !name.ends_with(':') => name,
-        _ => text,
+        _ => &shape,
     };
     let address = name
         .strip_prefix('[')
@@ -145,9 +178,14 @@ fn host_header(place: &Place<'_>, report: &mut Report) -> Option<String> {
         return Some(text.to_owned());
     }
     let shown = quote(text);
+    let places = if of_applications {
+        format!("; {} stand for themselves", Asking::PLACEHOLDERS.join(", "))
+    } else {
+        String::new()
+    };
     place.fault(
         report,
-        format!("{shown} is not a Host header: a name such as app.example.com, perhaps with a port"),
+        format!("{shown} is not a Host header: a name such as app.example.com, perhaps with a port{places}"),
     );
     None
 }

@@ -52,6 +52,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
         tcp: tcp?,
         ports: ports?,
         weight,
+        page: None,
     };
     if known {
         check_ports(&host, place, probe, report);

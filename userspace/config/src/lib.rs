@@ -8,6 +8,7 @@
 mod address;
 pub mod agent;
 mod anchors;
+mod applications;
 mod balancers;
 mod brokers;
 mod clusters;
@@ -107,7 +108,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
-    let (names, clusters) = clusters::all(clusters.as_ref(), report);
+    let (mut names, clusters) = clusters::all(clusters.as_ref(), report);
+    names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
     let listeners = match (&listeners, &services) {
         (None, Some(_)) => Some(Vec::new()),
@@ -127,7 +129,9 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let routing_events = maybe(routing_events.as_ref(), |place| routing_events::read(place, report));
 
     let (listener_spots, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
-    let (cluster_spots, clusters): (Vec<_>, Vec<_>) = clusters?.into_iter().unzip();
+    let (cluster_spots, mut clusters): (Vec<_>, Vec<_>) = clusters?.into_iter().unzip();
+    let routing_events = routing_events?;
+    clusters.extend(names.into_applications(routing_events.as_ref()));
     let model = Model {
         admin,
         listeners,
@@ -140,7 +144,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         store,
         etcd,
         balancers: balancers?,
-        routing_events: routing_events?,
+        routing_events,
         services: services?.into_iter().map(|(_, service)| service).collect(),
         layer4,
         shield,

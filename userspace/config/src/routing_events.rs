@@ -8,11 +8,11 @@ use signalbox_core::model::RoutingEvents;
 use signalbox_core::name::HostName;
 use signalbox_core::spi::{Filter, Naming};
 
-use super::brokers;
 use super::map::Map;
 use super::node::Place;
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
+use super::{applications, brokers};
 
 const MOST_TYPES: usize = 64;
 
@@ -38,6 +38,7 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let ha_prefix = map.take("ha_prefix");
     let domain = map.take("domain");
     let certificates = map.take("certificates");
+    let applications = map.take("applications");
     map.finish(report);
 
     let brokers = brokers_at.and_then(|place| brokers::all(&place, report));
@@ -68,6 +69,7 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let prefix = optional(ha_prefix.as_ref(), HA_PREFIX.to_owned(), |place| prefix(place, report));
     let domain = maybe(domain.as_ref(), |place| host_name(place, report));
     let certificates = maybe(certificates.as_ref(), |place| path(place, report));
+    let applications = maybe(applications.as_ref(), |place| applications::all(place, report));
     Some(RoutingEvents {
         brokers: brokers?,
         tls: tls?,
@@ -81,6 +83,7 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
             domain: domain?,
         },
         certificates: certificates?,
+        applications: applications?.unwrap_or_default(),
     })
 }
 

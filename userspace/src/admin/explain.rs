@@ -239,6 +239,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         "weight": weight,
         "share_percent": (percent * 10.0).round() / 10.0,
         "balance": cluster.balance,
+        "waits_for": crate::source::routing_spi::awaited(&snapshot.lore, cluster),
         "hosts": hosts,
     })
 }

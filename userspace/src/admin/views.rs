@@ -116,6 +116,7 @@ pub fn clusters(control: &Control) -> Value {
         .map(|((cluster, state), hosts)| {
             json!({
                 "name": cluster.name,
+                "waits_for": crate::source::routing_spi::awaited(&snapshot.lore, cluster),
                 "balance": cluster.balance,
                 "proxy_protocol": cluster.proxy_protocol,
                 "hosts": hosts.len(),

@@ -114,6 +114,9 @@ fn told(answer: &Value) -> String {
                 cluster["share_percent"],
                 text(&cluster["balance"])
             );
+            if let Some(why) = cluster["waits_for"].as_str() {
+                let _ = writeln!(out, "    no hosts: {why}");
+            }
             for host in list(&cluster["hosts"]) {
                 let state = if host["takes_connections"] == true {
                     "takes connections"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use signalbox_core::model::{CheckHeader, Host, HttpProbe, Probe, TlsProbe};
+use signalbox_core::model::{CheckHeader, Host, HttpProbe, Page, Probe, TlsProbe};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -28,14 +28,20 @@ pub(super) struct Prober {
     /// Whether the connection begins with a PROXY header.
     header: bool,
     request: Option<String>,
+    /// Every answer below 500 will do.
+    is_lenient: bool,
+    /// What it is asked for where that is known of the host itself, in words.
+    page: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
 }
 
 impl Prober {
     pub(super) fn new(probe: &Probe, header: CheckHeader, host: &Host) -> Self {
+        let is_lenient = *probe == Probe::Endpoint;
+        let probe = &of_host(probe, host);
         let port = match probe {
             Probe::Tcp { port: Some(port) } => Some(*port),
-            Probe::Tcp { port: None } | Probe::Router => host
+            Probe::Tcp { port: None } | Probe::Router | Probe::Endpoint => host
                 .https
                 .or(host.http)
                 .or(host.tcp)
@@ -46,7 +52,7 @@ impl Prober {
         };
         let http = match probe {
             Probe::Http(http) => Some(http),
-            Probe::Tcp { .. } | Probe::Router => None,
+            Probe::Tcp { .. } | Probe::Router | Probe::Endpoint => None,
         };
         let tls = http.and_then(|http| Some((http, http.tls.as_ref()?)));
         Self {
@@ -57,6 +63,8 @@ impl Prober {
                 CheckHeader::Always => true,
             },
             request: http.map(|http| request(http, host.address)),
+            is_lenient,
+            page: http.filter(|_| host.page.is_some()).map(said_of_page),
             tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
         }
     }
@@ -71,12 +79,17 @@ impl Prober {
         let port = self
             .target
             .map_or_else(String::new, |at| format!(" on port {}", at.port()));
+        let page = self.page.as_deref().unwrap_or_default();
         let header = if self.header { ", with a PROXY header" } else { "" };
-        format!("{kind}{port}{header}")
+        format!("{kind}{port}{page}{header}")
     }
 
     /// What the host said, or what is wrong with it; `None` where we could not ask, for a shortage of our own.
     pub(super) async fn ask(&self) -> Option<Result<String, String>> {
+        let judged = |said: Said| match said {
+            Some(code @ 400..=499) if self.is_lenient => Ok(format!("HTTP {code}")),
+            other => judged(other),
+        };
         Some(self.say().await?.and_then(judged))
     }
 
@@ -114,6 +127,39 @@ impl Prober {
                 get(stream, request).await
             }
         }
+    }
+}
+
+fn said_of_page(http: &HttpProbe) -> String {
+    let host = http
+        .host
+        .as_ref()
+        .map_or_else(String::new, |host| format!(" of {host}"));
+    format!(" for {}{host}", http.path)
+}
+
+/// The check with what is known of a host itself: an endpoint of an application has a page of its own, or speaks no HTTP.
+fn of_host(probe: &Probe, host: &Host) -> Probe {
+    let of_page = |http: &HttpProbe, page: &Page| HttpProbe {
+        path: page.path.clone(),
+        host: page.host.clone().or_else(|| http.host.clone()),
+        ..http.clone()
+    };
+    let http_port = |http: &HttpProbe| {
+        let own = if http.tls.is_some() { host.https } else { host.http };
+        http.port.or(own)
+    };
+    let plain = HttpProbe {
+        port: None,
+        path: "/".to_owned(),
+        host: None,
+        tls: None,
+    };
+    match (probe, &host.page) {
+        (Probe::Endpoint, Some(page)) if host.http.is_some() => Probe::Http(of_page(&plain, page)),
+        (Probe::Http(http), Some(page)) if http_port(http).is_some() => Probe::Http(of_page(http, page)),
+        (Probe::Endpoint, _) | (Probe::Http(_), Some(_)) => Probe::Tcp { port: None },
+        (other, _) => other.clone(),
     }
 }
 
@@ -248,6 +294,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         }
     }
 

@@ -163,6 +163,7 @@ mod tests {
             tcp: port.filter(|_| !is_router),
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         };
         (host, listener)
     }

@@ -90,6 +90,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            page: None,
         });
     }
     for (key, route) in body.routes.unwrap_or_default() {

@@ -17,7 +17,8 @@ mod stomp;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signalbox_core::model::RoutingEvents;
+use signalbox_core::learned::Lore;
+use signalbox_core::model::{Cluster, RoutingEvents};
 use signalbox_core::spi::{AppKey, Application};
 
 use super::Standing;
@@ -27,6 +28,13 @@ pub use dead_letters::DeadLetter;
 pub use intake::{SOURCE, Tell};
 pub use ledger::Ledger;
 pub use outcome::{ApplyError, OpenError, Outcome};
+
+/// What the cluster of an application that the configuration names waits for; `None`: nothing.
+#[must_use]
+pub fn awaited(lore: &Lore, cluster: &Cluster) -> Option<&'static str> {
+    let is_known = || lore.get(SOURCE).is_some_and(|of| of.contains_key(&cluster.name));
+    (cluster.is_application() && !is_known()).then_some("no routing event has told of this application yet")
+}
 
 /// The source.
 pub struct RoutingSpi {

@@ -10,7 +10,7 @@ use signalbox_core::model::Model;
 use super::memory::{Instead, Keep};
 use super::{Applied, Store};
 use crate::source::Learnt;
-use crate::source::routing_spi::SOURCE;
+use crate::source::routing_spi::{SOURCE, awaited};
 
 impl Store {
     /// A new configuration, whole or not at all. What stands in place of the file is on disk before it is in force.
@@ -51,11 +51,25 @@ impl Store {
             Ok(applied) => {
                 self.made();
                 self.follow();
+                self.warn_of_unknown_applications();
                 Ok(applied)
             }
             Err(error) => {
                 self.file = before;
                 Err(error)
+            }
+        }
+    }
+
+    /// Whoever names an application that does not exist finds out by this.
+    fn warn_of_unknown_applications(&self) {
+        for cluster in &self.file.clusters {
+            if let Some(why) = awaited(&self.memory.lore, cluster) {
+                tracing::warn!(
+                    cluster = cluster.name,
+                    why,
+                    "The configuration names an application that has no hosts."
+                );
             }
         }
     }

@@ -11,6 +11,7 @@ mod lab;
 // The tests.
 mod admin;
 mod adverse;
+mod applications;
 mod crowd;
 mod cut;
 mod cut_bytes;

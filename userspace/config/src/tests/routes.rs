@@ -1,5 +1,7 @@
 //! What the rules for routes say when broken.
 
+use signalbox_core::model::{Balance, Unmatched};
+
 use super::{bent, only_mistake};
 
 #[test]
@@ -106,4 +108,47 @@ fn unmatched() {
         "`west` is neither reject, any nor { cluster: NAME }",
     );
     only_mistake(&with("[any]"), "unmatched", "expected a single value, found a list");
+}
+
+/// An application need not have been told of: it has no hosts until it is.
+#[test]
+fn applications_are_named_where_clusters_are() {
+    let text = |events: &str| {
+        let text = super::plus(events);
+        let text = text.replace(
+            "{ west: 100 }",
+            "{ west: 100, shop/web: 10 }, prefer: [{ cluster: bank/app, clients: [10.9.0.0/16] }]",
+        );
+        text.replace("unmatched: reject", "unmatched: { cluster: shop/web }")
+    };
+    let events = "routing_events: { applications: [ { match: \"shop/*\", balance: maglev } ], brokers: [\"mq1:61613\"], \
+                  destination: /queue/q }";
+    let parsed = super::right(&text(events));
+    assert_eq!(parsed.warnings, []);
+    let model = parsed.model;
+    let [.., web, app] = &model.clusters[..] else { panic!() };
+    assert_eq!((web.name.as_str(), app.name.as_str()), ("shop/web", "bank/app"));
+    assert_eq!((web.balance, app.balance), (Balance::Maglev, Balance::LeastConnections));
+    assert!(web.hosts.is_empty() && web.learns());
+    let at = |name: &str| model.clusters.iter().position(|cluster| cluster.name == name).unwrap();
+    assert_eq!(model.routes[1].clusters, [(at("west"), 100), (at("shop/web"), 10)]);
+    assert_eq!(model.routes[1].prefer[0].cluster, at("bank/app"));
+    assert_eq!(
+        model.unmatched,
+        Unmatched::Cluster(at("shop/web")),
+        "named twice, there once"
+    );
+
+    let without = super::mistakes_of(&text(""));
+    assert_eq!(without.len(), 3, "{without:?}");
+    assert!(
+        without[0].contains("`shop/web` is an application's name, and without `routing_events`"),
+        "{without:?}"
+    );
+    let wrong = text(events).replace("cluster: bank/app", "cluster: bank/app/x");
+    only_mistake(
+        &wrong,
+        "routes[1].prefer[0].cluster",
+        "`bank/app/x` is not an application: write NAMESPACE/APP",
+    );
 }

@@ -1,5 +1,10 @@
 //! The broker of OpenShift's events: what is meant, and what is said of mistakes.
 
+use std::time::Duration;
+
+use signalbox_core::model::{Balance, CheckHeader, Probe};
+use signalbox_core::spi::Asking;
+
 use super::{only_mistake, plus, right};
 
 const LEAST: &str = "routing_events: { brokers: [\"mq1:61613\"], destination: /queue/routing }";
@@ -31,7 +36,7 @@ fn everything_that_can_be_said() {
          tls: { ca: /e/ca.pem, cert: /e/me.pem, key: /e/me.key }\n  user: routinginfo\n  password_file: /e/pw\n  \
          destination: /topic/routinginfo\n  client_id: signalbox-1\n  subscription: routing\n  \
          endpoint_types: [web_framework, load_balancer]\n  ha_prefix: x-\n  domain: Apps.Example.com\n  \
-         certificates: /var/lib/signalbox/certificates\n",
+         certificates: /var/lib/signalbox/certificates\n  applications: []\n",
     );
     let parsed = right(&text);
     assert_eq!(parsed.warnings, []);
@@ -149,5 +154,75 @@ fn values() {
         ("brocker: x", "brocker", "unknown key `brocker`"),
     ] {
         only_mistake(&events(rest), &format!("routing_events.{key}"), part);
+    }
+}
+
+#[test]
+fn applications_are_set_by_the_first_pattern_that_matches() {
+    let text = events(
+        "applications: [ { match: \"bank/*\", balance: maglev, drain: 9s, proxy_protocol: v2, ejection: { failures: 7 }, \
+         health: { http: { port: 80, path: /health, host: \"{gear}-{namespace}.cloud.test\" }, interval: 3s } }, \
+         { match: \"shop/web\", health: { http: {} } }, { match: \"*\", balance: round-robin } ]",
+    );
+    let events = right(&text).model.routing_events.unwrap();
+    let of = |name: &str| events.settings_of(name).unwrap();
+    let bank = of("bank/app");
+    assert_eq!(
+        (bank.balance, bank.drain),
+        (Balance::Maglev, Some(Duration::from_secs(9)))
+    );
+    assert_eq!((bank.proxy_protocol, bank.ejection.failures), (true, 7));
+    assert_eq!(
+        (bank.health.interval, bank.health.header),
+        (Duration::from_secs(3), CheckHeader::HostPorts)
+    );
+    let wanted = Asking {
+        path: Some("/health".into()),
+        host: Some("{gear}-{namespace}.cloud.test".into()),
+        all: true,
+    };
+    assert_eq!(bank.asking, wanted);
+    assert!(matches!(&bank.health.probe, Probe::Http(probe) if probe.port == Some(80) && probe.host.is_none()));
+    assert_eq!(
+        of("shop/web").asking,
+        Asking::default(),
+        "path and host are each endpoint's own"
+    );
+    assert_eq!(
+        (of("shop/other").balance, &of("shop/other").health.probe),
+        (Balance::RoundRobin, &Probe::Endpoint)
+    );
+    assert_eq!(events.settings_of("east"), None, "no application");
+}
+
+#[test]
+fn mistakes_in_settings_of_applications() {
+    let with = |one: &str| events(&format!("applications: [ {{ match: \"a/*\" }}, {{ {one} }} ]"));
+    for (one, key, part) in [
+        (
+            "match: bank",
+            ".match",
+            "`bank` is not a pattern of applications: write NAMESPACE/APP",
+        ),
+        (
+            "match: \"a/*\"",
+            ".match",
+            "the first match wins, and line 20 matches all that",
+        ),
+        ("balance: maglev", "", "the key `match` is missing"),
+        ("match: \"*\", tls: {}", ".tls", "unknown key `tls`"),
+        ("match: \"*\", balance: best", ".balance", "is not a way to balance"),
+        (
+            "match: \"*\", health: { http: { host: \"{node}.test\" } }",
+            ".health.http.host",
+            "{app}, {namespace}, {gear} stand for themselves",
+        ),
+        (
+            "match: \"*\", health: { http: { path: health } }",
+            ".health.http.path",
+            "is not a path to ask for",
+        ),
+    ] {
+        only_mistake(&with(one), &format!("routing_events.applications[1]{key}"), part);
     }
 }

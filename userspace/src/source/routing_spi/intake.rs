@@ -148,10 +148,12 @@ impl Books {
     fn tell(&self, key: &AppKey, application: Option<&Application>) -> oneshot::Receiver<Result<(), String>> {
         let (done, answer) = oneshot::channel();
         let RoutingEvents { naming, filter, .. } = &self.settings;
+        let cluster = key.to_string();
+        let asking = self.settings.asking_of(&cluster);
         (self.tell)(Learnt {
             source: SOURCE.to_owned(),
-            cluster: key.to_string(),
-            what: application.map(|application| Arc::new(learned(application, naming, filter))),
+            cluster,
+            what: application.map(|application| Arc::new(learned(application, naming, filter, &asking))),
             done: Some(done),
         });
         answer

@@ -8,12 +8,13 @@ use signalbox::source::Learnt;
 use signalbox::source::routing_spi::{Ledger, RoutingSpi};
 use signalbox_core::learned::Learned;
 use signalbox_core::model::{Broker, RoutingEvents};
-use signalbox_core::spi::{AppKey, Application, Filter, Naming, learned};
+use signalbox_core::spi::{AppKey, Application, Asking, Filter, Naming, learned};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::activemq::LONG;
 use super::disk::Disk;
+use super::naive::headless;
 use crate::lab::eventually;
 
 pub(crate) const QUEUE: &str = "/queue/routing";
@@ -47,6 +48,7 @@ pub(crate) fn settings(ports: &[u16], destination: &str) -> RoutingEvents {
             domain: Some("apps.example.com".into()),
         },
         certificates: None,
+        applications: Vec::new(),
     }
 }
 
@@ -117,7 +119,7 @@ impl Consumer {
 
     /// Asserts that all that is known, on disk, and told are these applications.
     pub(crate) fn assert_is(&self, disk: &Disk, wanted: &BTreeMap<AppKey, Application>, settings: &RoutingEvents) {
-        let known: Vec<Application> = self.spi.applications();
+        let known: Vec<Application> = self.spi.applications().into_iter().map(headless).collect();
         let wanted: Vec<Application> = wanted.values().cloned().collect();
         let keys = |all: &[Application]| all.iter().map(|a| a.key.clone()).collect::<BTreeSet<_>>();
         assert_eq!(keys(&known), keys(&wanted));
@@ -127,14 +129,19 @@ impl Consumer {
             .into_iter()
             .filter(|(key, _)| key.starts_with("application/"));
         let kept: BTreeMap<AppKey, Application> = records
-            .map(|(_, bytes)| Application::from_record(&bytes).unwrap())
+            .map(|(_, bytes)| headless(Application::from_record(&bytes).unwrap()))
             .map(|application| (application.key.clone(), application))
             .collect();
         assert_eq!(kept.into_values().collect::<Vec<_>>(), wanted);
         let told = self.told.lock().unwrap();
         let expected: BTreeMap<String, Learned> = wanted
             .iter()
-            .map(|one| (one.key.to_string(), learned(one, &settings.naming, &settings.filter)))
+            .map(|one| {
+                (
+                    one.key.to_string(),
+                    learned(one, &settings.naming, &settings.filter, &Asking::default()),
+                )
+            })
             .collect();
         assert_eq!(*told, expected);
     }

@@ -22,6 +22,7 @@ fn settings() -> RoutingEvents {
             domain: None,
         },
         certificates: None,
+        applications: Vec::new(),
     }
 }
 

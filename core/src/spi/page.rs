@@ -1,0 +1,90 @@
+//! What a check by HTTP asks an application's endpoint for.
+
+use super::application::{AppKey, Application, Endpoint};
+use super::learn::Naming;
+use crate::model::Page;
+use crate::name::HostName;
+
+/// What the configuration says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// The path; `None`: what the endpoint's mappings say.
+    pub path: Option<String>,
+    /// The Host header with [`Self::PLACEHOLDERS`] in it; `None`: the application's DNS name.
+    pub host: Option<String>,
+    /// Whether endpoints are asked that do not say that they speak HTTP: the check has a port of its own.
+    pub all: bool,
+}
+
+/// The front end's path at which OpenShift's nodes ask an application whether it is well.
+const HEALTH: &str = "/health";
+
+impl Asking {
+    /// What is put in a Host header in place of these: the application, its namespace, and the gear by the name that its
+    /// node knows it by, which is the application's for the first gear and the gear's id for every other.
+    pub const PLACEHOLDERS: [&str; 3] = ["{app}", "{namespace}", "{gear}"];
+
+    /// What an endpoint is asked for; `None`: nothing.
+    #[must_use]
+    pub(super) fn page(&self, application: &Application, endpoint: &Endpoint, naming: &Naming) -> Option<Page> {
+        let speaks = ["http", "ws"]
+            .iter()
+            .any(|protocol| endpoint.protocols.contains(*protocol));
+        if !speaks && !self.all {
+            return None;
+        }
+        let host = match &self.host {
+            Some(template) => Some(self::host(template, application, endpoint)),
+            None => own_name(application, naming),
+        };
+        Some(Page {
+            path: self.path.clone().unwrap_or_else(|| mapped(endpoint)),
+            host: host.filter(|host| is_host(host)),
+        })
+    }
+}
+
+/// Where an endpoint says that it is well: what its node maps `/health` to, or else the root; `/` where that is no path.
+fn mapped(endpoint: &Endpoint) -> String {
+    let of = |frontends: &[&str]| {
+        let meant = |mapping: &&super::Mapping| frontends.contains(&mapping.frontend.as_str());
+        endpoint
+            .mappings
+            .iter()
+            .find(meant)
+            .map(|mapping| mapping.backend.clone())
+    };
+    let path = of(&[HEALTH]).or_else(|| of(&["", "/"]));
+    path.filter(|path| Page::is_path(path))
+        .unwrap_or_else(|| "/".to_owned())
+}
+
+fn host(template: &str, application: &Application, endpoint: &Endpoint) -> String {
+    let AppKey { app, namespace } = &application.key;
+    let gear = endpoint
+        .gear
+        .as_ref()
+        .filter(|gear| application.head.as_ref() != Some(*gear));
+    let values = [app, namespace, gear.unwrap_or(app)];
+    let places = Asking::PLACEHOLDERS.iter().zip(values);
+    places.fold(template.to_owned(), |text, (place, value)| text.replace(place, value))
+}
+
+/// `APP-NAMESPACE.DOMAIN`, the name that every application has, or else the first alias that is one.
+fn own_name(application: &Application, naming: &Naming) -> Option<String> {
+    let AppKey { app, namespace } = &application.key;
+    let of_domain = naming
+        .domain
+        .as_ref()
+        .map(|domain| format!("{app}-{namespace}.{domain}"));
+    of_domain.or_else(|| application.aliases.iter().find(|alias| is_host(alias)).cloned())
+}
+
+/// Whether a text can be a Host header: events may hold anything.
+fn is_host(text: &str) -> bool {
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => text,
+    };
+    HostName::parse(name.as_bytes()).is_ok()
+}

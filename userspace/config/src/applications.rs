@@ -1,0 +1,78 @@
+//! Settings of the applications that routing events tell of, by pattern.
+
+use std::collections::HashMap;
+
+use signalbox_core::model::ApplicationSettings;
+use signalbox_core::spi::AppPattern;
+
+use super::map::Map;
+use super::node::{Place, Spot};
+use super::report::{Report, quote};
+use super::{clusters, health};
+
+/// Each application looks through them.
+const MAX_PATTERNS: usize = 1024;
+
+/// All of them, in their order.
+pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<ApplicationSettings>> {
+    let mut seen = HashMap::new();
+    let mut all = Some(Vec::new());
+    for item in place.items("patterns of applications", MAX_PATTERNS, report)? {
+        match (one(&item, &mut seen, report), &mut all) {
+            (Some(one), Some(all)) => all.push(one),
+            _ => all = None,
+        }
+    }
+    all
+}
+
+fn one(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report) -> Option<ApplicationSettings> {
+    let mut map = Map::open(place, report)?;
+    let pattern = map.require("match");
+    let balance = map.take("balance");
+    let health = map.take("health");
+    let ejection = map.take("ejection");
+    let proxy_protocol = map.take("proxy_protocol");
+    let drain = map.take("drain");
+    map.finish(report);
+    let pattern = pattern.and_then(|place| self::pattern(&place, seen, report));
+    let proxy_protocol = clusters::proxy_protocol(proxy_protocol.as_ref(), report);
+    let (health, asking) = health::of_applications(health.as_ref(), proxy_protocol, report);
+    Some(ApplicationSettings {
+        pattern: pattern?,
+        balance: clusters::balance(balance.as_ref(), report),
+        health,
+        asking,
+        ejection: clusters::ejection(ejection.as_ref(), report),
+        proxy_protocol,
+        drain: drain.and_then(|place| place.duration(report)),
+    })
+}
+
+/// A pattern; one that cannot match, because one before it matches all that it does, is a mistake where that is plain.
+fn pattern(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report) -> Option<AppPattern> {
+    let text = place.text(report)?;
+    let pattern = match AppPattern::parse(text) {
+        Ok(pattern) => pattern,
+        Err(error) => {
+            place.fault(
+                report,
+                format!("{} is not a pattern of applications: {error}", quote(text)),
+            );
+            return None;
+        }
+    };
+    if let Some(before) = seen.get(text).or_else(|| seen.get("*")) {
+        let line = before.line;
+        place.fault(
+            report,
+            format!(
+                "the first match wins, and line {line} matches all that {} does: put this before it",
+                quote(text)
+            ),
+        );
+        return None;
+    }
+    seen.insert(text.to_owned(), place.spot());
+    Some(pattern)
+}

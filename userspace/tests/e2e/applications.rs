@@ -1,0 +1,204 @@
+//! Applications of routing events: checked as their endpoints say, named by the file.
+
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::lab;
+
+use lab::servers::Server;
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use serde_json::{Value, json};
+
+const HTTP: &str = "10.1.0.1:80";
+
+/// One event of demo/phpha, or of another application of the namespace.
+pub(crate) fn event(action: &str, more: &str) -> String {
+    format!("---\n:action: :{action}\n:app_name: phpha\n:namespace: demo\n{more}")
+}
+
+/// A gear's balancer, which is asked for /configuration/health.
+pub(crate) fn endpoint(gear: &str, at: &str) -> String {
+    let (address, port) = at.split_once(':').unwrap();
+    event(
+        "add_public_endpoint",
+        &format!(
+            ":gear_id: {gear}\n:public_port_name: haproxy-1.4\n:public_address: {address}\n:public_port: {port}\n\
+             :protocols: [http, ws]\n:types: [load_balancer]\n:mappings:\n- frontend: ''\n  backend: ''\n\
+             - frontend: /health\n  backend: /configuration/health\n"
+        ),
+    )
+}
+
+pub(crate) fn post(sb: &Signalbox, text: &str) -> Value {
+    let response = sb.unix("POST", "/api/v1/routing-events", text);
+    assert_eq!(response.status, 200, "{}", response.body);
+    serde_json::from_str(&response.body).unwrap()
+}
+
+fn body(settings: &str, rest: &str) -> String {
+    format!(
+        "routing_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, {settings} }}\n{}{rest}",
+        config::WEB_LISTENERS
+    )
+}
+
+/// A gear that says of itself what the test wants, and remembers how it was asked for its health.
+struct Gear {
+    _server: Server,
+    status: Arc<AtomicU16>,
+    asked: Arc<Mutex<String>>,
+}
+
+impl Gear {
+    fn start(lab: &Lab, host: &'static str, at: &str) -> Self {
+        let (status, asked) = (Arc::new(AtomicU16::new(200)), Arc::<Mutex<String>>::default());
+        let (says, asks) = (Arc::clone(&status), Arc::clone(&asked));
+        let server = Server::start(lab.host(host), at, move |stream| {
+            let mut request = Vec::new();
+            let mut piece = [0; 1024];
+            while !request.ends_with(b"\r\n\r\n") {
+                match (&*stream).read(&mut piece) {
+                    Ok(n) if n > 0 => request.extend_from_slice(&piece[..n]),
+                    _ => return,
+                }
+            }
+            let request = String::from_utf8_lossy(&request).into_owned();
+            let is_check = request.contains("User-Agent: signalbox/");
+            let status = if is_check { says.load(Ordering::SeqCst) } else { 200 };
+            if is_check {
+                *asks.lock().unwrap() = request.lines().take(2).collect::<Vec<_>>().join(" ");
+            }
+            let text = format!("host={host} ");
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                text.len()
+            );
+            let _ = (&*stream).write_all(format!("{head}{text}").as_bytes());
+        });
+        Self {
+            _server: server,
+            status,
+            asked,
+        }
+    }
+
+    fn asked(&self) -> String {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
+    if !privileged("a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say") {
+        return;
+    }
+    let lab = Lab::new();
+    let gears = ["east-1", "east-2"].map(|host| Gear::start(&lab, host, "[::]:8080"));
+    let fast = "health: { interval: 1s, rise: 1 }";
+    let by_pattern = |one: &str| {
+        body(
+            &format!("applications: [ {{ match: \"demo/*\", {one} }} ]"),
+            "clusters: []\n",
+        )
+    };
+    let sb = Signalbox::start(&lab, &by_pattern(fast));
+    post(
+        &sb,
+        &(endpoint("542b", "10.2.0.2:8080") + &endpoint("542c", "10.2.0.3:8080")),
+    );
+    let name = "ha-phpha-demo.cloud.test";
+    let served_by = |host: &str| {
+        eventually(SOON, || {
+            let answers: Vec<_> = (0..6).map(|_| http::ask(&lab, HTTP, name)).collect();
+            answers.iter().all(|answer| answer.status == 200)
+                && answers.iter().any(|answer| answer.field("host") == host)
+        })
+    };
+    assert!(
+        served_by("east-1") && served_by("east-2"),
+        "{}",
+        sb.json("/api/v1/hosts")
+    );
+    let wanted = "GET /configuration/health HTTP/1.1 Host: phpha-demo.cloud.test";
+    assert!(eventually(SOON, || gears[0].asked() == wanted), "{}", gears[0].asked());
+    let shown = "HTTP on port 8080 for /configuration/health of phpha-demo.cloud.test";
+    assert_eq!(sb.host("542b.haproxy-1.4")["checked_by"], shown);
+
+    // It has no such page: that says nothing of whether it is well. It cannot answer: that does.
+    gears[0].status.store(404, Ordering::SeqCst);
+    gears[1].status.store(503, Ordering::SeqCst);
+    let is = |host: &str, health: &str| eventually(SOON, || sb.host(host)["health"] == health);
+    assert!(is("542c.haproxy-1.4", "unhealthy"), "{}", sb.host("542c.haproxy-1.4"));
+    for _ in 0..6 {
+        assert_eq!(http::ask(&lab, HTTP, name).field("host"), "east-1");
+    }
+    gears[1].status.store(200, Ordering::SeqCst);
+    assert!(is("542c.haproxy-1.4", "healthy") && served_by("east-2"));
+
+    // At the nodes' front end, which knows the first gear by the application's name and the other by its id.
+    let fronts = ["east-1", "east-2"].map(|host| Gear::start(&lab, host, "[::]:8888"));
+    let at_front = "health: { http: { port: 8888, path: /health, host: \"{gear}-{namespace}.cloud.test\" }, interval: 1s, rise: 1 }";
+    sb.reload(&by_pattern(at_front));
+    for (front, gear) in fronts.iter().zip(["phpha", "542c"]) {
+        let wanted = format!("GET /health HTTP/1.1 Host: {gear}-demo.cloud.test");
+        assert!(eventually(SOON, || front.asked() == wanted), "{}", front.asked());
+    }
+    fronts[0].status.store(404, Ordering::SeqCst);
+    assert!(
+        is("542b.haproxy-1.4", "unhealthy"),
+        "what is asked for by name must be there"
+    );
+    assert_eq!(http::ask(&lab, HTTP, name).field("host"), "east-2");
+}
+
+#[test]
+fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
+    if !privileged("a_route_of_the_file_names_an_application_before_it_is_told_of") {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let rest = format!(
+        "clusters:\n{}routes:\n  - {{ host: shop.test, clusters: {{ demo/phpha: 1 }} }}\n  \
+         - {{ host: both.test, clusters: {{ east: 100, demo/phpha: 0 }} }}\n",
+        config::cluster("east", &[], &["east-1"])
+    );
+    let fast = "applications: [ { match: \"*\", health: { interval: 1s, rise: 1 } } ]";
+    let mut sb = Signalbox::start(&lab, &body(fast, &rest));
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(http::ask(&lab, HTTP, "shop.test").status, 503);
+    let why = "no routing event has told of this application yet";
+    let cluster = |sb: &Signalbox| lab::signalbox::find(&sb.json("/api/v1/clusters")["clusters"], "name", "demo/phpha");
+    assert_eq!(cluster(&sb)["waits_for"], why);
+    let said = sb.cli(&["explain", "shop.test"]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains(why), "{said:?}");
+    assert!(sb.proc.log().contains(why));
+
+    post(&sb, &endpoint("542b", "10.2.0.3:80"));
+    let told = |sb: &Signalbox| {
+        eventually(SOON, || {
+            http::ask(&lab, HTTP, "shop.test").status == 200 && cluster(sb)["waits_for"].is_null()
+        })
+    };
+    assert!(told(&sb), "{}", sb.json("/api/v1/clusters"));
+    assert_eq!(http::ask(&lab, HTTP, "shop.test").field("host"), "east-2");
+    assert_eq!(http::ask(&lab, HTTP, "both.test").field("host"), "east-1");
+    let set = sb.cli(&["weight", "both.test", "demo/phpha=100"]);
+    assert!(set.status.success(), "{set:?}");
+    assert_eq!(http::ask(&lab, HTTP, "both.test").field("host"), "east-2");
+    let set = sb.cli(&["weight", "both.test", "demo/other=100"]);
+    assert!(
+        String::from_utf8_lossy(&set.stderr).contains("no routing event has told of such an application"),
+        "{set:?}"
+    );
+
+    // What was told of is there from the start of the next process on; what is gone waits again.
+    sb.kill9();
+    sb = Signalbox::start(&lab, &body(fast, &rest));
+    assert!(told(&sb));
+    assert_eq!(http::ask(&lab, HTTP, "both.test").field("host"), "east-2");
+    post(&sb, &event("delete_application", ""));
+    assert!(eventually(SOON, || http::ask(&lab, HTTP, "shop.test").status == 503));
+    assert_eq!(cluster(&sb)["waits_for"], json!(why));
+}
