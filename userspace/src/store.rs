@@ -38,6 +38,7 @@ use crate::layer4::Services;
 use crate::rotate::{Job, Request, RotateError};
 use crate::source::Learnt;
 use crate::source::routing::Current;
+use crate::source::routing_spi::Turn;
 use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
@@ -72,6 +73,8 @@ pub enum Event {
     Shared(Records),
     /// Something is taken out of rotation, or in.
     Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
+    /// A routing event has something taken out of rotation, or in.
+    Turn(Turn),
     /// A rotation is called off.
     Cancel(u64, oneshot::Sender<Result<Job, RotateError>>),
     /// A job is further than it was.
@@ -299,6 +302,11 @@ impl Store {
             Event::Shared(records) => self.share(records),
             Event::Rotate(request, reply) => {
                 let _ = reply.send(self.rotate(request));
+            }
+            Event::Turn(Turn { what, done }) => {
+                let outcome = self.turn(what).map_err(|error| error.to_string());
+                // Who does not wait any more has the event come again.
+                let _ = done.send(outcome);
             }
             Event::Cancel(id, reply) => {
                 let _ = reply.send(self.cancel(id));

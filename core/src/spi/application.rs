@@ -52,9 +52,18 @@ pub struct Application {
     /// As announced, and never corrected: that it has become so shows in a second `load_balancer` endpoint.
     #[serde(default)]
     pub ha: Option<bool>,
-    /// The gear that was told of first: its node knows it by the application's name, and every other gear by its id.
+    /// The gear that was told of first of those that are there: its node knows it by the application's name, and every other gear by its id.
     #[serde(default)]
     pub head: Option<String>,
+    /// Stopped as a whole: its endpoints get no connections.
+    #[serde(default)]
+    pub stopped: bool,
+    /// Gears that are otherwise: `true` for one that is stopped, `false` for one that runs.
+    #[serde(default)]
+    pub stopped_gears: BTreeMap<String, bool>,
+    /// Where it is placed: geographies by gear; under an empty name those of the whole application.
+    #[serde(default)]
+    pub geographies: BTreeMap<String, BTreeSet<String>>,
     /// Where it can be reached.
     #[serde(default)]
     pub endpoints: BTreeMap<SocketAddr, Endpoint>,
@@ -129,6 +138,9 @@ impl Application {
             scalable: None,
             ha: None,
             head: None,
+            stopped: false,
+            stopped_gears: BTreeMap::new(),
+            geographies: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             aliases: BTreeSet::new(),
             certificates: BTreeMap::new(),
@@ -174,6 +186,31 @@ impl Application {
     /// Whether nothing would be lost with it.
     #[must_use]
     pub fn is_debris(&self) -> bool {
-        !self.announced && self.endpoints.is_empty() && self.aliases.is_empty() && self.certificates.is_empty()
+        !self.announced
+            && self.endpoints.is_empty()
+            && self.aliases.is_empty()
+            && self.certificates.is_empty()
+            && self.geographies.is_empty()
+            && !self.stopped
+            && self.stopped_gears.is_empty()
+    }
+
+    /// Whether an endpoint's gear is stopped.
+    #[must_use]
+    pub fn is_stopped(&self, endpoint: &Endpoint) -> bool {
+        let said = endpoint.gear.as_ref().and_then(|gear| self.stopped_gears.get(gear));
+        said.copied().unwrap_or(self.stopped)
+    }
+
+    /// The geographies of an endpoint: its gear's and the application's.
+    pub fn geographies_of(&self, endpoint: &Endpoint) -> BTreeSet<&str> {
+        let of = |gear: &str| self.geographies.get(gear).into_iter().flatten();
+        let own = endpoint.gear.as_deref().map(of);
+        of("").chain(own.into_iter().flatten()).map(String::as_str).collect()
+    }
+
+    /// Its gears that have an endpoint.
+    pub fn gears(&self) -> impl Iterator<Item = &String> {
+        self.endpoints.values().filter_map(|endpoint| endpoint.gear.as_ref())
     }
 }

@@ -65,8 +65,13 @@ impl Applications {
 fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
     match change {
         Change::Delete => *known = None,
-        Change::Duplicate => {}
-        Change::RemoveEndpoint { .. } | Change::RemoveAlias(_) | Change::RemoveCertificate(_) => {
+        // Rotation is the operator's and the publisher's together: it is kept apart from what an application is.
+        Change::Duplicate | Change::RotateOut { .. } | Change::RotateIn(_) => {}
+        Change::Start(_)
+        | Change::RemoveEndpoint { .. }
+        | Change::RemoveAlias(_)
+        | Change::RemoveCertificate(_)
+        | Change::RemoveGeography { .. } => {
             if let Some(application) = known {
                 remove(application, change);
                 if application.is_debris() {
@@ -75,6 +80,18 @@ fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
             }
         }
         _ => add(known.get_or_insert_with(|| Application::new(key.clone())), change),
+    }
+}
+
+/// The last word counts: on a gear, or on the whole application and so on all of its gears.
+fn set_stopped(application: &mut Application, gear: Option<&String>, stopped: bool) {
+    match gear {
+        None => {
+            application.stopped = stopped;
+            application.stopped_gears.clear();
+        }
+        Some(gear) if application.stopped == stopped => drop(application.stopped_gears.remove(gear)),
+        Some(gear) => drop(application.stopped_gears.insert(gear.clone(), stopped)),
     }
 }
 
@@ -94,10 +111,11 @@ fn add(application: &mut Application, change: &Change) {
                     .endpoints
                     .retain(|other_at, other| other_at.ip() == at.ip() || !same(other));
             }
+            application.endpoints.insert(*at, endpoint.clone());
+            forget_head(application);
             if application.head.is_none() {
                 application.head.clone_from(&endpoint.gear);
             }
-            application.endpoints.insert(*at, endpoint.clone());
         }
         Change::AddAlias(alias) => {
             application.aliases.insert(alias.clone());
@@ -105,8 +123,22 @@ fn add(application: &mut Application, change: &Change) {
         Change::AddCertificate { alias, certificate } => {
             application.certificates.insert(alias.clone(), (**certificate).clone());
         }
+        Change::Stop(gear) => set_stopped(application, gear.as_ref(), true),
+        Change::AddGeography { geography, gear } => {
+            let of = application
+                .geographies
+                .entry(gear.clone().unwrap_or_default())
+                .or_default();
+            of.insert(geography.clone());
+        }
         _ => {}
     }
+}
+
+/// A gear without an endpoint is not the first one any more.
+fn forget_head(application: &mut Application) {
+    let head = application.head.take();
+    application.head = head.filter(|head| application.gears().any(|gear| gear == head));
 }
 
 fn remove(application: &mut Application, change: &Change) {
@@ -120,7 +152,15 @@ fn remove(application: &mut Application, change: &Change) {
             let another = matches!((there, gear), (Some(there), Some(gear)) if there != gear);
             if !another {
                 application.endpoints.remove(at);
+                forget_head(application);
             }
+        }
+        Change::Start(gear) => set_stopped(application, gear.as_ref(), false),
+        Change::RemoveGeography { geography, gear } => {
+            if let Some(of) = application.geographies.get_mut(gear.as_deref().unwrap_or_default()) {
+                of.remove(geography);
+            }
+            application.geographies.retain(|_, of| !of.is_empty());
         }
         Change::RemoveAlias(alias) => {
             application.aliases.remove(alias);

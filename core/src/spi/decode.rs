@@ -10,7 +10,14 @@ use super::yaml::documents;
 pub const MAX_BYTES: usize = 4 << 20;
 
 const ACTIONS: &str = "create_application, delete_application, add_public_endpoint, remove_public_endpoint, add_alias, \
-                       remove_alias, add_ssl or remove_ssl";
+                       remove_alias, add_ssl, remove_ssl, add_geography, remove_geography, or start, stop, rotate_in or \
+                       rotate_out with _gear or _application";
+
+/// The longest time that an event may give flows to end: a day.
+const LONGEST_TIMEOUT_SECS: u64 = 86_400;
+
+/// Characters of a reason that are kept.
+const MAX_REASON_CHARS: usize = 200;
 
 /// Why a text is not a series of events. It never quotes what could be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,9 +90,48 @@ fn event(fields: &Fields<'_>) -> Result<Event, ParseError> {
             }),
         },
         "remove_ssl" => Change::RemoveCertificate(fields.alias()?),
-        _ => return Err(fields.wrong("action", format!("expected {ACTIONS}"))),
+        "add_geography" => Change::AddGeography {
+            geography: fields.text("geography")?.to_owned(),
+            gear: fields.maybe_text("gear_id")?,
+        },
+        "remove_geography" => Change::RemoveGeography {
+            geography: fields.text("geography")?.to_owned(),
+            gear: fields.maybe_text("gear_id")?,
+        },
+        other => match status(fields, other)? {
+            Some(change) => change,
+            None => return Err(fields.wrong("action", format!("expected {ACTIONS}"))),
+        },
     };
     Ok(Event { app, change })
+}
+
+/// `VERB_gear` or `VERB_application`; `None`: it is something else.
+fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseError> {
+    let (verb, gear) = match (action.strip_suffix("_gear"), action.strip_suffix("_application")) {
+        (Some(verb @ ("start" | "stop" | "rotate_in" | "rotate_out")), _) => {
+            (verb, Some(fields.text("gear_id")?.to_owned()))
+        }
+        (_, Some(verb)) => (verb, None),
+        _ => return Ok(None),
+    };
+    Ok(match verb {
+        "start" => Some(Change::Start(gear)),
+        "stop" => Some(Change::Stop(gear)),
+        "rotate_in" => Some(Change::RotateIn(gear)),
+        "rotate_out" => Some(Change::RotateOut {
+            gear,
+            timeout: fields.seconds("timeout", LONGEST_TIMEOUT_SECS)?,
+            reason: one_line(&fields.maybe_text("reason")?.unwrap_or_default()),
+        }),
+        _ => None,
+    })
+}
+
+/// The beginning of a text, as one line: a rotation is not to fail for the words that go with it.
+fn one_line(text: &str) -> String {
+    let visible = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    visible.take(MAX_REASON_CHARS).collect()
 }
 
 fn endpoint(fields: &Fields<'_>) -> Result<Endpoint, ParseError> {

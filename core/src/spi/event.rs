@@ -1,6 +1,7 @@
 //! What an event says.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::application::{AppKey, Certificate, Endpoint};
 
@@ -52,6 +53,35 @@ pub enum Change {
     },
     /// A name has lost its certificate.
     RemoveCertificate(String),
+    /// A gear (`None`: the whole application) is stopped.
+    Stop(Option<String>),
+    /// A gear (`None`: the whole application) runs again.
+    Start(Option<String>),
+    /// A gear (`None`: the whole application) is to get no new connections until it is rotated in.
+    RotateOut {
+        /// Which.
+        gear: Option<String>,
+        /// How long it may keep its flows; `None`: what the configuration says.
+        timeout: Option<Duration>,
+        /// Why, in the publisher's words; empty where none were given.
+        reason: String,
+    },
+    /// A gear (`None`: the whole application) is to get connections again.
+    RotateIn(Option<String>),
+    /// A gear (`None`: the whole application) is placed in a geography.
+    AddGeography {
+        /// The geography's name.
+        geography: String,
+        /// Which.
+        gear: Option<String>,
+    },
+    /// A gear (`None`: the whole application) is in a geography no more.
+    RemoveGeography {
+        /// The geography's name.
+        geography: String,
+        /// Which.
+        gear: Option<String>,
+    },
     /// A duplicate that says of itself that it is one: the event that it repeats comes too, so nothing is done. Were
     /// it done, one that arrives late would bring back an endpoint that is gone.
     Duplicate,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::decode::ParseError;
 use super::yaml::{Kind, Node};
@@ -86,6 +87,14 @@ impl<'a> Fields<'a> {
             Some("false") => Ok(Some(false)),
             Some(_) => Err(self.wrong(key, "expected true or false")),
         }
+    }
+
+    /// A time in whole seconds.
+    pub(super) fn seconds(&self, key: &str, most: u64) -> Result<Option<Duration>, ParseError> {
+        let Some(text) = self.maybe(key)? else { return Ok(None) };
+        let seconds = text.parse().ok().filter(|seconds| *seconds <= most);
+        let seconds = seconds.ok_or_else(|| self.wrong(key, format!("expected whole seconds, 0 to {most}")))?;
+        Ok(Some(Duration::from_secs(seconds)))
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, ParseError> {

@@ -39,7 +39,7 @@ impl Filter {
 pub fn learned(application: &Application, naming: &Naming, filter: &Filter, asking: &Asking) -> Learned {
     let names = host_names(application);
     let chosen = application.endpoints.iter().zip(names);
-    let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint));
+    let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint) && !application.is_stopped(endpoint));
     let origin = format!("application {}", application.key);
     let mut learned = Learned {
         hosts: hosts

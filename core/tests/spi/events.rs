@@ -247,3 +247,63 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_said_of_gears_and_applications() {
+    let of = |action: &str, more: &str| {
+        let text = format!(":action: :{action}\n:app_name: a\n:namespace: n\n{more}");
+        parse(&text)
+            .map(|mut events| events.remove(0).change)
+            .map_err(|error| error.to_string())
+    };
+    let gear = || Some("g1".to_owned());
+    assert_eq!(of("stop_gear", ":gear_id: g1\n"), Ok(Change::Stop(gear())));
+    assert_eq!(of("start_application", ""), Ok(Change::Start(None)));
+    assert_eq!(of("rotate_in_gear", ":gear_id: g1\n"), Ok(Change::RotateIn(gear())));
+    let out = Change::RotateOut {
+        gear: None,
+        timeout: Some(std::time::Duration::from_secs(120)),
+        reason: "new  disk".into(),
+    };
+    assert_eq!(
+        of("rotate_out_application", ":timeout: 120\n:reason: \"new\\n disk\"\n"),
+        Ok(out)
+    );
+    let placed = Change::AddGeography {
+        geography: "eu-west".into(),
+        gear: gear(),
+    };
+    assert_eq!(of("add_geography", ":geography: eu-west\n:gear_id: g1\n"), Ok(placed));
+    for (action, more, error) in [
+        (
+            "stop_gear",
+            "",
+            "document 1, line 1: `gear_id`: expected a value, found nothing",
+        ),
+        (
+            "rotate_out_gear",
+            ":gear_id: g\n:timeout: 2m\n",
+            "document 1, line 5: `timeout`: expected whole seconds, 0 to 86400",
+        ),
+        (
+            "add_geography",
+            "",
+            "document 1, line 1: `geography`: expected a value, found nothing",
+        ),
+    ] {
+        assert_eq!(of(action, more), Err(error.to_owned()));
+    }
+    for unknown in [
+        "stop",
+        "restart_gear",
+        "stop_host",
+        "_application",
+        "rotate_application",
+    ] {
+        let error = of(unknown, ":gear_id: g\n").unwrap_err();
+        assert!(
+            error.contains("`action`: expected create_application"),
+            "{unknown}: {error}"
+        );
+    }
+}

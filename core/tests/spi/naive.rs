@@ -23,6 +23,7 @@ pub(crate) fn naive(events: &[Event]) -> BTreeMap<AppKey, Application> {
     found.collect()
 }
 
+/// Rotation is no part of an application, and nothing stops in the series that this model is for.
 fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
     let mut application = Application::new(key.clone());
     for change in life {
@@ -150,6 +151,22 @@ pub(crate) fn ruby(event: &Event) -> String {
             keys.push(("alias", alias.clone()));
             "remove_ssl"
         }
+        Change::Stop(gear) => status(&mut keys, "stop", gear.as_ref()),
+        Change::Start(gear) => status(&mut keys, "start", gear.as_ref()),
+        Change::RotateIn(gear) => status(&mut keys, "rotate_in", gear.as_ref()),
+        Change::RotateOut { gear, timeout, reason } => {
+            keys.extend(timeout.map(|timeout| ("timeout", timeout.as_secs().to_string())));
+            keys.push(("reason", reason.clone()));
+            status(&mut keys, "rotate_out", gear.as_ref())
+        }
+        Change::AddGeography { geography, gear } | Change::RemoveGeography { geography, gear } => {
+            keys.extend(gear.clone().map(|gear| ("gear_id", gear)));
+            keys.push(("geography", geography.clone()));
+            match event.change {
+                Change::AddGeography { .. } => "add_geography",
+                _ => "remove_geography",
+            }
+        }
         Change::Duplicate => {
             keys.push(("deprecated", "use add_public_endpoint".to_owned()));
             "add_gear"
@@ -166,6 +183,20 @@ pub(crate) fn ruby(event: &Event) -> String {
         writeln!(text, ":{key}:{space}{value}").unwrap();
     }
     text
+}
+
+fn status(keys: &mut Vec<(&str, String)>, verb: &str, gear: Option<&String>) -> &'static str {
+    keys.extend(gear.cloned().map(|gear| ("gear_id", gear)));
+    match (verb, gear.is_some()) {
+        ("stop", true) => "stop_gear",
+        ("stop", false) => "stop_application",
+        ("start", true) => "start_gear",
+        ("start", false) => "start_application",
+        ("rotate_in", true) => "rotate_in_gear",
+        ("rotate_in", false) => "rotate_in_application",
+        (_, true) => "rotate_out_gear",
+        (_, false) => "rotate_out_application",
+    }
 }
 
 fn list<'a>(words: impl Iterator<Item = &'a String>) -> String {

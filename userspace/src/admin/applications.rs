@@ -1,5 +1,6 @@
 //! OpenShift's applications: the routing table of each, events posted, and messages that nobody understood.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use axum::extract::{Path, Query, State};
@@ -169,6 +170,8 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
                 "protocols": endpoint.protocols,
                 "mappings": endpoint.mappings,
                 "hostnames": if endpoint.types.contains(BALANCER) { &names[..] } else { &[] },
+                "stopped": app.is_stopped(endpoint),
+                "geographies": app.geographies_of(endpoint),
                 "takes_connections": state.is_some(),
                 "health": state.map(|state| state.health().0),
                 "out_of_rotation": snapshot.rotation.by(&cluster, &host, address.ip()).map(ToString::to_string),
@@ -190,6 +193,8 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         "namespace": app.key.namespace,
         "name": app.key.app,
         "announced": app.announced,
+        "stopped": app.stopped,
+        "geographies": app.geographies.values().flatten().collect::<BTreeSet<_>>(),
         "scalable": app.scalable,
         // Never announced when it becomes so: two balancers say it.
         "ha": app.ha == Some(true) || balancers.len() > 1,

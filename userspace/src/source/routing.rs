@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::Learnt;
-use super::routing_spi::{Ledger, RoutingSpi, SOURCE};
+use super::routing_spi::{Ledger, RoutingSpi, SOURCE, Turn};
 use crate::durable::Durable;
 use crate::state::Shared;
+use crate::store::Event;
 
 /// Kind of the ledger's records.
 const KIND: &str = "routing-spi";
@@ -23,6 +24,7 @@ pub struct Routing {
     durable: Arc<Durable>,
     current: Current,
     out: mpsc::UnboundedSender<Learnt>,
+    events: mpsc::UnboundedSender<Event>,
     /// At the start, what would be told: it is returned instead.
     known: Arc<Mutex<Option<Vec<Learnt>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
@@ -49,12 +51,14 @@ impl Routing {
         durable: Arc<Durable>,
         current: Current,
         out: mpsc::UnboundedSender<Learnt>,
+        events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         Self {
             shared,
             durable,
             current,
             out,
+            events,
             known: Arc::default(),
             running: None,
             failed: None,
@@ -116,8 +120,10 @@ impl Routing {
             // A store that is gone means that the process is ending: nothing is acknowledged then.
             let _ = out.send(learnt);
         });
-        let spi =
-            RoutingSpi::open(settings.clone(), records, ledger, tell).map_err(|error| crate::error_chain(&error))?;
+        let events = self.events.clone();
+        let ask = Box::new(move |turn: Turn| drop(events.send(Event::Turn(turn))));
+        let spi = RoutingSpi::open(settings.clone(), records, ledger, tell, ask);
+        let spi = spi.map_err(|error| crate::error_chain(&error))?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&spi));
         Ok(spi)
     }

@@ -13,6 +13,7 @@ mod ledger;
 mod outcome;
 mod session;
 mod stomp;
+mod turning;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,7 @@ pub use dead_letters::DeadLetter;
 pub use intake::{SOURCE, Tell};
 pub use ledger::Ledger;
 pub use outcome::{ApplyError, OpenError, Outcome};
+pub use turning::{AskTurn, OWNER, Turn, Turning};
 
 /// What the cluster of an application that the configuration names waits for; `None`: nothing.
 #[must_use]
@@ -55,8 +57,9 @@ impl RoutingSpi {
         records: impl IntoIterator<Item = (String, Vec<u8>)>,
         ledger: Arc<dyn Ledger>,
         tell: Tell,
+        ask: AskTurn,
     ) -> Result<Arc<Self>, OpenError> {
-        let books = Books::open(settings.clone(), records, ledger, tell)?;
+        let books = Books::open(settings.clone(), records, ledger, tell, ask)?;
         Ok(Arc::new(Self {
             settings,
             standing: Standing::new(SOURCE, SOURCE),
@@ -83,8 +86,11 @@ impl RoutingSpi {
     /// The text is wrong (the poster's fault), or it could not be recorded (ours; it can be posted again).
     pub async fn apply_text(self: &Arc<Self>, text: &str) -> Result<Outcome, ApplyError> {
         let (spi, text) = (Arc::clone(self), text.to_owned());
-        let Taken { mut outcome, answers } =
-            blocking(move || spi.books().take(&text, |kind| spi.standing.events.inc(kind))).await?;
+        let Taken {
+            mut outcome,
+            answers,
+            turns,
+        } = blocking(move || spi.books().take(&text, |kind| spi.standing.events.inc(kind))).await?;
         for (cluster, answer) in answers {
             // Whoever drops the question has nothing against it.
             if let Ok(Err(reason)) = answer.await {
@@ -92,6 +98,11 @@ impl RoutingSpi {
                 self.standing.events.inc("refused");
                 outcome.refused.insert(cluster, reason);
             }
+        }
+        for turn in turns {
+            // Without an answer the process is ending, and the events come again.
+            let answer = turn.await.unwrap_or_else(|_| Err("signalbox is ending".to_owned()));
+            answer.map_err(ApplyError::Rotation)?;
         }
         Ok(outcome)
     }

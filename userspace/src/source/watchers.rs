@@ -37,6 +37,7 @@ impl Watchers {
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let (out, mut learnt) = mpsc::unbounded_channel();
+        let turns = events.clone();
         tokio::spawn(async move {
             while let Some(learnt) = learnt.recv().await {
                 if events.send(Event::Learnt(learnt)).is_err() {
@@ -45,7 +46,7 @@ impl Watchers {
             }
         });
         Self {
-            routing: Routing::new(Arc::clone(&shared), durable, routing, out.clone()),
+            routing: Routing::new(Arc::clone(&shared), durable, routing, out.clone(), turns),
             shared,
             out,
             running: HashMap::new(),

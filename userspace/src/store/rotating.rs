@@ -10,6 +10,7 @@ use signalbox_core::view::{Destination, View};
 use super::{Store, standing};
 use crate::etcd::Records;
 use crate::rotate::{Action, Job, MAX_REASON_CHARS, Progress, Request, RotateError};
+use crate::source::routing_spi::{OWNER, Turning};
 use crate::state::unix_ms;
 
 /// Applications that a refusal names.
@@ -23,15 +24,48 @@ impl Store {
         }
         self.remember()
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
-        let now = unix_ms();
-        let mut rotation = (*self.memory.rotation).clone();
-        let id = self.memory.jobs.next_id();
         let named = request.names.iter().map(|name| match request.action {
             Action::Out => Ok(Subject::parse(name, &self.model)?),
             Action::In => self.that_is_out(name),
         });
         let named = named.collect::<Result<Vec<_>, RotateError>>()?;
         self.check(&request, &named)?;
+        self.rotate_named(&request, named)
+    }
+
+    /// What a routing event asks for. What is so already is no job; what somebody else took out is not taken in.
+    pub(super) fn turn(&mut self, what: Turning) -> Result<(), RotateError> {
+        self.remember()
+            .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
+        let out = &self.memory.rotation.0;
+        let (action, subject, timeout, reason) = match what {
+            Turning::Out { subject, .. } if out.contains_key(&subject) => return Ok(()),
+            Turning::Out {
+                subject,
+                timeout,
+                reason,
+            } => (Action::Out, subject, timeout, reason),
+            Turning::In(subject) if out.get(&subject).is_some_and(|out| out.by == OWNER) => {
+                (Action::In, subject, None, String::new())
+            }
+            Turning::In(_) => return Ok(()),
+        };
+        // The publisher knows what it does: the last gear of an application may go, too.
+        let request = Request {
+            action,
+            names: Vec::new(),
+            timeout,
+            force: true,
+            reason,
+            by: OWNER.to_owned(),
+        };
+        self.rotate_named(&request, vec![subject]).map(drop)
+    }
+
+    fn rotate_named(&mut self, request: &Request, named: Vec<Subject>) -> Result<Job, RotateError> {
+        let now = unix_ms();
+        let mut rotation = (*self.memory.rotation).clone();
+        let id = self.memory.jobs.next_id();
         let timeout = request.timeout.unwrap_or_else(|| self.patience(&named));
         let until = now.saturating_add(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let mut subjects = Vec::new();

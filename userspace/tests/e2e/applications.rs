@@ -202,3 +202,122 @@ fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
     assert!(eventually(SOON, || http::ask(&lab, HTTP, "shop.test").status == 503));
     assert_eq!(cluster(&sb)["waits_for"], json!(why));
 }
+
+fn names(answer: &Value, list: &str, key: &str) -> Vec<String> {
+    let all = answer[list].as_array().unwrap().iter();
+    all.map(|one| one[key].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
+    if !privileged("status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind") {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let fast = body(
+        "applications: [ { match: \"*\", health: { interval: 1s, rise: 1 } } ]",
+        "clusters: []\n",
+    );
+    let mut sb = Signalbox::start(&lab, &fast);
+    let name = "ha-phpha-demo.cloud.test";
+    post(
+        &sb,
+        &(endpoint("542b", "10.2.0.2:80") + &endpoint("542c", "10.2.0.3:80")),
+    );
+    let hosts = || {
+        (0..6)
+            .map(|_| http::ask(&lab, HTTP, name).field("host"))
+            .collect::<Vec<_>>()
+    };
+    let both = || {
+        eventually(SOON, || {
+            ["east-1", "east-2"]
+                .iter()
+                .all(|host| hosts().contains(&(*host).to_owned()))
+        })
+    };
+    let only = |host: &str| eventually(SOON, || hosts().iter().all(|answer| answer == host));
+    assert!(both(), "{}", sb.json("/api/v1/hosts"));
+
+    let of_gear = |action: &str, gear: &str, more: &str| event(action, &format!(":gear_id: {gear}\n{more}"));
+    post(&sb, &of_gear("stop_gear", "542b", ""));
+    assert!(only("east-2"));
+    let stopped = |sb: &Signalbox| {
+        let table = sb.json("/api/v1/applications/demo/phpha");
+        json!([
+            table["stopped"],
+            table["endpoints"][0]["stopped"],
+            table["endpoints"][1]["stopped"]
+        ])
+    };
+    assert_eq!(stopped(&sb), json!([false, true, false]));
+    post(&sb, &event("stop_application", ""));
+    assert!(eventually(SOON, || http::ask(&lab, HTTP, name).status == 503));
+    sb.kill9();
+    sb = Signalbox::start(&lab, &fast);
+    assert_eq!(stopped(&sb), json!([true, true, true]), "stopped is what it stays");
+    post(&sb, &event("start_application", ""));
+    assert!(both());
+
+    // Rotation by event: with its reason, kept over a kill, and once whatever comes again.
+    let out = of_gear("rotate_out_gear", "542b", ":timeout: 60\n:reason: a new disk\n");
+    post(&sb, &out);
+    post(&sb, &out);
+    assert!(
+        hosts().iter().all(|host| host == "east-2"),
+        "in force when it is answered"
+    );
+    let rotations = sb.json("/api/v1/rotations");
+    let of = |key: &str| names(&rotations, "rotations", key);
+    assert_eq!(
+        (of("subject"), of("reason"), of("by")),
+        (
+            vec!["gear:542b".into()],
+            vec!["a new disk".into()],
+            vec!["routing events".into()]
+        )
+    );
+    assert_eq!(rotations["jobs"].as_array().unwrap().len(), 1);
+    sb.kill9();
+    sb = Signalbox::start(&lab, &fast);
+    assert!(only("east-2"));
+    post(&sb, &of_gear("rotate_in_gear", "542b", ""));
+    assert!(both());
+
+    // What an operator has taken out is not taken in by an event. The last gear may be taken out by one.
+    assert!(sb.cli(&["rotate", "out", "542c", "--timeout", "1"]).status.success());
+    post(&sb, &of_gear("rotate_in_gear", "542c", ""));
+    post(&sb, &event("rotate_out_application", ""));
+    assert!(eventually(SOON, || http::ask(&lab, HTTP, name).status == 503));
+    post(&sb, &event("rotate_in_application", ""));
+    assert!(only("east-1"), "542c is the operator's");
+    post(&sb, &of_gear("rotate_out_gear", "542b", ""));
+
+    post(
+        &sb,
+        &(event("add_geography", ":geography: eu-west\n") + &of_gear("add_geography", "542c", ":geography: us-east\n")),
+    );
+    let table = sb.json("/api/v1/applications/demo/phpha");
+    assert_eq!(table["geographies"], json!(["eu-west", "us-east"]));
+    assert_eq!(table["endpoints"][0]["geographies"], json!(["eu-west"]));
+    assert_eq!(table["endpoints"][1]["geographies"], json!(["eu-west", "us-east"]));
+
+    // Unknown actions are refused still; what is gone is out of rotation no more, but for what an operator has said.
+    let response = sb.unix(
+        "POST",
+        "/api/v1/routing-events",
+        &event("restart_gear", ":gear_id: 542b\n"),
+    );
+    assert!(
+        response.status == 400 && response.body.contains("rotate_out with _gear"),
+        "{}",
+        response.body
+    );
+    post(&sb, &event("delete_application", ""));
+    assert_eq!(
+        names(&sb.json("/api/v1/rotations"), "rotations", "subject"),
+        ["gear:542c"]
+    );
+}

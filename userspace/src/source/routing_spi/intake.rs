@@ -11,6 +11,7 @@ use super::certificates::Certificates;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::ledger::{self, Key, Ledger};
 use super::outcome::{ApplyError, OpenError, Outcome};
+use super::turning::{self, AskTurn, Turn, Turning};
 use crate::source::Learnt;
 
 /// Whom to tell: the store, in the end. Called in order, under a lock: it must not block.
@@ -23,6 +24,8 @@ pub const SOURCE: &str = "routing-spi";
 pub(super) struct Taken {
     pub(super) outcome: Outcome,
     pub(super) answers: Vec<(String, oneshot::Receiver<Result<(), String>>)>,
+    /// The same of rotations.
+    pub(super) turns: Vec<oneshot::Receiver<Result<(), String>>>,
 }
 
 /// All that is known, and where it goes.
@@ -30,6 +33,7 @@ pub(super) struct Books {
     settings: RoutingEvents,
     ledger: Arc<dyn Ledger>,
     tell: Tell,
+    ask: AskTurn,
     certificates: Option<Certificates>,
     pub(super) applications: Applications,
     pub(super) dead: DeadLetters,
@@ -45,12 +49,14 @@ impl Books {
         records: impl IntoIterator<Item = (String, Vec<u8>)>,
         ledger: Arc<dyn Ledger>,
         tell: Tell,
+        ask: AskTurn,
     ) -> Result<Self, OpenError> {
         let mut books = Self {
             certificates: settings.certificates.as_deref().map(Certificates::open).transpose()?,
             settings,
             ledger,
             tell,
+            ask,
             applications: Applications::default(),
             dead: DeadLetters::default(),
             unsettled: BTreeSet::new(),
@@ -95,6 +101,7 @@ impl Books {
             events.iter_mut().for_each(forget_keys);
         }
         let changed = self.applications.after(&events);
+        let before = turning::is_of_rotation(&events).then(|| self.applications.clone());
         if !changed.is_empty() {
             let record = |(key, application): (&AppKey, &Option<Application>)| {
                 (ledger::application(key), application.as_ref().map(Application::record))
@@ -110,6 +117,7 @@ impl Books {
                 ..Outcome::default()
             },
             answers: Vec::new(),
+            turns: Vec::new(),
         };
         // Also what an earlier text left: its files could not be written then.
         while let Some(key) = self.unsettled.first().cloned() {
@@ -121,10 +129,22 @@ impl Books {
             taken.outcome.changed.push(key.to_string());
             self.unsettled.remove(&key);
         }
+        if let Some(before) = before {
+            taken.turns = self.turn(turning::of(&events, &before, &self.applications));
+        }
         for event in &events {
             count(kind(&event.change));
         }
         Ok(taken)
+    }
+
+    fn turn(&self, all: Vec<Turning>) -> Vec<oneshot::Receiver<Result<(), String>>> {
+        let asked = all.into_iter().map(|what| {
+            let (done, answer) = oneshot::channel();
+            (self.ask)(Turn { what, done });
+            answer
+        });
+        asked.collect()
     }
 
     /// Sets a message aside for good.
@@ -178,6 +198,12 @@ const fn kind(change: &Change) -> &'static str {
         Change::RemoveAlias(_) => "remove_alias",
         Change::AddCertificate { .. } => "add_ssl",
         Change::RemoveCertificate(_) => "remove_ssl",
+        Change::Stop(_) => "stop",
+        Change::Start(_) => "start",
+        Change::RotateOut { .. } => "rotate_out",
+        Change::RotateIn(_) => "rotate_in",
+        Change::AddGeography { .. } => "add_geography",
+        Change::RemoveGeography { .. } => "remove_geography",
         Change::Duplicate => "deprecated_duplicate",
     }
 }

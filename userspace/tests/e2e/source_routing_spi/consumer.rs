@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use signalbox::source::Learnt;
-use signalbox::source::routing_spi::{Ledger, RoutingSpi};
+use signalbox::source::routing_spi::{Ledger, RoutingSpi, Turn};
 use signalbox_core::learned::Learned;
 use signalbox_core::model::{Broker, RoutingEvents};
 use signalbox_core::spi::{AppKey, Application, Asking, Filter, Naming, learned};
@@ -67,7 +67,8 @@ impl Consumer {
             let _ = learnt.done.unwrap().send(Ok(()));
         };
         let ledger: Arc<dyn Ledger> = Arc::<Disk>::clone(disk);
-        let spi = RoutingSpi::open(settings, disk.records(), ledger, Box::new(tell)).unwrap();
+        let ask = |turn: Turn| turn.done.send(Ok(())).unwrap();
+        let spi = RoutingSpi::open(settings, disk.records(), ledger, Box::new(tell), Box::new(ask)).unwrap();
         let running = Arc::clone(&spi);
         let task = runtime.spawn(async move {
             running.run().await;

@@ -171,7 +171,7 @@ fn the_store_may_refuse_and_files_may_fail() {
         certificates: certificates(&scratch),
         ..settings(&[1], QUEUE)
     };
-    let spi = RoutingSpi::open(settings, [], Arc::new(Disk::default()), Box::new(tell)).unwrap();
+    let spi = RoutingSpi::open(settings, [], Arc::new(Disk::default()), Box::new(tell), Box::new(drop)).unwrap();
     let apply = |event: &Event| runtime.block_on(spi.apply_text(&ruby(event)));
     let create = |app: &str| Event {
         app: key(app),
@@ -202,7 +202,13 @@ fn the_store_may_refuse_and_files_may_fail() {
 fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
     let open = |key: &str, bytes: &[u8]| {
         let records = [(key.to_owned(), bytes.to_vec())];
-        RoutingSpi::open(settings(&[1], QUEUE), records, Arc::<Disk>::default(), Box::new(drop))
+        RoutingSpi::open(
+            settings(&[1], QUEUE),
+            records,
+            Arc::<Disk>::default(),
+            Box::new(drop),
+            Box::new(drop),
+        )
     };
     let disk = Arc::new(Disk::default());
     let runtime = runtime();
