@@ -2,6 +2,7 @@
 
 mod agent;
 mod client;
+mod events;
 mod explain;
 mod rotate;
 mod services;
@@ -131,6 +132,9 @@ enum Command {
     },
     /// Show where routes are learnt, and how that is going.
     Sources(Show),
+    /// OpenShift's routing events: how they are taken, one that blocks the others, and those of a file.
+    #[command(subcommand)]
+    Events(events::Events),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
     ///
     /// What is out gets no new flow, until it is taken in again: also by a signalbox that is started later. Established
@@ -298,6 +302,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
+        Command::Events(what) => events::run(&what),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
         Command::Doctor { show, verbose } => {

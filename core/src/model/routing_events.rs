@@ -9,7 +9,7 @@ use crate::spi::{AppPattern, Asking, Filter, Naming};
 /// Where the events of OpenShift's routing SPI come from, and what is made of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingEvents {
-    /// Brokers that have the same messages; tried in turn. At least one.
+    /// Brokers that have the same messages; tried in turn. None: events are only posted.
     pub brokers: Vec<Broker>,
     /// How to talk TLS to them; `None`: plain TCP.
     pub tls: Option<BrokerTls>,

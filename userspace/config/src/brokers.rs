@@ -45,7 +45,7 @@ pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>>
     if !any {
         place.fault(
             report,
-            "there must be at least one broker, such as mq1.example.com:61613",
+            "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out where events are only posted",
         );
         return None;
     }

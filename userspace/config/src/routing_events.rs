@@ -27,7 +27,7 @@ const LONGEST: usize = 255;
 /// Everything of it. `None`: there is a mistake.
 pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEvents> {
     let mut map = Map::open(place, report)?;
-    let brokers_at = map.require("brokers");
+    let brokers_at = map.take("brokers");
     let tls_at = map.take("tls");
     let user = map.take("user");
     let password_file = map.take("password_file");
@@ -41,7 +41,23 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let applications = map.take("applications");
     map.finish(report);
 
-    let brokers = brokers_at.and_then(|place| brokers::all(&place, report));
+    if brokers_at.is_none() {
+        let of_brokers = [
+            &tls_at,
+            &user,
+            &password_file,
+            &destination_at,
+            &client_id_at,
+            &subscription_at,
+        ];
+        for at in of_brokers.into_iter().flatten() {
+            at.fault(
+                report,
+                "without `brokers` events are only posted, and nothing is subscribed to: name the brokers, or leave this out",
+            );
+        }
+    }
+    let brokers = maybe(brokers_at.as_ref(), |place| brokers::all(place, report));
     let tls = maybe(tls_at.as_ref(), |place| brokers::tls(place, report));
     let login = brokers::login(user.as_ref(), password_file.as_ref(), report);
     let destination = optional(destination_at.as_ref(), DESTINATION.to_owned(), |place| {
@@ -71,7 +87,7 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let certificates = maybe(certificates.as_ref(), |place| path(place, report));
     let applications = maybe(applications.as_ref(), |place| applications::all(place, report));
     Some(RoutingEvents {
-        brokers: brokers?,
+        brokers: brokers?.unwrap_or_default(),
         tls: tls?,
         login: login?,
         destination,

@@ -76,7 +76,7 @@ impl Reach {
 }
 
 fn forgetful(events: &RoutingEvents) -> Option<String> {
-    let kept = events.subscription.is_some() || !events.destination.starts_with("/topic/");
+    let kept = events.brokers.is_empty() || events.subscription.is_some() || !events.destination.starts_with("/topic/");
     (!kept).then(|| {
         "the broker keeps no events of a topic for a consumer that is away: give `client_id` and `subscription`, or the \
          `destination` of a queue"

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
-use super::{applications, awaited, events, explain, learn, metrics, mutate, rotations, shield, views, weights};
+use super::{
+    applications, awaited, events, explain, learn, metrics, mutate, rotations, shield, views, weights,
+};
 use crate::control::Control;
 use crate::datapath::flow::Filter;
 
@@ -184,7 +186,7 @@ fn state(api: Described) -> Described {
         .with(
             &read(
                 "/api/v1/routing-events",
-                "How routing events are taken, and what was not understood",
+                "How routing events are taken, what waits, and what was not understood",
             ),
             applications::state,
         )
@@ -290,13 +292,25 @@ fn changes(api: Described) -> Described {
         learn::by_plugin,
     )
     .with(
+        &Operation {
+            query: &[("dry_run", "true: only say what would change")],
+            ..change(
+                POST,
+                "/api/v1/routing-events",
+                "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
+                Takes::Configuration,
+            )
+        },
+        applications::post,
+    )
+    .with(
         &change(
             POST,
-            "/api/v1/routing-events",
-            "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
-            Takes::Configuration,
+            "/api/v1/routing-events/skip",
+            "Pass over the message from the broker that cannot be recorded; it is one of the dead letters then",
+            Takes::Nothing,
         ),
-        applications::post,
+        applications::skip,
     )
     .with(
         &change(

@@ -32,13 +32,28 @@ fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
     })
 }
 
+/// How events are posted.
+#[derive(Deserialize)]
+pub(super) struct How {
+    dry_run: Option<bool>,
+}
+
 /// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. 2xx only when it is on disk.
-pub(super) async fn post(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn post(State(control): State<Arc<Control>>, Query(how): Query<How>, body: String) -> Response {
     let spi = match spi(&control) {
         Ok(spi) => spi,
         Err(response) => return *response,
     };
-    match spi.apply_text(&body).await {
+    let result = if how.dry_run.unwrap_or_default() {
+        // Waits for the ledger while that writes.
+        let tried = tokio::task::spawn_blocking(move || spi.try_text(&body));
+        tried
+            .await
+            .unwrap_or_else(|_| Err(ApplyError::Ledger("signalbox is ending".to_owned())))
+    } else {
+        spi.apply_text(&body).await
+    };
+    match result {
         Ok(outcome) => Json(json!({ "apiVersion": "v1", "outcome": outcome })).into_response(),
         Err(error @ ApplyError::Text(_)) => problem(
             StatusCode::BAD_REQUEST,
@@ -55,12 +70,33 @@ pub(super) async fn post(State(control): State<Arc<Control>>, body: String) -> R
     }
 }
 
+/// `POST /api/v1/routing-events/skip`: the message that cannot be recorded is passed over.
+pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
+    let spi = match spi(&control) {
+        Ok(spi) => spi,
+        Err(response) => return *response,
+    };
+    match spi.skip().await {
+        Ok(letter) => Json(json!({ "apiVersion": "v1", "skipped": letter })).into_response(),
+        Err(error) => problem(
+            StatusCode::CONFLICT,
+            "Nothing was skipped",
+            &error.to_string(),
+            &json!({}),
+        ),
+    }
+}
+
 /// `GET /api/v1/routing-events`: how the source is doing, and what it did not understand.
 pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
     match spi(&control) {
         Ok(spi) => {
-            let view =
-                json!({ "apiVersion": "v1", "source": spi.standing().view(), "dead_letters": spi.dead_letters() });
+            let view = json!({
+                "apiVersion": "v1",
+                "source": spi.standing().view(),
+                "blocked": spi.blocked(),
+                "dead_letters": spi.dead_letters(),
+            });
             Json(view).into_response()
         }
         Err(response) => *response,

@@ -29,6 +29,11 @@ pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Resu
     answered(path, ask(socket, &Method::POST, path, Some(body))?)
 }
 
+/// The same, where a refusal is an answer too: the status, and what was said.
+pub(super) fn try_post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<(StatusCode, Value)> {
+    ask(socket, &Method::POST, path, Some(body))
+}
+
 /// Server-sent events, until either side has enough: their kinds and data.
 pub(super) fn events(
     socket: &Path,

@@ -4,6 +4,7 @@
 //! Never: what events mean (`core::spi`). broker -> `session` -> `consume` -> `intake` -> ledger, files, then
 //! [`Learnt`](super::Learnt), then the acknowledgement. What was acknowledged survives a crash; what was not comes again.
 
+mod blocked;
 mod certificates;
 mod connect;
 mod consume;
@@ -20,11 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signalbox_core::learned::Lore;
 use signalbox_core::model::{Cluster, RoutingEvents};
-use signalbox_core::spi::{AppKey, Application};
+use signalbox_core::spi::{AppKey, Application, parse};
 
 use super::Standing;
+use blocked::{Asked, Gate};
 use intake::{Books, Taken};
 
+pub use blocked::{Blocked, SkipError};
 pub use dead_letters::DeadLetter;
 pub use intake::{SOURCE, Tell};
 pub use ledger::Ledger;
@@ -44,6 +47,7 @@ pub struct RoutingSpi {
     standing: Arc<Standing>,
     /// Held while the ledger writes: events are taken one after the other.
     books: Mutex<Books>,
+    gate: Gate,
 }
 
 impl RoutingSpi {
@@ -64,6 +68,7 @@ impl RoutingSpi {
             settings,
             standing: Standing::new(SOURCE, SOURCE),
             books: Mutex::new(books),
+            gate: Gate::default(),
         }))
     }
 
@@ -104,7 +109,47 @@ impl RoutingSpi {
             let answer = turn.await.unwrap_or_else(|_| Err("signalbox is ending".to_owned()));
             answer.map_err(ApplyError::Rotation)?;
         }
+        if self.settings.brokers.is_empty() {
+            self.standing.heard();
+        }
         Ok(outcome)
+    }
+
+    /// What a text of events would change; nothing is changed, recorded or counted.
+    ///
+    /// # Errors
+    /// The text is wrong.
+    pub fn try_text(&self, text: &str) -> Result<Outcome, ApplyError> {
+        let events = parse(text)?;
+        let changed = self.books().applications.after(&events);
+        Ok(Outcome {
+            events: events.len(),
+            changed: changed.keys().map(AppKey::to_string).collect(),
+            ..Outcome::default()
+        })
+    }
+
+    /// The message from the broker that cannot be recorded, for which all after it wait.
+    #[must_use]
+    pub fn blocked(&self) -> Option<Blocked> {
+        self.gate.blocked()
+    }
+
+    /// Passes the message over that cannot be recorded: it is one of the dead letters, and the next one is taken.
+    ///
+    /// # Errors
+    /// None waits, or the connection to the broker was lost in that moment.
+    pub async fn skip(&self) -> Result<DeadLetter, SkipError> {
+        self.gate.skip().await
+    }
+
+    async fn pass_over(self: &Arc<Self>, asked: Asked, reason: &str, text: &str) {
+        let (spi, reason, text) = (Arc::clone(self), reason.to_owned(), text.to_owned());
+        let skip = move || spi.books().skip(&reason, &text, |kind| spi.standing.events.inc(kind));
+        let letter = blocking(skip).await;
+        tracing::warn!(reason = letter.reason, "A message was passed over.");
+        // Whoever asked may have gone.
+        let _ = asked.send(letter);
     }
 
     /// All applications, in order, for views: secrets are hidden in their JSON. Waits while the ledger writes.

@@ -321,3 +321,70 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
         ["gear:542c"]
     );
 }
+
+/// Without `brokers`: nothing is waited for, nothing is missing.
+#[test]
+fn a_dump_is_replayed_where_events_are_only_posted() {
+    if !privileged("a_dump_is_replayed_where_events_are_only_posted") {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = Router::start_all(&lab, &["east-1"]);
+    let posted = format!(
+        "routing_events: {{ domain: cloud.test }}\n{}clusters: []\n",
+        config::WEB_LISTENERS
+    );
+    let sb = Signalbox::start(&lab, &posted);
+    let state = sb.json("/api/v1/routing-events");
+    assert_eq!(
+        (&state["source"]["connected"], &state["blocked"]),
+        (&json!(true), &Value::Null)
+    );
+    let response = sb.unix("POST", "/api/v1/routing-events/skip", "");
+    assert!(
+        response.status == 409 && response.body.contains("no message waits"),
+        "{}",
+        response.body
+    );
+
+    let dump = lab.dir().join("dump.yaml");
+    let alias = r#"{"action": "add_alias", "app_name": "phpha", "namespace": "demo", "alias": "shop.test"}"#;
+    let text = format!(
+        "{}{}...\n{alias}\n",
+        endpoint("542b", "10.2.0.2:80"),
+        event("explode", "")
+    );
+    std::fs::write(&dump, &text).unwrap();
+    let bad = 1 + text.lines().position(|line| line == ":action: :explode").unwrap();
+    let replay = |words: &[&str]| {
+        let mut all = vec!["events", "replay", dump.to_str().unwrap()];
+        all.extend(words);
+        let said = sb.cli(&all);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (said.status.code(), text(&said.stdout), text(&said.stderr))
+    };
+    let (code, stdout, stderr) = replay(&["--dry-run"]);
+    assert_eq!(
+        stdout, "2 events would be taken, 1 applications would be changed, 1 events would be refused\n",
+        "{stderr}"
+    );
+    assert_eq!((code, &sb.json("/api/v1/applications")["total"]), (Some(1), &json!(0)));
+    let (code, stdout, stderr) = replay(&[]);
+    assert_eq!(
+        (code, stdout.as_str()),
+        (Some(1), "2 events taken, 1 applications changed, 1 events refused\n")
+    );
+    assert!(
+        stderr.starts_with(&format!(
+            "{}:{bad}: refused: `action`: expected create_application",
+            dump.display()
+        )),
+        "{stderr}"
+    );
+    assert!(eventually(SOON, || http::ask(&lab, HTTP, "shop.test").field("host") == "east-1"));
+    let (_, stdout, _) = replay(&[]);
+    assert_eq!(
+        stdout, "2 events taken, 0 applications changed, 1 events refused\n",
+        "again it changes nothing"
+    );
+}

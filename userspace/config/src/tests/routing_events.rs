@@ -80,11 +80,6 @@ fn a_topic_that_is_not_kept_is_odd() {
 #[test]
 fn brokers() {
     let brokers = |list: &str| plus(&format!("routing_events: {{ brokers: {list} }}"));
-    only_mistake(
-        &plus("routing_events:"),
-        "routing_events",
-        "the key `brokers` is missing",
-    );
     only_mistake(&brokers("[]"), "routing_events.brokers", "at least one broker, such as");
     only_mistake(&brokers("mq1:61613"), "routing_events.brokers", "expected a list");
     for (text, part) in [
@@ -110,6 +105,21 @@ fn brokers() {
         "routing_events.brokers[16]",
         "there are 17 brokers; at most 16",
     );
+}
+
+#[test]
+fn where_events_are_only_posted_there_is_no_broker() {
+    let parsed = right(&plus("routing_events: { domain: cloud.test }"));
+    assert_eq!(parsed.warnings, []);
+    assert!(parsed.model.routing_events.unwrap().brokers.is_empty());
+    for key in ["destination: /queue/q", "client_id: c", "tls: { ca: /a }"] {
+        let path = format!("routing_events.{}", key.split(':').next().unwrap());
+        only_mistake(
+            &plus(&format!("routing_events: {{ {key} }}")),
+            &path,
+            "without `brokers` events are only posted",
+        );
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A message is never refused with NACK. ActiveMQ answers that by moving the message to its own dead-letter queue, where
 //! nobody would look for it: a full disk of ours would lose an event. A message that cannot be recorded is kept, not
-//! acknowledged, and tried again; with a prefetch of one nothing overtakes it. If we die meanwhile, the broker delivers
+//! acknowledged, and tried again; with a prefetch of one nothing overtakes it, until it is recorded or an operator has it
+//! skipped. If we die meanwhile, the broker delivers
 //! it again.
 
 use std::collections::HashSet;
@@ -35,6 +36,11 @@ fn backoff() -> Backoff {
 
 /// Consumes for ever. Drop it at any point: what was not acknowledged comes again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
+    if spi.settings.brokers.is_empty() {
+        // Whoever posts is heard when he does.
+        spi.standing.heard();
+        return std::future::pending().await;
+    }
     let mut backoff = self::backoff();
     let mut said = HashSet::new();
     loop {
@@ -96,9 +102,19 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
     }
 }
 
+/// Says that no message waits any more, whatever becomes of the one that did.
+struct Opens<'a>(&'a RoutingSpi);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.gate.open();
+    }
+}
+
 /// Returns when the message may be acknowledged.
 async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -> Result<(), String> {
     let mut backoff = self::backoff();
+    let _opens = Opens(spi);
     loop {
         let text = match std::str::from_utf8(&message.body) {
             _ if message.cut => Err((
@@ -121,8 +137,20 @@ async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -
         let Err(error) = result else { return Ok(()) };
         tracing::warn!(%error, "A routing event waits.");
         spi.standing.events.inc("waiting");
-        spi.standing.failed(error.to_string());
-        session.during(sleep(backoff.pause())).await?;
+        let error = error.to_string();
+        let text = String::from_utf8_lossy(&message.body);
+        let skip = spi.gate.wait(&error, &text);
+        spi.standing.failed(error.clone());
+        let pause = async {
+            tokio::select! {
+                asked = skip => asked.ok(),
+                () = sleep(backoff.pause()) => None,
+            }
+        };
+        if let Some(asked) = session.during(pause).await? {
+            session.during(spi.pass_over(asked, &error, &text)).await?;
+            return Ok(());
+        }
     }
 }
 

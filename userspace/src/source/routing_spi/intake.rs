@@ -101,7 +101,7 @@ impl Books {
             events.iter_mut().for_each(forget_keys);
         }
         let changed = self.applications.after(&events);
-        let before = turning::is_of_rotation(&events).then(|| self.applications.clone());
+        let leaving = turning::leaving(&events, &self.applications);
         if !changed.is_empty() {
             let record = |(key, application): (&AppKey, &Option<Application>)| {
                 (ledger::application(key), application.as_ref().map(Application::record))
@@ -129,9 +129,7 @@ impl Books {
             taken.outcome.changed.push(key.to_string());
             self.unsettled.remove(&key);
         }
-        if let Some(before) = before {
-            taken.turns = self.turn(turning::of(&events, &before, &self.applications));
-        }
+        taken.turns = self.turn(turning::of(&events, &leaving, &self.applications));
         for event in &events {
             count(kind(&event.change));
         }
@@ -156,6 +154,24 @@ impl Books {
         self.dead.add(letter);
         count("bad_message");
         Ok(())
+    }
+
+    /// Passes over a message that could not be taken. What of it is recorded already, without its files, is told: it must
+    /// not hold up what comes after it.
+    pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
+        let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
+        if let Err(error) = self.ledger.record(&self.dead.change(&letter)) {
+            tracing::warn!(
+                error,
+                "A message that was skipped is known until this process ends, and no longer."
+            );
+        }
+        self.dead.add(letter.clone());
+        for key in std::mem::take(&mut self.unsettled) {
+            drop(self.tell(&key, self.applications.get(&key))); // nobody waits for the answer
+        }
+        count("skipped");
+        letter
     }
 
     fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), ApplyError> {

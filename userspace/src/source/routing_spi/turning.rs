@@ -1,9 +1,10 @@
 //! What routing events say of rotation: asked of the store each time that they come, for what they say is kept there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use signalbox_core::rotation::Subject;
-use signalbox_core::spi::{Applications, Change, Event};
+use signalbox_core::spi::{AppKey, Application, Applications, Change, Event};
 use tokio::sync::oneshot;
 
 /// Who has taken out what routing events took out. What others took out is not theirs to take in.
@@ -36,27 +37,29 @@ pub struct Turn {
 /// Whom to ask: the store, in the end. Called under a lock: it must not block.
 pub type AskTurn = Box<dyn Fn(Turn) + Send + Sync>;
 
-/// Whether events may concern what is out of rotation.
-pub(super) fn is_of_rotation(events: &[Event]) -> bool {
-    events.iter().any(|event| {
-        matches!(
-            event.change,
-            Change::RotateOut { .. } | Change::RotateIn(_) | Change::Delete | Change::RemoveEndpoint { .. }
-        )
-    })
+/// Gears by application.
+pub(super) type Gears = BTreeMap<AppKey, BTreeSet<String>>;
+
+/// The gears of applications that events delete, before they do.
+pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
+    let deleted = events.iter().filter(|event| event.change == Change::Delete);
+    let known = deleted.filter_map(|event| applications.get(&event.app));
+    known
+        .map(|application| (application.key.clone(), application.gears().cloned().collect()))
+        .collect()
 }
 
-/// What events ask for, in their order; `before` and `after` them. What is gone is not out of rotation any more.
-pub(super) fn of(events: &[Event], before: &Applications, after: &Applications) -> Vec<Turning> {
+/// What events ask for, in their order; of `now`, after them. What is gone is not out of rotation any more.
+pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<Turning> {
+    let is_gone = |gear: &str| {
+        let mut gears = now.iter().flat_map(Application::gears);
+        !gears.any(|known| known == gear)
+    };
     let mut all = Vec::new();
     for event in events {
         let subject = |gear: &Option<String>| match gear {
             Some(gear) => Subject::Gear(gear.clone()),
             None => Subject::Cluster(event.app.to_string()),
-        };
-        let is_gone = |gear: &str| {
-            let mut gears = after.iter().flat_map(|application| application.gears());
-            !gears.any(|known| known == gear)
         };
         match &event.change {
             Change::RotateOut { gear, timeout, reason } => all.push(Turning::Out {
@@ -71,11 +74,11 @@ pub(super) fn of(events: &[Event], before: &Applications, after: &Applications) 
             Change::RotateIn(gear) => all.push(Turning::In(subject(gear))),
             Change::Delete => {
                 all.push(Turning::In(subject(&None)));
-                let gears = before
+                let gone = leaving
                     .get(&event.app)
                     .into_iter()
-                    .flat_map(|application| application.gears());
-                let gone = gears.filter(|gear| is_gone(gear));
+                    .flatten()
+                    .filter(|gear| is_gone(gear));
                 all.extend(gone.map(|gear| Turning::In(Subject::Gear(gear.clone()))));
             }
             Change::RemoveEndpoint { gear: Some(gear), .. } if is_gone(gear) => {
@@ -85,4 +88,62 @@ pub(super) fn of(events: &[Event], before: &Applications, after: &Applications) 
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::spi::parse;
+
+    use super::*;
+
+    fn event(action: &str, more: &str) -> String {
+        format!("---\naction: {action}\napp_name: a\nnamespace: n\n{more}")
+    }
+
+    fn endpoint(action: &str, gear: &str, last: u8) -> String {
+        event(
+            action,
+            &format!("gear_id: {gear}\npublic_address: 10.0.0.{last}\npublic_port: 80\n"),
+        )
+    }
+
+    /// What comes of a text after all that came before it.
+    fn asked(before: &str, text: &str) -> Vec<Turning> {
+        let mut applications = Applications::default();
+        applications.apply(&parse(before).unwrap());
+        let events = parse(text).unwrap();
+        let leaving = leaving(&events, &applications);
+        applications.apply(&events);
+        of(&events, &leaving, &applications)
+    }
+
+    #[test]
+    fn who_is_gone_is_taken_in_and_who_has_only_moved_is_not() {
+        let is_in = |gear: &str| Turning::In(Subject::Gear(gear.into()));
+        let two = endpoint("add_public_endpoint", "g1", 1) + &endpoint("add_public_endpoint", "g2", 2);
+        assert_eq!(asked(&two, &endpoint("remove_public_endpoint", "g1", 1)), [is_in("g1")]);
+        let moved = endpoint("add_public_endpoint", "g1", 3) + &endpoint("remove_public_endpoint", "g1", 1);
+        assert_eq!(asked(&two, &moved), []);
+        let all = Turning::In(Subject::Cluster("n/a".into()));
+        assert_eq!(
+            asked(&two, &event("delete_application", "")),
+            [all.clone(), is_in("g1"), is_in("g2")]
+        );
+        let anew = event("delete_application", "") + &endpoint("add_public_endpoint", "g1", 1);
+        assert_eq!(asked(&two, &anew), [all, is_in("g2")]);
+    }
+
+    #[test]
+    fn rotations_come_in_their_order_with_a_reason() {
+        let text = event("rotate_out_gear", "gear_id: g1\ntimeout: 9\n") + &event("rotate_in_application", "");
+        let out = Turning::Out {
+            subject: Subject::Gear("g1".into()),
+            timeout: Some(Duration::from_secs(9)),
+            reason: "a routing event of n/a".into(),
+        };
+        assert_eq!(
+            asked(&event("create_application", ""), &text),
+            [out, Turning::In(Subject::Cluster("n/a".into()))]
+        );
+    }
 }

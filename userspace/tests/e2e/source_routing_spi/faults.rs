@@ -287,3 +287,80 @@ fn a_text_is_taken_whole_or_not_at_all() {
     let again = runtime.block_on(consumer.spi.apply_text(good.last().unwrap())).unwrap();
     assert!(again.changed.is_empty() && disk.calls() == calls + 1, "{again:?}");
 }
+
+/// A message that cannot be recorded is skipped when an operator says so: kept for him, acknowledged, and the next one comes.
+#[test]
+fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
+    if !available("a_blocked_message_is_skipped_and_kept_among_the_dead_letters") {
+        return;
+    }
+    let (broker, runtime, disk, scratch) = (ActiveMq::start(), runtime(), Arc::new(Disk::default()), Scratch::new());
+    let settings = RoutingEvents {
+        certificates: certificates(&scratch),
+        ..settings(&[broker.port], QUEUE)
+    };
+    let consumer = Consumer::start(&runtime, settings.clone(), &disk);
+    assert!(
+        eventually(LONG, || consumer.spi.standing().connected()),
+        "{}",
+        consumer.spi.standing().view()
+    );
+    let skip = || runtime.block_on(consumer.spi.skip());
+    assert!(skip().unwrap_err().to_string().contains("no message waits"));
+
+    // Nothing can be recorded, not even the dead letter: it is known for as long as the process runs.
+    disk.fail(u64::MAX);
+    let alias = |app: &str| Event {
+        app: key(app),
+        change: Change::AddAlias(format!("{app}.example.com")),
+    };
+    broker
+        .client()
+        .publish(QUEUE, &[ruby(&alias("one")), ruby(&alias("two"))]);
+    assert!(eventually(LONG, || consumer
+        .spi
+        .blocked()
+        .is_some_and(|blocked| blocked.attempts > 1)));
+    let blocked = consumer.spi.blocked().unwrap();
+    assert!(
+        blocked.reason.contains("no space left") && blocked.text.contains("one.example.com"),
+        "{blocked:?}"
+    );
+    let letter = skip().unwrap();
+    assert!(
+        letter.reason.contains("skipped") && letter.text.contains("one.example.com"),
+        "{letter:?}"
+    );
+    disk.fail(0);
+    consumer.wait_for("two");
+    assert_eq!(consumer.spi.dead_letters(), [letter]);
+    assert!(eventually(LONG, || consumer.spi.blocked().is_none()));
+
+    // Recorded, but without its files: what comes after it is not held up by them.
+    let obstacle = scratch.path().join("certificates/demo+three");
+    std::fs::write(&obstacle, "in the way").unwrap();
+    broker.client().publish(
+        QUEUE,
+        &[
+            ruby(&certificate("three", "a.example.com", "KEY")),
+            ruby(&alias("the-end")),
+        ],
+    );
+    assert!(eventually(LONG, || consumer.spi.blocked().is_some()));
+    let letter = skip().unwrap();
+    assert!(!letter.text.contains("KEY"), "{letter:?}");
+    consumer.wait_for("the-end");
+    assert!(
+        consumer.told.lock().unwrap().contains_key("demo/three"),
+        "it is recorded, and told"
+    );
+    let skipped = consumer
+        .spi
+        .standing()
+        .events
+        .get()
+        .into_iter()
+        .find(|(kind, _)| *kind == "skipped");
+    assert_eq!((skipped, consumer.spi.dead_letters().len()), (Some(("skipped", 2)), 2));
+    broker.assert_nothing_dead();
+}

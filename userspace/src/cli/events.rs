@@ -1,0 +1,209 @@
+//! `signalbox events`: a dump of routing events posted in order, and a message that blocks all after it skipped.
+
+mod pieces;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+use signalbox_core::spi;
+
+use super::{Output, client, show};
+use pieces::{Piece, pieces};
+
+#[derive(clap::Subcommand)]
+pub(super) enum Events {
+    /// Show how they are taken, which message waits, and which were set aside.
+    Show(super::Show),
+    /// Pass over the message that cannot be recorded: it is kept among those set aside, and the next one is taken.
+    Skip(Asked),
+    /// Post the events of a file in their order, as if the broker had sent them.
+    ///
+    /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that are
+    /// known already change nothing: it may be done again. Exits with 1 if one was refused; the others are taken.
+    Replay {
+        /// The file; - for standard input.
+        file: PathBuf,
+        /// Say what would change, and what would be refused; change nothing.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+#[derive(clap::Args)]
+pub(super) struct Asked {
+    /// The admin socket of the running signalbox.
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
+    socket: PathBuf,
+}
+
+const PATH: &str = "/api/v1/routing-events";
+
+/// Most bytes and events that are posted at once: each post is one write to the disk.
+const MAX_POST_BYTES: usize = 1 << 20;
+const MAX_POST_EVENTS: usize = 1000;
+
+pub(super) fn run(what: &Events) -> anyhow::Result<ExitCode> {
+    match what {
+        Events::Show(show) => shown(show),
+        Events::Skip(asked) => {
+            let answer = client::change(&asked.socket, &Method::POST, "/api/v1/routing-events/skip", None)?;
+            let letter = &answer["skipped"];
+            let field = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
+            println!("skipped: {}\n{}", field("reason"), field("text").trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+        Events::Replay { file, dry_run, asked } => replay(file, *dry_run, &asked.socket),
+    }
+}
+
+fn shown(show: &super::Show) -> anyhow::Result<ExitCode> {
+    let state = client::get(&show.socket, PATH)?;
+    if show.output != Output::Table {
+        show::emit(&state, show.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let source = &state["source"];
+    let in_touch = if source["connected"] == true {
+        "in touch"
+    } else {
+        "not in touch"
+    };
+    println!("routing events: {in_touch}");
+    if let Some(error) = source["last_error"].as_str() {
+        println!("  {error}");
+    }
+    if let Some(reason) = state["blocked"]["reason"].as_str() {
+        let attempts = &state["blocked"]["attempts"];
+        println!("a message waits, and all after it, after {attempts} attempts: {reason}");
+        println!("  `signalbox events skip` passes it over");
+    }
+    for letter in state["dead_letters"].as_array().into_iter().flatten() {
+        println!("set aside: {}", letter["reason"].as_str().unwrap_or_default());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What has come of a replay so far.
+#[derive(Default)]
+struct Tally {
+    taken: u64,
+    changed: std::collections::BTreeSet<String>,
+    refused: u64,
+}
+
+fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode> {
+    let (name, text) = read(file)?;
+    let mut tally = Tally::default();
+    let mut good = Vec::new();
+    for piece in pieces(&text) {
+        match spi::parse(&piece.text) {
+            Ok(_) => good.push(piece),
+            Err(error) => refuse(&mut tally, &name, piece.first_line + error.line - 1, &error.expected),
+        }
+    }
+    let path = if dry_run {
+        format!("{PATH}?dry_run=true")
+    } else {
+        PATH.to_owned()
+    };
+    for batch in batches(&good) {
+        let outcome = post(socket, &path, batch)?;
+        if let Ok(answer) = outcome {
+            take(&mut tally, &answer);
+            continue;
+        }
+        // A balancer of another version may understand less: one by one, to know which it is.
+        for piece in batch {
+            match post(socket, &path, std::slice::from_ref(piece))? {
+                Ok(answer) => take(&mut tally, &answer),
+                Err(why) => refuse(&mut tally, &name, piece.first_line, &why),
+            }
+        }
+    }
+    let (would, changed) = (if dry_run { "would be " } else { "" }, tally.changed.len());
+    println!(
+        "{} events {would}taken, {changed} applications {would}changed, {} events {would}refused",
+        tally.taken, tally.refused
+    );
+    Ok(ExitCode::from(u8::from(tally.refused > 0)))
+}
+
+fn read(file: &Path) -> anyhow::Result<(String, String)> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("reading standard input")?;
+        return Ok(("standard input".to_owned(), text));
+    }
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
+    Ok((name, text))
+}
+
+fn refuse(tally: &mut Tally, name: &str, line: usize, why: &str) {
+    tally.refused += 1;
+    eprintln!("{name}:{line}: refused: {why}");
+}
+
+fn take(tally: &mut Tally, answer: &Value) {
+    let outcome = &answer["outcome"];
+    tally.taken += outcome["events"].as_u64().unwrap_or_default();
+    let changed = outcome["changed"].as_array().into_iter().flatten();
+    tally
+        .changed
+        .extend(changed.filter_map(Value::as_str).map(str::to_owned));
+    for (cluster, why) in outcome["refused"].as_object().into_iter().flatten() {
+        eprintln!(
+            "{cluster}: recorded, but not in force: {}",
+            why.as_str().unwrap_or_default()
+        );
+    }
+}
+
+/// Posts some; the answer, or why they are not understood. Anything else ends the replay.
+fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Value, String>> {
+    let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
+    let (status, answer) = client::try_post_text(socket, path, body)?;
+    let detail = || {
+        answer["detail"]
+            .as_str()
+            .map_or_else(|| answer.to_string(), str::to_owned)
+    };
+    match status {
+        status if status.is_success() => Ok(Ok(answer)),
+        StatusCode::BAD_REQUEST => Ok(Err(detail())),
+        _ => {
+            let line = some.first().map_or(1, |piece| piece.first_line);
+            bail!(
+                "line {line} and what follows it were not posted: {}; replay again",
+                detail()
+            );
+        }
+    }
+}
+
+/// In their order, as many as go into one post each.
+fn batches(all: &[Piece]) -> Vec<&[Piece]> {
+    let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, piece) in all.iter().enumerate() {
+        if at > start && (bytes + piece.text.len() > MAX_POST_BYTES || at - start >= MAX_POST_EVENTS) {
+            batches.extend(all.get(start..at));
+            (start, bytes) = (at, 0);
+        }
+        bytes += piece.text.len();
+    }
+    batches.extend(all.get(start..).filter(|rest| !rest.is_empty()));
+    batches
+}
