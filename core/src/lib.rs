@@ -10,6 +10,7 @@ pub mod balance;
 pub mod claims;
 pub mod diff;
 pub mod ejection;
+pub mod export;
 pub mod health;
 pub mod join;
 pub mod learned;

@@ -11,6 +11,7 @@ mod body;
 pub mod cut_flows;
 mod events;
 mod explain;
+mod export;
 pub mod histogram;
 mod learn;
 pub mod metrics;

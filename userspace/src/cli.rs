@@ -4,6 +4,7 @@ mod agent;
 mod client;
 mod events;
 mod explain;
+mod export;
 mod rotate;
 mod services;
 mod shield;
@@ -135,6 +136,8 @@ enum Command {
     /// OpenShift's routing events: how they are taken, one that blocks the others, and those of a file.
     #[command(subcommand)]
     Events(events::Events),
+    /// Write the table in force as other balancers read it.
+    Export(export::Export),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
     ///
     /// What is out gets no new flow, until it is taken in again: also by a signalbox that is started later. Established
@@ -303,6 +306,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Events(what) => events::run(&what),
+        Command::Export(export) => export::run(&export),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
         Command::Doctor { show, verbose } => {

@@ -14,7 +14,7 @@ use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
 use super::{
-    applications, awaited, events, explain, learn, metrics, mutate, rotations, shield, views, weights,
+    applications, awaited, events, explain, export, learn, metrics, mutate, rotations, shield, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::Filter;
@@ -189,6 +189,22 @@ fn state(api: Described) -> Described {
                 "How routing events are taken, what waits, and what was not understood",
             ),
             applications::state,
+        )
+        .with(
+            &Operation {
+                query: &[
+                    (
+                        "format!",
+                        "json, haproxy-map, haproxy-wildcards, haproxy-backends or nginx-map",
+                    ),
+                    (
+                        "protocol",
+                        "http (where nothing is said) or tls: which of the hosts' ports",
+                    ),
+                ],
+                ..text("/api/v1/export", "The table in force, for other programs")
+            },
+            export::export,
         )
         .with(
             &read("/api/v1/rotations", "What is out of rotation, and all jobs"),

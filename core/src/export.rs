@@ -1,0 +1,162 @@
+//! The table in force as other balancers read it: HAProxy's maps and backends, nginx's map and upstreams.
+//!
+//! The same table always makes the same text, so that two can be compared.
+
+mod haproxy;
+mod nginx;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::model::{Balance, Cluster, Model, Protocol, Route};
+use crate::name::HostPattern;
+
+/// A form of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Names to backends, for `map_str`.
+    HaproxyMap,
+    /// Wildcards to backends, for `map_end`; longer ones first.
+    HaproxyWildcards,
+    /// The backends of both.
+    HaproxyBackends,
+    /// Names and wildcards to upstreams, with these, for the `http` or `stream` block.
+    NginxMap,
+}
+
+impl Format {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("haproxy-map", Self::HaproxyMap),
+        ("haproxy-wildcards", Self::HaproxyWildcards),
+        ("haproxy-backends", Self::HaproxyBackends),
+        ("nginx-map", Self::NginxMap),
+    ];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name)?;
+        Some(found.1)
+    }
+}
+
+/// Whether a host (cluster, name, address) is out of rotation.
+pub type IsOut<'a> = &'a dyn Fn(&str, &str, IpAddr) -> bool;
+
+/// What is exported.
+pub struct Table<'a> {
+    model: &'a Model,
+    protocol: Protocol,
+    is_out: IsOut<'a>,
+    /// Names that are not out of rotation, with the clusters that get something.
+    names: Vec<(&'a HostPattern, Split)>,
+}
+
+/// Clusters with their weights, none of them 0.
+type Split = Vec<(usize, u32)>;
+
+/// A host as others are told of it.
+struct Server<'a> {
+    cluster: &'a Cluster,
+    name: &'a str,
+    at: SocketAddr,
+    /// At least 1.
+    weight: u32,
+    is_out: bool,
+}
+
+/// The largest weight of a server: HAProxy's.
+const MAX_WEIGHT: f64 = 256.0;
+
+impl<'a> Table<'a> {
+    /// The table of a model, with the hosts' ports for a protocol. Names that `is_closed` says are out of rotation are left
+    /// out.
+    pub fn new(model: &'a Model, protocol: Protocol, is_out: IsOut<'a>, is_closed: &dyn Fn(&Route) -> bool) -> Self {
+        let split = |route: &Route| -> Split {
+            let known = route
+                .clusters
+                .iter()
+                .filter(|(at, weight)| *weight > 0 && *at < model.clusters.len());
+            known.copied().collect()
+        };
+        let open = model.routes.iter().filter(|route| !is_closed(route));
+        let mut names: Vec<_> = open.map(|route| (&route.host, split(route))).collect();
+        names.retain(|(_, split)| !split.is_empty());
+        // The longest wildcard first: the first that fits counts.
+        let length = |host: &HostPattern| match host {
+            HostPattern::Exact(_) => 0,
+            HostPattern::Wildcard(suffix) => suffix.as_str().len(),
+        };
+        names.sort_by_cached_key(|(host, _)| (std::cmp::Reverse(length(host)), host.to_string()));
+        Self {
+            model,
+            protocol,
+            is_out,
+            names,
+        }
+    }
+
+    /// It in a form.
+    #[must_use]
+    pub fn text(&self, format: Format) -> String {
+        match format {
+            Format::HaproxyMap => haproxy::map(self, false),
+            Format::HaproxyWildcards => haproxy::map(self, true),
+            Format::HaproxyBackends => haproxy::backends(self),
+            Format::NginxMap => nginx::map(self),
+        }
+    }
+
+    /// Every split that a name has, once, by the name that `called` gives it.
+    fn splits(&self, called: impl Fn(&Split) -> String) -> BTreeMap<String, &Split> {
+        self.names.iter().map(|(_, split)| (called(split), split)).collect()
+    }
+
+    fn cluster(&self, at: usize) -> Option<&'a Cluster> {
+        self.model.clusters.get(at)
+    }
+
+    /// The hosts of a split with a port for the protocol. Their weights say how much each gets of all connections.
+    fn servers(&self, split: &Split) -> Vec<Server<'a>> {
+        let mut shares = Vec::new();
+        for (cluster, share) in split.iter().filter_map(|(at, share)| Some((self.cluster(*at)?, share))) {
+            let hosts = cluster
+                .hosts
+                .iter()
+                .filter_map(|host| Some((host, host.port(self.protocol)?)));
+            let hosts: Vec<_> = hosts.collect();
+            let total: u32 = hosts.iter().map(|(host, _)| host.weight).sum();
+            for (host, port) in hosts {
+                let part = f64::from(*share) * f64::from(host.weight) / f64::from(total.max(1));
+                shares.push((part, cluster, host, port));
+            }
+        }
+        let most = shares.iter().map(|(part, ..)| *part).fold(0.0, f64::max);
+        let alone = split.len() == 1;
+        let server = |(part, cluster, host, port): (f64, &'a Cluster, &'a crate::model::Host, u16)| Server {
+            cluster,
+            name: &host.name,
+            at: SocketAddr::new(host.address, port),
+            weight: if alone { host.weight } else { scaled(part, most) },
+            is_out: (self.is_out)(&cluster.name, &host.name, host.address),
+        };
+        shares.into_iter().map(server).collect()
+    }
+
+    /// How a split's hosts are chosen: as its cluster says or, of several, in weighted turns.
+    fn balance(&self, split: &Split) -> Balance {
+        match split[..] {
+            [(at, _)] => self.cluster(at).map_or(Balance::RoundRobin, |cluster| cluster.balance),
+            _ => Balance::RoundRobin,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 256")]
+fn scaled(part: f64, most: f64) -> u32 {
+    (part / most * MAX_WEIGHT).round().clamp(1.0, MAX_WEIGHT) as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! HAProxy: a map of names, a map of wildcards, and the backends that both name.
+
+use std::fmt::Write as _;
+
+use super::{Split, Table};
+use crate::model::{Balance, Protocol};
+use crate::name::HostPattern;
+
+/// A backend's name: the cluster's, or of several clusters each with its weight. No cluster's name has a colon, and
+/// HAProxy's may have no slash.
+fn backend(table: &Table<'_>, split: &Split) -> String {
+    let name = |at: usize| {
+        let name = table.cluster(at).map_or("", |cluster| &cluster.name);
+        name.replace('/', ":")
+    };
+    match split[..] {
+        [(at, _)] => name(at),
+        _ => {
+            let parts = split.iter().map(|(at, weight)| format!("{}:{weight}", name(*at)));
+            parts.collect::<Vec<_>>().join(":")
+        }
+    }
+}
+
+pub(super) fn map(table: &Table<'_>, wildcards: bool) -> String {
+    let mut text = String::new();
+    for (host, split) in &table.names {
+        let key = match host {
+            HostPattern::Exact(name) if !wildcards => name.as_str().to_owned(),
+            HostPattern::Wildcard(suffix) if wildcards => format!(".{}", suffix.as_str()),
+            _ => continue,
+        };
+        let _ = writeln!(text, "{key} {}", backend(table, split)); // a String takes everything
+    }
+    text
+}
+
+pub(super) fn backends(table: &Table<'_>) -> String {
+    let mode = match table.protocol {
+        Protocol::Http => "http",
+        Protocol::Tls | Protocol::Tcp => "tcp",
+    };
+    let mut text = String::new();
+    for (name, split) in table.splits(|split| backend(table, split)) {
+        let balance = match table.balance(split) {
+            Balance::LeastConnections => "leastconn",
+            Balance::RoundRobin => "roundrobin",
+            Balance::RandomTwo => "random(2)",
+            Balance::Maglev => "source\n  hash-type consistent",
+        };
+        let _ = write!(text, "backend {name}\n  mode {mode}\n  balance {balance}\n");
+        for server in table.servers(split) {
+            let own = server.name;
+            let _ = write!(
+                text,
+                "  server {}:{own} {} weight {} check",
+                server.cluster.name.replace('/', ":"),
+                server.at,
+                server.weight
+            );
+            text.push_str(if server.cluster.proxy_protocol {
+                " send-proxy-v2"
+            } else {
+                ""
+            });
+            text.push_str(if server.is_out { " disabled\n" } else { "\n" });
+        }
+    }
+    text
+}

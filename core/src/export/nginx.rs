@@ -1,0 +1,114 @@
+//! nginx: a map of names to upstreams, what divides connections between several, and the upstreams.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::{Split, Table};
+use crate::model::{Balance, Protocol};
+
+/// What the map makes.
+const VARIABLE: &str = "$signalbox_cluster";
+
+/// Keys of a map that are no names.
+const WORDS: [&str; 4] = ["default", "hostnames", "include", "volatile"];
+
+/// The longest name that fits into nginx's own buckets, and how many names fit into its own table.
+const SHORT: usize = 32;
+const FEW: usize = 1024;
+
+/// An upstream's name. A slash would end it in an URL.
+fn upstream(table: &Table<'_>, at: usize) -> String {
+    table
+        .cluster(at)
+        .map_or_else(String::new, |cluster| cluster.name.replace('/', "+"))
+}
+
+pub(super) fn map(table: &Table<'_>) -> String {
+    let mut text = String::new();
+    let mut variables: BTreeMap<&Split, String> = BTreeMap::new();
+    let several = table
+        .names
+        .iter()
+        .map(|(_, split)| split)
+        .filter(|split| split.len() > 1);
+    for (number, split) in (1..).zip(several.collect::<BTreeSet<_>>()) {
+        let variable = format!("$signalbox_split_{number}");
+        divide(table, &mut text, split, &variable);
+        variables.insert(split, variable);
+    }
+    sizes(table, &mut text);
+    let asked = match table.protocol {
+        Protocol::Http => "$host",
+        Protocol::Tls | Protocol::Tcp => "$ssl_preread_server_name",
+    };
+    let _ = write!(text, "map {asked} {VARIABLE} {{\n  hostnames;\n  default \"\";\n"); // a String takes everything
+    for (host, split) in &table.names {
+        let name = host.to_string();
+        let escape = if WORDS.contains(&name.as_str()) { "\\" } else { "" };
+        let single = || split.first().map(|(at, _)| upstream(table, *at)).unwrap_or_default();
+        let value = variables.get(split).cloned().unwrap_or_else(single);
+        let _ = writeln!(text, "  {escape}{name} {value};");
+    }
+    text.push_str("}\n");
+    upstreams(table, &mut text);
+    text
+}
+
+/// Connections by weight, each drawn anew.
+fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
+    let total: u32 = split.iter().map(|(_, weight)| weight).sum();
+    let _ = writeln!(text, "split_clients \"$remote_addr $remote_port $msec\" {variable} {{");
+    for (number, (at, weight)) in (1..).zip(split) {
+        let name = upstream(table, *at);
+        if number == split.len() {
+            let _ = writeln!(text, "  * {name};");
+        } else {
+            let _ = writeln!(text, "  {:.2}% {name};", f64::from(*weight) * 100.0 / f64::from(total));
+        }
+    }
+    text.push_str("}\n");
+}
+
+/// Room for the names, where nginx's own would not do.
+fn sizes(table: &Table<'_>, text: &mut String) {
+    let longest = table.names.iter().map(|(host, _)| host.to_string().len()).max();
+    if let Some(longest) = longest.filter(|longest| *longest > SHORT) {
+        let _ = writeln!(text, "map_hash_bucket_size {};", (longest + SHORT).next_power_of_two());
+    }
+    if table.names.len() > FEW {
+        let _ = writeln!(
+            text,
+            "map_hash_max_size {};",
+            (table.names.len() * 2).next_power_of_two()
+        );
+    }
+}
+
+fn upstreams(table: &Table<'_>, text: &mut String) {
+    let named: BTreeSet<usize> = table
+        .names
+        .iter()
+        .flat_map(|(_, split)| split)
+        .map(|(at, _)| *at)
+        .collect();
+    for at in named {
+        let alone: Split = vec![(at, 1)];
+        let balance = match table.balance(&alone) {
+            Balance::LeastConnections => "  least_conn;\n",
+            Balance::RoundRobin => "",
+            Balance::RandomTwo => "  random two least_conn;\n",
+            Balance::Maglev => "  hash $remote_addr consistent;\n",
+        };
+        let _ = write!(text, "upstream {} {{\n{balance}", upstream(table, at));
+        let servers = table.servers(&alone);
+        for server in &servers {
+            let down = if server.is_out { " down" } else { "" };
+            let _ = writeln!(text, "  server {} weight={}{down};", server.at, server.weight);
+        }
+        if servers.is_empty() {
+            // An upstream has at least one.
+            text.push_str("  server 127.0.0.1:9 down; # no host\n");
+        }
+        text.push_str("}\n");
+    }
+}

@@ -1,0 +1,67 @@
+//! `signalbox export`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use hyper::Method;
+use serde_json::Value;
+
+use super::client;
+
+#[derive(clap::Args)]
+pub(super) struct Export {
+    /// In which form.
+    #[arg(long)]
+    format: Form,
+    /// Which of the hosts' ports.
+    #[arg(long, default_value = "http")]
+    protocol: Speaks,
+    /// The admin socket of the running signalbox.
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
+    socket: PathBuf,
+}
+
+/// A form of the table.
+#[derive(Clone, Copy, ValueEnum)]
+enum Form {
+    /// Everything: names, clusters, weights, hosts and how they are.
+    Json,
+    /// A map of names to backends, for map_str.
+    HaproxyMap,
+    /// A map of wildcards to backends, for map_end.
+    HaproxyWildcards,
+    /// The backends that both maps name.
+    HaproxyBackends,
+    /// A map of names and wildcards to upstreams, and the upstreams.
+    NginxMap,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Speaks {
+    Http,
+    Tls,
+}
+
+/// A value's name on the command line, which is the API's.
+fn name(value: impl ValueEnum) -> String {
+    let known = value.to_possible_value();
+    known.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+pub(super) fn run(export: &Export) -> anyhow::Result<ExitCode> {
+    let (format, protocol) = (name(export.format), name(export.protocol));
+    let path = format!("/api/v1/export?format={format}&protocol={protocol}");
+    match client::change(&export.socket, &Method::GET, &path, None)? {
+        Value::String(text) => print!("{text}"),
+        // A table without a name is no JSON and no text either.
+        Value::Null => {}
+        all => println!("{all:#}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
