@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::model::{Balance, Cluster, Model, Protocol, Route};
 use crate::name::HostPattern;
 
-/// A form of text.
+/// A form in which the table is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Names to backends, for `map_str`.
@@ -25,7 +25,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All, with their names.
+    /// All forms, with their names.
     pub const ALL: [(&'static str, Self); 4] = [
         ("haproxy-map", Self::HaproxyMap),
         ("haproxy-wildcards", Self::HaproxyWildcards),
@@ -33,7 +33,7 @@ impl Format {
         ("nginx-map", Self::NginxMap),
     ];
 
-    /// The one of this name.
+    /// The form of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(known, _)| *known == name)?;
@@ -44,7 +44,7 @@ impl Format {
 /// Whether a host (cluster, name, address) is out of rotation.
 pub type IsOut<'a> = &'a dyn Fn(&str, &str, IpAddr) -> bool;
 
-/// What is exported.
+/// The table of a model, ready to be exported.
 pub struct Table<'a> {
     model: &'a Model,
     protocol: Protocol,
@@ -61,7 +61,7 @@ struct Server<'a> {
     cluster: &'a Cluster,
     name: &'a str,
     at: SocketAddr,
-    /// At least 1.
+    /// The server's weight, at least 1.
     weight: u32,
     is_out: bool,
 }
@@ -97,7 +97,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// It in a form.
+    /// The table as a text of this form.
     #[must_use]
     pub fn text(&self, format: Format) -> String {
         match format {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{Split, Table};
 use crate::model::{Balance, Protocol};
 
-/// What the map makes.
+/// The variable that the map sets.
 const VARIABLE: &str = "$signalbox_cluster";
 
 /// Keys of a map that are no names.
@@ -54,7 +54,7 @@ pub(super) fn map(table: &Table<'_>) -> String {
     text
 }
 
-/// Connections by weight, each drawn anew.
+/// A `split_clients` block, which draws a cluster for each connection by weight.
 fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
     let total: u32 = split.iter().map(|(_, weight)| weight).sum();
     let _ = writeln!(text, "split_clients \"$remote_addr $remote_port $msec\" {variable} {{");
@@ -69,7 +69,7 @@ fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
     text.push_str("}\n");
 }
 
-/// Room for the names, where nginx's own would not do.
+/// Sizes of the map's hash table, where nginx's defaults are too small for the names.
 fn sizes(table: &Table<'_>, text: &mut String) {
     let longest = table.names.iter().map(|(host, _)| host.to_string().len()).max();
     if let Some(longest) = longest.filter(|longest| *longest > SHORT) {

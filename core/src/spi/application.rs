@@ -18,7 +18,7 @@ pub struct AppKey {
 }
 
 impl AppKey {
-    /// `NAMESPACE/APP`; `None`: it is not one.
+    /// Reads `NAMESPACE/APP`; `None`: the text is something else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -52,16 +52,17 @@ pub struct Application {
     /// As announced, and never corrected: that it has become so shows in a second `load_balancer` endpoint.
     #[serde(default)]
     pub ha: Option<bool>,
-    /// The gear that was told of first of those that are there: its node knows it by the application's name, and every other gear by its id.
+    /// The gear that was told of first, of those that are there: a node's front end knows it by the application's name, and
+    /// every other gear by its id.
     #[serde(default)]
     pub head: Option<String>,
-    /// Stopped as a whole: its endpoints get no connections.
+    /// Whether the application is stopped: its endpoints get no connections.
     #[serde(default)]
     pub stopped: bool,
-    /// Gears that are otherwise: `true` for one that is stopped, `false` for one that runs.
+    /// Gears that differ from the application: `true` for a gear that is stopped, `false` for one that runs.
     #[serde(default)]
     pub stopped_gears: BTreeMap<String, bool>,
-    /// Where it is placed: geographies by gear; under an empty name those of the whole application.
+    /// Geographies by gear; those of the whole application have an empty name in the gear's place.
     #[serde(default)]
     pub geographies: BTreeMap<String, BTreeSet<String>>,
     /// Where it can be reached.
@@ -209,7 +210,7 @@ impl Application {
         of("").chain(own.into_iter().flatten()).map(String::as_str).collect()
     }
 
-    /// Its gears that have an endpoint.
+    /// The gears that have an endpoint, once for each endpoint.
     pub fn gears(&self) -> impl Iterator<Item = &String> {
         self.endpoints.values().filter_map(|endpoint| endpoint.gear.as_ref())
     }

@@ -83,7 +83,7 @@ fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
     }
 }
 
-/// The last word counts: on a gear, or on the whole application and so on all of its gears.
+/// The last event counts, be it about a gear or about the whole application.
 fn set_stopped(application: &mut Application, gear: Option<&String>, stopped: bool) {
     match gear {
         None => {

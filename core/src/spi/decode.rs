@@ -106,7 +106,7 @@ fn event(fields: &Fields<'_>) -> Result<Event, ParseError> {
     Ok(Event { app, change })
 }
 
-/// `VERB_gear` or `VERB_application`; `None`: it is something else.
+/// The change of an action `VERB_gear` or `VERB_application`; `None`: the action is something else.
 fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseError> {
     let (verb, gear) = match (action.strip_suffix("_gear"), action.strip_suffix("_application")) {
         (Some(verb @ ("start" | "stop" | "rotate_in" | "rotate_out")), _) => {

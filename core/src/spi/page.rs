@@ -5,7 +5,7 @@ use super::learn::Naming;
 use crate::model::Page;
 use crate::name::HostName;
 
-/// What the configuration says of it.
+/// What the configuration says of the pages of an application's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
     /// The path; `None`: what the endpoint's mappings say.

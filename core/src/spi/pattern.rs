@@ -12,10 +12,10 @@ pub struct AppPattern(String);
 pub struct BadPattern;
 
 impl AppPattern {
-    /// Reads one.
+    /// Reads a pattern.
     ///
     /// # Errors
-    /// It is no pattern.
+    /// The text is no pattern.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let part = |part: &str| {
             let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'*');

@@ -84,7 +84,7 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
     let name = name.and_then(|name| around.unique.name(&name, "service", report));
     let protocol = protocol.and_then(|place| place.word("a protocol of services", &Transport::ALL, report));
     let listen = listen.and_then(|place| addresses(&place, &label, protocol, around, report));
-    let cluster = maybe(cluster.as_ref(), |place| around.names.at(place, report));
+    let cluster = maybe(cluster.as_ref(), |place| hosts_of(place, around.names, report));
     let mode = optional(mode.as_ref(), Mode::Nat, |place| {
         place.word("a mode", &Mode::ALL, report)
     });
@@ -108,6 +108,19 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
         idle,
         shield,
     })
+}
+
+/// The cluster of a service. An application is none: each of its endpoints has a port of its own, and a service has one.
+fn hosts_of(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<usize> {
+    if let Some(name) = place.plain().filter(|name| name.contains('/')) {
+        let name = quote(name);
+        place.fault(
+            report,
+            format!("{name} is an application, whose endpoints have ports of their own: name a cluster, or use a tcp listener"),
+        );
+        return None;
+    }
+    names.at(place, report)
 }
 
 fn addresses(

@@ -32,7 +32,7 @@ fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
     })
 }
 
-/// How events are posted.
+/// The query of a post of events.
 #[derive(Deserialize)]
 pub(super) struct How {
     dry_run: Option<bool>,

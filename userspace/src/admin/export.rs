@@ -14,7 +14,7 @@ use super::api::problem;
 use crate::control::Control;
 use crate::state::Snapshot;
 
-/// In which form.
+/// The query of an export.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
     format: String,

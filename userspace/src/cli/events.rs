@@ -16,14 +16,15 @@ use pieces::{Piece, pieces};
 
 #[derive(clap::Subcommand)]
 pub(super) enum Events {
-    /// Show how they are taken, which message waits, and which were set aside.
+    /// Show how routing events are taken, which message waits, and which messages were set aside.
     Show(super::Show),
     /// Pass over the message that cannot be recorded: it is kept among those set aside, and the next one is taken.
     Skip(Asked),
     /// Post the events of a file in their order, as if the broker had sent them.
     ///
     /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that are
-    /// known already change nothing: it may be done again. Exits with 1 if one was refused; the others are taken.
+    /// known already change nothing, so that a replay may be repeated. Exits with 1 if an event was refused; the others are
+    /// taken.
     Replay {
         /// The file; - for standard input.
         file: PathBuf,
@@ -172,7 +173,7 @@ fn take(tally: &mut Tally, answer: &Value) {
     }
 }
 
-/// Posts some; the answer, or why they are not understood. Anything else ends the replay.
+/// Posts some events; the answer, or why they are not understood. Any other failure ends the replay.
 fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Value, String>> {
     let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
     let (status, answer) = client::try_post_text(socket, path, body)?;
@@ -194,7 +195,7 @@ fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Valu
     }
 }
 
-/// In their order, as many as go into one post each.
+/// The events in their order, in batches of one post each.
 fn batches(all: &[Piece]) -> Vec<&[Piece]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, piece) in all.iter().enumerate() {

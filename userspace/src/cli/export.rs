@@ -11,10 +11,10 @@ use super::client;
 
 #[derive(clap::Args)]
 pub(super) struct Export {
-    /// In which form.
+    /// The form of the table.
     #[arg(long)]
     format: Form,
-    /// Which of the hosts' ports.
+    /// Whether the hosts' http ports or their https ports (tls) are exported.
     #[arg(long, default_value = "http")]
     protocol: Speaks,
     /// The admin socket of the running signalbox.

@@ -28,9 +28,9 @@ pub(super) struct Prober {
     /// Whether the connection begins with a PROXY header.
     header: bool,
     request: Option<String>,
-    /// Every answer below 500 will do.
+    /// Whether every answer below 500 is a good one.
     is_lenient: bool,
-    /// What it is asked for where that is known of the host itself, in words.
+    /// The page that the host is asked for, in words, where the host has a page of its own.
     page: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
 }
@@ -138,7 +138,7 @@ fn said_of_page(http: &HttpProbe) -> String {
     format!(" for {}{host}", http.path)
 }
 
-/// The check with what is known of a host itself: an endpoint of an application has a page of its own, or speaks no HTTP.
+/// The check of a cluster as it is for one host: an endpoint of an application has a page of its own, or speaks no HTTP.
 fn of_host(probe: &Probe, host: &Host) -> Probe {
     let of_page = |http: &HttpProbe, page: &Page| HttpProbe {
         path: page.path.clone(),

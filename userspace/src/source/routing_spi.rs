@@ -138,7 +138,7 @@ impl RoutingSpi {
     /// Passes the message over that cannot be recorded: it is one of the dead letters, and the next one is taken.
     ///
     /// # Errors
-    /// None waits, or the connection to the broker was lost in that moment.
+    /// No message waits, or the connection to the broker was lost in that moment.
     pub async fn skip(&self) -> Result<DeadLetter, SkipError> {
         self.gate.skip().await
     }

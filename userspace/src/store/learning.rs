@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Whoever names an application that does not exist finds out by this.
+    /// Warns of applications that the file names and nobody has told of: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
             if let Some(why) = awaited(&self.memory.lore, cluster) {

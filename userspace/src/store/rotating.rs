@@ -33,7 +33,8 @@ impl Store {
         self.rotate_named(&request, named)
     }
 
-    /// What a routing event asks for. What is so already is no job; what somebody else took out is not taken in.
+    /// Carries out a rotation that a routing event asks for. A subject that is out already gets no second job, and what
+    /// somebody else took out is not taken in.
     pub(super) fn turn(&mut self, what: Turning) -> Result<(), RotateError> {
         self.remember()
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;

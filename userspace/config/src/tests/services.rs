@@ -122,6 +122,22 @@ fn words_and_keys() {
     wrong(", tcp: 7000", "", "clusters[1].hosts[0]", "the host has no port");
 }
 
+/// A tcp listener goes to the port that an endpoint has, a service to one port of all hosts.
+#[test]
+fn an_application_is_behind_a_tcp_listener_and_no_service() {
+    let text = "version: 1\nrouting_events: {}\nclusters: []\n\
+                listeners: [{ name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: shop/db }]\n";
+    let model = right(text).model;
+    assert_eq!(model.clusters[model.listeners[0].cluster.unwrap()].name, "shop/db");
+    let service = "version: 1\nrouting_events: {}\nclusters: []\n\
+                   services: [{ name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: shop/db }]\n";
+    only_mistake(
+        service,
+        "services[0].cluster",
+        "`shop/db` is an application, whose endpoints have ports",
+    );
+}
+
 #[test]
 fn what_services_have_in_common() {
     let with = |text: &str| format!("{}layer4: {text}\n", example());

@@ -26,13 +26,13 @@ pub struct Blocked {
 /// Why no message was passed over.
 #[derive(Debug, thiserror::Error)]
 pub enum SkipError {
-    /// None waits.
+    /// No message waits.
     #[error("no message waits")]
     NotBlocked,
-    /// An attempt hangs.
+    /// An attempt to record the message hangs.
     #[error("an attempt to record the message is under way, and does not end: ask again, or see to the disk")]
     Busy,
-    /// It may come again.
+    /// The message was lost with the connection, and comes again.
     #[error("the connection to the broker was lost meanwhile: the message comes again, and may be skipped then")]
     Lost,
 }
@@ -73,12 +73,12 @@ impl Gate {
         *self.lock() = None;
     }
 
-    /// What waits.
+    /// The message that waits.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         self.lock().as_ref().map(|(blocked, _)| blocked.clone())
     }
 
-    /// Has it passed over; what it was, among the dead letters now.
+    /// Has the message that waits passed over; the dead letter that it has become.
     pub(super) async fn skip(&self) -> Result<DeadLetter, SkipError> {
         for _ in 0..ASKS {
             let ask = match self.lock().as_mut() {

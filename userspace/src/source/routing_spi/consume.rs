@@ -102,7 +102,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
     }
 }
 
-/// Says that no message waits any more, whatever becomes of the one that did.
+/// On drop, says that no message waits any more, whatever has become of the one that did.
 struct Opens<'a>(&'a RoutingSpi);
 
 impl Drop for Opens<'_> {

@@ -24,7 +24,7 @@ pub const SOURCE: &str = "routing-spi";
 pub(super) struct Taken {
     pub(super) outcome: Outcome,
     pub(super) answers: Vec<(String, oneshot::Receiver<Result<(), String>>)>,
-    /// The same of rotations.
+    /// The store's answers about rotations.
     pub(super) turns: Vec<oneshot::Receiver<Result<(), String>>>,
 }
 
@@ -156,8 +156,8 @@ impl Books {
         Ok(())
     }
 
-    /// Passes over a message that could not be taken. What of it is recorded already, without its files, is told: it must
-    /// not hold up what comes after it.
+    /// Passes over a message that could not be taken. Applications that it has changed on record, while their files could not
+    /// be written, are told to the store: they must not hold up what comes after them.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
         let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
         if let Err(error) = self.ledger.record(&self.dead.change(&letter)) {

@@ -17,7 +17,7 @@ pub enum ApplyError {
     /// They are recorded, but certificates could not be written to files. Not their fault: try again.
     #[error("certificates could not be written: {0}")]
     Certificates(#[from] std::io::Error),
-    /// They are recorded, but what they say of rotation is not in force. Not their fault: try again.
+    /// The events are recorded, but a rotation that they ask for is not in force. Not their fault: try again.
     #[error("what the events say of rotation could not be put in force: {0}")]
     Rotation(String),
 }

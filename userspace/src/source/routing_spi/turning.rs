@@ -1,4 +1,4 @@
-//! What routing events say of rotation: asked of the store each time that they come, for what they say is kept there.
+//! Rotations that routing events ask for. The store keeps what is out of rotation; it is asked each time that an event comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,22 +7,22 @@ use signalbox_core::rotation::Subject;
 use signalbox_core::spi::{AppKey, Application, Applications, Change, Event};
 use tokio::sync::oneshot;
 
-/// Who has taken out what routing events took out. What others took out is not theirs to take in.
+/// The owner of what routing events have taken out of rotation. They take in nothing that has another owner.
 pub const OWNER: &str = "routing events";
 
 /// A rotation that an event asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turning {
-    /// No new flow goes there.
+    /// No new flow goes to the subject.
     Out {
         /// A gear, or the cluster of an application.
         subject: Subject,
         /// How long it may keep its flows; `None`: what the configuration says.
         timeout: Option<Duration>,
-        /// Why.
+        /// Why, for operators to see.
         reason: String,
     },
-    /// Flows go there again, if events took it out.
+    /// Flows go to the subject again, if events took it out.
     In(Subject),
 }
 
@@ -49,7 +49,8 @@ pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
         .collect()
 }
 
-/// What events ask for, in their order; of `now`, after them. What is gone is not out of rotation any more.
+/// The rotations that events ask for, in their order; `now` is what the events have made of applications. A gear or an
+/// application that is gone is taken in.
 pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<Turning> {
     let is_gone = |gear: &str| {
         let mut gears = now.iter().flat_map(Application::gears);
