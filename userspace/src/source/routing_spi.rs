@@ -72,8 +72,8 @@ impl RoutingSpi {
         }))
     }
 
-    /// How it is doing; events are counted by what they say, and as `bad_message`, `waiting` (for the ledger) or
-    /// `refused` (by the store).
+    /// How it is doing; events are counted by what they say, and as `bad_message`, `waiting` (for the ledger),
+    /// `skipped` (by an operator) or `refused` (by the store).
     #[must_use]
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing

@@ -297,8 +297,8 @@ fn the_reference_shows_a_right_file() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    // Those of services and of the shield are in their own files.
-    assert_eq!(examples.len(), 3);
-    let parsed = right(examples[2]);
+    // Those of services, of the shield and of applications are in their own files.
+    assert_eq!(examples.len(), 4);
+    let parsed = right(examples[3]);
     assert_eq!((parsed.warnings.len(), parsed.model.listeners.len()), (0, 3));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use signalbox_core::model::{Balance, CheckHeader, Probe};
 use signalbox_core::spi::Asking;
 
-use super::{only_mistake, plus, right};
+use super::{documented, only_mistake, plus, right};
 
 const LEAST: &str = "routing_events: { brokers: [\"mq1:61613\"], destination: /queue/routing }";
 
@@ -203,6 +203,16 @@ fn applications_are_set_by_the_first_pattern_that_matches() {
         (Balance::RoundRobin, &Probe::Endpoint)
     );
     assert_eq!(events.settings_of("east"), None, "no application");
+}
+
+#[test]
+fn what_the_reference_shows_of_applications_is_right() {
+    let events = right(&plus(documented("routing_events:")))
+        .model
+        .routing_events
+        .unwrap();
+    assert_eq!(events.settings_of("bank/app").unwrap().balance, Balance::Maglev);
+    assert!(events.settings_of("shop/web").unwrap().asking.all);
 }
 
 #[test]

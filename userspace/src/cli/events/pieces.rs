@@ -54,8 +54,11 @@ fn close(all: &mut Vec<Piece>, open: Option<Piece>) {
 
 /// Whether nothing but comments is there.
 fn is_blank(piece: &Piece) -> bool {
-    let mut lines = piece.text.lines().map(str::trim);
-    lines.all(|line| line.is_empty() || line == "---" || line.starts_with('#'))
+    let mut lines = piece.text.lines();
+    lines.all(|line| {
+        let rest = line.strip_prefix("---").unwrap_or(line).trim();
+        rest.is_empty() || rest.starts_with('#')
+    })
 }
 
 fn is_object(line: &str) -> bool {
