@@ -3,6 +3,7 @@
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
 pub mod agent;
+pub mod observe;
 mod routing_events;
 pub mod services;
 pub mod shield;
@@ -21,6 +22,7 @@ use crate::name::{Depth, HostPattern};
 pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
+pub use observe::Metrics;
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
@@ -58,6 +60,8 @@ pub struct Model {
     pub layer4: Layer4,
     /// What guards listeners and services, as far as it holds for all.
     pub shield: Shield,
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
 }
 
 /// An etcd that holds what several balancers share.

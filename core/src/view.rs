@@ -277,6 +277,7 @@ pub(crate) mod tests {
             etcd: None,
             balancers: Vec::new(),
             routing_events: None,
+            metrics: Metrics::DEFAULT,
         }
     }
 

@@ -397,6 +397,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
         totals: Totals::default(),
         any_ticket: Counter::default(),
         limiter: Limiter::default(),
+        figures: crate::figures::book::Book::default(),
         crowded: crate::state::Crowded::default(),
         seed,
         started: Instant::now(),

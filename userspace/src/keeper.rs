@@ -15,6 +15,7 @@ use signalbox_core::rotation::Subject;
 use tokio::sync::mpsc;
 
 use crate::datapath::cut::{entries_per_worker, from_words};
+use crate::datapath::flow::Direction;
 use crate::datapath::relay::End;
 use crate::datapath::sys;
 use crate::datapath::worker::{Handle, Order};
@@ -219,6 +220,11 @@ impl Keeper {
                 host.active.enter();
                 cluster.active[Tier::Cut as usize].enter();
                 cluster.opened[Tier::Cut as usize].inc();
+                // Active, and no new connection of its route: the process that made it has counted that.
+                let route = self.registry.adopt_route(&self.shared, flow.route);
+                if let Some(route) = route {
+                    route.figures.share(&cluster.name).active.enter();
+                }
             }
             if let Some(listener) = self.registry.listener_of(flow.listener) {
                 listener.active.enter();
@@ -380,6 +386,10 @@ impl Keeper {
             host.bytes_out.add(carried[1]);
             cluster.bytes_in.add(carried[0]);
             cluster.bytes_out.add(carried[1]);
+            if let Some(share) = self.registry.share_of(flow.route, &cluster) {
+                share.carried(Direction::In, carried[0]);
+                share.carried(Direction::Out, carried[1]);
+            }
         }
     }
 
@@ -395,6 +405,9 @@ impl Keeper {
             host.active.leave();
             cluster.active[Tier::Cut as usize].leave();
             cluster.closed[end as usize].inc();
+            if let Some(share) = self.registry.share_of(flow.route, &cluster) {
+                share.active.leave();
+            }
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.leave();

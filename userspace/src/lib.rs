@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod durable;
 pub mod etcd;
 pub mod features;
+pub mod figures;
 pub mod front;
 pub mod health;
 pub mod keeper;

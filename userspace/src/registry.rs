@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use crate::figures::Share;
 use crate::kernel::Cut;
-use crate::state::{ClusterState, HostState, ListenerState, RouteState, Snapshot};
+use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 /// A host and its cluster.
 pub type Party = (Arc<HostState>, Arc<ClusterState>);
@@ -26,6 +27,8 @@ pub struct Registry {
 struct Known {
     hosts: HashMap<u32, Party>,
     listeners: HashMap<u32, Arc<ListenerState>>,
+    /// A route that is gone and has no flow is forgotten.
+    routes: HashMap<u32, Weak<RouteState>>,
 }
 
 impl Registry {
@@ -60,9 +63,12 @@ impl Registry {
     }
 
     /// A route's number.
-    pub fn route(&self, route: &RouteState) -> Option<u32> {
-        self.number(&route.number, &[ROUTE, &route.host])
-            .map(|(number, _)| number)
+    pub fn route(&self, route: &Arc<RouteState>) -> Option<u32> {
+        let (number, is_new) = self.number(&route.number, &[ROUTE, &route.host])?;
+        if is_new {
+            self.write().routes.insert(number, Arc::downgrade(route));
+        }
+        Some(number)
     }
 
     fn number(&self, cached: &AtomicU32, parts: &[&str]) -> Option<(u32, bool)> {
@@ -96,10 +102,33 @@ impl Registry {
         self.read().listeners.get(&u32::from(number)).cloned()
     }
 
+    /// What a flow's cluster has of its route.
+    #[must_use]
+    pub fn share_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<Share>> {
+        let state = self.read().routes.get(&route)?.upgrade()?;
+        Some(state.figures.share(&cluster.name))
+    }
+
     /// The route of a flow.
     #[must_use]
     pub fn route_of(&self, number: u32) -> Option<String> {
         self.cut.names.parts(number)?.into_iter().nth(1)
+    }
+
+    /// Finds which route a number of an earlier process stands for now: where none has the name, one that is gone.
+    pub fn adopt_route(&self, shared: &Shared, number: u32) -> Option<Arc<RouteState>> {
+        let known = self.read().routes.get(&number).and_then(Weak::upgrade);
+        if known.is_some() {
+            return known;
+        }
+        let name = self.route_of(number)?;
+        let _hold = shared.figures.hold();
+        let snapshot = shared.snapshot.load();
+        let configured = snapshot.routes.iter().find(|state| state.host == name);
+        let state = configured.cloned().unwrap_or_else(|| shared.figures.adopt(&name));
+        state.number.store(number, Relaxed);
+        self.write().routes.insert(number, Arc::downgrade(&state));
+        Some(state)
     }
 
     /// Finds what numbers of an earlier process stand for now. A host that is configured no more comes back as one that

@@ -22,6 +22,8 @@ use signalbox_core::view::View;
 use tokio::sync::broadcast;
 
 use crate::admin::histogram::Histogram;
+use crate::figures::Figures;
+use crate::figures::book::{Book, Label};
 use crate::source::Standing;
 
 /// A counter that only goes up.
@@ -189,6 +191,8 @@ pub struct RouteState {
     pub host: String,
     /// Numbers the connections, and so draws the cluster of each.
     pub total: Counter,
+    pub figures: Figures,
+    pub label: Label,
     /// Its number in the flow table; 0 until it has one.
     pub number: AtomicU32,
 }
@@ -327,6 +331,8 @@ pub struct Shared {
     /// Numbers the choices among all hosts (`unmatched: any`).
     pub any_ticket: Counter,
     pub limiter: Limiter,
+    /// Labels of routes in `/metrics`, and the figures of routes that are gone.
+    pub figures: Book,
     /// Sources that have as many connections at a listener as they may have, for the shield: full is no loss.
     pub crowded: Crowded,
     /// Secret of this process: random choices, and the cells of the limiter.

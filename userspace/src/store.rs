@@ -484,12 +484,9 @@ impl Store {
                 ..ClusterState::default()
             },
         );
-        keep(&mut self.routes, model.routes.iter().map(|r| r.host.clone()), |host| {
-            RouteState {
-                host: host.to_string(),
-                ..RouteState::default()
-            }
-        });
+        let shared = Arc::clone(&self.shared);
+        let hold = shared.figures.hold();
+        self.keep_routes();
         let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
         let mut free = (0..).filter(|id| !taken.contains(id));
         keep(
@@ -502,6 +499,7 @@ impl Store {
             },
         );
         self.publish();
+        drop(hold);
         let ids: Vec<_> = model
             .listeners
             .iter()
@@ -520,6 +518,21 @@ impl Store {
         }
         applied.addresses = self.addresses;
         Ok(applied)
+    }
+
+    /// As [`keep`]; but the flows of a route that goes still count, and it may come back.
+    fn keep_routes(&mut self) {
+        let book = &self.shared.figures;
+        book.set_max(self.model.metrics.routes);
+        let mut before = std::mem::take(&mut self.routes);
+        for route in &self.model.routes {
+            let known = before.remove(&route.host);
+            let state = known.unwrap_or_else(|| book.revive(&route.host.to_string()));
+            self.routes.insert(route.host.clone(), state);
+        }
+        for gone in before.into_values() {
+            book.retire(gone);
+        }
     }
 
     fn reconcile_hosts(&mut self, applied: &mut Applied) {

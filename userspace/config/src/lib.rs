@@ -21,6 +21,7 @@ mod listeners;
 mod load;
 mod map;
 mod node;
+mod observe;
 mod report;
 mod routes;
 mod routing_events;
@@ -96,6 +97,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let store = map.take("store");
     let balancers = map.take("balancers");
     let routing_events = map.take("routing_events");
+    let metrics = map.take("metrics");
     map.finish(report);
 
     if let Some(version) = version {
@@ -108,6 +110,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
+    let metrics = observe::metrics(metrics.as_ref(), report);
     let (mut names, clusters) = clusters::all(clusters.as_ref(), report);
     names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
@@ -148,6 +151,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         services: services?.into_iter().map(|(_, service)| service).collect(),
         layer4,
         shield,
+        metrics,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
     Some((model, warnings))

@@ -7,6 +7,7 @@ mod kubernetes;
 mod listeners;
 mod meaning;
 mod mistakes;
+mod observe;
 mod oddities;
 mod routes;
 mod routing_events;

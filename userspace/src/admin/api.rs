@@ -14,7 +14,7 @@ use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
 use super::{
-    applications, awaited, events, explain, export, learn, metrics, mutate, rotations, shield, views, weights,
+    applications, awaited, events, explain, export, figures, learn, metrics, mutate, rotations, shield, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::Filter;
@@ -84,6 +84,23 @@ fn state(api: Described) -> Described {
         .with(
             &read("/api/v1/routes", "Routes in force"),
             async |State(c): State<Arc<Control>>| Json(views::routes(&c)),
+        )
+        .with(
+            &read("/api/v1/routes/{host}", "A route in force, with its figures"),
+            figures::route,
+        )
+        .with(
+            &Operation {
+                query: &[
+                    ("cluster", "only routes that have had a connection in this cluster"),
+                    ("limit", "at most so many; 1000 where nothing is said"),
+                ],
+                ..read(
+                    "/api/v1/figures",
+                    "Connections, bytes and refusals of each route that has had any",
+                )
+            },
+            figures::list,
         )
         .with(
             &read("/api/v1/clusters", "Clusters"),
@@ -205,6 +222,13 @@ fn state(api: Described) -> Described {
                 ..text("/api/v1/export", "The table in force, for other programs")
             },
             export::export,
+        )
+        .with(
+            &read(
+                "/api/v1/applications/{namespace}/{name}/figures",
+                "Connections, bytes and refusals of an application's names",
+            ),
+            figures::application,
         )
         .with(
             &read("/api/v1/rotations", "What is out of rotation, and all jobs"),

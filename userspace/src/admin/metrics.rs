@@ -3,6 +3,8 @@
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
 //! words, never a client's address or a name that a client made up.
 
+mod routes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -143,6 +145,7 @@ impl Collector for Scrape {
         self.listeners(&mut out)?;
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
+        self.routes(&mut out)?;
         self.services(&mut out)?;
         self.shield(&mut out)?;
         self.control_plane(&mut out)?;
@@ -608,7 +611,8 @@ mod tests {
     /// Every metric is documented, and nothing else is.
     #[test]
     fn the_document_and_the_code_agree() {
-        let (code, document) = (include_str!("metrics.rs"), include_str!("../../../docs/metrics.md"));
+        let code = [include_str!("metrics.rs"), include_str!("metrics/routes.rs")].concat();
+        let document = include_str!("../../../docs/metrics.md");
         let mut written = Vec::new();
         for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
             for call in code.split(&format!("out.{kind}(")).skip(1) {

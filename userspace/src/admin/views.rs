@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
-use signalbox_core::model::{Protocol, Unmatched};
+use signalbox_core::model::{Protocol, Route, Unmatched};
 
 use crate::control::Control;
-use crate::state::{HostState, Snapshot};
+use crate::state::{HostState, RouteState, Snapshot};
 
 pub fn status(control: &Control) -> Value {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
@@ -72,22 +72,9 @@ pub fn listeners(control: &Control) -> Value {
 
 pub fn routes(control: &Control) -> Value {
     let snapshot = control.shared.snapshot.load();
-    let all: Vec<Value> = snapshot
-        .model
-        .routes
-        .iter()
-        .zip(&snapshot.routes)
-        .map(|(route, state)| {
-            let clusters: Vec<Value> = route
-                .clusters
-                .iter()
-                .filter_map(|&(c, weight)| snapshot.model.clusters.get(c).map(|cluster| (c, cluster, weight)))
-                .map(|(c, cluster, weight)| {
-                    json!({ "name": cluster.name, "weight": weight, "usable_hosts": usable(&snapshot, c) })
-                })
-                .collect();
-            json!({ "host": route.host.to_string(), "clusters": clusters, "total_connections": state.total.get() })
-        })
+    let pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
+    let all: Vec<Value> = pairs
+        .map(|(route, state)| route_view(&snapshot, route, state))
         .collect();
     let unmatched = match snapshot.model.unmatched {
         Unmatched::Reject => json!("reject"),
@@ -95,6 +82,27 @@ pub fn routes(control: &Control) -> Value {
         Unmatched::Cluster(c) => json!({ "cluster": snapshot.model.clusters.get(c).map(|cluster| &cluster.name) }),
     };
     json!({ "apiVersion": "v1", "routes": all, "unmatched": unmatched })
+}
+
+/// A route and its clusters.
+pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState) -> Value {
+    let clusters: Vec<Value> = route
+        .clusters
+        .iter()
+        .filter_map(|&(c, weight)| snapshot.model.clusters.get(c).map(|cluster| (c, cluster, weight)))
+        .map(|(c, cluster, weight)| {
+            json!({ "name": cluster.name, "weight": weight, "usable_hosts": usable(snapshot, c) })
+        })
+        .collect();
+    let figures = state.figures.read().total();
+    json!({
+        "host": route.host.to_string(),
+        "clusters": clusters,
+        "total_connections": state.total.get(),
+        "active_connections": figures.active,
+        "bytes_in": figures.bytes_in,
+        "bytes_out": figures.bytes_out,
+    })
 }
 
 fn usable(snapshot: &Snapshot, cluster: usize) -> usize {

@@ -50,7 +50,10 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
         "routes" => &[
             ("ROUTE", "host"),
             ("CLUSTERS", "clusters"),
+            ("ACTIVE", "active_connections"),
             ("TOTAL", "total_connections"),
+            ("IN", "bytes_in"),
+            ("OUT", "bytes_out"),
         ],
         "clusters" => &[
             ("CLUSTER", "name"),

@@ -8,7 +8,8 @@ use signalbox_core::balance::Draw;
 use signalbox_core::model::{Protocol, mapped};
 use signalbox_core::view::Destination;
 
-use crate::state::{ClusterState, HostState, Shared, Snapshot};
+use crate::figures::Share;
+use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
 /// A host that a connection counts against. Given back when dropped.
 pub struct Lease {
@@ -16,10 +17,20 @@ pub struct Lease {
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
+    /// What its cluster has of its route, once it is connected.
+    pub share: Option<Arc<Share>>,
     handed: bool,
 }
 
 impl Lease {
+    /// The host has taken the connection: it counts for its route too.
+    pub fn count_for(&mut self, route: &RouteState) {
+        let share = route.figures.share(&self.cluster.name);
+        share.connections.inc();
+        share.active.enter();
+        self.share = Some(share);
+    }
+
     /// The connection goes on counting: the keeper of the flow table gives it back.
     pub fn hand_over(mut self) {
         self.handed = true;
@@ -30,6 +41,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.handed {
             self.host.active.leave();
+            if let Some(share) = &self.share {
+                share.active.leave();
+            }
         }
     }
 }
@@ -152,6 +166,7 @@ impl<'a> Chooser<'a> {
             host: state,
             backend,
             proxy_protocol: configured.proxy_protocol,
+            share: None,
             handed: false,
         })
     }

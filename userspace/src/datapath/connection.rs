@@ -10,6 +10,7 @@ use std::time::Instant;
 use signalbox_common::cut::flow::{COUNTED, CROWDED};
 use signalbox_core::limit::{Refusal as Limited, Source};
 use signalbox_core::model::{Datapath, Protocol, Tier};
+use signalbox_core::name::HostName;
 use signalbox_core::peek::Asked;
 use signalbox_core::peek::h2::Greeted;
 use signalbox_core::view::Destination;
@@ -28,6 +29,7 @@ use super::relay::{End, Outcome, Policy, Relay};
 use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
+use crate::figures::Refused;
 use crate::state::{ListenerState, Shared, Snapshot};
 
 /// Counts a connection into the process from its acceptance for as long as it has sockets: a process that drains ends
@@ -347,10 +349,13 @@ async fn place(
             match connect(worker, &snapshot, chooser, &ask).await {
                 Ok(Dialled {
                     host,
-                    lease,
+                    mut lease,
                     attempt,
                     front,
                 }) => {
+                    if let Some(route) = route {
+                        lease.count_for(route);
+                    }
                     let forced = configured.datapath.tier;
                     let policy = Policy {
                         forced,
@@ -365,6 +370,7 @@ async fn place(
                         route: route.map(|route| route.host.as_str().into()),
                         cluster: Arc::clone(&lease.cluster),
                         host: Arc::clone(&lease.host),
+                        share: lease.share.clone(),
                     };
                     return Some(Placed {
                         client,
@@ -380,8 +386,13 @@ async fn place(
                 }
                 Err(None) if to == Destination::Nowhere && asked.name.is_none() => Refusal::NoName,
                 Err(None) if to == Destination::Nowhere => Refusal::NoRoute,
-                Err(None) => Refusal::NoHost,
-                Err(Some(_)) => Refusal::ConnectFailed,
+                Err(error) => {
+                    count_refused(&snapshot, to, asked.name.as_ref(), error.is_some());
+                    match error {
+                        None => Refusal::NoHost,
+                        Some(_) => Refusal::ConnectFailed,
+                    }
+                }
             }
         }
     };
@@ -403,6 +414,22 @@ async fn turn_away(
         refuse(client, protocol, why, greeted).await;
     }
     None
+}
+
+/// Counts a refusal for its route, where it has one.
+fn count_refused(snapshot: &Snapshot, to: Destination, name: Option<&HostName>, was_tried: bool) {
+    let (route, why) = match to {
+        Destination::Route(route) if was_tried => (Some(route), Refused::ConnectFailed),
+        Destination::Route(route) => (Some(route), Refused::NoHost),
+        Destination::Closed => (
+            name.and_then(|name| snapshot.view.table.find(name)),
+            Refused::OutOfRotation,
+        ),
+        Destination::Cluster(_) | Destination::Any | Destination::Nowhere => return,
+    };
+    if let Some(state) = route.and_then(|route| snapshot.routes.get(route)) {
+        state.figures.refuse(why);
+    }
 }
 
 fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {

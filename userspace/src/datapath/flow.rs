@@ -12,6 +12,7 @@ use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::Notify;
 
+use crate::figures::Share;
 use crate::rotate::covers;
 use crate::state::{ClusterState, HostState, ListenerState};
 
@@ -33,6 +34,7 @@ pub struct Parts {
     pub route: Option<Box<str>>,
     pub cluster: Arc<ClusterState>,
     pub host: Arc<HostState>,
+    pub share: Option<Arc<Share>>,
 }
 
 /// An established flow. Counts itself into its cluster while it lives.
@@ -56,6 +58,9 @@ impl Flow {
     /// Adds bytes that have been carried.
     pub fn carried(&self, direction: Direction, bytes: u64) {
         self.last.set(Instant::now());
+        if let Some(share) = &self.parts.share {
+            share.carried(direction, bytes);
+        }
         match direction {
             Direction::In => {
                 self.bytes_in.set(self.bytes_in.get() + bytes);

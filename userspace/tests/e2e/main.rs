@@ -32,6 +32,7 @@ mod etcd;
 mod events;
 mod explain;
 mod faults;
+mod figures;
 mod h2c;
 mod health;
 mod kube;

@@ -1,0 +1,106 @@
+//! Figures of routes and applications, for autoscaling: ask twice, and divide the difference by that of `at`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::problem;
+use super::views;
+use crate::control::Control;
+use crate::figures::Sums;
+use crate::state::unix_ms;
+
+/// Which routes.
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    cluster: Option<String>,
+    limit: Option<usize>,
+}
+
+/// When the numbers were read, in seconds since 1970.
+fn at() -> f64 {
+    unix_ms() as f64 / 1000.0
+}
+
+/// `GET /api/v1/figures`.
+pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<Wanted>) -> Json<Value> {
+    let snapshot = control.shared.snapshot.load_full();
+    let limit = wanted.limit.unwrap_or(1000);
+    let (mut total, mut routes) = (0, BTreeMap::new());
+    for state in snapshot.routes.iter().filter(|state| state.figures.is_used()) {
+        let sums = state.figures.read();
+        let is_in = |cluster: &String| sums.clusters.contains_key(cluster);
+        if wanted.cluster.as_ref().is_none_or(is_in) {
+            total += 1;
+            if routes.len() < limit {
+                routes.insert(state.host.clone(), sums.view());
+            }
+        }
+    }
+    Json(json!({
+        "apiVersion": "v1",
+        "at": at(),
+        "uptime_seconds": control.shared.started.elapsed().as_secs_f64(),
+        "total": total,
+        "routes": routes,
+    }))
+}
+
+/// `GET /api/v1/routes/{host}`.
+pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<String>) -> Response {
+    let snapshot = control.shared.snapshot.load_full();
+    let host = host.to_ascii_lowercase();
+    let mut pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
+    match pairs.find(|(_, state)| state.host == host) {
+        Some((route, state)) => {
+            let mut view = views::route_view(&snapshot, route, state);
+            view["apiVersion"] = json!("v1");
+            view["at"] = json!(at());
+            view["figures"] = crate::figures::view(state);
+            Json(view).into_response()
+        }
+        None => {
+            let detail = format!("no route has the name {host:?}: `signalbox routes` lists them");
+            problem(StatusCode::NOT_FOUND, "There is no such route", &detail, &json!({}))
+        }
+    }
+}
+
+/// `GET /api/v1/applications/{namespace}/{name}/figures`: what the cluster of an application has of all its names.
+pub(super) async fn application(
+    State(control): State<Arc<Control>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let snapshot = control.shared.snapshot.load_full();
+    let cluster = format!("{namespace}/{name}");
+    let Some(at_cluster) = snapshot.model.clusters.iter().position(|known| known.name == cluster) else {
+        let detail =
+            format!("no event has told of an application {cluster}, or it has no endpoint that takes connections");
+        return problem(
+            StatusCode::NOT_FOUND,
+            "There is no such application",
+            &detail,
+            &json!({}),
+        );
+    };
+    let mut sums = Sums::default();
+    let pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
+    for (_, state) in pairs.filter(|(route, _)| route.clusters.iter().any(|(c, _)| *c == at_cluster)) {
+        let mut of = state.figures.read();
+        of.clusters.retain(|name, _| *name == cluster);
+        sums.add(&of);
+    }
+    Json(json!({
+        "apiVersion": "v1",
+        "namespace": namespace,
+        "name": name,
+        "at": at(),
+        "figures": sums.view(),
+    }))
+    .into_response()
+}

@@ -1,0 +1,76 @@
+//! What each route carries, and what sources have rejected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{Labels, Out, Scrape};
+use crate::figures::{Refused, Sum, Sums};
+
+/// A number of a route in a cluster.
+type Of = fn(&Sum) -> u64;
+
+fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Item = (Labels<'a>, u64)> {
+    all.iter().flat_map(move |(route, sums)| {
+        let of = move |(cluster, sum): (&'a String, &'a Sum)| {
+            let labels = vec![("route", route.as_str()), ("cluster", cluster.as_str())];
+            (labels, get(sum))
+        };
+        sums.clusters.iter().map(of)
+    })
+}
+
+impl Scrape {
+    pub(super) fn routes(&self, out: &mut Out<'_>) -> fmt::Result {
+        let snapshot = self.0.shared.snapshot.load();
+        self.rejected(out)?;
+        if snapshot.model.metrics.routes == 0 {
+            return Ok(());
+        }
+        let all = self.0.shared.figures.by_label(&snapshot.routes);
+        out.counter(
+            "route_connections",
+            "Connections of a route made to hosts of a cluster",
+            by_cluster(&all, |sum| sum.connections),
+        )?;
+        out.gauge(
+            "route_connections_active",
+            "Connections of a route to hosts of a cluster now",
+            by_cluster(&all, |sum| sum.active).map(|(labels, n)| (labels, n as f64)),
+        )?;
+        let directions: [(&str, Of); 2] = [("in", |sum| sum.bytes_in), ("out", |sum| sum.bytes_out)];
+        let bytes = directions.into_iter().flat_map(|(direction, get)| {
+            by_cluster(&all, get).map(move |(mut labels, n)| {
+                labels.push(("direction", direction));
+                (labels, n)
+            })
+        });
+        out.counter(
+            "route_bytes",
+            "Bytes from clients (in) and to clients (out) of a route",
+            bytes,
+        )?;
+        let refused = all.iter().flat_map(|(route, sums)| {
+            let counts = Refused::LABELS.into_iter().zip(sums.refused);
+            counts.map(|(reason, n)| (vec![("route", route.as_str()), ("reason", reason)], n))
+        });
+        out.counter("route_refused", "Connections refused whose route was known", refused)
+    }
+
+    fn rejected(&self, out: &mut Out<'_>) -> fmt::Result {
+        let snapshot = self.0.shared.snapshot.load();
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for (source, clusters) in snapshot.lore.iter() {
+            for rejected in clusters.values().flat_map(|learned| &learned.rejected) {
+                *counts.entry((source, rejected.class())).or_default() += 1;
+            }
+        }
+        let counts = counts
+            .iter()
+            .map(|((source, reason), n)| (vec![("source", *source), ("reason", *reason)], *n as f64));
+        out.gauge(
+            "routes_rejected",
+            "What asks for a name and is not served, by source",
+            counts,
+        )
+    }
+}

@@ -1,0 +1,227 @@
+//! Figures of each route: its connections and bytes in each cluster, and what was refused.
+//!
+//! Workers and the keeper of the flow table add to atomics that they reach through the route's state in the snapshot;
+//! none of them takes a lock. [`book`] says which routes have a label of their own in `/metrics`.
+
+pub mod book;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use serde_json::{Value, json};
+
+use crate::datapath::flow::Direction;
+use crate::state::{Counter, Gauge, RouteState};
+
+/// What a cluster has of a route.
+#[derive(Debug, Default)]
+pub struct Share {
+    pub cluster: String,
+    /// Connections made to a host of the cluster.
+    pub connections: Counter,
+    pub active: Gauge,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+}
+
+impl Share {
+    /// Adds bytes that have been carried.
+    pub fn carried(&self, direction: Direction, bytes: u64) {
+        match direction {
+            Direction::In => self.bytes_in.add(bytes),
+            Direction::Out => self.bytes_out.add(bytes),
+        }
+    }
+}
+
+/// Why a connection was refused whose route was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The application is out of rotation.
+    OutOfRotation,
+    /// None of its clusters has a usable host.
+    NoHost,
+    /// Its hosts did not take the connection.
+    ConnectFailed,
+}
+
+impl Refused {
+    /// Metric labels, in the order of the variants.
+    pub const LABELS: [&'static str; 3] = ["out_of_rotation", "no_host", "connect_failed"];
+}
+
+/// The counters of one route.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// One for each cluster that has had a connection of the route. Only ever grows.
+    shares: ArcSwapOption<Vec<Arc<Share>>>,
+    refused: [Counter; Refused::LABELS.len()],
+}
+
+impl Figures {
+    /// The share of a cluster, which is new with its first connection.
+    #[must_use]
+    pub fn share(&self, cluster: &str) -> Arc<Share> {
+        let find = || {
+            let shares = self.shares.load();
+            let mut known = shares.iter().flat_map(|shares| shares.iter());
+            known.find(|share| share.cluster == cluster).map(Arc::clone)
+        };
+        find().unwrap_or_else(|| {
+            let new = Arc::new(Share {
+                cluster: cluster.to_owned(),
+                ..Share::default()
+            });
+            self.shares.rcu(|shares| {
+                let mut all = shares.as_deref().cloned().unwrap_or_default();
+                if !all.iter().any(|share| share.cluster == cluster) {
+                    all.push(Arc::clone(&new));
+                }
+                Some(Arc::new(all))
+            });
+            // Another worker may have been first.
+            find().unwrap_or(new)
+        })
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&self, why: Refused) {
+        self.refused[why as usize].inc();
+    }
+
+    /// Whether there has been anything to count.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.shares.load().is_some() || self.refused.iter().any(|counter| counter.get() > 0)
+    }
+
+    /// Connections now, in all clusters.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        let shares = self.shares.load();
+        let all = shares.iter().flat_map(|shares| shares.iter());
+        all.map(|share| u64::from(share.active.get())).sum()
+    }
+
+    /// As they stand.
+    #[must_use]
+    pub fn read(&self) -> Sums {
+        let shares = self.shares.load();
+        let of = |share: &Arc<Share>| {
+            let sum = Sum {
+                connections: share.connections.get(),
+                active: share.active.get().into(),
+                bytes_in: share.bytes_in.get(),
+                bytes_out: share.bytes_out.get(),
+            };
+            (share.cluster.clone(), sum)
+        };
+        Sums {
+            clusters: shares.iter().flat_map(|shares| shares.iter()).map(of).collect(),
+            refused: self.refused.each_ref().map(Counter::get),
+        }
+    }
+}
+
+/// Figures of a route, or the sum of several, as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub clusters: BTreeMap<String, Sum>,
+    /// By [`Refused`].
+    pub refused: [u64; Refused::LABELS.len()],
+}
+
+/// Those of one cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub connections: u64,
+    pub active: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.active += other.active;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+
+    fn view(self) -> Value {
+        json!({
+            "connections": self.connections,
+            "active_connections": self.active,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        })
+    }
+}
+
+impl Sums {
+    /// Adds those of another route.
+    pub fn add(&mut self, other: &Self) {
+        for (cluster, sum) in &other.clusters {
+            self.clusters.entry(cluster.clone()).or_default().add(*sum);
+        }
+        for (mine, more) in self.refused.iter_mut().zip(other.refused) {
+            *mine += more;
+        }
+    }
+
+    /// Of all clusters together.
+    #[must_use]
+    pub fn total(&self) -> Sum {
+        let mut all = Sum::default();
+        self.clusters.values().for_each(|sum| all.add(*sum));
+        all
+    }
+
+    /// As the API shows them.
+    #[must_use]
+    pub fn view(&self) -> Value {
+        let clusters: BTreeMap<_, _> = self.clusters.iter().map(|(name, sum)| (name, sum.view())).collect();
+        let refused: BTreeMap<_, _> = Refused::LABELS.into_iter().zip(self.refused).collect();
+        let mut view = self.total().view();
+        view["refused_connections"] = json!(self.refused.iter().sum::<u64>());
+        view["refused"] = json!(refused);
+        view["clusters"] = json!(clusters);
+        view
+    }
+}
+
+/// Figures of a route as the API shows them.
+#[must_use]
+pub fn view(route: &RouteState) -> Value {
+    route.figures.read().view()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cluster_has_one_share_whoever_asks_first() {
+        let figures = Figures::default();
+        assert!(!figures.is_used());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for n in 0..1000 {
+                        figures.share(["east", "west", "north"][n % 3]).connections.inc();
+                    }
+                });
+            }
+        });
+        let sums = figures.read();
+        let counts = ["east", "west", "north"].map(|cluster| sums.clusters[cluster].connections);
+        assert_eq!((sums.clusters.len(), counts), (3, [8 * 334, 8 * 333, 8 * 333]));
+        figures.refuse(Refused::NoHost);
+        let view = figures.read().view();
+        assert_eq!(
+            (&view["connections"], &view["refused"]["no_host"]),
+            (&json!(8000), &json!(1))
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! Which routes have a label of their own in `/metrics`.
+//!
+//! Names may be many and come and go, so labels are given with a name's first connection, up to a bound, and kept; the rest
+//! is summed. A sum must never go down, so what a route of the rest has counted stays in it when the route is gone, and no
+//! route moves from the rest to a label. A route that is gone and comes back goes on with the counters that it had.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Sums;
+use crate::state::RouteState;
+
+/// The label of the rest. A route of this name belongs to it.
+pub const REST: &str = "other";
+
+/// Whether a route has a label of its own; only the book changes it.
+#[derive(Debug, Default)]
+pub struct Label(AtomicU8);
+
+const UNDECIDED: u8 = 0;
+const OWN: u8 = 1;
+const OF_THE_REST: u8 = 2;
+
+/// Labels, and states of routes that are no longer configured.
+#[derive(Debug, Default)]
+pub struct Book {
+    max: AtomicU32,
+    kept: Mutex<Kept>,
+    changing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// How many labels are given.
+    labels: u32,
+    /// Routes that are no longer configured: their flows still count, and they may come back. In the order in which they went.
+    retired: Vec<Arc<RouteState>>,
+    /// What routes of the rest had counted that are forgotten.
+    forgotten: Sums,
+}
+
+impl Book {
+    /// How many labels there may be; 0: routes are not shown in `/metrics`.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Relaxed);
+    }
+
+    /// Held from the moment in which a route's state is made until the snapshot has it: so that a name has one state.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A route is no longer configured.
+    pub fn retire(&self, route: Arc<RouteState>) {
+        let max = self.max.load(Relaxed);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if route.figures.is_used() {
+            kept.label(&route, max);
+            kept.retired.push(route);
+        }
+        kept.forget();
+    }
+
+    /// The state of a route that comes back, or is new.
+    #[must_use]
+    pub fn revive(&self, name: &str) -> Arc<RouteState> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.retired.iter().position(|route| route.host == name) {
+            Some(at) => kept.retired.remove(at),
+            None => Arc::new(RouteState {
+                host: name.to_owned(),
+                ..RouteState::default()
+            }),
+        }
+    }
+
+    /// The state of a route that is not configured and has flows of an earlier process.
+    #[must_use]
+    pub fn adopt(&self, name: &str) -> Arc<RouteState> {
+        let route = self.revive(name);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retired.push(Arc::clone(&route));
+        route
+    }
+
+    /// Figures by label, of `routes` and those that are no longer configured. Empty where the bound is 0.
+    #[must_use]
+    pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, Sums> {
+        let max = self.max.load(Relaxed);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.forget();
+        if max == 0 {
+            return BTreeMap::new();
+        }
+        // Of a route that has been adopted, or went while the bound was 0, nothing has been decided yet.
+        let is_undecided = |route: &&Arc<RouteState>| route.label.0.load(Relaxed) == UNDECIDED;
+        let undecided: Vec<_> = kept.retired.iter().filter(is_undecided).cloned().collect();
+        for route in routes.iter().chain(&undecided).filter(|route| route.figures.is_used()) {
+            kept.label(route, max);
+        }
+        drop(undecided);
+        let (mut all, mut rest) = (BTreeMap::new(), kept.forgotten.clone());
+        for route in routes.iter().chain(&kept.retired) {
+            match route.label.0.load(Relaxed) {
+                OWN => {
+                    all.insert(route.host.clone(), route.figures.read());
+                }
+                OF_THE_REST => rest.add(&route.figures.read()),
+                _ => {}
+            }
+        }
+        if rest != Sums::default() {
+            all.insert(REST.to_owned(), rest);
+        }
+        all
+    }
+}
+
+impl Kept {
+    /// Decides once, at the first time that there is something to show.
+    fn label(&mut self, route: &RouteState, max: u32) {
+        if route.label.0.load(Relaxed) != UNDECIDED {
+            return;
+        }
+        // Off: not decided yet, for the bound may be raised.
+        if max == 0 {
+            return;
+        }
+        if route.host != REST && (self.labels < max || self.free_label()) {
+            self.labels += 1;
+            route.label.0.store(OWN, Relaxed);
+        } else {
+            route.label.0.store(OF_THE_REST, Relaxed);
+        }
+    }
+
+    /// Takes its label from the route that has been gone for longest, and is not in use.
+    fn free_label(&mut self) -> bool {
+        let is_free = |route: &Arc<RouteState>| route.label.0.load(Relaxed) == OWN && is_over(route);
+        let Some(at) = self.retired.iter().position(is_free) else {
+            return false;
+        };
+        self.retired.remove(at);
+        self.labels -= 1;
+        true
+    }
+
+    /// Forgets retired routes without a label that nobody uses.
+    fn forget(&mut self) {
+        let Self { retired, forgotten, .. } = self;
+        retired.retain(|route| {
+            let keep = route.label.0.load(Relaxed) == OWN || !is_over(route);
+            if !keep && route.label.0.load(Relaxed) == OF_THE_REST {
+                forgotten.add(&route.figures.read());
+            }
+            keep
+        });
+    }
+}
+
+/// Whether nobody will count anything for a retired route any more: no flow has it, and no snapshot that a worker may hold.
+fn is_over(route: &Arc<RouteState>) -> bool {
+    route.figures.active() == 0 && Arc::strong_count(route) == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn used(name: &str, connections: u64) -> Arc<RouteState> {
+        let route = Arc::new(RouteState {
+            host: name.to_owned(),
+            ..RouteState::default()
+        });
+        route.figures.share("east").connections.add(connections);
+        route
+    }
+
+    fn connections(shown: &BTreeMap<String, Sums>, label: &str) -> Option<u64> {
+        Some(shown.get(label)?.clusters["east"].connections)
+    }
+
+    #[test]
+    fn the_rest_is_summed_and_a_label_is_for_keeps() {
+        let book = Book::default();
+        book.set_max(2);
+        let idle = book.revive("idle.test");
+        let mut routes = vec![
+            idle,
+            used("a.test", 1),
+            used(REST, 8),
+            used("b.test", 2),
+            used("c.test", 4),
+        ];
+        let shown = book.by_label(&routes);
+        assert_eq!(shown.keys().collect::<Vec<_>>(), ["a.test", "b.test", REST]);
+        assert_eq!(
+            connections(&shown, REST),
+            Some(12),
+            "a route called `other` is of the rest"
+        );
+        book.set_max(10);
+        routes.push(used("d.test", 16));
+        let shown = book.by_label(&routes);
+        assert_eq!(
+            (connections(&shown, REST), connections(&shown, "c.test")),
+            (Some(12), None)
+        );
+        assert_eq!(connections(&shown, "d.test"), Some(16));
+        book.set_max(0);
+        assert!(book.by_label(&routes).is_empty());
+    }
+
+    #[test]
+    fn a_route_that_comes_back_goes_on_counting() {
+        let book = Book::default();
+        book.set_max(1);
+        let (a, b) = (used("a.test", 1), used("b.test", 2));
+        let _ = book.by_label(&[Arc::clone(&a), Arc::clone(&b)]);
+        b.figures.share("east").active.enter();
+        book.retire(a);
+        book.retire(b);
+        let shown = book.by_label(&[]);
+        assert_eq!(
+            (connections(&shown, "a.test"), connections(&shown, REST)),
+            (Some(1), Some(2))
+        );
+        // A flow of it lives: its end must be found.
+        let b = book.revive("b.test");
+        assert_eq!(b.figures.active(), 1);
+        b.figures.share("east").active.leave();
+        book.retire(b);
+        assert_eq!(connections(&book.by_label(&[]), REST), Some(2), "forgotten, not lost");
+        assert_eq!(book.revive("b.test").figures.active(), 0);
+        let a = book.revive("a.test");
+        assert_eq!(a.figures.read().clusters["east"].connections, 1);
+        // The label of a route that is gone is given to who needs it.
+        book.retire(a);
+        let shown = book.by_label(&[used("new.test", 7)]);
+        assert_eq!(
+            (connections(&shown, "new.test"), connections(&shown, "a.test")),
+            (Some(7), None)
+        );
+    }
+
+    #[test]
+    fn a_route_that_is_adopted_is_shown_and_found_again() {
+        let book = Book::default();
+        book.set_max(1);
+        let route = book.adopt("a.test");
+        route.figures.share("east").active.enter();
+        drop(route);
+        assert_eq!(book.by_label(&[])["a.test"].total().active, 1);
+        assert_eq!(book.revive("a.test").figures.active(), 1);
+    }
+
+    #[test]
+    fn a_route_that_somebody_may_still_count_for_is_not_forgotten() {
+        let book = Book::default();
+        book.set_max(1);
+        let (a, b) = (used("a.test", 1), used("b.test", 2));
+        let _ = book.by_label(&[Arc::clone(&a), Arc::clone(&b)]);
+        book.retire(Arc::clone(&b));
+        b.figures.share("east").connections.add(5);
+        assert_eq!(connections(&book.by_label(&[a]), REST), Some(7));
+    }
+
+    proptest! {
+        /// Whatever comes and goes: no series that stays goes down, and nothing is counted twice.
+        #[test]
+        fn sums_never_go_down(steps in prop::collection::vec((0usize..6, 0u8..4, 1u32..4), 1..60)) {
+            let book = Book::default();
+            book.set_max(2);
+            let mut routes: BTreeMap<usize, Arc<RouteState>> = BTreeMap::new();
+            let (mut before, mut counted) = (BTreeMap::new(), 0);
+            for (name, action, max) in steps {
+                match action {
+                    0 => { routes.entry(name).or_insert_with(|| book.revive(&format!("{name}.test"))); }
+                    1 => if let Some(route) = routes.remove(&name) { book.retire(route); },
+                    2 => book.set_max(max),
+                    _ => if let Some(route) = routes.get(&name) {
+                        route.figures.share("east").connections.inc();
+                        counted += 1;
+                    },
+                }
+                let configured: Vec<_> = routes.values().cloned().collect();
+                let shown = book.by_label(&configured);
+                drop(configured);
+                for (label, sums) in &shown {
+                    let now = sums.clusters["east"].connections;
+                    let then = before.get(label).copied().unwrap_or(0);
+                    prop_assert!(now >= then, "{label}: {then}, then {now}");
+                }
+                before = shown.iter().map(|(label, sums)| (label.clone(), sums.clusters["east"].connections)).collect();
+                prop_assert!(before.values().sum::<u64>() <= counted);
+            }
+        }
+    }
+}
