@@ -71,6 +71,7 @@ fn settings(before: &Model, after: &Model) -> Vec<Change> {
             ("store", debug(&(&model.store, &model.etcd))),
             ("balancers", debug(&model.balancers)),
             ("metrics", debug(&model.metrics)),
+            ("log", debug(&model.connection_log)),
             ("unmatched", unmatched(model)),
         ]
     };

@@ -22,7 +22,7 @@ use crate::name::{Depth, HostPattern};
 pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
-pub use observe::Metrics;
+pub use observe::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
@@ -62,6 +62,8 @@ pub struct Model {
     pub shield: Shield,
     /// What `/metrics` shows.
     pub metrics: Metrics,
+    /// The log of connections; `None`: there is none.
+    pub connection_log: Option<ConnectionLog>,
 }
 
 /// An etcd that holds what several balancers share.

@@ -278,6 +278,7 @@ pub(crate) mod tests {
             balancers: Vec::new(),
             routing_events: None,
             metrics: Metrics::DEFAULT,
+            connection_log: None,
         }
     }
 

@@ -15,6 +15,7 @@ mod export;
 mod figures;
 pub mod histogram;
 mod learn;
+mod log;
 pub mod metrics;
 mod mutate;
 mod openapi;

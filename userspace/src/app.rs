@@ -58,6 +58,9 @@ pub struct Options {
 /// Descriptors that are not for connections: sockets of our own, maps, pipes, health checks.
 const SPARE_DESCRIPTORS: u64 = 256;
 
+/// How long the end of the process waits for the log of connections to be written.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A signalbox that serves.
 pub struct Running {
     pub control: Control,
@@ -397,6 +400,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
         totals: Totals::default(),
         any_ticket: Counter::default(),
         limiter: Limiter::default(),
+        log: Arc::default(),
         figures: crate::figures::book::Book::default(),
         crowded: crate::state::Crowded::default(),
         seed,
@@ -502,6 +506,7 @@ impl Running {
                     notify(&[sd_notify::NotifyState::Reloading, sd_notify::NotifyState::monotonic_usec_now()?]);
                     // A refusal is logged and counted where it happens.
                     let _ = self.control.reload("SIGHUP").await;
+                    self.control.shared.log.reopen();
                     notify(&[sd_notify::NotifyState::Ready]);
                 }
                 _ = terminate.recv() => break,
@@ -550,6 +555,7 @@ impl Running {
         if !relieved {
             self.control.services.stop();
         }
+        shared.log.flush(LOG_TIMEOUT);
         tracing::info!("Stopped.");
         Ok(())
     }

@@ -19,5 +19,6 @@ pub mod refuse;
 pub mod relay;
 pub mod socket;
 pub mod sys;
+mod told;
 pub mod watch;
 pub mod worker;

@@ -14,6 +14,7 @@ use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::mpsc;
 
+use crate::connection_log;
 use crate::datapath::cut::{entries_per_worker, from_words};
 use crate::datapath::flow::Direction;
 use crate::datapath::relay::End;
@@ -24,7 +25,7 @@ use crate::kernel::cut::Ends;
 use crate::kernel::cut::table::{between, tick};
 use crate::registry::Registry;
 use crate::rotate::covers;
-use crate::state::Shared;
+use crate::state::{Shared, unix_ms};
 use crate::store::Event;
 
 /// How often ended flows are looked at.
@@ -400,6 +401,7 @@ impl Keeper {
         if marks & HANDED == 0 {
             return;
         }
+        self.tell(index, flow, end);
         self.shared.totals.current.leave();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.active.leave();
@@ -421,6 +423,46 @@ impl Keeper {
             let source = Source::new(self.shared.seed, from_words(flow.client));
             self.shared.limiter.closed(source);
         }
+    }
+
+    /// A line in the log of connections, with what the flow table knows.
+    fn tell(&self, index: u32, flow: &Flow, end: End) {
+        self.shared
+            .log
+            .ended(connection_log::End::Flow(end), Some((index, flow.started)), || {
+                let now = tick();
+                let life = between(flow.started, now);
+                // Ended a while ago: it has been noticed now.
+                let since = match end {
+                    End::Idle | End::Drained => Duration::ZERO,
+                    _ => idle_for(flow, now),
+                };
+                let listener = self.registry.listener_of(flow.listener);
+                let snapshot = self.shared.snapshot.load();
+                let mut configured = snapshot.model.listeners.iter();
+                let protocol = listener
+                    .as_ref()
+                    .and_then(|state| configured.find(|known| known.name == state.name));
+                let at = |words, port| SocketAddr::new(from_words(words), port);
+                connection_log::Record {
+                    at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
+                    client: at(flow.client, (flow.ports_a >> 16) as u16),
+                    local: at(flow.vip, flow.ports_a as u16),
+                    protocol: protocol.map(|listener| listener.protocol),
+                    listener,
+                    name: None,
+                    route: self.registry.route_of(flow.route).map(Into::into),
+                    host: self.registry.host_of(flow.host),
+                    backend: Some(at(flow.backend, (flow.ports_b >> 16) as u16)),
+                    tier: Some(Tier::Cut),
+                    bytes_in: flow.ways[0].bytes,
+                    bytes_out: flow.ways[1].bytes,
+                    duration: life.saturating_sub(since),
+                    connect: None,
+                    end: connection_log::End::Flow(end),
+                    closed_by: None,
+                }
+            });
     }
 
     fn give_back(&self, gone: Vec<(u32, Place)>) {

@@ -8,6 +8,7 @@ pub mod agent;
 pub mod app;
 pub mod backoff;
 pub mod cli;
+pub mod connection_log;
 pub mod control;
 pub mod datapath;
 pub mod demo;

@@ -22,6 +22,7 @@ use signalbox_core::view::View;
 use tokio::sync::broadcast;
 
 use crate::admin::histogram::Histogram;
+use crate::connection_log::ConnectionLog;
 use crate::figures::Figures;
 use crate::figures::book::{Book, Label};
 use crate::source::Standing;
@@ -331,6 +332,8 @@ pub struct Shared {
     /// Numbers the choices among all hosts (`unmatched: any`).
     pub any_ticket: Counter,
     pub limiter: Limiter,
+    /// The log of connections.
+    pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of routes that are gone.
     pub figures: Book,
     /// Sources that have as many connections at a listener as they may have, for the shield: full is no loss.

@@ -499,6 +499,7 @@ impl Store {
             },
         );
         self.publish();
+        self.shared.log.configure(self.model.connection_log.as_ref());
         drop(hold);
         let ids: Vec<_> = model
             .listeners

@@ -98,6 +98,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let balancers = map.take("balancers");
     let routing_events = map.take("routing_events");
     let metrics = map.take("metrics");
+    let log = map.take("log");
     map.finish(report);
 
     if let Some(version) = version {
@@ -111,6 +112,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::all(balancers.as_ref(), report);
     let metrics = observe::metrics(metrics.as_ref(), report);
+    let connection_log = observe::log(log.as_ref(), report);
     let (mut names, clusters) = clusters::all(clusters.as_ref(), report);
     names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
@@ -152,6 +154,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         layer4,
         shield,
         metrics,
+        connection_log: connection_log?,
     };
     let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
     Some((model, warnings))

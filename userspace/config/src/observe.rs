@@ -1,14 +1,21 @@
-//! What is shown of traffic: metrics.
+//! What is shown of traffic: metrics, and a log of connections.
 
-use signalbox_core::model::Metrics;
+use std::path::Path;
+
+use signalbox_core::model::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
 
 use super::map::Map;
 use super::node::Place;
-use super::report::Report;
-use super::scalar::optional;
+use super::report::{Report, quote};
+use super::scalar::{maybe, optional};
 
 /// Each label costs some ten series of a Prometheus server.
 const MAX_ROUTE_LABELS: u32 = 1_000_000;
+
+const ALL_PPM: u32 = 1_000_000;
+const MAX_PER_SECOND: u32 = 1000;
+/// More than one thread writes.
+const MOST_PER_SECOND: u32 = 1_000_000;
 
 /// What `/metrics` shows.
 pub(super) fn metrics(place: Option<&Place<'_>>, report: &mut Report) -> Metrics {
@@ -22,4 +29,86 @@ pub(super) fn metrics(place: Option<&Place<'_>>, report: &mut Report) -> Metrics
             place.number(0, MAX_ROUTE_LABELS, report)
         }),
     }
+}
+
+/// The log of connections. `None`: a mistake.
+pub(super) fn log(place: Option<&Place<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
+    let Some(place) = place else { return Some(None) };
+    let mut map = Map::open(place, report)?;
+    let connections = map.take("connections");
+    map.finish(report);
+    maybe(connections.as_ref(), |place| connection_log(place, report))
+}
+
+fn connection_log(place: &Place<'_>, report: &mut Report) -> Option<ConnectionLog> {
+    let mut map = Map::open(place, report)?;
+    let to = map.require("to");
+    let sample = map.take("sample");
+    let most = map.take("max_per_second");
+    let only = map.take("only");
+    map.finish(report);
+    let sample_ppm = optional(sample.as_ref(), ALL_PPM, |place| share(place, report));
+    let max_per_second = optional(most.as_ref(), MAX_PER_SECOND, |place| {
+        place.number(1, MOST_PER_SECOND, report)
+    });
+    let only = optional(only.as_ref(), Ends::ALL, |place| ends(place, report));
+    Some(ConnectionLog {
+        to: to.and_then(|place| target(&place, report))?,
+        sample_ppm,
+        max_per_second,
+        only,
+    })
+}
+
+fn target(place: &Place<'_>, report: &mut Report) -> Option<LogTarget> {
+    let text = place.text(report)?;
+    let path = Path::new(text);
+    match text {
+        "stdout" => Some(LogTarget::Stdout),
+        _ if path.is_absolute() && !text.ends_with('/') => Some(LogTarget::File(path.to_owned())),
+        _ => {
+            let text = quote(text);
+            place.fault(
+                report,
+                format!("{text} is neither `stdout` nor the absolute path of a file, such as /var/log/signalbox/connections.log"),
+            );
+            None
+        }
+    }
+}
+
+/// A part of all, more than nothing, in millionths.
+fn share(place: &Place<'_>, report: &mut Report) -> Option<u32> {
+    let text = place.text(report)?;
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number(whole) && is_number(decimals) && !whole.is_empty() && decimals.len() <= 6 {
+        let ppm = format!("{whole}{decimals:0<6}").parse::<u32>().ok();
+        if let Some(ppm) = ppm.filter(|ppm| (1..=ALL_PPM).contains(ppm)) {
+            return Some(ppm);
+        }
+    }
+    let text = quote(text);
+    place.fault(
+        report,
+        format!("{text} is not a part of all connections from 0.000001 to 1, such as 0.1 for every tenth"),
+    );
+    None
+}
+
+fn ends(place: &Place<'_>, report: &mut Report) -> Option<Ends> {
+    let mut words = Vec::new();
+    for (at, word) in ENDS.into_iter().enumerate() {
+        words.push((word, at));
+    }
+    let mut places = Vec::new();
+    let mut items = place.items("ways to end", ENDS.len(), report)?.peekable();
+    if items.peek().is_none() {
+        place.fault(report, "with no way to end nothing is logged: leave `only` out for all");
+        return None;
+    }
+    for item in items {
+        places.push(item.word("a way to end", &words, report)?);
+    }
+    Some(Ends::of(places))
 }

@@ -14,7 +14,8 @@ use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
 use super::{
-    applications, awaited, events, explain, export, figures, learn, metrics, mutate, rotations, shield, views, weights,
+    applications, awaited, events, explain, export, figures, learn, log, metrics, mutate, rotations, shield, views,
+    weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::Filter;
@@ -253,6 +254,15 @@ fn changes(api: Described) -> Described {
     .with(
         &change(POST, "/api/v1/reload", "Read the configuration file again", Takes::Nothing),
         mutate::reload,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/log/reopen",
+            "Open the file of the log of connections anew: it has been renamed",
+            Takes::Nothing,
+        ),
+        log::reopen,
     )
     .with(
         &change(PUT, "/api/v1/config", "Put a configuration in force", Takes::Configuration),

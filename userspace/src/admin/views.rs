@@ -40,6 +40,7 @@ pub fn status(control: &Control) -> Value {
         },
         "hosts": { "configured": hosts().count(), "usable": hosts().filter(|host| host.health().0.usable()).count() },
         "routes": snapshot.routes.len(),
+        "connection_log": super::log::view(&shared.log),
         "config": control.file,
         "last_reload": last_reload,
         "reloads": { "ok": shared.reloads.ok.get(), "failed": shared.reloads.failed.get() },

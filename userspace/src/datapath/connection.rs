@@ -20,7 +20,7 @@ use tokio::time::sleep_until;
 use super::choose::{Chooser, Lease};
 use super::cut::{Attempt, Unfit};
 use super::dial::{Ask, Dialled, connect};
-use super::flow::{Direction, Parts};
+use super::flow::{Direction, Flow, Parts};
 use super::half::with_scratch;
 use super::joined::Joint;
 use super::peek;
@@ -28,6 +28,7 @@ use super::refuse::{Refusal, refuse};
 use super::relay::{End, Outcome, Policy, Relay};
 use super::socket::Socket;
 use super::sys;
+use super::told::{Caller, Opened};
 use super::worker::Worker;
 use crate::figures::Refused;
 use crate::state::{ListenerState, Shared, Snapshot};
@@ -139,10 +140,13 @@ struct Placed {
     front: Vec<u8>,
     /// How many bytes of it are the client's own.
     kept: u64,
+    /// Where connections are logged.
+    opened: Option<Box<Opened>>,
 }
 
 /// Serves one accepted connection.
 pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>, seat: Seat) {
+    let accepted = Instant::now();
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
         return;
     };
@@ -161,7 +165,7 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         index,
         client,
         sys::canonical(peer),
-        local,
+        (local, accepted),
         &mut counted,
     ))
     .await
@@ -178,14 +182,29 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         attempt,
         front,
         kept,
+        opened,
     } = placed;
+    let told = |parts: &Parts, flow: Option<&Rc<Flow>>, tier, end| {
+        if let Some(opened) = &opened {
+            opened.ended(&worker.shared, parts, flow, tier, end);
+        }
+    };
     let unfit = match attempt {
-        Ok(attempt) => return cut(attempt, client, host, &front, lease, counted, seat),
+        Ok(attempt) => {
+            if let Some(opened) = &opened {
+                opened.cut(&worker.shared, parts.client, attempt.key());
+            }
+            if let Err(end) = cut(attempt, (client, host), &front, lease, counted, seat) {
+                told(&parts, None, Tier::Cut, end);
+            }
+            return;
+        }
         Err(unfit) => unfit,
     };
     listener.not_cut[unfit.index()].inc();
     let (Ok(client), Ok(host)) = (client.into_watched(), host.into_watched()) else {
         lease.cluster.closed[End::Failed as usize].inc();
+        told(&parts, None, Tier::Copy, End::Failed);
         return;
     };
     let listed = worker.flows.open(worker.index, parts);
@@ -207,10 +226,18 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         }
     };
     lease.cluster.closed[end as usize].inc();
+    told(&listed.flow.parts, Some(&listed.flow), listed.flow.tier(), end);
 }
 
-/// Lets go of a flow that the programs carry.
-fn cut(attempt: Attempt, client: Socket, host: Socket, front: &[u8], lease: Lease, counted: Counted, seat: Seat) {
+/// Lets go of a flow that the programs carry; the way it ended where that was before.
+fn cut(
+    attempt: Attempt,
+    (client, host): (Socket, Socket),
+    front: &[u8],
+    lease: Lease,
+    counted: Counted,
+    seat: Seat,
+) -> Result<(), End> {
     let cluster = Arc::clone(&lease.cluster);
     let marks = counted.marks();
     match attempt.deliver(client, host, front, marks, seat) {
@@ -219,10 +246,12 @@ fn cut(attempt: Attempt, client: Socket, host: Socket, front: &[u8], lease: Leas
             cluster.active[Tier::Cut as usize].enter();
             lease.hand_over();
             counted.hand_over();
+            Ok(())
         }
         Err(error) => {
             tracing::debug!(%error, "A flow ended while it was being cut.");
             cluster.closed[End::ClientReset as usize].inc();
+            Err(End::ClientReset)
         }
     }
 }
@@ -234,7 +263,7 @@ async fn place(
     index: usize,
     mut client: Socket,
     peer: SocketAddr,
-    local: SocketAddr,
+    (local, accepted): (SocketAddr, Instant),
     counted: &mut Counted,
 ) -> Option<Placed> {
     let (model, shared) = (&snapshot.model, &worker.shared);
@@ -247,6 +276,14 @@ async fn place(
     };
     let began = Instant::now();
 
+    let mut caller = Caller {
+        shared,
+        listener: &snapshot.listeners[index],
+        protocol,
+        client: peer,
+        local,
+        accepted,
+    };
     // What the shield counts between two looks at us is a guess: this is not.
     if let Some(limits) = configured.shield.as_ref().map(|shield| shield.limits)
         && limits.concurrent > 0
@@ -260,6 +297,7 @@ async fn place(
             shared.totals.refused.inc();
             state.refused.inc("shield_concurrent");
             shared.crowded.tell(&state, peer.ip());
+            caller.refused(None, None, "shield_concurrent");
             sys::reset_on_close(client.as_raw_fd());
             return None;
         }
@@ -277,17 +315,20 @@ async fn place(
             Err(why) => outcome = Err(why),
         }
     }
+    caller.client = who;
     // A trusted proxy is not a greedy client; the clients it names are counted one by one.
     let limits = model.limits.per_source;
     if (limits.concurrent, limits.per_second, limits.peeking) != (0, 0, 0) && !(trusted && who == peer) {
         let source = Source::new(shared.seed, who.ip());
         if let Err(why) = shared.limiter.admit(source, &limits, shared.started.elapsed()) {
             shared.totals.refused.inc();
-            state.refused.inc(match why {
+            let why = match why {
                 Limited::Concurrent => "source_concurrent",
                 Limited::Peeking => "source_peeking",
                 Limited::Rate => "source_rate",
-            });
+            };
+            state.refused.inc(why);
+            caller.refused(None, None, why);
             sys::reset_on_close(client.as_raw_fd());
             return None;
         }
@@ -308,6 +349,7 @@ async fn place(
     let refusal = match outcome {
         Err(why) => {
             state.peek.inc(why.label());
+            caller.refused(None, None, why.label());
             Refusal::Peek(why)
         }
         Ok(asked) => {
@@ -352,6 +394,7 @@ async fn place(
                     mut lease,
                     attempt,
                     front,
+                    took,
                 }) => {
                     if let Some(route) = route {
                         lease.count_for(route);
@@ -372,6 +415,14 @@ async fn place(
                         host: Arc::clone(&lease.host),
                         share: lease.share.clone(),
                     };
+                    let opened = shared.log.is_on().then(|| {
+                        Box::new(Opened {
+                            accepted,
+                            protocol,
+                            name: asked.name,
+                            connect: took,
+                        })
+                    });
                     return Some(Placed {
                         client,
                         host,
@@ -382,16 +433,19 @@ async fn place(
                         attempt,
                         front,
                         kept: kept.len() as u64,
+                        opened,
                     });
                 }
-                Err(None) if to == Destination::Nowhere && asked.name.is_none() => Refusal::NoName,
-                Err(None) if to == Destination::Nowhere => Refusal::NoRoute,
                 Err(error) => {
-                    count_refused(&snapshot, to, asked.name.as_ref(), error.is_some());
-                    match error {
-                        None => Refusal::NoHost,
-                        Some(_) => Refusal::ConnectFailed,
-                    }
+                    let why = match (&error, to) {
+                        (None, Destination::Nowhere) if asked.name.is_none() => Refusal::NoName,
+                        (None, Destination::Nowhere) => Refusal::NoRoute,
+                        (None, _) => Refusal::NoHost,
+                        (Some(_), _) => Refusal::ConnectFailed,
+                    };
+                    let route = count_refused(&snapshot, to, asked.name.as_ref(), error.is_some());
+                    caller.refused(asked.name.as_ref(), route, why.label());
+                    why
                 }
             }
         }
@@ -416,8 +470,13 @@ async fn turn_away(
     None
 }
 
-/// Counts a refusal for its route, where it has one.
-fn count_refused(snapshot: &Snapshot, to: Destination, name: Option<&HostName>, was_tried: bool) {
+/// Counts a refusal for its route, where it has one: its name.
+fn count_refused<'a>(
+    snapshot: &'a Snapshot,
+    to: Destination,
+    name: Option<&HostName>,
+    was_tried: bool,
+) -> Option<&'a str> {
     let (route, why) = match to {
         Destination::Route(route) if was_tried => (Some(route), Refused::ConnectFailed),
         Destination::Route(route) => (Some(route), Refused::NoHost),
@@ -425,11 +484,11 @@ fn count_refused(snapshot: &Snapshot, to: Destination, name: Option<&HostName>, 
             name.and_then(|name| snapshot.view.table.find(name)),
             Refused::OutOfRotation,
         ),
-        Destination::Cluster(_) | Destination::Any | Destination::Nowhere => return,
+        Destination::Cluster(_) | Destination::Any | Destination::Nowhere => return None,
     };
-    if let Some(state) = route.and_then(|route| snapshot.routes.get(route)) {
-        state.figures.refuse(why);
-    }
+    let state = snapshot.routes.get(route?)?;
+    state.figures.refuse(why);
+    Some(&state.host)
 }
 
 fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {

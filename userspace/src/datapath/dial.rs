@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use signalbox_core::peek::proxy;
 use tokio::net::TcpStream;
@@ -52,6 +52,8 @@ pub(super) struct Dialled {
     /// What the host is to have before what is in the client's socket: a PROXY header, and what was taken of the client's
     /// bytes.
     pub(super) front: Vec<u8>,
+    /// How long the connect took.
+    pub(super) took: Duration,
 }
 
 /// Connects to a host, trying others when one does not answer; the last error, or none where there was no host.
@@ -75,7 +77,8 @@ pub(super) async fn connect(
         let (label, error) = match connected.await {
             Ok(Ok((host, attempt))) => {
                 lease.host.total.inc();
-                lease.cluster.connect_seconds.observe(began.elapsed());
+                let took = began.elapsed();
+                lease.cluster.connect_seconds.observe(took);
                 if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
                     worker.tell(Event::Connected(Arc::clone(&lease.host)));
                 }
@@ -84,6 +87,7 @@ pub(super) async fn connect(
                     lease,
                     attempt,
                     front,
+                    took,
                 });
             }
             Ok(Err(error)) => (connect_label(&error), error),

@@ -50,6 +50,8 @@ pub struct Flow {
     pub why: Cell<&'static str>,
     /// Why it was not cut.
     pub not_cut: Cell<&'static str>,
+    /// The direction whose sender has finished before the other's.
+    pub finished_first: Cell<Option<Direction>>,
     /// Told when it is to be closed.
     pub close: Notify,
 }
@@ -72,6 +74,13 @@ impl Flow {
                 self.parts.host.bytes_out.add(bytes);
                 self.parts.cluster.bytes_out.add(bytes);
             }
+        }
+    }
+
+    /// The sender of a direction has finished.
+    pub fn finished(&self, direction: Direction) {
+        if self.finished_first.get().is_none() {
+            self.finished_first.set(Some(direction));
         }
     }
 
@@ -128,6 +137,7 @@ impl Flows {
             tier: Cell::new(Tier::Copy),
             why: Cell::new("new"),
             not_cut: Cell::new(""),
+            finished_first: Cell::new(None),
             close: Notify::new(),
         });
         self.all.borrow_mut().insert(id, Rc::clone(&flow));

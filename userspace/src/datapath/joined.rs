@@ -296,7 +296,7 @@ impl Half {
             self.extend_credit(joiner, far)?;
         }
         if self.hung_up {
-            self.finish(joiner, far, &mut did)?;
+            self.finish(joiner, far, flow, &mut did)?;
         }
         Ok(did)
     }
@@ -375,7 +375,7 @@ impl Half {
     }
 
     /// The sender has finished: tells the far end, once every byte is queued there.
-    fn finish(&mut self, joiner: &Joiner, far: &Self, did: &mut Advance) -> io::Result<()> {
+    fn finish(&mut self, joiner: &Joiner, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
         let info = sys::tcp_info(self.from.as_raw_fd())?;
         if info.state == sys::TCP_CLOSE
             && let Some(error) = sys::take_error(self.from.as_raw_fd())
@@ -408,6 +408,7 @@ impl Half {
             _ => {}
         }
         self.done = true;
+        flow.finished(self.direction);
         did.moved = true;
         Ok(())
     }

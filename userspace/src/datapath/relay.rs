@@ -284,6 +284,9 @@ impl Relay {
         let before = half.total;
         let step = half.pump(cx, from, to, last);
         let carried = half.total - before;
+        if half.eof {
+            self.flow.finished(direction);
+        }
         if carried > 0 {
             self.flow.carried(direction, carried);
             if self.policy.forced.is_none() && !half.splicing && half.is_bulk() {

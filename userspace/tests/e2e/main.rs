@@ -12,6 +12,7 @@ mod lab;
 mod admin;
 mod adverse;
 mod applications;
+mod connection_log;
 mod crowd;
 mod cut;
 mod cut_bytes;

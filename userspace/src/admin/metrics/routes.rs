@@ -74,3 +74,24 @@ impl Scrape {
         )
     }
 }
+
+impl Scrape {
+    /// Lines of the log of connections.
+    pub(super) fn connection_log(&self, out: &mut Out<'_>) -> fmt::Result {
+        let log = &self.0.shared.log;
+        out.counter(
+            "connection_log_lines",
+            "Lines written to the log of connections",
+            [(Vec::new(), log.written.get())],
+        )?;
+        let dropped = log
+            .dropped()
+            .into_iter()
+            .map(|(reason, n)| (vec![("reason", reason)], n));
+        out.counter(
+            "connection_log_dropped",
+            "Lines of the log of connections that were not written",
+            dropped,
+        )
+    }
+}

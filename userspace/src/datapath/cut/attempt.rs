@@ -101,6 +101,12 @@ impl Cutter {
 }
 
 impl Attempt {
+    /// The flow's place in the table, and the tick at which it was made.
+    #[must_use]
+    pub fn key(&self) -> (u32, u32) {
+        (self.index, self.cutter.kernel.table.read(self.index).started)
+    }
+
     /// Gives the port back and keeps the entry.
     fn another_port(mut self) {
         self.cut = true;

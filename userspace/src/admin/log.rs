@@ -1,0 +1,57 @@
+//! The log of connections: whether it can be written, and opening its file anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::{Value, json};
+
+use super::api::problem;
+use crate::connection_log::ConnectionLog;
+use crate::control::Control;
+
+/// How long the thread that writes may take to open a file.
+const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How it is doing; null where there is none.
+pub(super) fn view(log: &ConnectionLog) -> Value {
+    let Some(target) = log.target() else {
+        return Value::Null;
+    };
+    let dropped: std::collections::BTreeMap<_, _> = log.dropped().into_iter().collect();
+    json!({
+        "to": target.to_string(),
+        "lines": log.written.get(),
+        "dropped": dropped,
+        "error": log.trouble(),
+    })
+}
+
+/// `POST /api/v1/log/reopen`: the file has been renamed. Answers when lines go to the new one.
+pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
+    let log = &control.shared.log;
+    if log.target().is_none() {
+        let detail = "the configuration has no `log: { connections: { to: FILE } }`";
+        return problem(StatusCode::CONFLICT, "Connections are not logged", detail, &json!({}));
+    }
+    let (wish, until) = (log.reopen(), Instant::now() + REOPEN_TIMEOUT);
+    while !log.has_reopened(wish) && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let trouble = log.trouble();
+    let trouble = trouble.or_else(|| {
+        let late = !log.has_reopened(wish);
+        late.then(|| "the thread that writes is held up by what it writes to: it opens the file when it goes on".into())
+    });
+    match trouble {
+        None => Json(json!({ "apiVersion": "v1", "log": view(log) })).into_response(),
+        Some(error) => problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The log of connections cannot be written",
+            &error,
+            &json!({}),
+        ),
+    }
+}

@@ -1,0 +1,149 @@
+//! Where lines go: standard output or a file, which may be renamed, full or not there.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use signalbox_core::model::LogTarget;
+
+/// How often a file is tried that could not be opened.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An open file, or the reason why there is none.
+#[derive(Default)]
+pub(super) struct Output {
+    file: Option<File>,
+    failed: Option<(Instant, String)>,
+    /// The last line was cut short.
+    torn: bool,
+}
+
+/// How many lines were written, and why the rest was not.
+pub(super) struct Outcome {
+    pub(super) written: u64,
+    pub(super) error: Option<String>,
+}
+
+impl Output {
+    /// Closes the file and opens it, or another, by its name.
+    pub(super) fn open(&mut self, target: &LogTarget) {
+        *self = Self::default();
+        let opened = match target {
+            LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+            LogTarget::File(path) => open(path),
+        };
+        match opened {
+            Ok(file) => self.file = Some(file),
+            Err(error) => self.failed = Some((Instant::now(), format!("opening {target}: {error}"))),
+        }
+    }
+
+    /// Closes it.
+    pub(super) fn close(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Why it is not open.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failed.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// Writes lines, which end in a line feed each.
+    pub(super) fn write(&mut self, lines: &[u8], target: &LogTarget) -> Outcome {
+        if self
+            .failed
+            .as_ref()
+            .is_some_and(|(when, _)| when.elapsed() >= RETRY_INTERVAL)
+        {
+            self.open(target);
+        }
+        let Some(file) = &mut self.file else {
+            return Outcome {
+                written: 0,
+                error: self.failure().map(str::to_owned),
+            };
+        };
+        // What was cut short stays a broken line of its own.
+        let feed: &[u8] = if self.torn { b"\n" } else { b"" };
+        let bytes = [feed, lines].concat();
+        let mut at = 0;
+        let mut error = None;
+        while at < bytes.len() && error.is_none() {
+            match file.write(&bytes[at..]) {
+                Ok(0) => error = Some(io::ErrorKind::WriteZero.into()),
+                Ok(n) => at += n,
+                Err(again) if again.kind() == io::ErrorKind::Interrupted => {}
+                Err(other) => error = Some(other),
+            }
+        }
+        let done = &bytes[..at];
+        let written = done.iter().skip(feed.len()).filter(|&&byte| byte == b'\n').count() as u64;
+        self.torn = match done.last() {
+            Some(last) => *last != b'\n',
+            None => self.torn,
+        };
+        Outcome {
+            written,
+            error: error.map(|error: io::Error| format!("writing to {target}: {error}")),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        // Of a pipe that nobody reads: an error, and no wait.
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_loses_lines_and_no_more() {
+        let full = LogTarget::File("/dev/full".into());
+        let mut output = Output::default();
+        output.open(&full);
+        for _ in 0..2 {
+            let outcome = output.write(b"{}\n{}\n", &full);
+            assert_eq!(outcome.written, 0);
+            assert!(
+                outcome
+                    .error
+                    .unwrap()
+                    .starts_with("writing to /dev/full: No space left")
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_renamed_is_made_anew_and_one_that_cannot_be_opened_is_told_of() {
+        let dir = std::env::temp_dir().join(format!("signalbox-connection-log-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let target = LogTarget::File(dir.join("connections.log"));
+        let mut output = Output::default();
+        output.open(&target);
+        assert!(output.failure().unwrap().contains("No such file"));
+        assert_eq!(output.write(b"{}\n", &target).written, 0);
+        std::fs::create_dir(&dir).unwrap();
+        output.open(&target);
+        assert_eq!(output.write(b"1\n2\n", &target).written, 2);
+        std::fs::rename(dir.join("connections.log"), dir.join("old.log")).unwrap();
+        assert_eq!(output.write(b"3\n", &target).written, 1);
+        output.open(&target);
+        assert_eq!(output.write(b"4\n", &target).written, 1);
+        let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!(
+            (text("old.log"), text("connections.log")),
+            ("1\n2\n3\n".into(), "4\n".into())
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
