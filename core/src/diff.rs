@@ -70,6 +70,7 @@ fn settings(before: &Model, after: &Model) -> Vec<Change> {
             ("datapath", debug(&model.datapath)),
             ("store", debug(&(&model.store, &model.etcd))),
             ("balancers", debug(&model.balancers)),
+            ("subset", debug(&model.subset)),
             ("metrics", debug(&model.metrics)),
             ("log", debug(&model.connection_log)),
             ("unmatched", unmatched(model)),

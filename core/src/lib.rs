@@ -25,5 +25,6 @@ pub mod prefixes;
 pub mod rotation;
 pub mod schedule;
 pub mod spi;
+pub mod subset;
 pub mod table;
 pub mod view;

@@ -36,6 +36,7 @@ impl Cluster {
             hosts: Vec::new(),
             learn: true,
             kubernetes: None,
+            subset: None,
             join: Join::None,
         }
     }

@@ -7,6 +7,7 @@ pub mod observe;
 mod routing_events;
 pub mod services;
 pub mod shield;
+mod subset;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::join::Join;
 use crate::name::{Depth, HostPattern};
+use crate::subset::Size;
 
 pub mod kubernetes;
 
@@ -26,6 +28,7 @@ pub use observe::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
+pub use subset::Subset;
 
 /// The whole configuration.
 #[derive(Clone, Debug)]
@@ -52,6 +55,8 @@ pub struct Model {
     pub etcd: Option<EtcdStore>,
     /// The other balancers of the set, which serve the same addresses or names.
     pub balancers: Vec<Balancer>,
+    /// What part of each cluster's hosts this balancer uses.
+    pub subset: Subset,
     /// What tells of OpenShift's applications; `None`: nothing does.
     pub routing_events: Option<RoutingEvents>,
     /// Ports without a name to peek at.
@@ -82,6 +87,8 @@ pub struct EtcdStore {
 /// Another balancer's admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balancer {
+    /// Its name in [`Subset`].
+    pub name: Option<String>,
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
     /// File with its token.
@@ -252,6 +259,8 @@ pub struct Cluster {
     pub learn: bool,
     /// The API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,
+    /// How many of its hosts this balancer uses; `None`: [`Subset::size`].
+    pub subset: Option<Size>,
     /// What share the cluster gets of a learnt host name that another cluster has served before.
     pub join: Join,
 }

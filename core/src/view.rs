@@ -8,6 +8,7 @@ use crate::balance::{Choices, Draw};
 use crate::model::{Model, Protocol, Route, Unmatched, mapped};
 use crate::name::HostName;
 use crate::schedule::Schedule;
+use crate::subset::Order;
 use crate::table::{RouteId, Table};
 
 /// A snapshot to choose from.
@@ -57,6 +58,16 @@ pub struct Standing {
 impl View {
     /// Builds the snapshot; `standing(cluster, host)` says how each host stands.
     pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing, is_closed: impl Fn(&Route) -> bool) -> Self {
+        Self::within(model, &[], standing, is_closed)
+    }
+
+    /// The same where a cluster may have an order of [`crate::subset`]: its first usable hosts are used, and no others.
+    pub fn within(
+        model: &Model,
+        subsets: &[Option<Order>],
+        standing: impl Fn(usize, usize) -> Standing,
+        is_closed: impl Fn(&Route) -> bool,
+    ) -> Self {
         let mut all = Vec::new();
         let mut clusters = Vec::with_capacity(model.clusters.len());
         let mut in_rotation = Vec::with_capacity(model.clusters.len());
@@ -66,21 +77,30 @@ impl View {
             let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
             let usable = if kept.is_empty() { up } else { kept };
-            all.extend(
-                usable
-                    .iter()
-                    .filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))),
-            );
+            // Layer-4 services use all: their tables are the same on every balancer.
             in_rotation.push(usable.iter().map(|&h| h as u16).collect());
+            let order = subsets.get(c).and_then(Option::as_ref);
+            let mut used = vec![false; cluster.hosts.len()];
             clusters.push([Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
-                let hosts: Vec<_> = usable
+                let with_port = usable
                     .iter()
-                    .filter_map(|&h| cluster.hosts.get(h).map(|host| (h, host)))
-                    .filter(|(_, host)| host.port(protocol).is_some())
-                    .map(|(h, host)| (h as u16, host.weight, mapped(host.address)))
+                    .filter_map(|&h| cluster.hosts.get(h).map(|host| (h as u16, host)))
+                    .filter(|(_, host)| host.port(protocol).is_some());
+                let mut hosts: Vec<_> = with_port
+                    .map(|(h, host)| (h, host.weight, mapped(host.address)))
                     .collect();
+                if let Some(order) = order {
+                    retain_used(order, &mut hosts, cluster.hosts.len());
+                }
+                for (h, ..) in &hosts {
+                    used[usize::from(*h)] = true;
+                }
                 Choices::new(cluster.balance, &hosts)
             }));
+            // A host that has only ports of services is in no choice.
+            let is_used = |h: &&usize| order.is_none() || used.get(**h).copied().unwrap_or(false);
+            let used = usable.iter().filter(is_used);
+            all.extend(used.filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))));
         }
         let alive = |c: usize| {
             clusters
@@ -191,6 +211,19 @@ impl View {
     }
 }
 
+/// Leaves the first `order.size` of these hosts, which are of a cluster of `count`.
+fn retain_used(order: &Order, hosts: &mut Vec<(u16, u32, [u8; 16])>, count: usize) {
+    let mut is_candidate = vec![false; count];
+    for (h, ..) in hosts.iter() {
+        is_candidate[usize::from(*h)] = true;
+    }
+    let mut is_used = vec![false; count];
+    for host in order.used(|h| is_candidate.get(usize::from(h)).copied().unwrap_or(false)) {
+        is_used[usize::from(host)] = true;
+    }
+    hosts.retain(|(h, ..)| is_used[usize::from(*h)]);
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Duration;
@@ -231,6 +264,7 @@ pub(crate) mod tests {
             hosts,
             learn: false,
             kubernetes: None,
+            subset: None,
             join: crate::join::Join::None,
         };
         Model {
@@ -276,6 +310,10 @@ pub(crate) mod tests {
             store: "/nowhere/state.redb".into(),
             etcd: None,
             balancers: Vec::new(),
+            subset: Subset {
+                name: None,
+                size: crate::subset::Size::All,
+            },
             routing_events: None,
             metrics: Metrics::DEFAULT,
             connection_log: None,
@@ -352,6 +390,32 @@ pub(crate) mod tests {
         let closed = View::new(&model(), |_, _| GOOD, |route| route.host.to_string() == "app.test");
         assert_eq!(closed.destination(Some(&app), Some(1)), Destination::Closed);
         assert_eq!(closed.cluster(Destination::Closed, 0), None);
+    }
+
+    #[test]
+    fn a_subset_is_used_and_the_next_steps_in() {
+        let order = |hosts: Vec<u16>| [Some(Order { hosts, size: 1 }), None];
+        let usable = |down: Option<usize>| {
+            let standing = move |c, h| Standing {
+                usable: c == 1 || Some(h) != down,
+                ..GOOD
+            };
+            let view = View::within(&model(), &order(vec![1, 0]), standing, |_| false);
+            let drawn: Vec<_> = (0..20)
+                .filter_map(|ticket| view.any_host(ticket, &[], |c, _| c == 0, |_, _| 0))
+                .collect();
+            let usable = view.usable(0, Protocol::Http).to_vec();
+            assert!(
+                drawn
+                    .iter()
+                    .all(|(_, host)| usable.iter().any(|(used, _)| used == host))
+            );
+            assert_eq!(view.usable(1, Protocol::Http), [(0, 1)], "a cluster without a subset");
+            (usable, view.standing(0).len())
+        };
+        assert_eq!(usable(None), (vec![(1, 1)], 2), "services use all");
+        assert_eq!(usable(Some(1)), (vec![(0, 1)], 1));
+        assert_eq!(usable(Some(0)), (vec![(1, 1)], 1));
     }
 
     #[test]

@@ -381,6 +381,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
             },
             |_| false,
         ),
+        subsets: Arc::default(),
         binds: Binds::new(&empty),
         file: Arc::new(empty.clone()),
         model: Arc::new(empty),

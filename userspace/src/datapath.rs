@@ -6,6 +6,7 @@
 pub mod accept;
 pub mod choose;
 pub mod connection;
+pub mod counted;
 pub mod cut;
 mod dial;
 pub mod flow;

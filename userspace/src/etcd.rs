@@ -117,6 +117,7 @@ impl Etcd {
     pub fn new(settings: &EtcdStore) -> Arc<Self> {
         let member = |url: &String| {
             Remote(Balancer {
+                name: None,
                 url: url.clone(),
                 token_file: None,
                 ca: settings.ca.clone(),

@@ -1,4 +1,4 @@
-//! Logs: plain on a terminal, JSON elsewhere; one line for a change of state, none for a connection.
+//! Logs: plain on a terminal, JSON elsewhere; one line for a change of state, none for a connection (see `connection_log`).
 
 use std::io::IsTerminal as _;
 

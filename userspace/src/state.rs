@@ -18,6 +18,7 @@ use signalbox_core::merge::Weights;
 use signalbox_core::model::shield::Told;
 use signalbox_core::model::{Bind, Model, Protocol, Tier};
 use signalbox_core::rotation::Rotation;
+use signalbox_core::subset::Order;
 use signalbox_core::view::View;
 use tokio::sync::broadcast;
 
@@ -241,6 +242,8 @@ pub struct Snapshot {
     pub shield: Arc<Told>,
     /// What is out of rotation.
     pub rotation: Arc<Rotation>,
+    /// Where this balancer uses a part of a cluster's hosts: which come first.
+    pub subsets: Arc<[Option<Order>]>,
     pub view: View,
     pub listeners: Vec<Arc<ListenerState>>,
     pub clusters: Vec<Arc<ClusterState>>,

@@ -8,7 +8,9 @@ mod learning;
 pub mod memory;
 mod prefixes;
 mod rotating;
+mod routes;
 mod since;
+mod subsets;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
@@ -25,6 +27,7 @@ use signalbox_core::model::shield::Prefixes;
 use signalbox_core::model::{Cluster, Host, Model};
 use signalbox_core::name::HostPattern;
 use signalbox_core::rotation::Rotation;
+use signalbox_core::subset::{Order, orders};
 use signalbox_core::view::{Standing, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -154,6 +157,9 @@ pub struct Store {
     routes: HashMap<HostPattern, Arc<RouteState>, FixedState>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
+    subsets: Arc<[Option<Order>]>,
+    /// The machine's name.
+    machine: String,
     /// Addresses that are listened on, once a configuration is in force.
     addresses: usize,
     served: bool,
@@ -195,6 +201,8 @@ impl Store {
             routes: HashMap::default(),
             listeners: HashMap::new(),
             draining: Vec::new(),
+            subsets: Arc::default(),
+            machine: subsets::machine_name(),
             addresses: 0,
             served: false,
             dirty: false,
@@ -475,6 +483,7 @@ impl Store {
             ..Applied::default()
         };
         self.reconcile_hosts(&mut applied);
+        self.subsets = orders(&self.model, &self.machine).into();
         let model = Arc::clone(&self.model);
         keep(
             &mut self.clusters,
@@ -519,21 +528,6 @@ impl Store {
         }
         applied.addresses = self.addresses;
         Ok(applied)
-    }
-
-    /// As [`keep`]; but the flows of a route that goes still count, and it may come back.
-    fn keep_routes(&mut self) {
-        let book = &self.shared.figures;
-        book.set_max(self.model.metrics.routes);
-        let mut before = std::mem::take(&mut self.routes);
-        for route in &self.model.routes {
-            let known = before.remove(&route.host);
-            let state = known.unwrap_or_else(|| book.revive(&route.host.to_string()));
-            self.routes.insert(route.host.clone(), state);
-        }
-        for gone in before.into_values() {
-            book.retire(gone);
-        }
     }
 
     fn reconcile_hosts(&mut self, applied: &mut Applied) {
@@ -631,8 +625,9 @@ impl Store {
             })
             .collect();
         let rotation = Arc::clone(&self.memory.rotation);
-        let view = View::new(
+        let view = View::within(
             &self.model,
+            &self.subsets,
             |cluster, host| standing(&hosts, &rotation, cluster, host),
             |route| rotation.is_closed(route),
         );
@@ -657,6 +652,7 @@ impl Store {
                 .filter_map(|r| self.routes.get(&r.host).cloned())
                 .collect(),
             draining: self.draining.clone(),
+            subsets: Arc::clone(&self.subsets),
             binds: Binds::new(&self.model),
             model: Arc::clone(&self.model),
             file: Arc::clone(&self.file),

@@ -7,15 +7,17 @@ use signalbox_core::model::Balancer;
 use super::map::Map;
 use super::node::Place;
 use super::report::{Report, quote};
+use super::scalar::maybe;
+use super::unique::Unique;
 
 const MOST_BALANCERS: usize = 64;
 
 /// All of them.
 pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> Option<Vec<Balancer>> {
     let Some(place) = place else { return Some(Vec::new()) };
-    let mut all = Some(Vec::new());
+    let (mut all, mut unique) = (Some(Vec::new()), Unique::default());
     for item in place.items("balancers", MOST_BALANCERS, report)? {
-        match (balancer(&item, report), &mut all) {
+        match (balancer(&item, &mut unique, report), &mut all) {
             (Some(balancer), Some(all)) => all.push(balancer),
             _ => all = None,
         }
@@ -23,9 +25,10 @@ pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> Option<Vec<
     all
 }
 
-fn balancer(place: &Place<'_>, report: &mut Report) -> Option<Balancer> {
+fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Option<Balancer> {
     let mut map = Map::open(place, report)?;
     let url = map.require("url");
+    let name = map.take("name");
     let token_file = map.take("token_file");
     let ca = map.take("ca");
     let cert = map.take("cert");
@@ -49,7 +52,9 @@ fn balancer(place: &Place<'_>, report: &mut Report) -> Option<Balancer> {
         );
         return None;
     }
+    let name = maybe(name.as_ref(), |place| unique.name(place, "balancer", report))?;
     Some(Balancer {
+        name,
         url,
         token_file,
         ca,

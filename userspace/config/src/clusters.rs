@@ -11,6 +11,7 @@ use super::map::Map;
 use super::node::{Path, Place, Spot};
 use super::report::{Report, did_you_mean, quote};
 use super::scalar::{maybe, optional};
+use super::subset;
 use super::unique::Unique;
 use super::{health, hosts, kubernetes};
 
@@ -163,6 +164,7 @@ fn cluster(
     let learn = map.take("learn");
     let kubernetes = map.take("kubernetes");
     let join = map.take("join");
+    let subset = map.take("subset");
     let known = map.finish(report);
 
     // `learn` with a mistake in it is meant to be there; an unknown key may be meant for any of the three.
@@ -199,6 +201,7 @@ fn cluster(
         hosts: hosts?,
         learn,
         kubernetes: kubernetes?,
+        subset: subset.and_then(|place| subset::size(&place, report)),
         join,
     })
 }

@@ -30,6 +30,7 @@ mod selector;
 mod services;
 mod settings;
 pub mod shield;
+mod subset;
 mod suggest;
 mod unique;
 mod warnings;
@@ -95,7 +96,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let limits = map.take("limits");
     let datapath = map.take("datapath");
     let store = map.take("store");
-    let balancers = map.take("balancers");
+    let balancers_at = map.take("balancers");
+    let subset = map.take("subset");
     let routing_events = map.take("routing_events");
     let metrics = map.take("metrics");
     let log = map.take("log");
@@ -110,7 +112,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let limits = settings::limits(limits.as_ref(), report);
     let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
     let (store, etcd) = settings::store(store.as_ref(), report);
-    let balancers = balancers::all(balancers.as_ref(), report);
+    let balancers = balancers::all(balancers_at.as_ref(), report);
+    let subset = subset::common(subset.as_ref(), balancers.as_deref().unwrap_or_default(), report);
     let metrics = observe::metrics(metrics.as_ref(), report);
     let connection_log = observe::log(log.as_ref(), report);
     let (mut names, clusters) = clusters::all(clusters.as_ref(), report);
@@ -130,6 +133,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let layer4 = services::common(layer4.as_ref(), report);
     let routes = routes::all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
+    let balancers_spot = balancers_at.as_ref().map(Place::spot);
     let events_spot = routing_events.as_ref().map(Place::spot);
     let routing_events = maybe(routing_events.as_ref(), |place| routing_events::read(place, report));
 
@@ -149,6 +153,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         store,
         etcd,
         balancers: balancers?,
+        subset,
         routing_events,
         services: services?.into_iter().map(|(_, service)| service).collect(),
         layer4,
@@ -156,7 +161,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         metrics,
         connection_log: connection_log?,
     };
-    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, events_spot);
+    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, (events_spot, balancers_spot));
     Some((model, warnings))
 }
 

@@ -14,6 +14,7 @@ mod routing_events;
 mod services;
 mod settings;
 mod shield;
+mod subset;
 mod yaml;
 
 use super::{Parsed, parse};

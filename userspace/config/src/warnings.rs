@@ -1,13 +1,19 @@
 //! What is allowed, but hardly meant.
 
 use signalbox_core::model::{Listener, Model, Protocol, RoutingEvents, Unmatched};
+use signalbox_core::subset::Size;
 
 use super::error::ConfigError;
 use super::node::{Path, Spot};
 use super::report::quote;
 
 /// The oddities of a right configuration, in the order of the file.
-pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot], events: Option<Spot>) -> Vec<ConfigError> {
+pub(super) fn find(
+    model: &Model,
+    listeners: &[Spot],
+    clusters: &[Spot],
+    (events, balancers): (Option<Spot>, Option<Spot>),
+) -> Vec<ConfigError> {
     let mut warnings = Vec::new();
     let root = Path::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
@@ -29,6 +35,14 @@ pub(super) fn find(model: &Model, listeners: &[Spot], clusters: &[Spot], events:
     {
         let path = Path::ROOT.key("routing_events").to_string();
         warnings.push(ConfigError::new(spot, path, message));
+    }
+    if let Some(spot) = balancers
+        && has_subsets(model)
+        && model.balancers.iter().any(|other| other.name.is_none())
+    {
+        let message = "not all `balancers` have a `name`: that each host is in the subset of a balancer is likely then, not certain";
+        let path = Path::ROOT.key("balancers").to_string();
+        warnings.push(ConfigError::new(spot, path, message.to_owned()));
     }
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     warnings
@@ -73,6 +87,11 @@ impl Reach {
             tls: speaks(Protocol::Tls),
         }
     }
+}
+
+fn has_subsets(model: &Model) -> bool {
+    let is_some = |size: Size| size != Size::All;
+    is_some(model.subset.size) || model.clusters.iter().filter_map(|cluster| cluster.subset).any(is_some)
 }
 
 fn forgetful(events: &RoutingEvents) -> Option<String> {

@@ -19,7 +19,7 @@ use signalbox_core::name::{Depth, HostName, HostPattern};
 use signalbox_core::view::Destination;
 
 use super::api::problem;
-use super::tier;
+use super::{tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::layer4::guards::Kind;
@@ -216,16 +216,25 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         return Value::Null;
     };
     let usable = snapshot.view.usable(at, protocol);
+    let places = views::subset_places(snapshot, at);
     let hosts: Vec<_> = (0u16..)
         .zip(hosts.iter().zip(&cluster.hosts))
         .map(|(index, (state, configured))| {
             let takes = usable.iter().any(|(host, _)| *host == index);
+            let place = places.get(usize::from(index)).copied();
+            let has_port = configured.port(protocol).is_some();
+            let reason = if takes {
+                ""
+            } else {
+                why_not(snapshot, state, has_port, place)
+            };
             json!({
                 "name": state.name,
                 "weight": configured.weight,
                 "active_connections": state.active.get(),
+                "subset": place,
                 "takes_connections": takes,
-                "reason": if takes { "" } else { why_not(snapshot, state, configured.port(protocol).is_some()) },
+                "reason": reason,
             })
         })
         .collect();
@@ -244,7 +253,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
     })
 }
 
-fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static str {
+fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool, place: Option<&str>) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
     } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
@@ -253,6 +262,8 @@ fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool) -> &'static s
         "its checks fail, or none has been made yet"
     } else if state.ejected.load(Relaxed) {
         "it is set aside after failed connects"
+    } else if place == Some("spare") {
+        "it is outside of this balancer's subset"
     } else {
         "it is being left out"
     }

@@ -141,20 +141,36 @@ pub fn clusters(control: &Control) -> Value {
 
 pub fn hosts(control: &Control) -> Value {
     let snapshot = control.shared.snapshot.load();
-    let configured = snapshot
-        .model
-        .clusters
-        .iter()
-        .zip(&snapshot.hosts)
-        .flat_map(|(cluster, states)| {
-            cluster
-                .hosts
-                .iter()
-                .zip(states)
-                .map(|(host, state)| host_view(&snapshot, state, Some(host.weight)))
+    let clusters = snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate();
+    let configured = clusters.flat_map(|(at, (cluster, states))| {
+        let places = subset_places(&snapshot, at);
+        let hosts = cluster.hosts.iter().zip(states).enumerate();
+        let views = hosts.map(|(index, (host, state))| {
+            let mut view = host_view(&snapshot, state, Some(host.weight));
+            view["subset"] = json!(places.get(index));
+            view
         });
+        views.collect::<Vec<_>>()
+    });
     let draining = snapshot.draining.iter().map(|state| host_view(&snapshot, state, None));
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
+}
+
+/// How each host of a cluster stands in this balancer's subset of them; nothing where it uses all.
+pub(super) fn subset_places(snapshot: &Snapshot, cluster: usize) -> Vec<&'static str> {
+    let Some(order) = snapshot.subsets.get(cluster).and_then(Option::as_ref) else {
+        return Vec::new();
+    };
+    let mut places = vec!["spare"; order.hosts.len()];
+    for protocol in [Protocol::Http, Protocol::Tls, Protocol::Tcp] {
+        for (host, _) in snapshot.view.usable(cluster, protocol) {
+            places[usize::from(*host)] = "stand-in";
+        }
+    }
+    for host in order.own() {
+        places[usize::from(*host)] = "own";
+    }
+    places
 }
 
 fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Value {
@@ -176,6 +192,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "draining": state.draining.load(Relaxed),
         "out_of_rotation": snapshot.rotation.by(&state.cluster, &state.name, state.address).map(ToString::to_string),
         "weight": weight,
+        "subset": null,
         "active_connections": state.active.get(),
         "total_connections": state.total.get(),
         "refused_connections": state.refused.get(),

@@ -126,6 +126,7 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("HOST", "name"),
             ("ADDRESS", "address"),
             ("STATE", "health"),
+            ("SUBSET", "subset"),
             ("WEIGHT", "weight"),
             ("ACTIVE", "active_connections"),
             ("TOTAL", "total_connections"),

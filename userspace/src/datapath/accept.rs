@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use super::connection::{Seat, serve};
+use super::connection::serve;
+use super::counted::Seat;
 use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;

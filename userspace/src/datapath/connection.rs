@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_common::cut::flow::{COUNTED, CROWDED};
 use signalbox_core::limit::{Refusal as Limited, Source};
 use signalbox_core::model::{Datapath, Protocol, Tier};
 use signalbox_core::name::HostName;
@@ -18,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
 use super::choose::{Chooser, Lease};
+use super::counted::{Counted, Seat};
 use super::cut::{Attempt, Unfit};
 use super::dial::{Ask, Dialled, connect};
 use super::flow::{Direction, Flow, Parts};
@@ -32,100 +32,6 @@ use super::told::{Caller, Opened};
 use super::worker::Worker;
 use crate::figures::Refused;
 use crate::state::{ListenerState, Shared, Snapshot};
-
-/// Counts a connection into the process from its acceptance for as long as it has sockets: a process that drains ends
-/// when none is left, so not even one that has been accepted and not yet looked at may be missed.
-pub struct Seat {
-    shared: Arc<Shared>,
-    outlived: bool,
-}
-
-impl Seat {
-    pub fn take(shared: &Arc<Shared>) -> Self {
-        shared.totals.held.enter();
-        shared.totals.current.enter();
-        shared.totals.total.inc();
-        Self {
-            shared: Arc::clone(shared),
-            outlived: false,
-        }
-    }
-
-    /// The connection goes on without its sockets: the keeper of the flow table counts its end.
-    pub fn outlive(&mut self) {
-        self.outlived = true;
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.shared.totals.held.leave();
-        if !self.outlived {
-            self.shared.totals.current.leave();
-        }
-    }
-}
-
-/// Counts a connection into its listener and its source for as long as it lives.
-struct Counted {
-    shared: Arc<Shared>,
-    listener: Arc<ListenerState>,
-    source: Option<(Source, bool)>,
-    /// Its source among those of the listener.
-    crowd: Option<Source>,
-    handed: bool,
-}
-
-impl Counted {
-    fn new(shared: &Arc<Shared>, listener: &Arc<ListenerState>) -> Self {
-        listener.active.enter();
-        listener.total.inc();
-        Self {
-            shared: Arc::clone(shared),
-            listener: Arc::clone(listener),
-            source: None,
-            crowd: None,
-            handed: false,
-        }
-    }
-
-    /// How it is counted, as marks of a flow.
-    fn marks(&self) -> u8 {
-        let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
-        mark(self.source.is_some(), COUNTED) | mark(self.crowd.is_some(), CROWDED)
-    }
-
-    /// The connection goes on counting: the keeper of the flow table gives it back, by its marks.
-    fn hand_over(mut self) {
-        self.peeked();
-        self.source = None;
-        self.crowd = None;
-        self.handed = true;
-    }
-
-    fn peeked(&mut self) {
-        if let Some((source, peeking)) = &mut self.source
-            && std::mem::take(peeking)
-        {
-            self.shared.limiter.peeked(*source);
-        }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.peeked();
-        if let Some((source, _)) = self.source {
-            self.shared.limiter.closed(source);
-        }
-        if let Some(source) = self.crowd {
-            self.shared.limiter.closed(source);
-        }
-        if !self.handed {
-            self.listener.active.leave();
-        }
-    }
-}
 
 /// A connection that has been understood and placed.
 struct Placed {

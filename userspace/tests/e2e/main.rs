@@ -61,6 +61,7 @@ mod source_kube_storm;
 mod source_kube_ways;
 mod source_routing_spi;
 mod sources;
+mod subset;
 mod thesis;
 mod tiers;
 mod upgrades;

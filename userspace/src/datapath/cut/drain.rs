@@ -15,7 +15,7 @@ use signalbox_common::cut::seq;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{Attempt, Cutter};
-use crate::datapath::connection::Seat;
+use crate::datapath::counted::Seat;
 use crate::datapath::half::{SCRATCH, with_scratch};
 use crate::datapath::socket::Socket;
 use crate::datapath::sys;

@@ -1,0 +1,20 @@
+//! States of routes, through changes of the configuration.
+
+use super::Store;
+
+impl Store {
+    /// Keeps the states of names that stay. The flows of a route that goes still count, and it may come back.
+    pub(super) fn keep_routes(&mut self) {
+        let book = &self.shared.figures;
+        book.set_max(self.model.metrics.routes);
+        let mut before = std::mem::take(&mut self.routes);
+        for route in &self.model.routes {
+            let known = before.remove(&route.host);
+            let state = known.unwrap_or_else(|| book.revive(&route.host.to_string()));
+            self.routes.insert(route.host.clone(), state);
+        }
+        for gone in before.into_values() {
+            book.retire(gone);
+        }
+    }
+}
