@@ -4,7 +4,7 @@
 //! is summed. A sum must never go down, so what a route of the rest has counted stays in it when the route is gone, and no
 //! route moves from the rest to a label. A route that is gone and comes back goes on with the counters that it had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,10 +34,21 @@ pub struct Book {
 struct Kept {
     /// How many labels are given.
     labels: u32,
-    /// Routes that are no longer configured: their flows still count, and they may come back. In the order in which they went.
-    retired: Vec<Arc<RouteState>>,
+    /// Routes that are no longer configured, by name: their flows still count, and they may come back.
+    retired: HashMap<String, Retired>,
+    /// How many have been retired so far.
+    count: u64,
+    /// No retired route has a label that could be had, as far as is known since somebody last looked at all of them.
+    none_free: bool,
     /// What routes of the rest had counted that are forgotten.
     forgotten: Sums,
+}
+
+#[derive(Debug)]
+struct Retired {
+    /// Who has been gone for longest has the lowest.
+    number: u64,
+    route: Arc<RouteState>,
 }
 
 impl Book {
@@ -57,8 +68,13 @@ impl Book {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if route.figures.is_used() {
             kept.label(&route, max);
-            kept.retired.push(route);
+            kept.retire(route);
         }
+    }
+
+    /// Forgets what nobody uses any more: once for all routes that are retired together.
+    pub fn settle(&self) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.forget();
     }
 
@@ -66,13 +82,13 @@ impl Book {
     #[must_use]
     pub fn revive(&self, name: &str) -> Arc<RouteState> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        match kept.retired.iter().position(|route| route.host == name) {
-            Some(at) => kept.retired.remove(at),
-            None => Arc::new(RouteState {
+        let known = kept.retired.remove(name).map(|retired| retired.route);
+        known.unwrap_or_else(|| {
+            Arc::new(RouteState {
                 host: name.to_owned(),
                 ..RouteState::default()
-            }),
-        }
+            })
+        })
     }
 
     /// The state of a route that is not configured and has flows of an earlier process.
@@ -80,11 +96,11 @@ impl Book {
     pub fn adopt(&self, name: &str) -> Arc<RouteState> {
         let route = self.revive(name);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retired.push(Arc::clone(&route));
+        kept.retire(Arc::clone(&route));
         route
     }
 
-    /// Figures by label, of `routes` and those that are no longer configured. Empty where the bound is 0.
+    /// Figures by label, of `routes`, which must be those in force (see [`Book::hold`]), and those that are no longer configured. Empty where the bound is 0.
     #[must_use]
     pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, Sums> {
         let max = self.max.load(Relaxed);
@@ -95,13 +111,14 @@ impl Book {
         }
         // Of a route that has been adopted, or went while the bound was 0, nothing has been decided yet.
         let is_undecided = |route: &&Arc<RouteState>| route.label.0.load(Relaxed) == UNDECIDED;
-        let undecided: Vec<_> = kept.retired.iter().filter(is_undecided).cloned().collect();
+        let retired = kept.retired.values().map(|retired| &retired.route);
+        let undecided: Vec<_> = retired.filter(is_undecided).cloned().collect();
         for route in routes.iter().chain(&undecided).filter(|route| route.figures.is_used()) {
             kept.label(route, max);
         }
         drop(undecided);
         let (mut all, mut rest) = (BTreeMap::new(), kept.forgotten.clone());
-        for route in routes.iter().chain(&kept.retired) {
+        for route in routes.iter().chain(kept.retired.values().map(|retired| &retired.route)) {
             match route.label.0.load(Relaxed) {
                 OWN => {
                     all.insert(route.host.clone(), route.figures.read());
@@ -118,6 +135,12 @@ impl Book {
 }
 
 impl Kept {
+    fn retire(&mut self, route: Arc<RouteState>) {
+        self.count += 1;
+        let number = self.count;
+        self.retired.insert(route.host.clone(), Retired { number, route });
+    }
+
     /// Decides once, at the first time that there is something to show.
     fn label(&mut self, route: &RouteState, max: u32) {
         if route.label.0.load(Relaxed) != UNDECIDED {
@@ -137,19 +160,29 @@ impl Kept {
 
     /// Takes its label from the route that has been gone for longest, and is not in use.
     fn free_label(&mut self) -> bool {
-        let is_free = |route: &Arc<RouteState>| route.label.0.load(Relaxed) == OWN && is_over(route);
-        let Some(at) = self.retired.iter().position(is_free) else {
+        if self.none_free {
+            return false;
+        }
+        let is_free = |retired: &&Retired| retired.route.label.0.load(Relaxed) == OWN && is_over(&retired.route);
+        let first = self
+            .retired
+            .values()
+            .filter(is_free)
+            .min_by_key(|retired| retired.number);
+        let Some(name) = first.map(|retired| retired.route.host.clone()) else {
+            self.none_free = true;
             return false;
         };
-        self.retired.remove(at);
+        self.retired.remove(&name);
         self.labels -= 1;
         true
     }
 
     /// Forgets retired routes without a label that nobody uses.
     fn forget(&mut self) {
+        self.none_free = false;
         let Self { retired, forgotten, .. } = self;
-        retired.retain(|route| {
+        retired.retain(|_, Retired { route, .. }| {
             let keep = route.label.0.load(Relaxed) == OWN || !is_over(route);
             if !keep && route.label.0.load(Relaxed) == OF_THE_REST {
                 forgotten.add(&route.figures.read());

@@ -16,5 +16,6 @@ impl Store {
         for gone in before.into_values() {
             book.retire(gone);
         }
+        book.settle();
     }
 }

@@ -40,7 +40,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
     let certificates = lab.dir().join("certificates");
     // Nobody is at the broker's address: what is posted counts all the same.
     let body = format!(
-        "routing_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
+        "subset: {{ size: 50% }}\nrouting_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
         certificates.display(),
         config::WEB_LISTENERS
     );
@@ -80,6 +80,12 @@ fn an_application_lives_and_leaves_nothing_behind() {
             "endpoints of another type get nothing"
         );
     }
+    // Its figures, and what part of its hosts this balancer uses.
+    let figures = || sb.json("/api/v1/applications/demo/phpha/figures")["figures"].clone();
+    assert!(figures()["connections"].as_u64() >= Some(4), "{}", figures());
+    assert_eq!(figures()["clusters"].as_object().unwrap().len(), 1, "{}", figures());
+    assert_eq!(sb.get("/api/v1/applications/demo/none/figures").0, 404);
+    assert_eq!(sb.json("/api/v1/hosts")["hosts"][0]["subset"], "own");
 
     // All that can be asked of an application.
     let shown = table(&sb);

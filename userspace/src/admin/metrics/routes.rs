@@ -21,12 +21,17 @@ fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Ite
 
 impl Scrape {
     pub(super) fn routes(&self, out: &mut Out<'_>) -> fmt::Result {
-        let snapshot = self.0.shared.snapshot.load();
         self.rejected(out)?;
-        if snapshot.model.metrics.routes == 0 {
-            return Ok(());
-        }
-        let all = self.0.shared.figures.by_label(&snapshot.routes);
+        let shared = &self.0.shared;
+        let all = {
+            // No route is taken in or out meanwhile: each counts once.
+            let _hold = shared.figures.hold();
+            let snapshot = shared.snapshot.load();
+            if snapshot.model.metrics.routes == 0 {
+                return Ok(());
+            }
+            shared.figures.by_label(&snapshot.routes)
+        };
         out.counter(
             "route_connections",
             "Connections of a route made to hosts of a cluster",
