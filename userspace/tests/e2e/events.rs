@@ -40,7 +40,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
     let certificates = lab.dir().join("certificates");
     // Nobody is at the broker's address: what is posted counts all the same.
     let body = format!(
-        "subset: {{ size: 50% }}\nrouting_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
+        "subset: {{ size: 100% }}\nrouting_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
         certificates.display(),
         config::WEB_LISTENERS
     );
