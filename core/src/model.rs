@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod observe;
+mod page;
 mod routing_events;
 pub mod services;
 pub mod shield;
@@ -25,6 +26,7 @@ pub mod kubernetes;
 
 use kubernetes::KubernetesSource;
 pub use observe::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
+pub use page::Page;
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
@@ -298,23 +300,6 @@ pub struct Host {
     /// into requests as it is.
     #[serde(skip)]
     pub page: Option<Page>,
-}
-
-/// What a check by HTTP asks a host for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Begins with `/`; visible ASCII only.
-    pub path: String,
-    /// The Host header; `None`: the check's, or else the host's address.
-    pub host: Option<String>,
-}
-
-impl Page {
-    /// Whether a text can be asked for: it begins with `/`, and nothing in it could end the request's line.
-    #[must_use]
-    pub fn is_path(text: &str) -> bool {
-        text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic()) && !text.contains('#')
-    }
 }
 
 impl Host {
