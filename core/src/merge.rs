@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 
 use crate::join::{self, Join, Share};
 use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
-use crate::model::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, Model, Route, RoutingEvents};
+use crate::model::{Cluster, Model, Route};
 use crate::name::{Depth, HostPattern};
 
 /// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
@@ -21,52 +21,6 @@ pub type Shares = Vec<(String, u32)>;
 /// Weights that operators have set, by the route's name. They count before the file's and those that sources tell, whatever
 /// the file says, until they are taken back.
 pub type Weights = BTreeMap<String, Shares>;
-
-impl Cluster {
-    /// A cluster that is known by what a source has learnt alone.
-    #[must_use]
-    pub fn learnt(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            balance: Balance::LeastConnections,
-            health: HealthCheck::DEFAULT,
-            ejection: Ejection::DEFAULT,
-            proxy_protocol: false,
-            drain: None,
-            hosts: Vec::new(),
-            learn: true,
-            kubernetes: None,
-            subset: None,
-            join: Join::None,
-        }
-    }
-
-    /// The cluster of an application, `NAMESPACE/APP`, as the configuration of routing events has it.
-    #[must_use]
-    pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
-        let cluster = Self {
-            health: ApplicationSettings::HEALTH,
-            ..Self::learnt(name)
-        };
-        let Some(settings) = events.and_then(|events| events.settings_of(name)) else {
-            return cluster;
-        };
-        Self {
-            balance: settings.balance,
-            health: settings.health.clone(),
-            ejection: settings.ejection,
-            proxy_protocol: settings.proxy_protocol,
-            drain: settings.drain,
-            ..cluster
-        }
-    }
-
-    /// Whether it is an application that routing events tell of: no other name has a slash.
-    #[must_use]
-    pub fn is_application(&self) -> bool {
-        self.name.contains('/')
-    }
-}
 
 /// The model that is to be in force.
 #[must_use]

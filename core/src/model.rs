@@ -3,6 +3,7 @@
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
 pub mod agent;
+mod learnt;
 pub mod observe;
 mod page;
 mod routing_events;

@@ -1,0 +1,50 @@
+//! Clusters that the configuration does not have, and what is said of them all the same.
+
+use super::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, RoutingEvents};
+use crate::join::Join;
+
+impl Cluster {
+    /// A cluster that is known by what a source has learnt alone.
+    #[must_use]
+    pub fn learnt(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            balance: Balance::LeastConnections,
+            health: HealthCheck::DEFAULT,
+            ejection: Ejection::DEFAULT,
+            proxy_protocol: false,
+            drain: None,
+            hosts: Vec::new(),
+            learn: true,
+            kubernetes: None,
+            subset: None,
+            join: Join::None,
+        }
+    }
+
+    /// The cluster of an application, `NAMESPACE/APP`, as the configuration of routing events has it.
+    #[must_use]
+    pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
+        let cluster = Self {
+            health: ApplicationSettings::HEALTH,
+            ..Self::learnt(name)
+        };
+        let Some(settings) = events.and_then(|events| events.settings_of(name)) else {
+            return cluster;
+        };
+        Self {
+            balance: settings.balance,
+            health: settings.health.clone(),
+            ejection: settings.ejection,
+            proxy_protocol: settings.proxy_protocol,
+            drain: settings.drain,
+            ..cluster
+        }
+    }
+
+    /// Whether it is an application that routing events tell of: no other name has a slash.
+    #[must_use]
+    pub fn is_application(&self) -> bool {
+        self.name.contains('/')
+    }
+}
