@@ -126,7 +126,6 @@ pub enum Depth {
 impl Depth {
     /// Whether it is [`Self::Any`], which need not be said.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

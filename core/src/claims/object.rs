@@ -65,9 +65,9 @@ impl Kind {
         }
     }
 
-    /// How many labels the star of its wildcards stands for: OpenShift's router matches `[^\.]*` (`wildcardPolicy`),
-    /// Kubernetes says of an Ingress that "the wildcard only covers a single DNS label", and the Gateway API that a
-    /// wildcard is a suffix match.
+    /// How many labels the star of its wildcards stands for. OpenShift's router matches `[^\.]*` (`wildcardPolicy`),
+    /// Kubernetes says of an Ingress that a "wildcard only covers a single DNS label", and the Gateway API that its
+    /// wildcards are suffix matches.
     pub(super) const fn depth(self) -> Depth {
         match self {
             Self::Route | Self::Ingress => Depth::One,

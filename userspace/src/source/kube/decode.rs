@@ -21,7 +21,8 @@ use super::what::What;
 /// What a feed holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    Names(Object),
+    /// By far the largest.
+    Names(Box<Object>),
     Pod(RouterPod),
     Node(Node),
     /// A namespace, by its name: all that is asked of it is whether it is there.
@@ -33,7 +34,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn decode(what: What, value: &Value) -> Result<Self, serde_json::Error> {
         match what {
-            What::Names(kind) => object(kind, value).map(Self::Names),
+            What::Names(kind) => object(kind, value).map(|object| Self::Names(Box::new(object))),
             What::Pods => pod(value).map(Self::Pod),
             What::Nodes => node(value).map(Self::Node),
             What::Namespaces => namespace(value).map(Self::Namespace),
