@@ -50,6 +50,9 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Resu
     }
     // Nobody would repeat what is lost on its way once the flow is cut.
     while sys::unacknowledged(fd).map_err(|_| Unanswered::Closed)? > 0 {
+        if sys::is_dead(fd) {
+            return Err(Unanswered::Closed);
+        }
         tokio::time::sleep(SETTLE_INTERVAL).await;
     }
     greeted.asked().cloned().ok_or(Unanswered::Closed)
