@@ -66,26 +66,6 @@ pub struct Rejected {
     pub rival: Option<String>,
 }
 
-impl Rejected {
-    /// Its reason as one of a few words.
-    #[must_use]
-    pub fn class(&self) -> &'static str {
-        use crate::claims::reason;
-        const CLASSES: [(&str, &str); 4] = [
-            (reason::CLAIMED, "claimed"),
-            (reason::NO_HOST, "no_host"),
-            (reason::INVALID, "invalid_host"),
-            (reason::NOT_ADMITTED, "not_admitted"),
-        ];
-        let class = CLASSES.iter().find(|(prefix, _)| self.reason.starts_with(prefix));
-        match class {
-            Some((_, class)) => class,
-            None if self.rival.is_some() => "claimed",
-            None => "other",
-        }
-    }
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(number: &u64) -> bool {
     *number == 0

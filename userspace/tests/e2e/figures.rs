@@ -202,28 +202,3 @@ fn refusals_count_for_the_route_that_they_are_of() {
     assert_eq!(view["figures"]["connections"], 0, "{view}");
     assert_eq!(sb.get("/api/v1/routes/nobody.test").0, 404);
 }
-
-#[test]
-fn what_a_source_rejects_is_counted_by_reason() {
-    if !privileged("what_a_source_rejects_is_counted_by_reason") {
-        return;
-    }
-    let lab = Lab::new();
-    let body = format!(
-        "{}clusters:\n  - {{ name: east, learn: true }}\nunmatched: any\n",
-        config::WEB_LISTENERS
-    );
-    let sb = Signalbox::start(&lab, &body);
-    let rejected =
-        |reason: &str| -> Value { json!({ "host": "a.test", "origin": "Route shop/web", "reason": reason }) };
-    let told = json!({ "rejected": [
-        rejected("HostAlreadyClaimed: by an older one"), rejected("HostAlreadyClaimed: by another"),
-        rejected("InvalidHost: no name"), rejected("whatever an agent says"),
-    ] });
-    let answer = sb.unix("PUT", "/api/v1/clusters/east/learned", &told.to_string());
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    for (reason, count) in [("claimed", 2.0), ("invalid_host", 1.0), ("other", 1.0)] {
-        let series = format!("signalbox_routes_rejected{{source=\"agent:east\",reason=\"{reason}\"}}");
-        assert_eq!(sb.metric(&series), count, "{reason}");
-    }
-}

@@ -1,4 +1,4 @@
-//! What each route carries, and what sources have rejected.
+//! What each route carries, and the lines of the log of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,6 @@ fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Ite
 
 impl Scrape {
     pub(super) fn routes(&self, out: &mut Out<'_>) -> fmt::Result {
-        self.rejected(out)?;
         let shared = &self.0.shared;
         let all = {
             // No route is taken in or out meanwhile: each counts once.
@@ -61,26 +60,6 @@ impl Scrape {
         out.counter("route_refused", "Connections refused whose route was known", refused)
     }
 
-    fn rejected(&self, out: &mut Out<'_>) -> fmt::Result {
-        let snapshot = self.0.shared.snapshot.load();
-        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for (source, clusters) in snapshot.lore.iter() {
-            for rejected in clusters.values().flat_map(|learned| &learned.rejected) {
-                *counts.entry((source, rejected.class())).or_default() += 1;
-            }
-        }
-        let counts = counts
-            .iter()
-            .map(|((source, reason), n)| (vec![("source", *source), ("reason", *reason)], *n as f64));
-        out.gauge(
-            "routes_rejected",
-            "What asks for a name and is not served, by source",
-            counts,
-        )
-    }
-}
-
-impl Scrape {
     /// Lines of the log of connections.
     pub(super) fn connection_log(&self, out: &mut Out<'_>) -> fmt::Result {
         let log = &self.0.shared.log;
