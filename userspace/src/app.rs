@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signalbox_core::limit::Limiter;
 use signalbox_core::model::{Datapath, Model};
 use signalbox_core::view::{Standing, View};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{Control, Facts};
@@ -69,6 +69,24 @@ pub struct Running {
     _kernel: Option<Kernel>,
     keeper: Option<Arc<Keeper>>,
     admin: admin::Servers,
+    signals: Signals,
+}
+
+/// The signals that tell the process what to do.
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
 }
 
 /// Starts everything; returns when connections are served.
@@ -269,6 +287,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             .await?
             .context("starting the keeper of the flow table")?;
     }
+    // Whoever finds the API may send signals: none may meet the kernel's default, which ends a process at once.
+    let signals = Signals::listen()?;
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     let (relieved_by, relieved) = mpsc::unbounded_channel();
     if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
@@ -292,6 +312,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         _kernel: kernel,
         keeper,
         admin,
+        signals,
     })
 }
 
@@ -485,9 +506,11 @@ fn follow_log(kernel: &mut Kernel) {
 impl Running {
     /// Serves until told to stop, then ends gracefully.
     pub async fn run(mut self) -> anyhow::Result<()> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let Signals {
+            mut hangup,
+            mut terminate,
+            mut interrupt,
+        } = self.signals;
         let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
         let notify = |state: &[sd_notify::NotifyState<'_>]| {
             // No systemd, or one that has gone: nothing to tell.
