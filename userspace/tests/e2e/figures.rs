@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use lab::cut::{self, Hosts, doors, expect_none, expect_tier, finish};
 use lab::{Lab, SOON, Signalbox, config, eventually, http, privileged, servers};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const IN_EAST: &str = r#"{route="a.test",cluster="east""#;
 
