@@ -9,7 +9,6 @@ pub(super) const MAX_PAYLOAD: usize = 16_384;
 pub(super) mod kind {
     pub(in super::super) const DATA: u8 = 0;
     pub(in super::super) const HEADERS: u8 = 1;
-    pub(in super::super) const RST_STREAM: u8 = 3;
     pub(in super::super) const SETTINGS: u8 = 4;
     pub(in super::super) const PING: u8 = 6;
     pub(in super::super) const GOAWAY: u8 = 7;

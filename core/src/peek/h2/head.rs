@@ -30,21 +30,13 @@ impl Broken {
     }
 }
 
-/// The stream of a client's first request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
-    pub(super) id: u32,
-    /// The request has no body, or it is not expected any more.
-    pub(super) is_ended: bool,
-}
-
 /// What has been seen so far, frame by frame.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     /// SETTINGS frames of the client's, acknowledgements apart.
     pub(super) settings: u32,
-    /// Known as soon as the header of a HEADERS frame is there.
-    pub(super) stream: Option<Stream>,
+    /// The stream of the first request: known as soon as the header of a HEADERS frame is there.
+    pub(super) stream: Option<u32>,
     /// A header block that has not ended.
     block: Option<Vec<u8>>,
     /// What the first header block asks for.
@@ -75,9 +67,7 @@ impl Head {
                 "HTTP/2 does not begin with SETTINGS",
             ));
         }
-        let continues = header.kind == kind::CONTINUATION
-            && self.stream.is_some_and(|stream| stream.id == header.stream)
-            && self.block.is_some();
+        let continues = header.kind == kind::CONTINUATION && self.stream == Some(header.stream) && self.block.is_some();
         if !continues && (self.block.is_some() || header.kind == kind::CONTINUATION) {
             return Err(Broken::connection(code::PROTOCOL_ERROR, "CONTINUATION out of place"));
         }
@@ -90,10 +80,7 @@ impl Head {
                     "HEADERS on a stream that no client opens",
                 ));
             }
-            self.stream = Some(Stream {
-                id: header.stream,
-                is_ended: header.has(flag::END_STREAM),
-            });
+            self.stream = Some(header.stream);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! How an HTTP/2 client is refused: a whole response on the stream of its first request, then the end of the connection.
 
 use super::frame::{code, flag, kind, write};
-use super::head::{Broken, Head, Stream};
+use super::head::{Broken, Head};
 use super::scan;
 use crate::peek::Fault;
 
@@ -44,13 +44,15 @@ impl Refusal<'_> {
             Fault::Malformed(what) => (broken.code, what),
             Fault::TooLarge | Fault::WrongProtocol => (broken.code, ""),
         });
-        let mut end = answered.map_or(0, |stream| stream.id).to_be_bytes().to_vec();
+        let mut end = answered.unwrap_or_default().to_be_bytes().to_vec();
         end.extend_from_slice(&code.to_be_bytes());
         end.extend_from_slice(why.as_bytes());
         write(out, kind::GOAWAY, 0, 0, &end);
     }
 
-    fn respond(&self, out: &mut Vec<u8>, stream: Stream, is_head: bool) {
+    /// A whole response. A request that goes on is not stopped by RST_STREAM: curl 7.88 throws the response away then, though
+    /// it must not (RFC 9113, section 8.1).
+    fn respond(&self, out: &mut Vec<u8>, stream: u32, is_head: bool) {
         let (status, body) = (self.status.to_string(), format!("{}\n", self.text));
         let length = body.len().to_string();
         let fields = [
@@ -66,22 +68,10 @@ impl Refusal<'_> {
             loona_hpack::Encoder::new().encode(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         block.extend_from_slice(&encoded);
         if is_head {
-            write(
-                out,
-                kind::HEADERS,
-                flag::END_HEADERS | flag::END_STREAM,
-                stream.id,
-                &block,
-            );
+            write(out, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, &block);
         } else {
-            write(out, kind::HEADERS, flag::END_HEADERS, stream.id, &block);
-            write(out, kind::DATA, flag::END_STREAM, stream.id, body.as_bytes());
-        }
-        //= https://www.rfc-editor.org/rfc/rfc9113#section-8.1
-        //# A server MAY request that the client abort transmission of a request without error by sending a RST_STREAM
-        //# with an error code of NO_ERROR after sending a complete response
-        if !stream.is_ended {
-            write(out, kind::RST_STREAM, 0, stream.id, &code::NO_ERROR.to_be_bytes());
+            write(out, kind::HEADERS, flag::END_HEADERS, stream, &block);
+            write(out, kind::DATA, flag::END_STREAM, stream, body.as_bytes());
         }
     }
 }
@@ -141,10 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_goes_on_is_stopped_and_one_for_the_head_gets_no_body() {
+    fn a_request_that_goes_on_is_answered_and_one_for_the_head_gets_no_body() {
         let posted = message(&[SETTINGS, (kind::HEADERS, flag::END_HEADERS, 1, REQUEST)]);
         let answer = frames(&NOT_FOUND.to_stranger(&posted));
-        assert_eq!(answer[4..], [(kind::RST_STREAM, 0, 1, vec![0; 4]), goaway(1, 0)]);
+        check_response(&answer[2..], 1);
+        assert_eq!(answer[4..], [goaway(1, 0)]);
         let ended = flag::END_HEADERS | flag::END_STREAM;
         let head = message(&[
             SETTINGS,
