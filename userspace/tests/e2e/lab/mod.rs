@@ -49,12 +49,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// Polls until `condition` holds; false if it does not within `limit`, which is longer where
 /// `SIGNALBOX_TEST_PATIENCE` says that the processor is emulated.
 pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    static PATIENCE: OnceLock<u32> = OnceLock::new();
-    let patience = PATIENCE.get_or_init(|| {
-        let said = std::env::var("SIGNALBOX_TEST_PATIENCE").ok();
-        said.and_then(|said| said.parse().ok()).unwrap_or(1)
-    });
-    let end = Instant::now() + limit * *patience;
+    let end = Instant::now() + limit * patience();
     loop {
         if condition() {
             return true;
@@ -64,6 +59,15 @@ pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// How many times longer things may take here: `SIGNALBOX_TEST_PATIENCE`, or once as long.
+pub(crate) fn patience() -> u32 {
+    static PATIENCE: OnceLock<u32> = OnceLock::new();
+    *PATIENCE.get_or_init(|| {
+        let said = std::env::var("SIGNALBOX_TEST_PATIENCE").ok();
+        said.and_then(|said| said.parse().ok()).unwrap_or(1)
+    })
 }
 
 /// Whether the lab can be built here. A machine where it must be says so with `REQUIRE_PRIVILEGED_TESTS=1`: there a
