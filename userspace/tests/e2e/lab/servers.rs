@@ -69,7 +69,9 @@ fn accept<F: Fn(Arc<TcpStream>) + Send + Sync + 'static>(
         while let Ok((stream, _)) = listener.accept() {
             accepted.fetch_add(1, Ordering::SeqCst);
             stream.set_nonblocking(false).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(120) * super::patience())).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(120) * super::patience()))
+                .unwrap();
             stream.set_nodelay(true).unwrap();
             let stream = Arc::new(stream);
             let mut known = open.lock().unwrap();
