@@ -42,11 +42,11 @@ pub struct Rules {
 /// All that is seen of a cluster, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Seen<'a> {
-    /// What asks for names.
+    /// Routes, Ingresses and routes of the Gateway API, which ask for names.
     pub objects: Vec<&'a Object>,
-    /// What runs routers.
+    /// Pods that run routers.
     pub pods: Vec<&'a RouterPod>,
-    /// Where they run; may be empty unless external addresses are wanted.
+    /// Nodes of these pods; may be empty unless external addresses are wanted.
     pub nodes: Vec<&'a Node>,
     /// The namespaces that match [`Choice::namespace_labels`]; `None`: these may not be seen.
     pub namespaces: Option<Vec<&'a str>>,
@@ -56,7 +56,7 @@ pub struct Seen<'a> {
     pub gateways: Option<Vec<&'a Gateway>>,
 }
 
-/// What a cluster serves, and where.
+/// The names that a cluster serves, and the hosts of its routers.
 #[must_use]
 pub fn learn(seen: Seen<'_>, rules: &Rules) -> Learned {
     let chooser = choice::Chooser::new(&seen, rules);

@@ -26,7 +26,7 @@ const REQUESTS: &[Line] = &[
     TAIL,
 ];
 
-/// What half, 99 and 99.9 percent stay below.
+/// The 50th, 99th and 99.9th percentile of the latency.
 const TAIL: Line = ("p50 / p99 / p99.9 ms", |r| {
     let times = [r.summary.p50, r.summary.p99, r.summary.p999];
     times.map(|time| number(time, 1e-3, 2)).join(" / ")

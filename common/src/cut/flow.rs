@@ -143,7 +143,7 @@ impl Tuple {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What a later version might have here.
+    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 2],
     /// Index into `FLOWS`.
@@ -200,7 +200,7 @@ pub struct Way {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// What a later version might have here.
+    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 16],
     /// One of [`state`].
@@ -371,15 +371,6 @@ const _: () = assert!(size_of::<Shake>() == 36);
 const _: () = assert!(size_of::<Config>() == 8);
 const _: () = assert!(size_of::<Name>() == 320);
 
-crate::layout!(Tuple {
-    source,
-    destination,
-    ports
-});
-#[cfg(not(feature = "next_abi"))]
-crate::layout!(Entry { index, way });
-#[cfg(feature = "next_abi")]
-crate::layout!(Entry { later, index, way });
 crate::layout!(Way {
     packets,
     bytes,
@@ -431,19 +422,6 @@ flow_layout!();
 #[cfg(feature = "next_abi")]
 flow_layout!(later);
 
-crate::layout!(Shake {
-    first_client,
-    first_vip,
-    clock,
-    ifindex,
-    mss_client,
-    mss_vip,
-    scale_client,
-    scale_vip,
-    agreed,
-    progress,
-    macs,
-});
 crate::layout!(Name { text });
 
 #[cfg(feature = "user")]

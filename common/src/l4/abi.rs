@@ -122,7 +122,7 @@ pub struct Service {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// What a later version might have here.
+    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 4],
     /// Its address, IPv4-mapped where it is IPv4, words in host order.
@@ -209,7 +209,7 @@ pub mod state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// What a later version might have here.
+    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
     #[cfg(feature = "next_abi")]
     pub later: [u64; 2],
     /// Source address to write (mode `nat`).

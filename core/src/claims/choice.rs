@@ -1,8 +1,8 @@
 //! Which objects are the cluster's routers' to serve, and which names each of them asks for.
 //!
-//! One API server may have several sets of routers: shards by the labels of Routes and their namespaces, of which
-//! each writes into a Route's status whether it serves it. An object that other routers serve is left out: this
-//! cluster's would answer for it with 503.
+//! One API server may have several sets of routers (shards), chosen by the labels of Routes and of their namespaces. Each
+//! router writes into a Route's status whether it serves that Route. An object that other routers serve is left out: this
+//! cluster's routers would answer requests for its names with 503.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::model::kubernetes::Choice;
 /// How many routers are named in a reason.
 const MAX_NAMED: usize = 4;
 
-/// What an object asks these routers for.
+/// The names that an object asks the cluster's routers to serve.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     /// Names, as they are written.
@@ -61,7 +61,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// What an object asks these routers for, or why it is not theirs to serve.
+    /// The names that an object asks the cluster's routers to serve, or why the object is not theirs.
     pub(super) fn asked<'o>(&'o self, object: &'o Object) -> Result<Asked<'o>, String> {
         self.check_namespace(object)?;
         self.check_class(object)?;

@@ -40,7 +40,7 @@ pub struct Object {
     pub ingress: Option<String>,
 }
 
-/// What asks for names.
+/// The kinds of objects that ask for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `route.openshift.io`

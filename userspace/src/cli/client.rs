@@ -1,6 +1,6 @@
 //! Asks a running signalbox over its admin socket.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use http_body_util::{BodyExt as _, Full};
@@ -9,6 +9,19 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
+
+/// Which signalbox is asked.
+#[derive(clap::Args)]
+pub(super) struct At {
+    /// The admin socket of the running signalbox.
+    #[arg(
+        long,
+        env = "SIGNALBOX_SOCKET",
+        default_value = "/run/signalbox/admin.sock",
+        value_name = "PATH"
+    )]
+    pub(super) socket: PathBuf,
+}
 
 /// GETs a path and returns the JSON it answers.
 pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {

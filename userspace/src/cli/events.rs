@@ -11,6 +11,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 use signalbox_core::spi;
 
+use super::client::At;
 use super::{Output, client, show};
 use pieces::{Piece, pieces};
 
@@ -19,7 +20,7 @@ pub(super) enum Events {
     /// Show how routing events are taken, which message waits, and which messages were set aside.
     Show(super::Show),
     /// Pass over the message that cannot be recorded: it is kept among those set aside, and the next one is taken.
-    Skip(Asked),
+    Skip(At),
     /// Post the events of a file in their order, as if the broker had sent them.
     ///
     /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that are
@@ -32,20 +33,8 @@ pub(super) enum Events {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        asked: Asked,
+        at: At,
     },
-}
-
-#[derive(clap::Args)]
-pub(super) struct Asked {
-    /// The admin socket of the running signalbox.
-    #[arg(
-        long,
-        env = "SIGNALBOX_SOCKET",
-        default_value = "/run/signalbox/admin.sock",
-        value_name = "PATH"
-    )]
-    socket: PathBuf,
 }
 
 const PATH: &str = "/api/v1/routing-events";
@@ -57,14 +46,14 @@ const MAX_POST_EVENTS: usize = 1000;
 pub(super) fn run(what: &Events) -> anyhow::Result<ExitCode> {
     match what {
         Events::Show(show) => shown(show),
-        Events::Skip(asked) => {
-            let answer = client::change(&asked.socket, &Method::POST, "/api/v1/routing-events/skip", None)?;
+        Events::Skip(at) => {
+            let answer = client::change(&at.socket, &Method::POST, "/api/v1/routing-events/skip", None)?;
             let letter = &answer["skipped"];
             let field = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
             println!("skipped: {}\n{}", field("reason"), field("text").trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        Events::Replay { file, dry_run, asked } => replay(file, *dry_run, &asked.socket),
+        Events::Replay { file, dry_run, at } => replay(file, *dry_run, &at.socket),
     }
 }
 

@@ -1,13 +1,12 @@
 //! `signalbox export`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use hyper::Method;
 use serde_json::Value;
 
-use super::client;
+use super::client::{self, At};
 
 #[derive(clap::Args)]
 pub(super) struct Export {
@@ -17,14 +16,8 @@ pub(super) struct Export {
     /// Whether the hosts' http ports or their https ports (tls) are exported.
     #[arg(long, default_value = "http")]
     protocol: Speaks,
-    /// The admin socket of the running signalbox.
-    #[arg(
-        long,
-        env = "SIGNALBOX_SOCKET",
-        default_value = "/run/signalbox/admin.sock",
-        value_name = "PATH"
-    )]
-    socket: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 /// A form of the table.
@@ -57,7 +50,7 @@ fn name(value: impl ValueEnum) -> String {
 pub(super) fn run(export: &Export) -> anyhow::Result<ExitCode> {
     let (format, protocol) = (name(export.format), name(export.protocol));
     let path = format!("/api/v1/export?format={format}&protocol={protocol}");
-    match client::change(&export.socket, &Method::GET, &path, None)? {
+    match client::change(&export.at.socket, &Method::GET, &path, None)? {
         Value::String(text) => print!("{text}"),
         // A table without a name is no JSON and no text either.
         Value::Null => {}

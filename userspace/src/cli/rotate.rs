@@ -1,7 +1,7 @@
 //! `signalbox rotate`.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::client::At;
 use super::explain::escaped;
 use super::{Show, client, show};
 
@@ -67,19 +68,6 @@ pub(super) enum Rotate {
         #[command(flatten)]
         at: At,
     },
-}
-
-/// Which signalbox.
-#[derive(clap::Args)]
-pub(super) struct At {
-    /// The admin socket of the running signalbox.
-    #[arg(
-        long,
-        env = "SIGNALBOX_SOCKET",
-        default_value = "/run/signalbox/admin.sock",
-        value_name = "PATH"
-    )]
-    socket: PathBuf,
 }
 
 pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client;
+use super::client::{self, At};
 
 #[derive(clap::Args)]
 pub(super) struct Weight {
@@ -28,14 +28,8 @@ pub(super) struct Weight {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// The admin socket of the running signalbox.
-    #[arg(
-        long,
-        env = "SIGNALBOX_SOCKET",
-        default_value = "/run/signalbox/admin.sock",
-        value_name = "PATH"
-    )]
-    socket: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 /// Clusters and their weights.
@@ -43,7 +37,7 @@ type Clusters = BTreeMap<String, u32>;
 
 pub(super) fn run(weight: &Weight) -> anyhow::Result<ExitCode> {
     let body = body(weight)?;
-    let answer = client::change(&weight.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
+    let answer = client::change(&weight.at.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
     if !weight.dry_run {
         println!("the weights are in force");
         return Ok(ExitCode::SUCCESS);

@@ -11,8 +11,8 @@ use signalbox_core::model::LogTarget;
 use super::output::Output;
 use super::{ConnectionLog, Dropped, Key, Note, Opening, Record, line};
 
-/// How often it looks whether the file is to be opened anew.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often the writer looks whether the file is to be opened anew.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Written at once at the most.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
@@ -26,7 +26,7 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
     let (mut output, mut openings) = (Output::default(), Openings::new());
     let (mut buffer, mut lines) = (Vec::new(), 0);
     loop {
-        let first = match inbox.recv_timeout(BEAT) {
+        let first = match inbox.recv_timeout(REOPEN_INTERVAL) {
             Ok(note) => Some(note),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,

@@ -144,7 +144,8 @@ pub(in crate::kernel) fn read(dir: &Path) -> io::Result<Structures> {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_common::cut::flow::{Flow, Tuple, Way};
+    use signalbox_common::cut::flow::{Flow, Way};
+    use signalbox_common::l4::abi::Key;
 
     use super::*;
 
@@ -255,15 +256,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused_with_the_fields_name() {
-        let mut shape = Shape::of::<Tuple>();
+        let mut shape = Shape::of::<Key>();
         shape.fields.insert("ports".into(), (32, 8));
-        shape.size = 40;
-        let error = shape.plan::<Tuple>().err().unwrap().to_string();
+        shape.size = 44;
+        let error = shape.plan::<Key>().err().unwrap().to_string();
         assert!(error.contains("ports") && error.contains('8'), "{error}");
-        let mut beyond = Shape::of::<Tuple>();
+        let mut beyond = Shape::of::<Key>();
         beyond.fields.insert("ports".into(), (usize::MAX, 4));
-        assert!(beyond.plan::<Tuple>().is_err());
-        let plan = Shape::of::<Tuple>().plan::<Tuple>().unwrap();
-        assert_eq!(plan.read::<Tuple>(&[0; 35]), None);
+        assert!(beyond.plan::<Key>().is_err());
+        let plan = Shape::of::<Key>().plan::<Key>().unwrap();
+        assert_eq!(plan.read::<Key>(&[0; 39]), None);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
+use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish, known};
 use lab::tiers::ping;
 use lab::{Lab, Router, SOON, Signalbox, config, eventually, exchange, http, privileged, servers, transfers};
 
@@ -125,27 +125,6 @@ fn a_successor_knows_each_flow_as_well_as_its_predecessor_did() {
     let hosts = Hosts::start(&lab);
     let (_health, mut sb) = cut::start(&lab, "");
     let flows: Vec<_> = doors().iter().map(|door| door.enter_cut(&lab, &sb, &hosts)).collect();
-    let known = |sb: &Signalbox| {
-        let mut flows: Vec<_> = sb.flows("tier=cut&limit=100");
-        flows.sort_by_key(|flow| flow["client"].to_string());
-        let keys = [
-            "client",
-            "local",
-            "backend",
-            "leg_b_local",
-            "listener",
-            "route",
-            "cluster",
-            "host",
-            "state",
-            "bytes_in",
-            "bytes_out",
-        ];
-        flows
-            .iter()
-            .map(|flow| keys.map(|key| flow[key].to_string()))
-            .collect::<Vec<_>>()
-    };
     let before = known(&sb);
     assert_eq!(before.len(), 6);
     for round in 0..3 {

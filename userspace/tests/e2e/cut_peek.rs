@@ -21,13 +21,15 @@ fn connect(lab: &Lab, at: &str) -> TcpStream {
     client
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+/// Bytes that no other place of a transfer has.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Noise::new(seed).fill(&mut bytes);
     bytes
 }
 
-fn receive(mut from: &TcpStream, expected: &[u8], case: &str) {
+/// Receives these bytes and no others.
+pub(crate) fn receive(mut from: &TcpStream, expected: &[u8], case: &str) {
     let mut bytes = vec![0; expected.len()];
     from.read_exact(&mut bytes).unwrap_or_else(|e| panic!("{case}: {e}"));
     let first = bytes.iter().zip(expected).position(|(a, b)| a != b);

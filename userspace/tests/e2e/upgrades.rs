@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread;
 
-use lab::cut::{self, CutLab, Hosts, doors, expect_none, finish};
+use lab::cut::{self, CutLab, Hosts, doors, expect_none, finish, known};
 use lab::services::{echo, greeter, greeting};
 use lab::tiers::ping;
 use lab::{Lab, SOON, Signalbox, eventually, exchange, privileged};
@@ -35,29 +35,9 @@ fn versions(lab: &Lab) -> Vec<String> {
     let mut versions: Vec<String> = dirs
         .filter_map(|dir| Some(dir.parent()?.file_name()?.to_string_lossy().into_owned()))
         .collect();
+    versions.sort();
     versions.dedup();
     versions
-}
-
-/// What the API says of each flow that does not change while nothing is sent.
-fn known(sb: &Signalbox) -> Vec<Vec<String>> {
-    let mut flows = sb.flows("tier=cut&limit=100");
-    flows.sort_by_key(|flow| flow["client"].to_string());
-    let keys = [
-        "client",
-        "local",
-        "backend",
-        "leg_b_local",
-        "listener",
-        "route",
-        "cluster",
-        "host",
-        "state",
-        "bytes_in",
-        "bytes_out",
-    ];
-    let facts = |flow: &serde_json::Value| keys.map(|key| flow[key].to_string()).to_vec();
-    flows.iter().map(facts).collect()
 }
 
 /// Flows go through a change of version and back while bytes are under way, and idle ones as well.

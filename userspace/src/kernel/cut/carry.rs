@@ -13,11 +13,10 @@ use super::earlier::Earlier;
 use super::{Cut, hooks, names};
 use crate::kernel::layout::{Plan, Shape, Structures};
 
-/// The structures of tier cut that are pinned.
+/// The structures of tier cut that another version reads.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
         ("Flow".to_owned(), Shape::of::<Flow>()),
-        ("Tuple".to_owned(), Shape::of::<Tuple>()),
         ("Name".to_owned(), Shape::of::<Name>()),
     ])
 }

@@ -24,7 +24,7 @@ pub(in crate::kernel) struct Earlier {
 }
 
 impl Earlier {
-    /// All of them, locked where nobody else has them. Those without `map` have no flows, and are left alone.
+    /// All of them, not locked. Those without `map` have no flows, and are left alone.
     pub(in crate::kernel) fn all(kind: Kind, map: &str) -> io::Result<Vec<Self>> {
         let namespace = namespace(kind)?;
         let base = Path::new(ROOT).join("signalbox");
@@ -33,22 +33,20 @@ impl Earlier {
         for version in names_in(&base).unwrap_or_default() {
             let dir = base.join(&version).join(&namespace);
             if version != ours && dir.join(map).exists() {
-                let mut earlier = Self {
-                    dir,
-                    version,
-                    lock: None,
-                };
-                earlier.lock();
-                found.push(earlier);
+                let lock = None;
+                found.push(Self { dir, version, lock });
             }
         }
         Ok(found)
     }
 
-    /// The same, for a process that starts: refused while a process of another version has its flows, unless that is to be
+    /// The same, locked where nobody else has them, for a process that starts: refused while a process of another version has its flows, unless that is to be
     /// replaced.
     pub(in crate::kernel) fn free(kind: Kind, map: &str, take_over: bool) -> io::Result<Vec<Self>> {
-        let all = Self::all(kind, map)?;
+        let mut all = Self::all(kind, map)?;
+        for one in &mut all {
+            one.lock();
+        }
         match all.iter().find(|one| one.lock.is_none()) {
             Some(used) if !take_over => Err(io::Error::new(
                 io::ErrorKind::WouldBlock,

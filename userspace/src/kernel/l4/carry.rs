@@ -11,7 +11,7 @@ use crate::kernel::cut::earlier::Earlier;
 use crate::kernel::layout::{Plan, Shape, Structures};
 use crate::kernel::map::MapFd;
 
-/// The structures that are pinned.
+/// The structures of layer 4 that another version reads.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
         ("Flow".to_owned(), Shape::of::<Flow>()),

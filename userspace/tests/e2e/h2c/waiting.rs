@@ -6,26 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::{ACK, DATA, END_STREAM, PING, PREFACE, SETTINGS, TIERS, body, frame, read_frame, request};
+use crate::cut_peek::{noise, receive};
 use crate::lab::cut::{self, expect_none, expect_tier, finish};
-use crate::lab::exchange::Noise;
 use crate::lab::tiers::ping;
 use crate::lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
 
 /// Bytes of a transfer behind the beginning, each way.
 const BULK: usize = 3 << 20;
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    Noise::new(seed).fill(&mut bytes);
-    bytes
-}
-
-fn receive(mut from: &TcpStream, expected: &[u8], case: &str) {
-    let mut bytes = vec![0; expected.len()];
-    from.read_exact(&mut bytes).unwrap_or_else(|e| panic!("{case}: {e}"));
-    let first = bytes.iter().zip(expected).position(|(a, b)| a != b);
-    assert_eq!(first, None, "{case}: the first byte that differs");
-}
 
 fn send(mut to: &TcpStream, bytes: &[u8], segment: usize) {
     for part in bytes.chunks(segment) {

@@ -308,3 +308,24 @@ pub(crate) fn detach(lab: &Lab) {
     let output = command.arg("detach").output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
+
+/// Of each cut flow, by client, the facts of the API that do not change while nothing is sent.
+pub(crate) fn known(sb: &Signalbox) -> Vec<Vec<String>> {
+    let mut flows = sb.flows("tier=cut&limit=100");
+    flows.sort_by_key(|flow| flow["client"].to_string());
+    let keys = [
+        "client",
+        "local",
+        "backend",
+        "leg_b_local",
+        "listener",
+        "route",
+        "cluster",
+        "host",
+        "state",
+        "bytes_in",
+        "bytes_out",
+    ];
+    let facts = |flow: &Value| keys.map(|key| flow[key].to_string()).to_vec();
+    flows.iter().map(facts).collect()
+}
