@@ -1,6 +1,8 @@
 //! The keeper of the flow table: counts flows' ends, ages idle ones, frees their entries, adopts what an earlier process
 //! has left. A thread of its own; nothing of it is on the path of a connection.
 
+mod ended;
+
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{CLOSED, COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
-use signalbox_common::cut::seq;
 use signalbox_core::limit::Source;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
@@ -27,18 +28,22 @@ use crate::registry::Registry;
 use crate::rotate::covers;
 use crate::state::{Shared, unix_ms};
 use crate::store::Event;
+use ended::Ended;
 
 /// How often ended flows are looked at.
-const BEAT: Duration = Duration::from_millis(100);
+const PASS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often every flow is.
-const SWEEP: Duration = Duration::from_secs(2);
+/// The same while many end: a pass then is too short for a connection that waits for its processor to notice.
+const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
+
+/// From how many flows on that a pass looked at it is a busy one.
+const MIN_BUSY_PASS: usize = 16;
+
+/// How often every flow is looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A flow that has ended is kept until nothing has come for so long: what is still under way finds it.
 const QUIET: Duration = Duration::from_secs(1);
-
-/// How often it is looked at until then, in ticks: half a second.
-const AGAIN: u32 = 477;
 
 /// As [`QUIET`], after a reset that may not have been accepted.
 const QUIET_RESET: Duration = Duration::from_secs(30);
@@ -65,8 +70,8 @@ pub struct Keeper {
 /// What lasts from one pass to the next.
 struct Memory {
     ring: Ends,
-    /// Ended flows that are not quiet yet, and the tick at which to look at each.
-    ended: Vec<(u32, u32)>,
+    /// Ended flows that are not quiet yet.
+    ended: Ended,
     swept: Instant,
     /// Flows being closed, since when.
     closing: HashMap<u32, Instant>,
@@ -115,17 +120,21 @@ impl Keeper {
             sys::yield_to_others(0);
             let mut memory = Memory {
                 ring,
-                ended: Vec::new(),
+                ended: Ended::new(keeper.cut.table.len()),
                 swept: Instant::now(),
                 closing: HashMap::new(),
             };
             let mut followed = Instant::now();
-            while keeper.pass(&mut memory) {
-                if followed.elapsed() > SWEEP {
+            while let Some(looked_at) = keeper.pass(&mut memory) {
+                if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
                     keeper.cut.follow_interfaces();
                 }
-                std::thread::sleep(BEAT);
+                std::thread::sleep(if looked_at < MIN_BUSY_PASS {
+                    PASS_INTERVAL
+                } else {
+                    BUSY_PASS_INTERVAL
+                });
             }
         })?;
         Ok(())
@@ -266,39 +275,36 @@ impl Keeper {
         self.give_back_ports(reserved.into_iter().filter(|place| !live.contains(place)));
     }
 
-    fn pass(&self, memory: &mut Memory) -> bool {
+    /// Looks at the flows that have ended, and from time to time at all. How many that had ended it looked at, or nothing once
+    /// another process keeps the table.
+    fn pass(&self, memory: &mut Memory) -> Option<usize> {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
-            return false;
+            return None;
         }
         self.cut.pins.lock_again();
         self.carry_over();
         let now = tick();
-        memory.ring.drain(|index| memory.ended.push((index, now)));
-        let mut gone = Vec::new();
-        memory.ended.sort_unstable();
-        memory.ended.dedup_by_key(|(index, _)| *index);
-        memory.ended.retain_mut(|(index, when)| {
-            if seq::after(*when, now) {
-                return true;
+        memory.ring.drain(|index| memory.ended.push(index, now));
+        let (mut gone, mut looked_at) = (Vec::new(), 0);
+        while let Some(index) = memory.ended.pop(now) {
+            looked_at += 1;
+            if !self.settle(index, now, &mut memory.closing, &mut gone) {
+                memory.ended.push_again(index, now);
             }
-            *when = now.wrapping_add(AGAIN);
-            !self.settle(*index, now, &mut memory.closing, &mut gone)
-        });
-        self.remove(&mut gone);
-        if memory.swept.elapsed() > SWEEP {
-            memory.swept = Instant::now();
-            for index in 0..self.cut.table.len() {
-                if self.cut.table.state(index) != state::FREE {
-                    self.settle(index, now, &mut memory.closing, &mut gone);
-                }
-            }
-            // Found in the table's order.
-            let is_gone = |index: &u32| gone.binary_search_by_key(index, |(gone, _)| *gone).is_ok();
-            memory.ended.retain(|(index, _)| !is_gone(index));
         }
         self.remove(&mut gone);
-        true
+        if memory.swept.elapsed() > SWEEP_INTERVAL {
+            memory.swept = Instant::now();
+            for index in 0..self.cut.table.len() {
+                if self.cut.table.state(index) != state::FREE && self.settle(index, now, &mut memory.closing, &mut gone)
+                {
+                    memory.ended.forget(index);
+                }
+            }
+        }
+        self.remove(&mut gone);
+        Some(looked_at)
     }
 
     /// Frees the entries of flows that are gone, and has their workers use them again.

@@ -27,8 +27,9 @@ pub enum Stop {
 /// How long to wait when there is no room, or when the kernel refuses.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Connections accepted in a row before others of this worker get their turn.
-const BATCH: usize = 64;
+/// Connections accepted in a row before others of this worker get their turn. Few, so that those who are served wait alike,
+/// and that workers share what comes at once.
+const MAX_ACCEPTED_IN_A_ROW: usize = 4;
 
 /// How long a socket that is to be closed may go on: its queue is finite, but a bound one is still being filled.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -73,7 +74,7 @@ pub async fn run(
             Ok((client, peer)) => {
                 admit(&worker, client, peer, local);
                 batch += 1;
-                if batch == BATCH {
+                if batch == MAX_ACCEPTED_IN_A_ROW {
                     batch = 0;
                     tokio::task::yield_now().await;
                 }

@@ -59,7 +59,7 @@ pub fn begin(sockets: &[TcpListener]) -> io::Result<()> {
         .try_for_each(|socket| socket2::SockRef::from(socket).listen(BACKLOG))
 }
 
-/// Sockets for `sk_lookup` to steer to: for each family one for each worker, on a loopback address and a port that
+/// Sockets for `sk_lookup` to steer to: for each family one for each group of workers, on a loopback address and a port that
 /// nobody is told. Where IPv6 is switched off, IPv4 alone is served.
 pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
     let open = |addr: SocketAddr| -> io::Result<TcpListener> {
@@ -105,7 +105,7 @@ fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     })
 }
 
-/// Sockets bound to an address, which do not listen yet: one for each worker.
+/// Sockets bound to an address, which do not listen yet: one for each group of workers.
 pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
     let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
     free(bind)?;
