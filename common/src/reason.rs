@@ -75,7 +75,8 @@ reasons! {
     CutSuperseded = 24, "cut_in", "superseded";
     /// A SYN from a host on a live flow: dropped.
     CutStray = 25, "cut_in", "stray";
-    /// An ICMP error about a forwarded packet was rewritten and sent on.
+    /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link does not
+    /// take was told.
     CutIcmp = 26, "cut_in", "icmp";
     /// A packet that was forwarded leaves.
     CutLeaves = 27, "cut_out", "forwarded";

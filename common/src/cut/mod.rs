@@ -18,6 +18,7 @@ pub mod icmp;
 pub mod options;
 pub mod rewrite;
 pub mod seq;
+pub mod too_big;
 pub mod track;
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ pub mod kernel;
 pub mod packet;
 mod ports;
 pub mod rewrite;
-pub mod too_big;
 pub mod track;
 pub mod verdict;
 

@@ -3,6 +3,7 @@
 use super::abi::Key;
 use crate::Reason;
 use crate::cut::header::FIXED;
+use crate::cut::too_big::TooBig;
 use crate::cut::{Buffer, Tuple};
 
 /// `IPPROTO_ICMP`.
@@ -49,6 +50,31 @@ pub struct Seen {
     pub seq: u32,
     /// TCP acknowledgement number.
     pub ack: u32,
+}
+
+impl Seen {
+    /// Whether the sender can be told that the packet is too big, and wants to know: an IPv4 packet that may be fragmented is
+    /// simply lost, and one with options is rare.
+    #[inline(always)]
+    pub fn may_be_told<B: Buffer + ?Sized>(&self, packet: &B) -> bool {
+        if self.version == 4 {
+            self.l4 - self.l3 == V4_HEADER && packet.u16(self.l3 + 6).is_some_and(|flags| flags & 0x4000 != 0)
+        } else {
+            true
+        }
+    }
+
+    /// The packet as its sender is told of it.
+    #[inline(always)]
+    #[must_use]
+    pub fn too_big(&self, mtu: u32) -> TooBig<'_> {
+        TooBig {
+            version: self.version,
+            source: &self.key.source,
+            destination: &self.key.destination,
+            mtu,
+        }
+    }
 }
 
 /// No fragment.

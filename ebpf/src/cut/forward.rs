@@ -258,13 +258,15 @@ pub fn next_hop(way: &Way, now: u32) -> Hop {
 
 /// Looks the next hop of a direction up again, if it has grown old. Where its neighbour is not known, or where the
 /// machine does not forward (a lookup is refused then), it stays old: the kernel's output path finds the neighbour, and
-/// `cut_out` reads its address off the packet.
+/// `cut_out` reads its address off the packet. Returns the interface when that has been looked at.
 #[inline(always)]
-pub fn refresh<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32) {
+pub fn refresh<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32) -> Option<u32> {
     let now = tick();
-    if (now.wrapping_sub(flow.ways[(way & 1) as usize].hop_until) as i32) >= 0 {
-        look_up::<F>(ctx, flow, way, now);
+    if (now.wrapping_sub(flow.ways[(way & 1) as usize].hop_until) as i32) < 0 {
+        return None;
     }
+    look_up::<F>(ctx, flow, way, now);
+    Some(flow.ways[(way & 1) as usize].hop_ifindex)
 }
 
 #[inline(never)]

@@ -19,6 +19,7 @@ use super::{
     maps::{CUT_BINDINGS, FLOWS, SHAKES, TUPLES, tell},
     pair, share,
     skb::{ETH, Family, IPV4, IPV6, TCP, V4, V6, View, field, tuple},
+    too_big,
 };
 use crate::parts;
 
@@ -196,7 +197,13 @@ fn ours<F: Family>(
     if entry.way == 1 && share::wanted(ctx, tcp, flow) {
         return share::acknowledgement::<F>(ctx, tcp, flow);
     }
-    forward::refresh::<F>(ctx, flow, entry.way);
+    // A link's MTU is asked no more often than its neighbour's address: what is dropped until then comes again.
+    if let Some(ifindex) = forward::refresh::<F>(ctx, flow, entry.way)
+        && let Some(mtu) = too_big::exceeded(ctx, ifindex)
+        && too_big::may_be_told::<F>(view, flow)
+    {
+        return too_big::tell::<F>(ctx, tuple, mtu);
+    }
     forward::packet::<F>(ctx, view, tcp, entry, flow)
 }
 

@@ -12,6 +12,7 @@ pub mod maps;
 mod pair;
 mod share;
 pub mod skb;
+mod too_big;
 
 use aya_ebpf::{macros::classifier, programs::TcContext};
 

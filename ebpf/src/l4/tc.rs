@@ -11,14 +11,13 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::Buffer,
+    cut::{Buffer, too_big},
     l4::{
         Glance,
         arrive::{arrive, glance, seen},
         decide::Scratch,
         forward,
         packet::UDP,
-        too_big,
         verdict::{Action, Verdict},
     },
     parts::SERVICES,
@@ -161,7 +160,7 @@ fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
     let skb = ctx.skb.skb;
     let view = View::new(ctx, HEADERS);
     let back = way_back(&view)?;
-    if !too_big::may_be_told(&view, seen) {
+    if !seen.may_be_told(&view) {
         return None;
     }
     let room = too_big::room(seen.version);
@@ -175,7 +174,7 @@ fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
     }
     let mut view = View::new(ctx, HEADERS);
     view.set_words(0, back)?;
-    too_big::write(&mut view, ETH, seen, out.mtu)?;
+    too_big::write(&mut view, ETH, &seen.too_big(out.mtu))?;
     // SAFETY: a helper without memory arguments.
     Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
 }

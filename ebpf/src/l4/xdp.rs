@@ -11,14 +11,13 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::{Buffer, Diff},
+    cut::{Buffer, Diff, too_big},
     l4::{
         Glance, Seen,
         arrive::{arrive, glance, seen},
         decide::Scratch,
         forward,
         packet::{UDP, WHOLE},
-        too_big,
         verdict::{Action, Out, Verdict},
     },
     parts::SERVICES,
@@ -161,7 +160,7 @@ fn tell(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> Option<u32> {
     let packet = view(ctx);
     let back = way_back(&packet)?;
     let tag = if l2 == ETH { 0 } else { packet.u16(14)? };
-    if !too_big::may_be_told(&packet, seen) {
+    if !seen.may_be_told(&packet) {
         return None;
     }
     let length = (ctx.data_end() - ctx.data()) as i32;
@@ -176,7 +175,7 @@ fn tell(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> Option<u32> {
     out.tunnel = 0;
     let mut packet = view(ctx);
     headers(&mut packet, seen, out, l2)?;
-    too_big::write(&mut packet, l2, seen, out.mtu)?;
+    too_big::write(&mut packet, l2, &seen.too_big(out.mtu))?;
     Some(XDP_TX)
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use lab::cut::{self, Hosts, TCP};
 use lab::tiers::ping;
-use lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+use lab::{Lab, SOON, Signalbox, config, eventually, exchange, privileged, servers};
+
+const MIB: u64 = 1 << 20;
 
 const WORD: &[u8] = b"still there";
 const AT: &str = TCP[0].0;
@@ -54,6 +56,44 @@ fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
         }
         for (client, host) in &flows {
             cut::finish(client, host);
+        }
+        cut::expect_none(&sb);
+    }
+}
+
+/// The kernel tells senders of packets that it routes. Those of cut flows it does not see.
+#[test]
+fn cut_flows_outlive_a_link_whose_mtu_is_lowered() {
+    if !privileged("cut_flows_outlive_a_link_whose_mtu_is_lowered") || cut::lenient() {
+        return;
+    }
+    for link in ["back", "client"] {
+        let lab = cut::lab();
+        let east = lab.host("east-1");
+        let _servers = [exchange::server(east, cut::BACKEND), servers::healthy(east)];
+        let mut listeners = String::new();
+        let mut clusters = String::new();
+        for (family, address, vip) in [(4, "10.2.0.2", "10.1.0.1"), (6, "fd00:2::2", "[fd00:1::1]")] {
+            let host = format!("{{ name: h{family}, address: \"{address}\", tcp: 3306 }}");
+            clusters += &config::cluster_of(&format!("c{family}"), &cut::PATIENT, &[host]);
+            listeners +=
+                &format!("  - {{ name: l{family}, protocol: tcp, listen: [\"{vip}:3306\"], cluster: c{family} }}\n");
+        }
+        let sb = Signalbox::start(&lab, &format!("listeners:\n{listeners}clusters:\n{clusters}"));
+        sb.wait_healthy(&["h4", "h6"]);
+        let flows: Vec<_> = ["10.1.0.1:3306", "[fd00:1::1]:3306"]
+            .into_iter()
+            .map(|at| (at, lab.client.connect(at)))
+            .collect();
+        for (_, stream) in &flows {
+            cut::expect_cut(&sb, stream);
+        }
+        let far = if link == "back" { east } else { &lab.client };
+        for (ns, device) in [(&lab.lb, link), (far, "eth0")] {
+            ns.must(&["ip", "link", "set", device, "mtu", "1300"]);
+        }
+        for (at, stream) in &flows {
+            exchange::client(stream, 7, 2 * MIB, 2 * MIB).unwrap_or_else(|e| panic!("{link}, {at}: {e}"));
         }
         cut::expect_none(&sb);
     }

@@ -15,7 +15,7 @@ pub(super) type Version = (u32, u32);
 pub(super) const OLDEST: Version = (5, 14);
 
 /// By number, as in `enum bpf_func_id`.
-const HELPERS: [(i32, &str, Version); 34] = [
+const HELPERS: [(i32, &str, Version); 35] = [
     (1, "map_lookup_elem", (3, 19)),
     (2, "map_update_elem", (3, 19)),
     (3, "map_delete_elem", (3, 19)),
@@ -51,6 +51,7 @@ const HELPERS: [(i32, &str, Version); 34] = [
     (133, "ringbuf_discard", (5, 8)),
     (152, "redirect_neigh", (5, 10)),
     (160, "ktime_get_coarse_ns", (5, 11)),
+    (163, "check_mtu", (5, 12)),
 ];
 
 /// By number, as in `enum bpf_map_type`.

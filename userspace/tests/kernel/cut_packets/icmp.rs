@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{Flow, NARROW, OWED_KNOWN, state};
 
+use super::clock::ticks;
 use super::outcome::{Action, Outcome};
 use super::packet::{Packet, TCP, checksum};
-use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, over_both, over_ipv4};
+use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, ip, over_both, over_ipv4};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -176,6 +177,45 @@ fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     });
 }
 
+/// A link whose MTU was lowered under the flow: its sender is told, as a router would, and never more often than the next hop
+/// is looked up.
+#[test]
+fn a_packet_that_its_next_link_does_not_take_is_answered() {
+    over_both(|mut scene| {
+        ip("link set leg-b mtu 1300 up");
+        let mut flow = scene.flow();
+        flow.ways[0].hop_until = ticks().wrapping_sub(1);
+        scene.put(&flow);
+        let header = if scene.is_ipv4() { 40 } else { 60 };
+        let of_length = |scene: &Scene, length: usize| Packet {
+            payload: vec![7; length - header],
+            ..scene.client_sends(3000, 10)
+        };
+        let large = of_length(&scene, 1301);
+        assert_eq!(
+            forwarded(scene.arrives(&large)),
+            scene.answer((FROM_CLIENT, 1300), &large)
+        );
+        assert_eq!(scene.flow_now(), flow, "not a packet of the flow that counts");
+        // Until the next look the link may do with it what it likes.
+        let fresh = scene.flow();
+        scene.put(&fresh);
+        scene.arrives(&large).expect(Action::Redirect, Reason::CutForwarded);
+        scene.put(&flow);
+        let fits = of_length(&scene, 1300);
+        scene.arrives(&fits).expect(Action::Redirect, Reason::CutForwarded);
+        if scene.is_ipv4() {
+            scene.put(&flow);
+            let mut may_be_fragmented = large.bytes();
+            may_be_fragmented[14 + 6] = 0;
+            let sum = checksum(&[&may_be_fragmented[14..24], &[0, 0], &may_be_fragmented[26..34]].concat());
+            may_be_fragmented[24..26].copy_from_slice(&sum.to_be_bytes());
+            let outcome = scene.programs.arrives(&may_be_fragmented, LEG_A);
+            outcome.expect(Action::Redirect, Reason::CutForwarded);
+        }
+    });
+}
+
 #[track_caller]
 fn forwarded(outcome: Outcome) -> Vec<u8> {
     outcome.expect(Action::Redirect, Reason::CutIcmp)
@@ -188,6 +228,40 @@ impl Scene {
         } else {
             PACKET_TOO_BIG
         }
+    }
+
+    /// Our own answer to a packet that was too large, back to where it came from.
+    fn answer(&self, (macs, mtu): ([u8; 12], u16), about: &Packet) -> Vec<u8> {
+        let back = Packet {
+            macs: [&macs[6..], &macs[..6]].concat().try_into().unwrap(),
+            from: about.to,
+            to: about.from,
+            hops: 64,
+            ..about.clone()
+        };
+        let quoted = &about.bytes()[14..][..if self.is_ipv4() { 40 } else { 60 }];
+        let [high, low] = mtu.to_be_bytes();
+        let (protocol, kind) = if self.is_ipv4() {
+            (ICMP, [3, 4])
+        } else {
+            (ICMPV6, [2, 0])
+        };
+        let mut icmp = [&kind[..], &[0, 0, 0, 0, high, low], quoted].concat();
+        let mut header = back.ip(protocol, icmp.len());
+        let sum = if self.is_ipv4() {
+            // What the kernel writes of its own: no service class, no number.
+            header[1] = 0;
+            header[4..8].fill(0);
+            header[10..12].fill(0);
+            let sum = checksum(&header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            checksum(&icmp)
+        } else {
+            header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+            back.checksum(ICMPV6, &icmp)
+        };
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        [&back.macs[..], &about.bytes()[12..14], &header, &icmp].concat()
     }
 
     /// A router's error about a packet, for the one who sent it. It quotes the beginning: the IP header, and of TCP as

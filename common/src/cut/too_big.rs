@@ -1,16 +1,18 @@
-//! "Packet too big", said to the sender of a packet that does not get to its host (RFC 1191, RFC 8201).
+//! "Packet too big", said to the sender of a packet that does not get to its receiver (RFC 1191, RFC 8201).
 //!
 //! It comes from the address that the packet was sent to, and quotes its beginning: as much as every sender needs to know
 //! its own packet again.
 
-use super::packet::{ICMP, ICMPV6, Seen, V4_HEADER, V6_HEADER};
-use crate::cut::icmp::{HEADER, V4_UNREACHABLE, V6_TOO_BIG};
-use crate::cut::{Buffer, Diff};
+use super::icmp::{HEADER, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG};
+use super::{Buffer, Diff};
+
+const ICMP: u32 = 1;
+const ICMPV6: u32 = 58;
+const V4_HEADER: u32 = 20;
+const V6_HEADER: u32 = 40;
 
 /// Bytes of the quoted packet behind its IP header: a TCP header without options.
 const QUOTED: u32 = 20;
-/// "Fragmentation needed", a code of [`V4_UNREACHABLE`].
-const NEEDED: u32 = 4;
 const HOPS: u32 = 64;
 
 /// Length of the headers that are put in front of the quoted packet.
@@ -27,24 +29,31 @@ pub const fn quoted(version: u32) -> u32 {
     QUOTED + if version == 4 { V4_HEADER } else { V6_HEADER }
 }
 
-/// Whether the sender can be told, and wants to know: an IPv4 packet that may be fragmented is simply lost, and one with
-/// options is rare.
-#[inline(always)]
-pub fn may_be_told<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> bool {
-    if seen.version == 4 {
-        seen.l4 - seen.l3 == V4_HEADER && packet.u16(seen.l3 + 6).is_some_and(|flags| flags & 0x4000 != 0)
-    } else {
-        true
-    }
+/// A packet that is too big, as its sender wrote it.
+#[derive(Clone, Copy, Debug)]
+pub struct TooBig<'a> {
+    /// 4 or 6.
+    pub version: u32,
+    /// Its sender's address: four words in host order, of which the last one is an IPv4 address.
+    pub source: &'a [u32; 4],
+    /// Its receiver's.
+    pub destination: &'a [u32; 4],
+    /// What would get through.
+    pub mtu: u32,
 }
 
 /// Writes the headers at `l3`; the quoted packet stands behind them and ends the packet.
 #[inline(always)]
-pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, seen: &Seen, mtu: u32) -> Option<()> {
-    let key = &seen.key;
+pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) -> Option<()> {
+    let TooBig {
+        version,
+        source: to,
+        destination: from,
+        mtu,
+    } = *about;
     let mut sum = Diff::default();
-    let l4 = if seen.version == 4 {
-        let (source, destination) = (key.destination[3], key.source[3]);
+    let l4 = if version == 4 {
+        let (source, destination) = (from[3], to[3]);
         let first = 0x4500 << 16 | (room(4) + quoted(4));
         let third = HOPS << 24 | ICMP << 16;
         let mut header = Diff::default();
@@ -60,28 +69,28 @@ pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, seen: &Seen, mtu: u32)
         l3 + V4_HEADER
     } else {
         let length = HEADER + quoted(6);
-        packet.set_u32(l3 + 36, key.source[3])?;
+        packet.set_u32(l3 + 36, to[3])?;
         packet.set_u32(l3, 6 << 28)?;
         packet.set_u32(l3 + 4, length << 16 | ICMPV6 << 8 | HOPS)?;
         let mut i = 0;
         while i < 4 {
-            packet.set_u32(l3 + 8 + 4 * i as u32, key.destination[i])?;
-            packet.set_u32(l3 + 24 + 4 * i as u32, key.source[i])?;
-            sum.u32(0, key.destination[i]);
-            sum.u32(0, key.source[i]);
+            packet.set_u32(l3 + 8 + 4 * i as u32, from[i])?;
+            packet.set_u32(l3 + 24 + 4 * i as u32, to[i])?;
+            sum.u32(0, from[i]);
+            sum.u32(0, to[i]);
             i += 1;
         }
         sum.u32(0, length + ICMPV6);
         l3 + V6_HEADER
     };
-    let kind = if seen.version == 4 {
-        u32::from(V4_UNREACHABLE) << 24 | NEEDED << 16
+    let kind = if version == 4 {
+        u32::from(V4_UNREACHABLE) << 24 | u32::from(V4_TOO_BIG) << 16
     } else {
         u32::from(V6_TOO_BIG) << 24
     };
     sum.u32(0, kind);
     sum.u32(0, mtu);
-    let words = quoted(seen.version) / 4;
+    let words = quoted(version) / 4;
     let mut i = 0;
     while i < (V6_HEADER + QUOTED) / 4 {
         if i < words {

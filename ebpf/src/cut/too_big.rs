@@ -1,0 +1,80 @@
+//! A packet that its next link does not take: its sender is told, as a router would tell it.
+//!
+//! The kernel tells the senders of packets that it routes. Packets of a cut flow are redirected, and a link whose MTU was
+//! lowered under the flow would swallow them.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+    helpers::{bpf_check_mtu, bpf_redirect, bpf_skb_adjust_room, bpf_skb_change_tail},
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{
+        Buffer, Flow, Tuple,
+        flow::NARROW,
+        too_big::{self, TooBig},
+    },
+};
+
+use super::{
+    DROP, Verdict,
+    ingress::may_be_fragmented,
+    skb::{ETH, Family, View, field},
+};
+
+/// A super-packet is measured by the segments that it will be cut into.
+const BPF_MTU_CHK_SEGS: u64 = 1;
+
+/// The MTU of the interface that a packet is to leave by, if that is too small for it.
+#[inline(always)]
+pub fn exceeded(ctx: &TcContext, ifindex: u32) -> Option<u32> {
+    let mut mtu = 0u32;
+    // SAFETY: the helper writes the number.
+    let outcome = unsafe { bpf_check_mtu(ctx.as_ptr(), ifindex, &raw mut mtu, 0, BPF_MTU_CHK_SEGS) };
+    (outcome > 0).then_some(mtu)
+}
+
+/// Whether the sender wants to be told: an IPv4 packet that routers may fragment is simply lost.
+#[inline(always)]
+pub fn may_be_told<F: Family>(view: &View, flow: &Flow) -> bool {
+    F::VERSION == 6 || (flow.ways[1].flags & NARROW == 0 && may_be_fragmented::<F>(view) == Some(false))
+}
+
+/// Turns the packet into the message, and sends it back.
+#[inline(never)]
+pub fn tell<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Verdict {
+    let action = told::<F>(ctx, tuple, mtu).unwrap_or(DROP);
+    Verdict::new(Reason::CutIcmp, action)
+}
+
+#[inline(always)]
+fn told<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Option<i32> {
+    let version = u32::from(F::VERSION);
+    let skb = ctx.skb.skb;
+    let view = View::now(ctx);
+    let (a, b, c) = (view.u32(0)?, view.u32(4)?, view.u32(8)?);
+    // SAFETY: helpers on the context's own packet.
+    unsafe {
+        if bpf_skb_change_tail(skb, ETH + too_big::quoted(version), 0) != 0
+            || bpf_skb_adjust_room(skb, too_big::room(version) as i32, BPF_ADJ_ROOM_MAC as u32, 0) != 0
+        {
+            return None;
+        }
+    }
+    let mut view = View::new(ctx, ETH + too_big::room(version) + too_big::quoted(version));
+    // Back to who has sent it.
+    view.set_u32(0, b << 16 | c >> 16)?;
+    view.set_u32(4, c << 16 | a >> 16)?;
+    view.set_u32(8, a << 16 | b >> 16)?;
+    let about = TooBig {
+        version,
+        source: &tuple.source,
+        destination: &tuple.destination,
+        mtu,
+    };
+    too_big::write(&mut view, ETH, &about)?;
+    // SAFETY: a helper without memory arguments.
+    Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
+}
