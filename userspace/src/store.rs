@@ -48,9 +48,9 @@ use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, R
 use memory::{Instead, Memory};
 pub use prefixes::PrefixChange;
 
-/// How long listeners wait for the shield in front of them: verifying its programs takes some 100 ms, under emulation half
-/// a minute.
-const SHIELD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long listeners wait for the shield in front of them, where the kernel neither takes nor refuses its programs: verifying
+/// them takes some 100 ms, on an emulated processor under load more than a minute.
+const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// At most so often a new model is made of what sources tell.
 const PACE: Duration = Duration::from_millis(20);
@@ -520,7 +520,10 @@ impl Store {
             if model.listeners.iter().any(|listener| listener.shield.is_some()) {
                 let is_settled = tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
                 if !is_settled {
-                    tracing::error!("The shield is not in force after a minute: listeners open without it.");
+                    tracing::error!(
+                        waited_s = SHIELD_TIMEOUT.as_secs(),
+                        "The shield is neither in force nor refused: listeners open without it."
+                    );
                 }
             }
             self.addresses = self.front.commit(&self.model, &ids, prepared)?;
