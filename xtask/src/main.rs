@@ -34,7 +34,7 @@ enum Task {
     /// Compare the maps and programs of the eBPF object with ebpf/abi.txt
     Abi(abi::Args),
     /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
-    CheckDeps,
+    CheckDeps(deps::Args),
     /// Install what the tests need and run all of them
     Test(test::Args),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
@@ -78,7 +78,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::BuildEbpf(args) => ebpf::run(&args),
         Task::Abi(args) => abi::run(&args),
-        Task::CheckDeps => deps::run(),
+        Task::CheckDeps(args) => deps::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),

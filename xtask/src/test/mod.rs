@@ -152,7 +152,7 @@ impl Stage {
             Self::Install => install::run(context.nightly),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
-            Self::Deps => crate::deps::run(),
+            Self::Deps => crate::deps::run(&crate::deps::Args::default()),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),
             Self::Packets => stages::packets(context),
