@@ -52,7 +52,7 @@ pub enum DurableError {
 pub type Change = (&'static str, String, Option<Vec<u8>>);
 
 /// For how long the file is left to another process that is to take it: longer than a takeover may take.
-const LENT: Duration = Duration::from_secs(15);
+const LENT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The file.
 pub struct Durable {
@@ -75,7 +75,7 @@ impl Durable {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            lent_for: LENT,
+            lent_for: LENT_TIMEOUT,
             state: Mutex::default(),
         }
     }

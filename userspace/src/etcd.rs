@@ -19,15 +19,15 @@ use crate::remote::{Remote, RemoteError};
 use crate::store::Event;
 
 /// For one member to answer: the store waits for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failure nobody is made to wait for another one so soon.
-const SPARE: Duration = Duration::from_secs(10);
+const FAILED_MEMBER_TTL: Duration = Duration::from_secs(10);
 /// Members that are asked before that is a failure.
 const ATTEMPTS: usize = 2;
 /// Without a change, everything is read again, should a watch have died without a word.
-const SILENCE: Duration = Duration::from_secs(30);
+const FULL_READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Many changes at once are read once.
-const SETTLE: Duration = Duration::from_millis(50);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Until the next attempt after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// The key that is there if the table is.
@@ -207,7 +207,7 @@ impl Etcd {
                         return;
                     }
                     self.changed_since(next).await;
-                    tokio::time::sleep(SETTLE).await;
+                    tokio::time::sleep(SETTLE_INTERVAL).await;
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -228,7 +228,7 @@ impl Etcd {
         let member = self.member();
         // The first line says that the watch has begun.
         let watch = self.members[member].lines("/v3/watch", body, |line| !has_events(line));
-        if let Ok(Err(error)) = tokio::time::timeout(SILENCE, watch).await {
+        if let Ok(Err(error)) = tokio::time::timeout(FULL_READ_INTERVAL, watch).await {
             tracing::debug!(error = crate::error_chain(&error), "A watch of etcd has ended.");
             self.next_member(member);
             tokio::time::sleep(RETRY.0).await;
@@ -262,7 +262,7 @@ impl Etcd {
     /// Asks members in turn until one answers.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         if let Some((when, why)) = &self.lock().1
-            && when.elapsed() < SPARE
+            && when.elapsed() < FAILED_MEMBER_TTL
         {
             return Err(EtcdError::Spared(why.clone()));
         }
@@ -270,7 +270,7 @@ impl Etcd {
         loop {
             let member = self.member();
             let asked = self.members[member]
-                .ask_within(PATIENCE, Method::POST, path, Some(body.to_string()))
+                .ask_within(REQUEST_TIMEOUT, Method::POST, path, Some(body.to_string()))
                 .await;
             let error = match asked {
                 Ok(answer) => {

@@ -43,16 +43,16 @@ const MIN_BUSY_PASS: usize = 16;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A flow that has ended is kept until nothing has come for so long: what is still under way finds it.
-const QUIET: Duration = Duration::from_secs(1);
+const ENDED_TTL: Duration = Duration::from_secs(1);
 
-/// As [`QUIET`], after a reset that may not have been accepted.
-const QUIET_RESET: Duration = Duration::from_secs(30);
+/// As [`ENDED_TTL`], after a reset that may not have been accepted.
+const RESET_TTL: Duration = Duration::from_secs(30);
 
 /// How long what userspace has closed is kept, to drop what comes and to answer nothing.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING_TTL: Duration = Duration::from_secs(2);
 
 /// An entry that never became a flow, of a process that is no more.
-const STALE: Duration = Duration::from_secs(180);
+const UNFINISHED_TTL: Duration = Duration::from_secs(180);
 
 pub struct Keeper {
     cut: Arc<Cut>,
@@ -336,9 +336,9 @@ impl Keeper {
                     // No load of its host's any more, though its entry is kept for a while.
                     self.uncount(index, &flow, end);
                     // As long as its sockets have something to deliver they know it by its entry.
-                    let is_left = flow.drained == CLOSED || idle >= STALE;
-                    (is_left && idle >= QUIET).then_some(end)
-                } else if flags & RESET_MAYBE != 0 && idle >= QUIET_RESET {
+                    let is_left = flow.drained == CLOSED || idle >= UNFINISHED_TTL;
+                    (is_left && idle >= ENDED_TTL).then_some(end)
+                } else if flags & RESET_MAYBE != 0 && idle >= RESET_TTL {
                     Some(if flow.ways[0].flags & RESET_MAYBE != 0 {
                         End::ClientReset
                     } else {
@@ -355,7 +355,7 @@ impl Keeper {
             }
             state::CLOSING => {
                 let since = *closing.entry(index).or_insert_with(Instant::now);
-                if since.elapsed() < CLOSING {
+                if since.elapsed() < CLOSING_TTL {
                     // Again, for the first may have been lost or not have been at the right number any more.
                     self.cut.reset_both(index, &flow);
                     return false;
@@ -364,7 +364,7 @@ impl Keeper {
                 Some(End::Failed)
             }
             // Not a flow yet: its worker has it, unless that is no more.
-            _ if age < STALE => return false,
+            _ if age < UNFINISHED_TTL => return false,
             _ => {
                 self.cut.table.set_state(index, state::FREE);
                 return true;

@@ -42,9 +42,9 @@ use sweeper::Sweeper;
 use ways::Ways;
 
 /// How often routes, neighbours and interfaces are looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// Between attempts to load programs that were refused.
-const AGAIN: Duration = Duration::from_secs(5);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The services of a running signalbox.
 pub struct Services {
@@ -235,7 +235,7 @@ impl Services {
                 let waits = |told: &mut Told| !told.changed && !told.ended && told.asked == told.answered;
                 let (mut told, _) = self
                     .wake
-                    .wait_timeout_while(told, LOOK, waits)
+                    .wait_timeout_while(told, REFRESH_INTERVAL, waits)
                     .unwrap_or_else(PoisonError::into_inner);
                 if told.ended {
                     if told.withdraw {
@@ -252,7 +252,7 @@ impl Services {
                 (std::mem::take(&mut told.changed), asked)
             };
             work.applied &= !changed;
-            let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= LOOK);
+            let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
             self.bring_about(&mut work, look);
             if let Some(asked) = asked {
                 self.told.lock().unwrap_or_else(PoisonError::into_inner).answered = asked;
@@ -576,7 +576,7 @@ impl Work {
         let hook = snapshot.model.layer4.hook;
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         let needed = parts_needed(&snapshot.model);
-        let is_too_early = self.tried.is_some_and(|then| then.elapsed() < AGAIN);
+        let is_too_early = self.tried.is_some_and(|then| then.elapsed() < RELOAD_INTERVAL);
         if is_too_early || self.refused_for == Some((hook, needed)) {
             return false;
         }

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::pem::{self, PemError};
 
 /// For one request, from the name's look-up to the answer's end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Of a refusal, this many characters are repeated.
 const MOST_DETAIL: usize = 500;
 /// The largest answer.
@@ -55,7 +55,7 @@ pub struct Remote(pub Balancer);
 impl Remote {
     /// Asks; the answer, if it is a good one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, RemoteError> {
-        self.ask_within(PATIENCE, method, path, body).await
+        self.ask_within(REQUEST_TIMEOUT, method, path, body).await
     }
 
     /// The same with another patience.

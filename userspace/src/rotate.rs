@@ -18,7 +18,7 @@ use crate::datapath::worker::Order;
 use crate::state::{Snapshot, unix_ms};
 
 /// How often a job looks whether its flows have ended.
-const LOOK: Duration = Duration::from_millis(200);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Jobs that have ended and are still shown.
 const REMEMBERED: usize = 200;
@@ -248,7 +248,7 @@ impl Control {
             for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
                 tokio::spawn(self.clone().see_through(job.id));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     }
 
@@ -266,7 +266,7 @@ impl Control {
             let subjects = self.still_out(&job.subjects);
             if subjects.is_empty() && !std::mem::replace(&mut doubted, true) {
                 // Or has been read from the disk, and is in force in a moment.
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
                 continue;
             }
             doubted = false;
@@ -312,7 +312,7 @@ impl Control {
                 // Not worth more than a log line: at worst the next process finds at once that nothing is left.
                 let _ = self.events.send(crate::store::Event::JobChanged(id));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     }
 

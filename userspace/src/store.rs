@@ -53,7 +53,7 @@ pub use prefixes::PrefixChange;
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// At most so often a new model is made of what sources tell.
-const PACE: Duration = Duration::from_millis(20);
+const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Something that the store must know.
 pub enum Event {
@@ -214,7 +214,7 @@ impl Store {
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
-            let due = self.remodelled + PACE;
+            let due = self.remodelled + MERGE_INTERVAL;
             tokio::select! {
                 event = inbox.recv() => match event {
                     Some(event) => self.take(event).await,
@@ -227,7 +227,7 @@ impl Store {
             while let Ok(event) = inbox.try_recv() {
                 self.take(event).await;
             }
-            if self.stale && Instant::now() >= self.remodelled + PACE {
+            if self.stale && Instant::now() >= self.remodelled + MERGE_INTERVAL {
                 self.remodel();
             }
             if std::mem::take(&mut self.dirty) {

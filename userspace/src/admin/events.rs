@@ -14,7 +14,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use crate::control::Control;
 
 /// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
-const ALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Begins with `hello`. Who reads too slowly is told how many it has `missed`, and asks for the state anew.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
@@ -26,5 +26,5 @@ pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stre
         Ok(change) => Event::default().event(change.kind).data(change.data.to_string()),
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
     });
-    Sse::new(tokio_stream::once(hello).chain(changes).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE))
+    Sse::new(tokio_stream::once(hello).chain(changes).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
 }

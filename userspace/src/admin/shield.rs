@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::store::PrefixChange;
 
 /// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
-const ALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// How long an answer waits until what was set is in force: a million prefixes take a second.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the path says for what holds for all.
@@ -208,5 +208,5 @@ pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stre
     let hello = Event::default()
         .event("hello")
         .data(json!({ "version": env!("CARGO_PKG_VERSION") }).to_string());
-    Sse::new(tokio_stream::once(hello).chain(drops).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE))
+    Sse::new(tokio_stream::once(hello).chain(drops).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
 }

@@ -14,7 +14,7 @@ use super::explain::escaped;
 use super::{Show, client, show};
 
 /// How often to ask how far a job is.
-const LOOK: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Subcommand)]
 pub(super) enum Rotate {
@@ -164,7 +164,7 @@ fn wait(socket: &Path, path: &str, mut job: Value) -> anyhow::Result<ExitCode> {
             eprintln!("{text}");
             said = text;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PROGRESS_INTERVAL);
         job = client::change(socket, &Method::GET, path, None)?["job"].take();
     }
     let closed = job["closed_connections"].as_u64().unwrap_or_default();

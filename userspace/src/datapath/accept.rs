@@ -25,14 +25,14 @@ pub enum Stop {
 }
 
 /// How long to wait when there is no room, or when the kernel refuses.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Connections accepted in a row before others of this worker get their turn. Few, so that those who are served wait alike,
 /// and that workers share what comes at once.
 const MAX_ACCEPTED_IN_A_ROW: usize = 4;
 
 /// How long a socket that is to be closed may go on: its queue is finite, but a bound one is still being filled.
-const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Accepts from a socket until told to stop. `local` is the address that every connection of it has, where that is
 /// known: the kernel need not be asked then.
@@ -56,7 +56,7 @@ pub async fn run(
         }
         if worker.shared.totals.held.get() >= worker.max_connections() {
             worker.shared.totals.paused.inc("max_connections");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
         }
         let accepted = tokio::select! {
@@ -105,21 +105,21 @@ async fn refused(worker: &Worker, error: &std::io::Error) {
         Some(libc::ECONNABORTED | libc::EINTR) => {}
         Some(libc::EMFILE | libc::ENFILE) => {
             worker.shared.totals.paused.inc("no_descriptors");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         _ => {
             worker.shared.totals.paused.inc("accept_failed");
             tracing::debug!(%error, "Accepting a connection failed.");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }
 
 /// Takes what waits in the queue: closing the socket would reset it.
 async fn drain(worker: &Rc<Worker>, listener: &AsyncFd<TcpListener>, local: Option<SocketAddr>) -> std::io::Result<()> {
-    let until = Instant::now() + DRAIN;
+    let until = Instant::now() + DRAIN_TIMEOUT;
     while Instant::now() < until {
-        match tokio::time::timeout(PAUSE, accept(listener)).await {
+        match tokio::time::timeout(RETRY_INTERVAL, accept(listener)).await {
             Ok(Ok((client, peer))) => admit(worker, client, peer, local),
             Ok(Err(error)) => refused(worker, &error).await,
             Err(_) => break,

@@ -24,12 +24,12 @@ use crate::kernel::sockmap::{Joined as Outcome, Joiner};
 const WINDOW: u64 = 1024 * 1024;
 
 /// While something is unfinished, how soon to look again; doubled each time nothing came of it.
-const SOON: Duration = Duration::from_millis(1);
-const LATER: Duration = Duration::from_millis(64);
+const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(64);
 
 /// How often to look at a flow that carries bytes, and at one that does not.
-const BUSY: Duration = Duration::from_millis(250);
-const QUIET: Duration = Duration::from_secs(2);
+const BUSY_INTERVAL: Duration = Duration::from_millis(250);
+const QUIET_INTERVAL: Duration = Duration::from_secs(2);
 
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
 const EPOLLOUT: u32 = libc::EPOLLOUT as u32;
@@ -128,7 +128,7 @@ impl Joint {
             flow: Rc::clone(flow),
             halves,
             idle,
-            pause: SOON,
+            pause: MIN_RETRY_INTERVAL,
         })
     }
 
@@ -197,12 +197,19 @@ impl Joint {
             return Ok(None);
         }
         if unfinished {
-            self.pause = if moved { SOON } else { (self.pause * 2).min(LATER) };
+            self.pause = if moved {
+                MIN_RETRY_INTERVAL
+            } else {
+                (self.pause * 2).min(MAX_RETRY_INTERVAL)
+            };
             return Ok(Some(self.pause));
         }
-        self.pause = SOON;
-        let until_idle = self.idle.saturating_sub(self.flow.last.get().elapsed()).max(SOON);
-        Ok(Some(if moved { BUSY } else { QUIET }.min(until_idle)))
+        self.pause = MIN_RETRY_INTERVAL;
+        let until_idle = self
+            .idle
+            .saturating_sub(self.flow.last.get().elapsed())
+            .max(MIN_RETRY_INTERVAL);
+        Ok(Some(if moved { BUSY_INTERVAL } else { QUIET_INTERVAL }.min(until_idle)))
     }
 }
 

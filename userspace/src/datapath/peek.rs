@@ -117,7 +117,7 @@ pub async fn asked(
 
 /// How long a trusted client of a `tcp` listener may wait for the server to speak before we take it that no PROXY
 /// header comes. A proxy sends its header at once.
-const HEADER_WAIT: Duration = Duration::from_millis(300);
+const PROXY_HEADER_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Takes a PROXY header off the stream, if there is one: its length and the client it names.
 pub async fn proxy_header(
@@ -132,7 +132,7 @@ pub async fn proxy_header(
         Proxy::Malformed => Some(Err(Unanswered::Bad(Fault::Malformed("a broken PROXY header")))),
     });
     let (wait, silent) = match protocol {
-        Protocol::Tcp => (HEADER_WAIT.min(limit), Ok(Ok((0, None)))),
+        Protocol::Tcp => (PROXY_HEADER_TIMEOUT.min(limit), Ok(Ok((0, None)))),
         Protocol::Http | Protocol::Tls => (limit, Err(Unanswered::Timeout)),
     };
     let (len, named) = match timeout(wait, look).await {

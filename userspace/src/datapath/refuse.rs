@@ -119,7 +119,7 @@ impl Refusal {
 }
 
 /// How long a refused client may take to read its answer.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Most bytes of a refused client that are thrown away while it reads.
 const DISCARD: usize = 256 * 1024;
@@ -160,7 +160,7 @@ pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, gre
             }
         }
     };
-    let _ = timeout(LINGER, until_closed).await;
+    let _ = timeout(LINGER_TIMEOUT, until_closed).await;
 }
 
 #[cfg(test)]

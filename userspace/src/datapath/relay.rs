@@ -20,11 +20,11 @@ use super::half::{Half, Side, Step};
 use super::sys;
 
 /// How often a direction that waits for its reader looks whether its sender is still there.
-const STALL_CHECK: Duration = Duration::from_secs(1);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long what a reset leg had sent may take to be delivered, and how often to see whether it is.
-const DELIVERY: Duration = Duration::from_secs(30);
-const DELIVERY_CHECK: Duration = Duration::from_millis(5);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
+const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,10 +239,10 @@ impl Relay {
                     continue;
                 }
             };
-            if delivered || since.elapsed() >= DELIVERY {
+            if delivered || since.elapsed() >= DELIVERY_TIMEOUT {
                 return Poll::Ready(Outcome::Ended(end));
             }
-            timer.as_mut().reset((Instant::now() + DELIVERY_CHECK).into());
+            timer.as_mut().reset((Instant::now() + DELIVERY_CHECK_INTERVAL).into());
             ready!(timer.as_mut().poll(cx));
         }
     }
@@ -265,7 +265,7 @@ impl Relay {
         if !self.outward.eof && gone(&self.host) {
             return Err(End::HostReset);
         }
-        Ok(idle.min(now + STALL_CHECK))
+        Ok(idle.min(now + STALL_CHECK_INTERVAL))
     }
 
     /// Whether a quiet flow is one that the kernel should carry from now on.

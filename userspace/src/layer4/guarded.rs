@@ -21,7 +21,7 @@ use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
 /// How often samples are taken.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+const SAMPLE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Guards as they are in the kernel.
 #[derive(Default)]
@@ -225,7 +225,7 @@ impl Services {
     /// Takes samples of what is dropped until all ends.
     pub(super) fn take_samples(&self) {
         loop {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(SAMPLE_INTERVAL);
             if self
                 .told
                 .lock()

@@ -19,9 +19,9 @@ use crate::kernel::l4::Layer4 as Kernel;
 
 const TCP: u32 = 6;
 /// How long a connection is known after both have said that they have ended it, or one has reset it.
-const ENDED: Duration = Duration::from_secs(10);
+const ENDED_TTL: Duration = Duration::from_secs(10);
 /// Without a packet for so long, whoever has sent a reset has meant it.
-const QUIET: Duration = Duration::from_secs(1);
+const RESET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service and a host, by their numbers.
 pub(super) type Pair = (u16, u32);
@@ -99,7 +99,7 @@ pub(super) fn sweep(
             *counts.pairs.entry(pair).or_default() += 1;
         }
         let idle = between(flow.seen, now);
-        let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED;
+        let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED_TTL;
         if ended || ticks(idle) >= flow.idle {
             suspects.push((*key, *flow));
         }
@@ -156,7 +156,7 @@ fn has_parted(flow: &Flow, now: u32) -> bool {
     } else {
         state::RST | state::FIN
     };
-    flow.state & state::PARTED != 0 || (flow.state & ends != 0 && between(flow.seen, now) >= QUIET)
+    flow.state & state::PARTED != 0 || (flow.state & ends != 0 && between(flow.seen, now) >= RESET_TIMEOUT)
 }
 
 /// Whether a flow has ended, by both its directions.
@@ -166,7 +166,7 @@ fn is_over(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
     if ticks(idle) >= flow.idle {
         return true;
     }
-    if idle < ENDED {
+    if idle < ENDED_TTL {
         return false;
     }
     let either = |bit: u16| flow.state & bit != 0 || partner.is_some_and(|partner| partner.state & bit != 0);

@@ -13,7 +13,7 @@ use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Shared;
 
 /// How often flows are gone through, and what part of the time that may take.
-const SWEEP: Duration = Duration::from_secs(2);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 const SHARE: u32 = 20;
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Sweeper {
     pub(super) fn run(&self, shared: &Shared) {
         // Sweeping must not keep a worker from its connections.
         crate::datapath::sys::yield_to_others(5);
-        let mut pause = SWEEP;
+        let mut pause = SWEEP_INTERVAL;
         loop {
             let waits = |orders: &mut Orders| orders.close.is_empty() && !orders.ended;
             let (mut orders, _) = self
@@ -100,7 +100,7 @@ impl Sweeper {
                 }
                 Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
             }
-            pause = SWEEP.max(began.elapsed() * SHARE);
+            pause = SWEEP_INTERVAL.max(began.elapsed() * SHARE);
         }
     }
 }

@@ -18,12 +18,12 @@ use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::netlink::{Netlink, Way};
 
 /// How often a route is looked up again.
-const ROUTES: Duration = Duration::from_secs(5);
+const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
 /// Between requests for the same neighbour.
-const ASK: Duration = Duration::from_secs(1);
+const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the source port of a flow is its own that only one side has said anything in: longer than any handshake, and
 /// short, for each forged packet takes one.
-const OPENING: Duration = Duration::from_secs(5);
+const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is known of the network.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Ways {
             let known = self
                 .routes
                 .get(&address)
-                .filter(|(at, way)| way.is_some() && at.elapsed() < ROUTES);
+                .filter(|(at, way)| way.is_some() && at.elapsed() < ROUTE_INTERVAL);
             let way = match known {
                 Some((_, way)) => way.clone(),
                 None => {
@@ -154,7 +154,7 @@ impl Ways {
             }
             let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
             self.routes.retain(|address, _| live.contains(address));
-            self.asked.retain(|_, at| at.elapsed() < ASK);
+            self.asked.retain(|_, at| at.elapsed() < NEIGHBOUR_INTERVAL);
         }
         self.troubles = troubles;
         self.netlink = Some(netlink);
@@ -163,8 +163,8 @@ impl Ways {
 
     fn may_ask(&mut self, address: IpAddr) -> bool {
         let now = Instant::now();
-        let at = self.asked.entry(address).or_insert(now - ASK);
-        let may = now.duration_since(*at) >= ASK;
+        let at = self.asked.entry(address).or_insert(now - NEIGHBOUR_INTERVAL);
+        let may = now.duration_since(*at) >= NEIGHBOUR_INTERVAL;
         if may {
             *at = now;
         }
@@ -216,7 +216,7 @@ impl Ways {
         let config = Config {
             first_port: u32::from(*ports.start()),
             ports: ports.len() as u32,
-            opening: ticks(OPENING),
+            opening: ticks(OPENING_TIMEOUT),
             outer_v4: wanted.tunnel_v4.network().to_bits(),
             outer_v4_free: wanted.tunnel_v4.hostmask().to_bits(),
             outer_v6: [word(0), word(4), word(8)],

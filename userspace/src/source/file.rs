@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::control::Control;
 
 /// Editors and kubelets write in several steps: the last of them counts.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reloads when the file's content is no longer what it was. Ends only with an error.
 pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error> {
@@ -29,7 +29,7 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
     // It may have changed since it was read at the start.
     control.reload_news("file").await;
     while changes.recv().await.is_some() {
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(SETTLE_INTERVAL).await;
         while changes.try_recv().is_ok() {}
         control.reload_news("file").await;
     }

@@ -34,7 +34,7 @@ const ALL: &str = "all";
 const SEPARATOR: char = '\0';
 
 /// How often what can be learnt anew is written.
-const SAVE: Duration = Duration::from_secs(5);
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is remembered.
 pub struct Memory {
@@ -397,7 +397,7 @@ impl Memory {
 
     /// Writes what can be learnt anew: for a start at which what it is learnt from cannot be reached.
     pub fn save(&mut self) {
-        if self.unsaved.is_empty() || self.saved.elapsed() < SAVE {
+        if self.unsaved.is_empty() || self.saved.elapsed() < SAVE_INTERVAL {
             return;
         }
         self.saved = Instant::now();

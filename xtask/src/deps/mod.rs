@@ -20,6 +20,17 @@ use crate::root::root;
 use modules::Modules;
 use source::Source;
 
+/// Where the sources of each crate begin.
+const CRATES: [&str; 7] = [
+    "common/src",
+    "core/src",
+    "ebpf/src",
+    "userspace/config/src",
+    "userspace/src",
+    "bench/src",
+    "xtask/src",
+];
+
 const FOLDERS: [&str; 7] = ["bench", "common", "core", "ebpf", "fuzz", "userspace", "xtask"];
 
 #[derive(clap::Args, Default)]
@@ -59,49 +70,45 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a layout is planned by.
+/// Shows what a layout is planned by.
 fn list() -> Result<()> {
     let root = root()?;
-    let mut files = Vec::new();
-    collect(&root.join("userspace/src"), &mut files)?;
-    files.sort();
-    let mut sources = Vec::new();
-    for file in &files {
-        let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy().into_owned();
-        sources.push(Source::read(&name, "userspace/src", &text)?);
-    }
-    let modules = Modules::of(&sources);
-    let mut between: std::collections::BTreeMap<(String, String), Vec<String>> = Default::default();
-    for arrow in modules.arrows() {
-        let top = |source: &Source| source.module.first().cloned().unwrap_or_else(|| "lib".to_owned());
-        let (from, to) = (top(arrow.from), top(arrow.to));
-        if from != to {
-            let said = format!(
-                "{}:{} {}",
-                arrow.from.name,
-                arrow.import.line,
-                arrow.import.path.join("::")
-            );
-            between.entry((from, to)).or_default().push(said);
+    for crate_root in CRATES {
+        let sources = sources(&root, crate_root)?;
+        println!("{crate_root}: {} files", sources.len());
+        let modules = Modules::of(&sources);
+        for ((from, to), imports) in modules.between_tops() {
+            println!("  {from} -> {to}: {}", imports.len());
+            for import in imports {
+                println!("    {import}");
+            }
         }
-    }
-    for ((from, to), imports) in &between {
-        println!("{from} -> {to}: {}", imports.len());
-        for import in imports {
-            println!("    {import}");
+        for circle in modules.circles() {
+            println!("  circle of {}:", circle.len());
+            for source in circle {
+                println!("    {}", source.name);
+            }
         }
-    }
-    for fault in sources.iter().flat_map(words::check).chain(words::doubles(&sources)) {
-        println!("{fault}");
-    }
-    for circle in modules.circles() {
-        println!("circle of {}:", circle.len());
-        for source in circle {
-            println!("    {}", source.name);
+        for fault in sources.iter().flat_map(words::check).chain(words::doubles(&sources)) {
+            println!("  {fault}");
         }
     }
     Ok(())
+}
+
+/// The sources of one crate.
+fn sources(root: &Path, crate_root: &str) -> Result<Vec<Source>> {
+    let mut files = Vec::new();
+    collect(&root.join(crate_root), &mut files)?;
+    files.sort();
+    files
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+            let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy();
+            Source::read(&name, crate_root, &text)
+        })
+        .collect()
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {

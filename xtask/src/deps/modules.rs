@@ -87,6 +87,19 @@ impl<'a> Modules<'a> {
         })
     }
 
+    /// Imports between the topmost modules of a crate, each with its place.
+    pub(super) fn between_tops(&self) -> BTreeMap<(&'a str, &'a str), Vec<String>> {
+        let top = |source: &'a Source| source.module.first().map_or("the root", String::as_str);
+        let mut between: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for Arrow { from, to, import } in self.arrows() {
+            if top(from) != top(to) {
+                let place = format!("{}:{} {}", from.name, import.line, import.path.join("::"));
+                between.entry((top(from), top(to))).or_default().push(place);
+            }
+        }
+        between
+    }
+
     /// Files that import each other in circles.
     pub(super) fn circles(&self) -> Vec<Vec<&'a Source>> {
         let index = |source: &Source| self.by_module[&source.module[..]];

@@ -21,13 +21,13 @@ use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 
 /// How often to look whether a flow is drained.
-const TICK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What a new socket's send buffer takes for certain (`net.ipv4.tcp_wmem`).
 const AT_ONCE: usize = 8192;
 
 /// A host that acknowledges nothing for so long is gone.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The sockets of a flow that is cut and not drained.
 pub(super) struct Draining {
@@ -161,7 +161,7 @@ impl Cutter {
                 total = total.wrapping_add(piece.len() as u32);
             }
         };
-        match tokio::time::timeout(PATIENCE, outcome).await {
+        match tokio::time::timeout(ACKNOWLEDGEMENT_TIMEOUT, outcome).await {
             Ok(Ok(())) => self.watch(Draining {
                 index,
                 owed_end: first.wrapping_add(total),
@@ -192,7 +192,7 @@ impl Cutter {
     /// Looks after the draining flows as long as there are any.
     async fn tick(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let now = Instant::now();
             let mut draining = self.draining.borrow_mut();
             let mut at = 0;
@@ -227,7 +227,7 @@ impl Cutter {
             }
             return true;
         }
-        if now.duration_since(draining.since) > PATIENCE || table.state(index) != state::CUT {
+        if now.duration_since(draining.since) > ACKNOWLEDGEMENT_TIMEOUT || table.state(index) != state::CUT {
             self.abort(index, &draining.client, &draining.host);
             return true;
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 
 /// How long a choice is good for: routes and addresses change.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+const SOURCE_TTL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Sources(RefCell<HashMap<IpAddr, (IpAddr, Instant), FixedState>>);
@@ -23,7 +23,7 @@ impl Sources {
             return Some(*source);
         }
         let source = chosen(host).ok()?;
-        self.0.borrow_mut().insert(host, (source, now + GOOD_FOR));
+        self.0.borrow_mut().insert(host, (source, now + SOURCE_TTL));
         Some(source)
     }
 }

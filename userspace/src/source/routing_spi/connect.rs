@@ -18,7 +18,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// For what happens where a broker grants no heart-beats: the kernel asks after this time without a byte.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Connects. Files are read at each connection: certificates are replaced under a running program.
 ///
@@ -29,7 +29,9 @@ pub(super) async fn connect(broker: &Broker, tls: Option<&BrokerTls>) -> Result<
         .await
         .map_err(|error| format!("connecting: {error}"))?;
     let socket = SockRef::from(&tcp);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_INTERVAL)
+        .with_interval(KEEPALIVE_INTERVAL / 3);
     let set = socket
         .set_tcp_keepalive(&keepalive)
         .and_then(|()| tcp.set_nodelay(true));

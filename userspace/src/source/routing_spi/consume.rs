@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::connect;
-use super::session::{HEART_BEAT, Message, News, Session};
+use super::session::{HEART_BEAT_INTERVAL, Message, News, Session};
 use super::{ApplyError, RoutingSpi, SOURCE};
 use crate::backoff::Backoff;
 
@@ -22,13 +22,13 @@ use crate::backoff::Backoff;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
 /// For TCP and TLS.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Brokers put addresses and the like into what they say.
 const MOST_SAID: usize = 100;
 
 /// A connection that held for so long, or brought a message, was a good one.
-const GOOD: Duration = Duration::from_secs(30);
+const MIN_GOOD_CONNECTION_INTERVAL: Duration = Duration::from_secs(30);
 
 fn backoff() -> Backoff {
     Backoff::new(PAUSES.0, PAUSES.1, SOURCE)
@@ -48,10 +48,10 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             let begun = Instant::now();
             let mut took = false;
             let host = &broker.host;
-            let stream = timeout(CONNECT, connect(broker, spi.settings.tls.as_ref()));
+            let stream = timeout(CONNECT_TIMEOUT, connect(broker, spi.settings.tls.as_ref()));
             let stream = stream.await.unwrap_or_else(|_| Err("connecting: no answer".to_owned()));
             let session = match stream {
-                Ok(stream) => Session::open(stream, host, &spi.settings, HEART_BEAT).await,
+                Ok(stream) => Session::open(stream, host, &spi.settings, HEART_BEAT_INTERVAL).await,
                 Err(error) => Err(error),
             };
             let error = match session {
@@ -70,7 +70,7 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
                 said.clear();
             }
             spi.standing.failed(error);
-            if took || begun.elapsed() >= GOOD {
+            if took || begun.elapsed() >= MIN_GOOD_CONNECTION_INTERVAL {
                 backoff.reset();
                 // Perhaps the broker is only restarting: the next one first, but not at once.
                 sleep(backoff.pause()).await;

@@ -16,10 +16,10 @@ use super::stomp::{Decoder, Frame};
 use hello::{SUBSCRIPTION, complaint, hello, subscribe};
 
 /// For the handshake, and for a write that nobody reads.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is asked of the broker, and offered to it.
-pub(super) const HEART_BEAT: Duration = Duration::from_secs(5);
+pub(super) const HEART_BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Most bytes that wait to be looked at while a message is worked on. With a prefetch of one there are none.
 const MAX_WAITING: usize = 1 << 20;
@@ -88,7 +88,7 @@ impl Session {
             heard: now,
         };
         let hello = hello(host, settings, heart_beat)?;
-        let answer = timeout(PATIENCE, async {
+        let answer = timeout(ANSWER_TIMEOUT, async {
             session.send(&hello).await?;
             session.answer().await
         });
@@ -234,7 +234,7 @@ impl Session {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        match timeout(PATIENCE, write).await {
+        match timeout(ANSWER_TIMEOUT, write).await {
             Ok(Ok(())) => {
                 self.sent = Instant::now();
                 Ok(())

@@ -6,7 +6,7 @@ use tokio::io::{DuplexStream, duplex};
 use super::*;
 
 /// So long that it only passes if something is broken.
-const NEVER: Duration = Duration::from_secs(600);
+const NEVER_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn settings() -> RoutingEvents {
     RoutingEvents {
@@ -67,7 +67,7 @@ async fn the_versions_differ_in_what_an_acknowledgement_names() {
         ("1.2", [("id", "a:1")].as_slice()),
         ("1.1", &[("message-id", "m:1"), ("subscription", "0")]),
     ] {
-        let (session, mut peer) = with(&format!("CONNECTED\nversion:{version}\n\n\0"), NEVER).await;
+        let (session, mut peer) = with(&format!("CONNECTED\nversion:{version}\n\n\0"), NEVER_TIMEOUT).await;
         let mut session = session.unwrap();
         let subscribe = peer.read().await;
         assert_eq!(subscribe.header("ack"), Some("client-individual"));
@@ -106,7 +106,7 @@ async fn whoever_does_not_speak_it_is_left() {
             "the broker's frame has a header without a colon",
         ),
     ] {
-        let (session, _peer) = with(answer, NEVER).await;
+        let (session, _peer) = with(answer, NEVER_TIMEOUT).await;
         let found = session.err().unwrap();
         assert!(found.contains(error), "{found}");
     }
@@ -116,7 +116,7 @@ async fn whoever_does_not_speak_it_is_left() {
 async fn a_broker_that_falls_silent_is_noticed_also_during_work() {
     let beat = Duration::from_millis(20);
     let (session, _peer) = with("CONNECTED\nversion:1.2\nheart-beat:20,0\n\n\0", beat).await;
-    let error = timeout(NEVER, session.unwrap().during(pending::<()>()))
+    let error = timeout(NEVER_TIMEOUT, session.unwrap().during(pending::<()>()))
         .await
         .unwrap()
         .unwrap_err();
@@ -135,12 +135,15 @@ async fn hearts_beat_during_work_where_the_broker_wants_it() {
             assert_eq!(byte, *b"\n");
         }
     };
-    timeout(NEVER, session.unwrap().during(beats)).await.unwrap().unwrap();
+    timeout(NEVER_TIMEOUT, session.unwrap().during(beats))
+        .await
+        .unwrap()
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_broker_that_goes_is_noticed() {
-    let (session, peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER).await;
+    let (session, peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER_TIMEOUT).await;
     drop(peer);
     let error = session.unwrap().news().await.unwrap_err();
     assert!(error.contains("closed the connection"), "{error}");
@@ -148,7 +151,7 @@ async fn a_broker_that_goes_is_noticed() {
 
 #[tokio::test]
 async fn a_heart_beat_is_heard_and_half_a_message_is_not_one() {
-    let (session, mut peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER).await;
+    let (session, mut peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER_TIMEOUT).await;
     let mut session = session.unwrap();
     peer.say(b"\n").await;
     assert!(matches!(session.news().await.unwrap(), News::Quiet));
