@@ -303,3 +303,63 @@ clusters:
     }
     assert!(refused(&lab, "10.9.0.1:81") && refused(&lab, HTTP));
 }
+
+/// A thread of a process that a debugger holds, until dropped.
+struct Held(libc::pid_t);
+
+impl Held {
+    fn new(thread: libc::pid_t) -> Self {
+        // SAFETY: requests without memory arguments; the thread is a child's.
+        unsafe {
+            assert_eq!(
+                libc::ptrace(libc::PTRACE_SEIZE, thread, 0, 0),
+                0,
+                "{}",
+                std::io::Error::last_os_error()
+            );
+            assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0), 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(thread, &raw mut status, libc::__WALL), thread);
+        }
+        Self(thread)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
+    }
+}
+
+/// The thread of a process that has this name.
+fn thread(pid: u32, name: &str) -> libc::pid_t {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let found = threads.map(|entry| entry.unwrap().path()).find(|path| {
+        let named = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        named.trim() == name
+    });
+    let path = found.unwrap_or_else(|| panic!("no thread {name}"));
+    path.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
+    if !privileged("connections_never_wait_for_a_worker_that_is_busy_while_another_is_free") {
+        return;
+    }
+    for steering in ["auto", "bind"] {
+        let lab = Lab::new();
+        let _router = Router::start(&lab, "east-1");
+        let sb = Signalbox::start_with(&lab, &web(), &["--steering", steering, "--workers", "2"]);
+        sb.wait_healthy(&["east-1"]);
+        for busy in ["worker-0", "worker-1"] {
+            let held = Held::new(thread(sb.proc.pid(), busy));
+            for n in 0..20 {
+                let answer = http::ask(&lab, HTTP, "a.test");
+                assert_eq!(answer.status, 200, "{steering}, {busy} held, connection {n}");
+            }
+            drop(held);
+        }
+    }
+}
