@@ -1,4 +1,4 @@
-//! Accepts connections, as long as there is room for them.
+//! Accept loop of a worker: accepts connections as long as there is room for them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -13,10 +13,10 @@ use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
 
-/// How an acceptor ends.
+/// Manner in which an acceptor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It does not.
+    /// The acceptor goes on accepting.
     Not,
     /// Everything that has completed its handshake is still accepted, then the socket is closed.
     Drain,
@@ -24,18 +24,19 @@ pub enum Stop {
     HandOver,
 }
 
-/// How long to wait when there is no room, or when the kernel refuses.
+/// Pause when there is no room for connections, or when the kernel refuses one.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Connections accepted in a row before others of this worker get their turn. Few, so that those who are served wait alike,
-/// and that workers share what comes at once.
+/// Connections accepted in a row before other tasks of this worker get their turn. A small batch keeps the latency of
+/// served connections even, and shares a burst of new ones among workers.
 const MAX_ACCEPTED_IN_A_ROW: usize = 4;
 
-/// How long a socket that is to be closed may go on: its queue is finite, but a bound one is still being filled.
+/// Time limit for emptying the queue of a socket that is to be closed: an address-bound socket still gets new
+/// connections.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Accepts from a socket until told to stop. `local` is the address that every connection of it has, where that is
-/// known: the kernel need not be asked then.
+/// Accepts from a socket until told to stop. `local` is the local address of all its connections where it is known: a
+/// `getsockname` per connection is saved then.
 pub async fn run(
     worker: Rc<Worker>,
     socket: TcpListener,
@@ -45,7 +46,7 @@ pub async fn run(
     let listener = sys::readable(socket)?;
     let mut batch = 0;
     loop {
-        // First of all: a queue that is never empty must not keep us from stopping.
+        // Checked first: a queue that is never empty must not keep the loop from stopping.
         if stop.has_changed().unwrap_or(true) {
             let how = *stop.borrow_and_update();
             match how {
@@ -84,7 +85,7 @@ pub async fn run(
     }
 }
 
-/// The next connection.
+/// Accepts the next connection from the queue.
 async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, SocketAddr)> {
     loop {
         let mut ready = listener.readable().await?;
@@ -101,7 +102,7 @@ fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<So
 
 async fn refused(worker: &Worker, error: &std::io::Error) {
     match error.raw_os_error() {
-        // The client has gone while it waited.
+        // The client has gone while the connection waited in the queue.
         Some(libc::ECONNABORTED | libc::EINTR) => {}
         Some(libc::EMFILE | libc::ENFILE) => {
             worker.shared.totals.paused.inc("no_descriptors");

@@ -11,19 +11,19 @@ use signalbox_core::view::Destination;
 use crate::figures::Share;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
-/// A host that a connection counts against. Given back when dropped.
+/// A backend host that a connection counts against. The count is given back on drop.
 pub struct Lease {
     pub cluster: Arc<ClusterState>,
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
-    /// What its cluster has of its route, once it is connected.
+    /// The connection's share of figures: its cluster's part of its route. Set once connected.
     pub share: Option<Arc<Share>>,
     handed: bool,
 }
 
 impl Lease {
-    /// The host has taken the connection: it counts for its route too.
+    /// Counts the connection for its route too, once the host has accepted it.
     pub fn count_for(&mut self, route: &RouteState) {
         let share = route.figures.share(&self.cluster.name);
         share.connections.inc();
@@ -31,7 +31,8 @@ impl Lease {
         self.share = Some(share);
     }
 
-    /// The connection goes on counting: the keeper of the flow table gives it back.
+    /// Keeps the connection counted after the drop: the keeper of the flow table gives the count back when the flow
+    /// ends.
     pub fn hand_over(mut self) {
         self.handed = true;
     }
@@ -55,7 +56,7 @@ pub struct Chooser<'a> {
     protocol: Protocol,
     /// The ticket that drew the cluster.
     ticket: u64,
-    /// The cluster that the route has for this client before all others.
+    /// Cluster that the route prefers for this client over all others.
     preferred: Option<usize>,
     source: u64,
     seed: u64,
@@ -85,12 +86,13 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// How many hosts have been tried.
+    /// Number of hosts tried so far.
     pub fn attempts(&self) -> usize {
         self.tried.len()
     }
 
-    /// A host that has not been tried yet; counted against it at once, so that others see it.
+    /// Returns a host that has not been tried yet, and counts the connection against it at once, so that concurrent
+    /// choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
         let at = match self.to {
             Destination::Closed | Destination::Nowhere => None,
@@ -117,7 +119,7 @@ impl<'a> Chooser<'a> {
             random: hash::mix(self.seed ^ hash::mix(ticket)),
             source: self.source,
         };
-        // Nearly always empty: a `Vec` without elements does not allocate.
+        // `tried` is nearly always empty: a `Vec` without elements does not allocate.
         let tried: Vec<u16> = self
             .tried
             .iter()
@@ -129,7 +131,8 @@ impl<'a> Chooser<'a> {
         Some((cluster, host))
     }
 
-    /// When the drawn cluster has nobody left, another cluster of the route: none that is to get nothing.
+    /// Returns a host of another cluster of the route when the drawn cluster has no usable host left. Clusters of
+    /// weight 0 are left out.
     fn in_another_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
         let Destination::Route(route) = self.to else {
             return None;

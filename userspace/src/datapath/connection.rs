@@ -1,4 +1,4 @@
-//! One connection from its acceptance to its end.
+//! Life of one connection, from accept to close.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
@@ -33,7 +33,7 @@ use super::worker::Worker;
 use crate::figures::Refused;
 use crate::state::{ListenerState, Shared, Snapshot};
 
-/// A connection that has been understood and placed.
+/// A connection whose client has been understood and whose host has been connected.
 struct Placed {
     client: Socket,
     host: Socket,
@@ -42,11 +42,11 @@ struct Placed {
     policy: Policy,
     preread: u64,
     attempt: Result<Attempt, Unfit>,
-    /// What the host is to have before what is in the client's socket, and has not been sent yet.
+    /// Bytes to send to the host before those in the client's socket; not sent yet.
     front: Vec<u8>,
-    /// How many bytes of it are the client's own.
+    /// Number of bytes of `front` that came from the client itself (the rest is a PROXY header).
     kept: u64,
-    /// Where connections are logged.
+    /// Record for the connection log; `None` where connections are not logged.
     opened: Option<Box<Opened>>,
 }
 
@@ -58,13 +58,13 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
     };
     let snapshot = worker.shared.snapshot.load_full();
     let Some(index) = snapshot.binds.find(local) else {
-        // Accepted for an address that has been taken out of the configuration meanwhile.
+        // The connection was accepted for an address that has been taken out of the configuration meanwhile.
         worker.shared.totals.refused.inc();
         return;
     };
     let listener = Arc::clone(&snapshot.listeners[index]);
     let mut counted = Counted::new(&worker.shared, &listener);
-    // Boxed: what finding a host needs is given back before the flow begins to live.
+    // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
     let Some(placed) = Box::pin(place(
         &worker,
         snapshot,
@@ -124,7 +124,8 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
     let end = tokio::select! {
         end = &mut carried => end,
         () = listed.flow.close.notified() => {
-            // What has not arrived is lost: an end in good order would hide that. The flow still owns its sockets.
+            // Reset rather than FIN: undelivered bytes are lost, which an orderly end would hide. The flow still owns
+            // its sockets.
             for fd in descriptors {
                 sys::reset_on_close(fd);
             }
@@ -135,7 +136,8 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
     told(&listed.flow.parts, Some(&listed.flow), listed.flow.tier(), end);
 }
 
-/// Lets go of a flow that the programs carry; the way it ended where that was before.
+/// Detaches a cut flow from its sockets, which [`Attempt::deliver`] empties. Returns how the flow ended if it ended
+/// before that.
 fn cut(
     attempt: Attempt,
     (client, host): (Socket, Socket),
@@ -162,7 +164,7 @@ fn cut(
     }
 }
 
-/// Peeks, chooses and connects; refuses where that comes to nothing.
+/// Peeks, chooses a host and connects to it; refuses the client where any of these fails.
 async fn place(
     worker: &Rc<Worker>,
     snapshot: Arc<Snapshot>,
@@ -190,7 +192,7 @@ async fn place(
         local,
         accepted,
     };
-    // What the shield counts between two looks at us is a guess: this is not.
+    // The shield's count is an estimate between two looks at userspace's counters: this check is exact.
     if let Some(limits) = configured.shield.as_ref().map(|shield| shield.limits)
         && limits.concurrent > 0
     {
@@ -222,7 +224,7 @@ async fn place(
         }
     }
     caller.client = who;
-    // A trusted proxy is not a greedy client; the clients it names are counted one by one.
+    // A trusted proxy is exempt from the limits of a source; the clients that it names are counted instead.
     let limits = model.limits.per_source;
     if (limits.concurrent, limits.per_second, limits.peeking) != (0, 0, 0) && !(trusted && who == peer) {
         let source = Source::new(shared.seed, who.ip());
@@ -250,7 +252,7 @@ async fn place(
         state.peek_seconds.observe(began.elapsed());
     }
 
-    // What was in force while it made up its mind may be gone: choose by what is in force now.
+    // The snapshot may have changed while the client was peeked at: choose by the one in force now.
     let snapshot = shared.snapshot.load_full();
     let refusal = match outcome {
         Err(why) => {
@@ -359,7 +361,7 @@ async fn place(
     turn_away(shared, &state, client, protocol, refusal, greeted).await
 }
 
-/// Counts a refusal and tells the client.
+/// Counts a refusal and answers the client with it.
 async fn turn_away(
     shared: &Shared,
     listener: &ListenerState,
@@ -376,7 +378,7 @@ async fn turn_away(
     None
 }
 
-/// Counts a refusal for its route, where it has one: its name.
+/// Counts a refusal for its route and returns the route's name, where there is a route.
 fn count_refused<'a>(
     snapshot: &'a Snapshot,
     to: Destination,
@@ -418,12 +420,12 @@ async fn carry(worker: &Rc<Worker>, flow: &Rc<super::flow::Flow>, mut relay: Rel
             break End::Failed;
         };
         if !truly_empty(&relay) {
-            // Bytes have just come whose event tokio has not seen yet: let it look.
+            // Bytes have just come whose event tokio has not seen yet: let its driver poll.
             tokio::task::yield_now().await;
             continue;
         }
         let moved = relay.moved();
-        // Away from tokio's epoll, which would wake for every packet.
+        // Deregisters both sockets from tokio's epoll, which would wake for every packet.
         let (Ok(client), Ok(host)) = (relay.client.into_std(), relay.host.into_std()) else {
             return End::Failed;
         };
@@ -448,7 +450,7 @@ async fn carry(worker: &Rc<Worker>, flow: &Rc<super::flow::Flow>, mut relay: Rel
     end
 }
 
-/// Whether both receive queues are empty. A queue that has been read in part would be replayed by the socket map.
+/// Returns whether both receive queues are empty. The socket map would replay a queue that has been read in part.
 fn truly_empty(relay: &Relay) -> bool {
     with_scratch(|scratch| {
         [&relay.client, &relay.host].iter().all(|stream| {

@@ -1,4 +1,4 @@
-//! What a connection counts as for as long as it lives: in the process, at its listener, against its source.
+//! Guards that count a connection for as long as it lives: in the process, at its listener, against its source.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Seat {
         }
     }
 
-    /// The connection goes on without its sockets: the keeper of the flow table counts its end.
+    /// Keeps the connection counted when its sockets close: the keeper of the flow table counts its end.
     pub fn outlive(&mut self) {
         self.outlived = true;
     }
@@ -45,7 +45,7 @@ pub(super) struct Counted {
     shared: Arc<Shared>,
     listener: Arc<ListenerState>,
     pub(super) source: Option<(Source, bool)>,
-    /// Its source among those of the listener.
+    /// Source of the connection for the listener's shield limit, `limits.concurrent`.
     pub(super) crowd: Option<Source>,
     handed: bool,
 }
@@ -63,13 +63,13 @@ impl Counted {
         }
     }
 
-    /// How it is counted, as marks of a flow.
+    /// Marks of a flow that tell the keeper which counts to give back.
     pub(super) fn marks(&self) -> u8 {
         let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
         mark(self.source.is_some(), COUNTED) | mark(self.crowd.is_some(), CROWDED)
     }
 
-    /// The connection goes on counting: the keeper of the flow table gives it back, by its marks.
+    /// Keeps the connection counted after the drop: the keeper of the flow table gives it back, by its marks.
     pub(super) fn hand_over(mut self) {
         self.peeked();
         self.source = None;

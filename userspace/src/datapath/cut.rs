@@ -2,8 +2,8 @@
 //!
 //! Userspace claims an entry of the flow table, fills in who talks to whom, and connects leg B from a port of its own
 //! choice. The programs see both handshakes and cut the flow on the host's SYN-ACK: from then on they forward every
-//! packet. What is left to do here is what the kernel's sockets had received by then: it is sent on leg B, and once the
-//! host has acknowledged it, both sockets are closed without a word.
+//! packet. Userspace then sends on leg B what the kernel's sockets had received by then, and closes both sockets
+//! without FIN or RST on the wire once the host has acknowledged it.
 
 mod attempt;
 mod drain;
@@ -25,43 +25,43 @@ use source::Sources;
 
 use crate::kernel::Cut;
 
-/// A worker's part of tier `cut`.
+/// State of tier `cut` in one worker.
 pub struct Cutter {
     kernel: Arc<Cut>,
     ports: Ports,
     sources: Sources,
-    /// Entries of the flow table that are this worker's to claim: those given back, and from `next` to `end`.
+    /// Entries of the flow table that this worker may claim: those given back, and from `next` to `end`.
     returned: RefCell<Vec<u32>>,
     next: Cell<u32>,
     end: u32,
-    /// Flows whose sockets still have a duty.
+    /// Flows whose sockets still have bytes to deliver on leg B.
     draining: RefCell<Vec<Draining>>,
     ticking: Cell<bool>,
-    /// False until the keeper has seen to what an earlier process has left.
+    /// False until the keeper has adopted the flows of an earlier process.
     ready: Cell<bool>,
 }
 
-/// Why a connection is not even tried.
+/// Reason why a connection is not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
     Off,
-    /// The kernel, or our rights, do not allow it: `signalbox doctor` says why.
+    /// The kernel or missing rights rule out tier `cut`: `signalbox doctor` says why.
     NotAvailable,
     Families,
     TakingOver,
     TableFull,
     NoPort,
     NoSource,
-    /// The programs saw why: one of [`why`].
+    /// A program found the reason: one of [`why`].
     Seen(u8),
-    /// No program saw leg B's handshake as it is: it went by an interface without programs, or NAT rewrote it.
+    /// No program saw leg B's handshake unchanged: the packets used an interface without programs, or NAT rewrote them.
     NoHook,
-    /// A limit on connections of a source that only a PROXY header names.
+    /// The source has a limit on its connections and is named by a PROXY header only.
     NamedSource,
 }
 
 impl Unfit {
-    /// For metrics, and for `signalbox flows`.
+    /// Labels of the reasons in metrics and in `signalbox flows`.
     pub const LABELS: [&'static str; 16] = [
         "off",
         "not_available",
@@ -81,7 +81,7 @@ impl Unfit {
         "may_be_fragmented",
     ];
 
-    /// Which of the labels.
+    /// Index of the reason in [`Self::LABELS`].
     #[must_use]
     pub const fn index(self) -> usize {
         match self {
@@ -110,7 +110,7 @@ impl Unfit {
     }
 }
 
-/// Who a flow is to connect.
+/// Parameters of a flow that shall be cut: its addresses and what userspace has already done on leg A.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub client: SocketAddr,
@@ -118,22 +118,22 @@ pub struct Wanted {
     pub backend: SocketAddr,
     /// Bytes that go to the host in front of the client's.
     pub injected: u32,
-    /// Bytes of the client's that have been taken off its stream.
+    /// Bytes that userspace has taken off the client's stream.
     pub consumed: u32,
-    /// The balancer has spoken to the client: [`Cutter::has_spoken`].
+    /// True if the balancer has sent bytes to the client: [`Cutter::has_spoken`].
     pub greeted: bool,
-    /// Of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
+    /// Timestamp clock of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
     pub clock: u32,
-    /// The client's window scale, where it is not ours: leg B's windows are then told in its units, exactly.
+    /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
     pub scale: Option<u8>,
-    /// Numbers of names.
+    /// Number of the host in the map `NAMES`; `route` and `listener` likewise.
     pub host: u32,
     pub route: u32,
     pub listener: u16,
 }
 
 impl Cutter {
-    /// Worker `index` of `workers`.
+    /// Makes the cutter of worker `index` of `workers`.
     #[must_use]
     pub fn new(kernel: Arc<Cut>, index: usize, workers: usize) -> Rc<Self> {
         let share = entries_per_worker(kernel.table.len(), workers);
@@ -151,7 +151,8 @@ impl Cutter {
         })
     }
 
-    /// The table is ours alone now; these (host, port) have flows of an earlier process.
+    /// Starts claiming entries, once the keeper has adopted the flows of an earlier process. `taken`: (host, source
+    /// port) pairs that those flows use.
     pub fn start(&self, taken: &[(SocketAddr, u16)]) {
         for (host, port) in taken {
             self.ports.mark(*host, *port);
@@ -159,7 +160,7 @@ impl Cutter {
         self.ready.set(true);
     }
 
-    /// Entries and ports of flows that are gone.
+    /// Takes back entries, and (host, source port) pairs, of flows that have ended.
     pub fn give_back(&self, entries: Vec<u32>, ports: &[(SocketAddr, u16)]) {
         self.returned.borrow_mut().extend(entries);
         for (host, port) in ports {
@@ -167,8 +168,8 @@ impl Cutter {
         }
     }
 
-    /// The balancer has sent a client so many bytes, all of which have been acknowledged. Said once, before any host is
-    /// connected for it: the host's first byte comes to stand behind them.
+    /// Records that the balancer has sent `bytes` bytes to a client, all of them acknowledged: the host's first byte
+    /// then follows them in sequence. Called once, before any host is connected for the client.
     pub fn has_spoken(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Unfit> {
         let tuple = Tuple {
             source: words(client.ip()),
@@ -202,13 +203,13 @@ impl Cutter {
     }
 }
 
-/// How many entries each worker has.
+/// Number of flow table entries of each worker.
 #[must_use]
 pub fn entries_per_worker(entries: u32, workers: usize) -> u32 {
     entries.div_ceil(workers.max(1) as u32)
 }
 
-/// An address as the programs write it.
+/// Converts an address to the words that the programs use (IPv4 mapped into IPv6).
 #[must_use]
 pub fn words(addr: IpAddr) -> [u32; 4] {
     match addr {
@@ -220,7 +221,7 @@ pub fn words(addr: IpAddr) -> [u32; 4] {
     }
 }
 
-/// The address that the programs have written.
+/// Converts the words that the programs use back to an address.
 #[must_use]
 pub fn from_words(words: [u32; 4]) -> IpAddr {
     let bits = words.iter().fold(0u128, |bits, &word| bits << 32 | u128::from(word));

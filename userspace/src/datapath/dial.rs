@@ -1,4 +1,4 @@
-//! Connects to a host, trying others when one does not answer; so that the flow can be cut, where it can.
+//! Connects to a host and tries others when one does not answer; prepares the flow for being cut where it can be.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -21,20 +21,20 @@ use crate::store::Event;
 /// Hosts tried for one connection.
 const ATTEMPTS: usize = 3;
 
-/// How often to look whether a flow is cut before epoll is asked to tell.
+/// Polls of the flow table for the cut before epoll is asked to wait for the connect.
 const LOOKS: usize = 2;
 
-/// What a connection to a host is made for.
+/// Request for a connection to a host.
 pub(super) struct Ask<'a> {
     pub(super) client: SocketAddr,
     pub(super) vip: SocketAddr,
-    /// The client itself, where a PROXY header names it.
+    /// The true client: named by a PROXY header, or else the peer.
     pub(super) who: SocketAddr,
-    /// Bytes that have been taken off the client's stream: a PROXY header, and what an HTTP/2 client said as it was greeted.
+    /// Bytes taken off the client's stream: a PROXY header, and what an HTTP/2 client said while it was greeted.
     pub(super) consumed: u32,
-    /// What of them is for the host.
+    /// Part of the consumed bytes that the host must still get.
     pub(super) kept: &'a [u8],
-    /// The balancer has spoken to the client.
+    /// True if the balancer has sent bytes to the client (HTTP/2 SETTINGS).
     pub(super) greeted: bool,
     /// The client's socket.
     pub(super) socket: RawFd,
@@ -44,19 +44,20 @@ pub(super) struct Ask<'a> {
     pub(super) cut: Result<(), Unfit>,
 }
 
-/// A connection to a host.
+/// An established connection to a host.
 pub(super) struct Dialled {
     pub(super) host: Socket,
     pub(super) lease: Lease,
     pub(super) attempt: Result<Attempt, Unfit>,
-    /// What the host is to have before what is in the client's socket: a PROXY header, and what was taken of the client's
-    /// bytes.
+    /// Bytes to send to the host before those in the client's socket: a PROXY header, and bytes taken off the client's
+    /// stream.
     pub(super) front: Vec<u8>,
-    /// How long the connect took.
+    /// Time that the connect took.
     pub(super) took: Duration,
 }
 
-/// Connects to a host, trying others when one does not answer; the last error, or none where there was no host.
+/// Connects to a host and tries others when one does not answer. Fails with the last error, or `None` where there was
+/// no host.
 pub(super) async fn connect(
     worker: &Worker,
     snapshot: &Snapshot,
@@ -95,7 +96,7 @@ pub(super) async fn connect(
         };
         lease.host.refused.inc();
         lease.cluster.connect_failures.inc(label);
-        // Our own shortage is not the host's fault.
+        // A shortage of our own (descriptors, ports) is not the host's fault.
         if label != "no_resources" {
             lease.host.failing.store(true, Relaxed);
             worker.tell(Event::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
@@ -115,7 +116,7 @@ fn connect_label(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Connects to the host of a lease; so that the flow can be cut, where it can.
+/// Connects to the host of a lease, through tier `cut` where the flow can be cut.
 async fn dial(
     worker: &Worker,
     lease: &Lease,
@@ -127,7 +128,7 @@ async fn dial(
         Err(Begun::Failed(error)) => return Err(error),
         Err(Begun::Unfit(unfit)) => return Ok((Socket::Watched(plainly(lease.backend).await?), Err(unfit))),
     };
-    // A host that is near has answered by the time others have had their turn: the flow table says so.
+    // A near host has answered by the time that other tasks have had their turn: the flow table says so.
     for _ in 0..LOOKS {
         if attempt.outcome().is_ok() {
             return Ok((host, Ok(attempt)));
@@ -140,14 +141,14 @@ async fn dial(
         if let Some(error) = stream.take_error()? {
             return Err(error);
         }
-        // As any other that userspace writes to.
+        // Userspace writes to this socket, so Nagle's algorithm is switched off.
         stream.set_nodelay(true)?;
         return Ok((host, Err(unfit)));
     }
     Ok((host, Ok(attempt)))
 }
 
-/// Why leg B of a cut flow has not been begun.
+/// Reason why leg B of a flow to be cut was not begun.
 enum Begun {
     Unfit(Unfit),
     Failed(std::io::Error),
@@ -190,7 +191,7 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
     }
 }
 
-/// Connects by a port of the kernel's choice.
+/// Connects from a source port of the kernel's choice: the flow will not be cut.
 async fn plainly(backend: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = sys::plain_socket(backend)?;
     socket.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! One flow: who talks to whom, by which way, and how much. Lives on one worker's thread.
+//! An established flow: its endpoints, tier and byte counts. Lives on one worker's thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ use crate::figures::Share;
 use crate::rotate::covers;
 use crate::state::{ClusterState, HostState, ListenerState};
 
-/// Which way bytes go.
+/// Direction of bytes in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the client to the host.
+    /// Bytes from the client to the host.
     In,
-    /// From the host to the client.
+    /// Bytes from the host to the client.
     Out,
 }
 
-/// Who a flow connects, and by which way it was chosen.
+/// Endpoints of a flow, and the listener, route, cluster and host by which it was chosen.
 pub struct Parts {
     pub client: SocketAddr,
     pub local: SocketAddr,
@@ -46,18 +46,18 @@ pub struct Flow {
     pub bytes_in: Cell<u64>,
     pub bytes_out: Cell<u64>,
     tier: Cell<Tier>,
-    /// Why it is not on a faster tier.
+    /// Reason why the flow is not on a faster tier.
     pub why: Cell<&'static str>,
-    /// Why it was not cut.
+    /// Reason why the flow was not cut.
     pub not_cut: Cell<&'static str>,
     /// The direction whose sender has finished before the other's.
     pub finished_first: Cell<Option<Direction>>,
-    /// Told when it is to be closed.
+    /// Signal that the flow is to be closed.
     pub close: Notify,
 }
 
 impl Flow {
-    /// Adds bytes that have been carried.
+    /// Adds carried bytes to the counters of the flow, its host, cluster and route.
     pub fn carried(&self, direction: Direction, bytes: u64) {
         self.last.set(Instant::now());
         if let Some(share) = &self.parts.share {
@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// The sender of a direction has finished.
+    /// Records that the sender of a direction has finished (FIN).
     pub fn finished(&self, direction: Direction) {
         if self.finished_first.get().is_none() {
             self.finished_first.set(Some(direction));
@@ -113,14 +113,14 @@ pub struct Flows {
     next: Cell<u64>,
 }
 
-/// Keeps a flow in its worker's list.
+/// Guard that keeps a flow in its worker's list until dropped.
 pub struct Listed {
     flows: Rc<Flows>,
     pub flow: Rc<Flow>,
 }
 
 impl Flows {
-    /// Lists a new flow, on the slowest tier; `worker` makes ids unique in the process.
+    /// Lists a new flow on the slowest tier. `worker` goes into the id, to make it unique in the process.
     pub fn open(self: &Rc<Self>, worker: usize, parts: Parts) -> Listed {
         let id = self.next.get() << 8 | worker as u64;
         self.next.set(self.next.get() + 1);
@@ -147,7 +147,7 @@ impl Flows {
         }
     }
 
-    /// Has the flows closed that these cover.
+    /// Signals all flows that the subjects cover to close.
     pub fn close(&self, subjects: &[Subject]) {
         for flow in self.all.borrow().values() {
             let parts = &flow.parts;
@@ -157,7 +157,7 @@ impl Flows {
         }
     }
 
-    /// How many there are that match, and the first `limit` of them.
+    /// Returns the number of flows that match, and the first `limit` of them.
     pub fn list(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
         let all = self.all.borrow();
         let matching = || all.values().filter(|flow| filter.matches(flow));
@@ -173,7 +173,7 @@ impl Drop for Listed {
     }
 }
 
-/// Which flows to list.
+/// Filter for the list of flows.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub limit: usize,
@@ -195,19 +195,19 @@ impl Filter {
             )
     }
 
-    /// Whether flows of this tier are wanted.
+    /// Returns whether flows of this tier are wanted.
     #[must_use]
     pub fn is_tier(&self, tier: Tier) -> bool {
         self.tier.as_deref().is_none_or(|wanted| wanted == tier.as_str())
     }
 
-    /// Whether flows of this route are wanted.
+    /// Returns whether flows of this route are wanted.
     #[must_use]
     pub fn is_route(&self, route: Option<&str>) -> bool {
         self.route.is_none() || self.route.as_deref() == route
     }
 
-    /// Whether flows of this host, cluster and listener are wanted.
+    /// Returns whether flows of this host, cluster and listener are wanted.
     #[must_use]
     pub fn is_of(&self, host: &str, cluster: &str, listener: &str) -> bool {
         let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
@@ -226,19 +226,19 @@ pub struct FlowView {
     pub route: Option<String>,
     pub cluster: String,
     pub host: String,
-    /// The balancer's own address on the leg to the host, where it is known without asking.
+    /// Local address of leg B, where it is known without a system call.
     pub leg_b_local: Option<SocketAddr>,
     pub tier: &'static str,
-    /// Why it is on this tier.
+    /// Reason why the flow is on this tier.
     pub tier_reason: &'static str,
-    /// Why it was not cut; empty where it was.
+    /// Reason why the flow was not cut; empty where it was.
     pub not_cut: &'static str,
     pub state: &'static str,
     pub age_seconds: f64,
     pub idle_seconds: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Super-packets of the kernel count as one; not known on other tiers.
+    /// Packets forwarded. A super-packet (GRO/GSO) counts as one; `None` on tiers other than `cut`.
     pub packets_in: Option<u64>,
     pub packets_out: Option<u64>,
 }

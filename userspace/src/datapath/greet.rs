@@ -1,7 +1,8 @@
-//! Speaks to an HTTP/2 client that waits for the server's SETTINGS, until it has said what it wants and has acknowledged them.
+//! Greets an HTTP/2 client that waits for the server's SETTINGS: converses until the client has sent its request and
+//! has acknowledged the SETTINGS.
 //!
-//! What the client sends meanwhile is taken off its socket: its acknowledgement is not for the host, which is given the rest
-//! first of all, as it is given a PROXY header.
+//! The bytes that the client sends meanwhile are taken off its socket. Its acknowledgement is dropped; the rest goes to
+//! the host first of all, as a PROXY header does.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -16,10 +17,10 @@ use super::peek::Unanswered;
 use super::socket::Socket;
 use super::sys;
 
-/// How often to look whether the client's TCP has acknowledged what was said to it.
+/// Interval of the check whether the client's TCP has acknowledged the SETTINGS.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Hears a client whose first bytes are in its socket, and answers. Returns what it asks for.
+/// Reads from a client whose first bytes are in its socket, and answers. Returns what the client asks for.
 pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Result<Asked, Unanswered> {
     let stream = client.watched().map_err(|_| Unanswered::Closed)?;
     let fd = stream.as_raw_fd();
@@ -33,14 +34,14 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Resu
         });
         match read {
             Ok(Some(heard)) => heard.map_err(Unanswered::Bad)?,
-            // It has finished: nothing can come any more that is not for the host.
+            // The client has sent its FIN: nothing can come any more that is not for the host.
             Ok(None) if greeted.asked().is_some() => break,
             Ok(None) => return Err(Unanswered::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => return Err(Unanswered::Closed),
         }
         let answer = greeted.answer();
-        // Some hundred bytes at the most, for which a send buffer always has room.
+        // The answer has some hundred bytes at the most, for which a send buffer always has room.
         if !answer.is_empty() && sys::send(fd, &answer).ok() != Some(answer.len()) {
             return Err(Unanswered::Closed);
         }
@@ -48,7 +49,7 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Resu
             break;
         }
     }
-    // Nobody would repeat what is lost on its way once the flow is cut.
+    // Once the flow is cut, nobody would retransmit an answer that is lost on its way: wait until it is acknowledged.
     while sys::unacknowledged(fd).map_err(|_| Unanswered::Closed)? > 0 {
         if sys::is_dead(fd) {
             return Err(Unanswered::Closed);

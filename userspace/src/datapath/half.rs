@@ -1,4 +1,5 @@
-//! One direction of a flow in userspace: reads from one leg, writes to the other, keeps what the other does not take.
+//! One direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that it does not
+//! take.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,13 +13,13 @@ use tokio::net::TcpStream;
 use super::pipe::Pipe;
 use super::sys;
 
-/// Bytes read at once.
+/// Size of the scratch buffer: the most bytes of one read.
 pub const SCRATCH: usize = 64 * 1024;
 
-/// Reads by one direction before others get their turn.
+/// Reads in one direction before other tasks get their turn.
 const TURN: usize = 16;
 
-/// Bytes of one direction after which it is bulk, if it also comes in large reads.
+/// Bytes of one direction after which it is bulk, if its reads are also as large as `BULK_READ`.
 const BULK_TOTAL: u64 = 128 * 1024;
 const BULK_READ: usize = 16 * 1024;
 
@@ -26,33 +27,33 @@ thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
 }
 
-/// Lends the worker's scratch buffer.
+/// Lends the worker's scratch buffer to a closure.
 pub fn with_scratch<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| use_it(buffer))
 }
 
 #[derive(Default)]
 pub(super) struct Half {
-    /// Bytes that the far end has not taken yet.
+    /// Bytes read that the far leg has not taken yet.
     pub(super) kept: Vec<u8>,
     pub(super) at: usize,
     pub(super) pipe: Option<Pipe>,
-    /// The sender has finished.
+    /// True once the sender has finished (FIN).
     pub(super) eof: bool,
-    /// The far end has been told.
+    /// True once the far leg has been shut for writing.
     pub(super) shut: bool,
     pub(super) total: u64,
     pub(super) last_read: usize,
     pub(super) splicing: bool,
 }
 
-/// Where one pump got to.
+/// State of a direction after one pump.
 pub(super) enum Step {
-    /// Waits for bytes.
+    /// Nothing to read: the direction waits for bytes.
     Waiting,
-    /// Waits for the far end to take what is kept.
+    /// The far leg is full: the direction waits for it to take the kept bytes.
     Stalled,
-    /// Had its turn and would go on.
+    /// The turn is over, and there may be more to read.
     Yielded,
     Done,
 }
@@ -82,7 +83,8 @@ impl Half {
                 return Ok(Step::Stalled);
             }
             if self.eof {
-                // The direction that ends last need not say so: the sockets are closed in a moment, which does.
+                // No shutdown for the direction that ends last: the sockets are closed in a moment, which sends the
+                // FIN.
                 if !self.shut && !last {
                     self.shut = true;
                     // ENOTCONN: the far end is gone already, which its own direction reports.
@@ -107,7 +109,7 @@ impl Half {
         Ok(Step::Yielded)
     }
 
-    /// Writes what is kept; false where some is left, with the task to be woken when it may go on.
+    /// Writes the kept bytes. Returns false where some are left; the task is woken when the far leg has room.
     fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
         loop {
             let written = if self.at < self.kept.len() {
@@ -131,7 +133,7 @@ impl Half {
         }
     }
 
-    /// One read through the scratch buffer, written at once as far as that goes. `Ok(false)`: nothing there.
+    /// Reads once into the scratch buffer and writes at once what the far leg takes. `Ok(false)`: nothing to read.
     fn read_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -165,7 +167,7 @@ impl Half {
         })
     }
 
-    /// One read into the pipe. `Ok(false)`: nothing there, and the pipe has been given back.
+    /// Reads once into the pipe. `Ok(false)`: nothing to read, and the pipe has been given back.
     fn read_pipe(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> io::Result<bool> {
         if self.pipe.is_none() {
             match Pipe::take() {
@@ -192,8 +194,8 @@ impl Half {
                 if !stopped {
                     return spliced;
                 }
-                // Nothing there, or the end: or urgent data, which splice never gets past and calls either. A read
-                // knows.
+                // Nothing there, or the end: or urgent data, which splice never gets past and reports as either of
+                // these. Only a read tells them apart.
                 with_scratch(|scratch| {
                     sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
                 })

@@ -1,8 +1,8 @@
 //! Tier `sockmap`, seen from userspace: two joined sockets, the gates, and the ends.
 //!
-//! The kernel carries the bytes. What is left to do here: raise the gates' limits as far ends acknowledge; carry by
-//! hand what a closed gate passes up, and open it again when all of that is relayed; shut the far leg when a sender
-//! has finished and every byte of its has been queued there; notice resets and silence.
+//! The kernel carries the bytes. Userspace raises the gates' limits as far ends acknowledge; carries by hand what a
+//! closed gate passes up, and opens it again when all of that is relayed; shuts the far leg when a sender has finished
+//! and all its bytes have been queued there; notices resets and idle flows.
 
 use std::io;
 use std::net::TcpStream;
@@ -23,11 +23,11 @@ use crate::kernel::sockmap::{Joined as Outcome, Joiner};
 /// Bytes that may be under way in one direction without the far end's acknowledgement.
 const WINDOW: u64 = 1024 * 1024;
 
-/// While something is unfinished, how soon to look again; doubled each time nothing came of it.
+/// Interval of the next look while something is unfinished; doubled each time that nothing came of it.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(64);
 
-/// How often to look at a flow that carries bytes, and at one that does not.
+/// Interval of looks at a flow that carries bytes, and at one that does not.
 const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 const QUIET_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -37,7 +37,7 @@ const EPOLLRDHUP: u32 = libc::EPOLLRDHUP as u32;
 const EPOLLERR: u32 = libc::EPOLLERR as u32;
 const EPOLLHUP: u32 = libc::EPOLLHUP as u32;
 
-/// One direction, and the leg its bytes come from.
+/// One direction of a joined flow, and the leg that its bytes come from.
 struct Half {
     direction: Direction,
     from: TcpStream,
@@ -45,23 +45,23 @@ struct Half {
     cookie: u64,
     /// Bytes of the sender that userspace had read before the join.
     preread: u64,
-    /// What userspace has read of what the gate passed up.
+    /// Bytes that userspace has read, of those that the gate passed up.
     consumed: u64,
-    /// What of that is written to the far leg.
+    /// Bytes of `consumed` that are written to the far leg.
     relayed: u64,
     kept: Vec<u8>,
     /// Bytes counted into the flow so far.
     counted: u64,
-    /// The program sees what arrives on this leg. False for a second leg that the socket map refused (its sender had
-    /// finished by then): such a leg is read by hand to its end.
+    /// True if the program sees the packets that arrive on this leg. False for a second leg that the socket map refused
+    /// (its sender had finished by then): such a leg is read by hand to its end.
     in_kernel: bool,
     hung_up: bool,
     done: bool,
-    /// Acknowledged plus queued bytes of this leg (as a target) when it was joined.
+    /// Bytes acknowledged plus bytes queued on this leg (as a target) when it was joined.
     queued_before: u64,
 }
 
-/// A joined flow.
+/// A flow joined in the kernel, and what userspace keeps about it.
 pub struct Joint {
     joiner: Arc<Joiner>,
     watch: Rc<Watch>,
@@ -72,7 +72,7 @@ pub struct Joint {
     pause: Duration,
 }
 
-/// What a flow that could not be joined gets back.
+/// The sockets of a flow that could not be joined, given back with the error.
 pub struct Refused {
     pub client: TcpStream,
     pub host: TcpStream,
@@ -143,7 +143,7 @@ impl Joint {
             if self.flow.last.get().elapsed() >= self.idle {
                 break End::Idle;
             }
-            // An event or the timer: either way everything is looked at again.
+            // An event or the timer: in either case both directions are examined again.
             let _ = tokio::time::timeout(wait, self.watched.event()).await;
         };
         match end {
@@ -157,7 +157,7 @@ impl Joint {
         end
     }
 
-    /// Does what there is to do; `None` when the flow has ended, or how long to wait at the most.
+    /// Advances both directions. Returns the longest time to wait, or `None` when the flow has ended.
     fn step(&mut self) -> Result<Option<Duration>, End> {
         let (mut moved, mut unfinished) = (false, false);
         let events = [self.watched.take(0), self.watched.take(1)];
@@ -184,7 +184,8 @@ impl Joint {
             wants[1 - at] |= did.wants & EPOLLOUT;
         }
         for (at, half) in self.halves.iter().enumerate() {
-            // Each event comes once. A leg that is closed both ways would report that for ever.
+            // Events are one-shot (EPOLLONESHOT): rearmed here. A leg that is closed both ways would report EPOLLHUP
+            // for ever.
             if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
                 let hang_up = if half.hung_up { 0 } else { EPOLLRDHUP };
                 let key = self.watched.key(at);
@@ -220,17 +221,17 @@ impl Drop for Joint {
     }
 }
 
-/// What one direction did.
+/// Result of advancing one direction.
 #[derive(Default)]
 struct Advance {
     moved: bool,
-    /// Something must be looked at again soon, without an event for it.
+    /// True if the direction must be looked at again soon, without an event for it.
     unfinished: bool,
-    /// Events of the source (IN) and of the target (OUT) to wait for.
+    /// Events to wait for: EPOLLIN of the source, EPOLLOUT of the target.
     wants: u32,
 }
 
-/// One leg at the moment of the join.
+/// Numbers of one leg at the moment of the join.
 struct Leg {
     gate: u32,
     cookie: u64,
@@ -268,7 +269,7 @@ impl Prepared {
 }
 
 impl Half {
-    /// Whose fault an error on this direction was.
+    /// Returns which side an error on this direction comes from.
     fn end(&self, error: &io::Error) -> End {
         tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A joined flow was cut short.");
         let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
@@ -278,7 +279,7 @@ impl Half {
         }
     }
 
-    /// Whether the sender has finished, and that is still to be told.
+    /// Returns whether the sender has finished and the far leg has not been told yet.
     fn is_finished(&self) -> bool {
         !self.done && sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|info| info.peer_finished())
     }
@@ -299,7 +300,7 @@ impl Half {
         if by_hand || self.consumed < gate.passed || !self.kept.is_empty() {
             self.carry_by_hand(joiner, far, &mut did)?;
         } else if gate.limit.saturating_sub(gate.sent) < WINDOW / 2 {
-            // Half of the credit is used.
+            // More than half of the credit is used.
             self.extend_credit(joiner, far)?;
         }
         if self.hung_up {
@@ -308,7 +309,7 @@ impl Half {
         Ok(did)
     }
 
-    /// Lets a window's worth be under way beyond what the far end has acknowledged.
+    /// Raises the gate's limit to one `WINDOW` beyond what the far end has acknowledged.
     fn extend_credit(&self, joiner: &Joiner, far: &Self) -> io::Result<()> {
         let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked;
         let acked = acked.saturating_sub(far.queued_before).saturating_sub(self.relayed);
@@ -316,13 +317,13 @@ impl Half {
         Ok(())
     }
 
-    /// Whether everything that the kernel took for the far leg stands in its send queue.
+    /// Returns whether all bytes that the kernel took for the far leg are in its send queue or already acknowledged.
     fn far_has_all(&self, joiner: &Joiner, far: &Self) -> io::Result<bool> {
         let queued = queued(&far.from)?.saturating_sub(far.queued_before);
         Ok(queued >= joiner.gates.read(self.gate).sent + self.relayed)
     }
 
-    /// Relays what a closed gate passed up; opens it when nothing of that is left.
+    /// Relays the bytes that a closed gate passed up; opens the gate when none of them is left.
     fn carry_by_hand(&mut self, joiner: &Joiner, far: &Self, did: &mut Advance) -> io::Result<()> {
         if !self.far_has_all(joiner, far)? {
             // Redirected bytes go first: writing now would overtake them.
@@ -348,7 +349,7 @@ impl Half {
                 sys::recv(self.from.as_raw_fd(), scratch, 0).inspect(|&n| self.kept.extend_from_slice(&scratch[..n]))
             });
             match read {
-                // The end of the stream; whether all of it is relayed, `finish` finds out.
+                // End of the stream; `finish` finds out whether all of it is relayed.
                 Ok(0) => {
                     self.hung_up = true;
                     return Ok(());
@@ -366,7 +367,7 @@ impl Half {
                     let gate = joiner.gates.read(self.gate);
                     if self.consumed == gate.passed {
                         self.extend_credit(joiner, far)?;
-                        // Nothing is owed. The next segment opens the gate.
+                        // All bytes that the gate passed up are relayed. The next segment opens the gate.
                         self.kept = Vec::new();
                     } else {
                         did.unfinished = true;
@@ -381,7 +382,7 @@ impl Half {
         Ok(())
     }
 
-    /// The sender has finished: tells the far end, once every byte is queued there.
+    /// Passes the sender's FIN on to the far leg, once every byte is queued there.
     fn finish(&mut self, joiner: &Joiner, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
         let info = sys::tcp_info(self.from.as_raw_fd())?;
         if info.state == sys::TCP_CLOSE
@@ -390,8 +391,9 @@ impl Half {
             return Err(error);
         }
         if !info.peer_finished() {
-            // An event that was not its own, without a FIN: the count below would be wrong by one. Or one that came before the
-            // state that it is of, which is read without the socket's lock (`tcp_get_info`): it will not come again.
+            // No FIN: the count below would be wrong by one. Either the event was not for this leg, or it came before
+            // the new state could be read (`tcp_get_info` does not take the socket's lock): then no other event will
+            // come, so look again.
             self.hung_up = false;
             did.unfinished = true;
             return Ok(());
@@ -403,7 +405,7 @@ impl Half {
         let all_taken = gate.sent + self.consumed >= expected && none_passed_over && self.kept.is_empty();
         if !all_taken || !self.far_has_all(joiner, far)? {
             if !all_taken {
-                // Whatever the program has not seen yet, let it see now.
+                // Has the program run over bytes that it has not seen yet.
                 sys::kick(self.from.as_raw_fd())?;
                 self.carry_by_hand(joiner, far, did)?;
             }
@@ -421,9 +423,9 @@ impl Half {
     }
 }
 
-/// Bytes that a socket's TCP has taken for sending since it was connected.
+/// Returns how many bytes a socket's TCP has taken for sending since it was connected.
 fn queued(socket: &TcpStream) -> io::Result<u64> {
-    // The acknowledged bytes first: an acknowledgement in between makes the sum too small, never too large.
+    // The acknowledged bytes are read first: an acknowledgement in between makes the sum too small, never too large.
     let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
     Ok(acked + sys::unacknowledged(socket.as_raw_fd())?)
 }

@@ -1,4 +1,4 @@
-//! Listening sockets: opened, and if an address is taken, by whom.
+//! Opens listening sockets; names the process that already holds an address.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use ipnet::IpNet;
 use signalbox_core::model::Bind;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
+/// Length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// An address that cannot be listened on.
+/// Reason why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error(
@@ -39,28 +39,28 @@ pub enum ListenError {
 fn socket(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // Old connections to the address in TIME_WAIT or still established must not be in the way.
+    // Connections to the address that are in TIME_WAIT or still established must not keep it from being bound.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     Ok(socket)
 }
 
 fn listening(socket: Socket) -> io::Result<TcpListener> {
-    // Inherited by accepted sockets, which saves a call for each.
+    // TCP_NODELAY is inherited by accepted sockets, which saves a call for each.
     socket.set_tcp_nodelay(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Has sockets that are bound listen: only now does the kernel take connections for them.
+/// Calls `listen` on bound sockets: only now does the kernel take connections for them.
 pub fn begin(sockets: &[TcpListener]) -> io::Result<()> {
     sockets
         .iter()
         .try_for_each(|socket| socket2::SockRef::from(socket).listen(BACKLOG))
 }
 
-/// Sockets for `sk_lookup` to steer to: for each family one for each group of workers, on a loopback address and a port that
-/// nobody is told. Where IPv6 is switched off, IPv4 alone is served.
+/// Opens sockets for `sk_lookup` to steer to: one per group of workers in each family, on a loopback address and a port
+/// that nobody is told. Where IPv6 is switched off, IPv4 alone is served.
 pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
     let open = |addr: SocketAddr| -> io::Result<TcpListener> {
         let socket = socket(addr, true)?;
@@ -84,7 +84,7 @@ pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
     Ok(all)
 }
 
-/// One more socket of the reuseport group that a socket belongs to.
+/// Opens another socket of the SO_REUSEPORT group that `listener` belongs to.
 pub fn beside(listener: &TcpListener) -> io::Result<TcpListener> {
     let addr = listener.local_addr()?;
     let socket = socket(addr, true)?;
@@ -95,7 +95,7 @@ pub fn beside(listener: &TcpListener) -> io::Result<TcpListener> {
     listening(socket)
 }
 
-/// Where a bind listens without `sk_lookup`: a single address, or all of a family.
+/// Address that a bind is listened on without `sk_lookup`: a single address, or a family's wildcard.
 fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     bind.single().or_else(|| {
         (bind.prefix.prefix_len() == 0).then(|| match bind.prefix {
@@ -105,7 +105,7 @@ fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     })
 }
 
-/// Sockets bound to an address, which do not listen yet: one for each group of workers.
+/// Binds sockets to an address without listening yet: one for each group of workers.
 pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
     let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
     free(bind)?;
@@ -123,7 +123,8 @@ pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError>
         .collect()
 }
 
-/// Whether nobody else listens on a bind. With `sk_lookup` nothing would say so: their clients would just be ours.
+/// Checks that nobody else listens on a bind. With `sk_lookup` the kernel reports no conflict: the other process would
+/// silently lose its clients to us.
 pub fn free(bind: &Bind) -> Result<(), ListenError> {
     // A prefix is tried at its first address, a wildcard at the wildcard.
     let addr = plain_addr(bind).unwrap_or_else(|| (bind.prefix.addr(), bind.port).into());
@@ -150,7 +151,7 @@ fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
     }
 }
 
-/// The process that listens on an address, by /proc: `nginx (pid 4211)`.
+/// Finds the process that listens on an address, by /proc: `nginx (pid 4211)`.
 fn owner(addr: SocketAddr) -> Option<String> {
     let inode = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|table| {
         let text = fs::read_to_string(table).ok()?;
@@ -175,7 +176,7 @@ fn owner(addr: SocketAddr) -> Option<String> {
     None
 }
 
-/// The inode of a line of /proc/net/tcp, if it is a listener (state 0A) in the way of an address.
+/// Returns the inode of a line of /proc/net/tcp if it is a listener (state 0A) that conflicts with an address.
 fn listening_inode(line: &str, addr: SocketAddr) -> Option<String> {
     let mut fields = line.split_whitespace().skip(1);
     let (ip, port) = fields.next()?.split_once(':')?;

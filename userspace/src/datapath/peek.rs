@@ -1,7 +1,8 @@
 //! Looks at a connection's first bytes without taking them.
 //!
 //! The bytes stay in the socket (MSG_PEEK): a slow client costs no buffer here, and whatever carries the flow later
-//! finds its stream whole. Only of an HTTP/2 client that waits for the server's SETTINGS they are taken (`greet.rs`).
+//! finds its stream whole. The exception is an HTTP/2 client that waits for the server's SETTINGS: its bytes are taken
+//! (`greet.rs`).
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -19,18 +20,18 @@ use super::half::with_scratch;
 use super::socket::Socket;
 use super::sys;
 
-/// Why a connection said nothing we could use.
+/// Reason why a client's first bytes did not say what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// It took too long.
+    /// The time limit passed before the client had said what it asks for.
     Timeout,
-    /// It has said what it wants, and not acknowledged our SETTINGS in time (HTTP/2).
+    /// The client has said what it asks for, but has not acknowledged our SETTINGS in time (HTTP/2).
     Unacknowledged,
-    /// It was closed before it was complete.
+    /// The client closed the connection before its request was complete.
     Closed,
-    /// It was closed without a single byte: a port check, mostly.
+    /// The client closed the connection without sending a byte: mostly a port check.
     Silent,
-    /// It will never be understood.
+    /// The client's bytes cannot be parsed, and more of them would not help.
     Bad(Fault),
 }
 
@@ -46,9 +47,9 @@ impl Unanswered {
     }
 }
 
-/// Peeks until `look` has an answer.
+/// Peeks until `look` returns an answer.
 async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Unanswered> {
-    // Mostly they are there already.
+    // The bytes are mostly there already.
     let at_once = with_scratch(|scratch| match sys::recv(client.as_raw_fd(), scratch, libc::MSG_PEEK) {
         Ok(n) if n > 0 => look(&scratch[..n]),
         _ => None,
@@ -66,7 +67,7 @@ async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>)
                     Some(answer) => Ok(Ok(answer)),
                     None if n == 0 => Ok(Err(Unanswered::Silent)),
                     None if ready.is_read_closed() => Ok(Err(Unanswered::Closed)),
-                    // Says "not ready", so that the next wait is for more bytes than these.
+                    // WouldBlock clears tokio's readiness, so that the next wait is for more bytes than these.
                     None => Err(io::ErrorKind::WouldBlock.into()),
                 }
             })
@@ -79,8 +80,8 @@ async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>)
     }
 }
 
-/// What the client asks for, by the listener's protocol. An HTTP/2 client that had to be spoken to first is left in
-/// `greeted`, with what has been taken off its stream.
+/// Finds out what the client asks for, by the listener's protocol. An HTTP/2 client that had to be spoken to first is
+/// left in `greeted`, with the bytes that have been taken off its stream.
 pub async fn asked(
     client: &mut Socket,
     protocol: Protocol,
@@ -115,11 +116,11 @@ pub async fn asked(
     })
 }
 
-/// How long a trusted client of a `tcp` listener may wait for the server to speak before we take it that no PROXY
-/// header comes. A proxy sends its header at once.
+/// Time that a trusted client of a `tcp` listener has to send a PROXY header before it is taken to send none: it may
+/// wait for the server to speak first. A proxy sends its header at once.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Takes a PROXY header off the stream, if there is one: its length and the client it names.
+/// Takes a PROXY header off the stream, if there is one. Returns its length and the client that it names.
 pub async fn proxy_header(
     client: &mut Socket,
     protocol: Protocol,
@@ -140,7 +141,7 @@ pub async fn proxy_header(
         Err(_) => silent?,
     }?;
     if len > 0 {
-        // Just seen in the queue: one read takes it.
+        // The header has just been seen in the queue: one read takes it.
         let read = with_scratch(|scratch| sys::recv(client.as_raw_fd(), &mut scratch[..len], 0));
         if read.ok() != Some(len) {
             return Err(Unanswered::Closed);

@@ -1,4 +1,4 @@
-//! Pipes for `splice(2)`: taken when bytes flow, given back when none are in them.
+//! Pipes for `splice(2)`: taken when bytes flow, given back when empty.
 //!
 //! A flow without bytes under way holds no pipe: descriptors are the scarcest thing a balancer has.
 
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::sys;
 
-/// Most bytes in a pipe. Bounds what a reader that stops costs us.
+/// Capacity of a pipe in bytes: bounds the memory that a stalled reader costs.
 pub const CAPACITY: usize = 512 * 1024;
 
 /// Pipes that may exist at once in the process. Set at the start from the descriptor limit; a flow that gets none goes
 /// on copying. Bounds descriptors and what stopped readers pin.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(256);
 
-/// Pipes that exist.
+/// Number of pipes in the process.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Empty pipes kept for the next flow, per worker.
+/// Number of empty pipes that each worker keeps for its next flows.
 const KEPT: usize = 32;
 
 thread_local! {
@@ -33,7 +33,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe from the pool, or a new one. Fails where descriptors have run out.
+    /// Takes a pipe from the pool, or makes a new one. Fails where descriptors have run out.
     pub fn take() -> io::Result<Self> {
         let pooled = POOL.with_borrow_mut(Vec::pop);
         let ends = match pooled {
@@ -77,7 +77,7 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // A pipe with bytes in it would hand them to another flow: it is closed instead.
+        // A pipe with bytes in it would hand them to another flow: such a pipe is closed instead.
         let Some(ends) = self.ends.take() else { return };
         let kept = self.held == 0
             && POOL.with_borrow_mut(|pool| {

@@ -1,4 +1,4 @@
-//! Saying no in the client's own protocol, so that it knows why.
+//! Refusals in the protocol of the client, so that the client knows why.
 
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::half::with_scratch;
 use super::peek::Unanswered;
 use super::sys;
 
-/// Why a connection is refused.
+/// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No route has the name.
     NoRoute,
-    /// The client named no host, and that is not served here.
+    /// The client named no host, and there is no route for such clients.
     NoName,
-    /// A route, but no usable host.
+    /// The route has no usable host.
     NoHost,
-    /// Hosts, but none took the connection.
+    /// The route has usable hosts, but none took the connection.
     ConnectFailed,
-    /// The first bytes were no answer.
+    /// The client's first bytes did not say what it asks for.
     Peek(Unanswered),
 }
 
 impl Refusal {
-    /// Its metric label.
+    /// Label of the reason in metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::NoRoute => "no_route",
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// Status, its name, and why.
+    /// HTTP response: status code, reason phrase, and the text of the page.
     const fn http(self) -> Option<(u16, &'static str, &'static str)> {
         Some(match self {
             Self::NoRoute | Self::NoName => (404, "Not Found", "No application is routed under this name."),
@@ -73,7 +73,7 @@ impl Refusal {
         })
     }
 
-    /// What an HTTP/2 client is told.
+    /// HTTP/2 refusal: response and error code; `None` where the client gets no answer.
     fn http2(self) -> Option<h2::Refusal<'static>> {
         let code = match self {
             Self::Peek(Unanswered::Unacknowledged) => code::SETTINGS_TIMEOUT,
@@ -83,19 +83,20 @@ impl Refusal {
         self.http().map(|(status, _, text)| h2::Refusal { status, text, code })
     }
 
-    /// The description of a fatal alert.
+    /// TLS alert: the description byte of a fatal alert.
     //= https://www.rfc-editor.org/rfc/rfc8446#section-6
     const fn alert(self) -> Option<u8> {
         Some(match self {
             Self::NoRoute | Self::NoName => 112,      // unrecognized_name
             Self::NoHost | Self::ConnectFailed => 80, // internal_error
             Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::TooLarge)) => 50, // decode_error
-            // What is not TLS would not understand an alert.
+            // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,
         })
     }
 
-    /// What a client is sent that has sent `first`, apart from what was taken off its stream as it was greeted.
+    /// Answer for a client that has sent `first`, apart from the bytes that were taken off its stream while it was
+    /// greeted.
     fn answer(self, protocol: Protocol, first: &[u8], greeted: Option<&Greeted>) -> Option<Vec<u8>> {
         match protocol {
             Protocol::Tcp => None,
@@ -118,20 +119,21 @@ impl Refusal {
     }
 }
 
-/// How long a refused client may take to read its answer.
+/// Time that a refused client has to read its answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Most bytes of a refused client that are thrown away while it reads.
+/// Most bytes of a refused client that are discarded while it reads.
 const DISCARD: usize = 256 * 1024;
 
-/// Answers and closes.
+/// Sends the answer of a refusal and closes the connection.
 pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, greeted: Option<Greeted>) {
     if why.answer(protocol, &[], None).is_none() {
         return;
     }
     let mut first = Vec::new();
     // Closing with unread bytes would send RST, which overtakes the answer.
-    // What has come so far is taken off, within reason: a sender that does not stop is reset after all.
+    // Bytes that have come so far are read and discarded, within reason: a sender that does not stop is reset after
+    // all.
     with_scratch(|scratch| {
         let mut left = DISCARD;
         while left > 0 {

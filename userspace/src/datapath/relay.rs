@@ -1,8 +1,8 @@
 //! Tiers `copy` and `splice`: two sockets, two directions, each pumped as far as it goes.
 //!
-//! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only what the far end did not
-//! take at once is kept (at most [`super::half::SCRATCH`] bytes, or a pipe's worth). A direction with something kept does not
-//! read: that is the back-pressure, and the bound on memory.
+//! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only the bytes that the far end
+//! did not take at once are kept (at most [`super::half::SCRATCH`] bytes, or a pipe's worth). A direction with kept
+//! bytes does not read: that is the back-pressure, and the bound on memory.
 
 use std::future::poll_fn;
 use std::os::fd::AsRawFd as _;
@@ -19,14 +19,14 @@ use super::flow::{Direction, Flow};
 use super::half::{Half, Side, Step};
 use super::sys;
 
-/// How often a direction that waits for its reader looks whether its sender is still there.
+/// Interval at which a direction that waits for its reader checks whether its sender is still there.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long what a reset leg had sent may take to be delivered, and how often to see whether it is.
+/// Time limit for delivering what a reset leg had sent, and the interval of the checks for that.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How a flow ended.
+/// Reason why a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both directions were finished by their senders.
@@ -35,11 +35,11 @@ pub enum End {
     ClientReset,
     /// The host reset the connection.
     HostReset,
-    /// No byte for too long.
+    /// The flow carried no byte for the idle timeout.
     Idle,
-    /// An error of ours or of the kernel.
+    /// An error of this process or of the kernel.
     Failed,
-    /// What it went to was taken out of rotation, and its time was over.
+    /// The flow's host, cluster or route was taken out of rotation, and its drain time was over.
     Drained,
 }
 
@@ -65,24 +65,24 @@ impl End {
     }
 }
 
-/// Why pumping stopped for good.
+/// Result of pumping.
 pub enum Outcome {
     Ended(End),
     /// Nothing is under way in userspace: the flow may be moved to a tier that the kernel carries.
     Quiet,
 }
 
-/// Which tiers a flow may use.
+/// Tiers that a flow may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// `Some`: this tier as soon as it can be had.
+    /// Tier that the configuration forces: used as soon as it can be had.
     pub forced: Option<Tier>,
-    /// The kernel can carry flows (tier `sockmap`).
+    /// True if the kernel can carry flows (tier `sockmap`).
     pub joinable: bool,
     pub idle: Duration,
 }
 
-/// Bytes that userspace itself has read from and written to each leg: what a kernel tier must count from.
+/// Bytes that userspace itself has read from and written to each leg: a kernel tier counts from these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
     pub from_client: u64,
@@ -91,7 +91,7 @@ pub struct Moved {
     pub to_client: u64,
 }
 
-/// A flow in userspace's hands.
+/// A flow that userspace carries (tiers `copy` and `splice`).
 pub struct Relay {
     pub client: TcpStream,
     pub host: TcpStream,
@@ -100,8 +100,8 @@ pub struct Relay {
     inward: Half,
     outward: Half,
     stalled: bool,
-    /// A leg has been reset, how and when: what its peer had sent before is still delivered, then the other leg is
-    /// reset too.
+    /// Set when a leg has been reset: how and when. What its peer had sent before is still delivered, then the other
+    /// leg is reset too.
     cut: Option<(End, Instant)>,
     /// Bytes taken off the client's stream before the relay began.
     pub preread: u64,
@@ -131,7 +131,7 @@ impl Relay {
         }
     }
 
-    /// The host is to have these bytes first of all.
+    /// Queues bytes for the host that go before all others.
     pub fn with_front(mut self, front: Vec<u8>) -> Self {
         self.inward.kept = front;
         self
@@ -145,7 +145,7 @@ impl Relay {
         relay
     }
 
-    /// Bytes carried so far, by leg.
+    /// Returns the bytes carried so far, by leg.
     pub fn moved(&self) -> Moved {
         Moved {
             from_client: self.preread + self.inward.total,
@@ -202,10 +202,10 @@ impl Relay {
         }
     }
 
-    /// A leg has been reset: delivers to the other what had come before, and ends when that is acknowledged.
+    /// Delivers to the other leg what a reset leg had sent before, and ends the flow when that is acknowledged.
     ///
-    /// A reset at once would purge bytes that we have acknowledged to their sender: an answer that a server sends
-    /// before it closes on an unread request, for one.
+    /// An immediate reset would purge bytes that we have acknowledged to their sender: for one, an answer that a server
+    /// sends before it closes on an unread request.
     fn poll_cut(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
         let Some((end, since)) = self.cut else {
             return Poll::Pending;
@@ -220,13 +220,13 @@ impl Relay {
                 Direction::In => &mut self.inward,
                 Direction::Out => &mut self.outward,
             };
-            // Its end is told by the reset, not by a FIN.
+            // The reset ends this direction, not a FIN.
             half.shut = true;
             let delivered = match self.pump(cx, direction) {
                 Ok(Step::Done) => sys::unacknowledged(target).map_or(true, |left| left == 0),
                 Ok(Step::Yielded) => continue,
                 Ok(Step::Waiting | Step::Stalled) => false,
-                // The dead leg has nothing more; or the other one is dead too, and there is nobody to deliver to.
+                // The dead leg has nothing more; or the other leg is dead too, and there is nobody to deliver to.
                 Err(again) => {
                     let half = match direction {
                         Direction::In => &mut self.inward,
@@ -247,7 +247,7 @@ impl Relay {
         }
     }
 
-    /// When to look again; an error where it is time to end.
+    /// Returns when the flow must be examined again. An error means that it ends now.
     fn deadline(&self) -> Result<Instant, End> {
         let now = Instant::now();
         let idle = self.flow.last.get() + self.policy.idle;
@@ -268,10 +268,10 @@ impl Relay {
         Ok(idle.min(now + STALL_CHECK_INTERVAL))
     }
 
-    /// Whether a quiet flow is one that the kernel should carry from now on.
+    /// Returns whether the kernel should carry a quiet flow from now on (tier `sockmap`).
     ///
     /// Only where the listener asks for it: each message wakes a kernel thread, so that two joined sockets are slower
-    /// than copying but for a conversation that has the machine to itself (bench/results/latest.md).
+    /// than copying, except for a conversation that has the machine to itself (bench/results/latest.md).
     fn wants_kernel(&self) -> bool {
         self.policy.forced == Some(Tier::Sockmap) && self.policy.joinable && !self.inward.eof && !self.outward.eof
     }

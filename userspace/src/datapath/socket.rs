@@ -1,4 +1,4 @@
-//! A connection's socket, which epoll hears of only when somebody has to wait for it.
+//! A connection's socket, registered with epoll only when somebody has to wait for it.
 //!
 //! The first bytes of a client, and a host's answer, have often come by the time one looks. A connection that never
 //! waits costs no `epoll_ctl(2)`, of which there would be four: two sockets, added and removed.
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 /// A non-blocking socket.
 pub enum Socket {
     Plain(std::net::TcpStream),
-    /// Known to tokio.
+    /// Registered with tokio.
     Watched(TcpStream),
-    /// It could not be watched; closed.
+    /// Closed: the socket could not be registered with tokio.
     Closed,
 }
 
 impl Socket {
-    /// Has tokio know of it.
+    /// Registers the socket with tokio.
     pub fn watched(&mut self) -> io::Result<&mut TcpStream> {
         if let Self::Plain(_) = self {
             *self = match std::mem::replace(self, Self::Closed) {

@@ -1,4 +1,4 @@
-//! The system calls of the datapath that no crate wraps the way it needs them. Every one is non-blocking.
+//! System calls of the datapath that no crate wraps the way it needs them. Every one is non-blocking.
 
 use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -64,21 +64,21 @@ pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
 pub struct TcpInfo {
     /// `TCP_ESTABLISHED` is 1, `TCP_CLOSE` 7, `TCP_CLOSE_WAIT` 8.
     pub state: u8,
-    /// Bytes of ours that the peer has acknowledged; kernel 4.1+.
+    /// Bytes that the peer has acknowledged; kernel 4.1+.
     pub bytes_acked: u64,
-    /// Bytes of the peer's that have arrived in order, a FIN counted as one; kernel 4.1+.
+    /// Bytes of the peer that have arrived in order, a FIN counted as one; kernel 4.1+.
     pub bytes_received: u64,
-    /// Window scales that the peer and we have announced, where both have.
+    /// Window scales announced by the peer and by us, where both have announced one.
     pub scales: Option<(u8, u8)>,
 }
 
 pub const TCP_CLOSE: u8 = 7;
 
-/// `include/uapi/linux/tcp.h`.
+/// Flag of `tcpi_options` (`include/uapi/linux/tcp.h`).
 const TCPI_OPT_WSCALE: u8 = 4;
 
 impl TcpInfo {
-    /// The peer has sent its FIN, and it has arrived: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK or CLOSING
+    /// Returns whether the peer's FIN has arrived: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK or CLOSING
     /// (`include/net/tcp_states.h`).
     #[must_use]
     pub const fn peer_finished(&self) -> bool {
@@ -142,8 +142,9 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// The timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 where it cannot be had. Not
-/// behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else (6.8+, `tcp_getsockopt`).
+/// Returns the TCP timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 where it
+/// cannot be had. Never behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else
+/// (6.8+, `tcp_getsockopt`).
 #[must_use]
 pub fn stamp_clock(fd: RawFd) -> u32 {
     let stamp = get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP);
@@ -168,7 +169,7 @@ pub fn netns_cookie(fd: RawFd) -> io::Result<u64> {
     get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
-/// An option that is a number.
+/// Reads a socket option that is a number.
 fn get<T: Copy + Default + Into<u64>>(fd: RawFd, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = T::default();
     let mut len = size_of::<T>() as libc::socklen_t;
@@ -189,7 +190,7 @@ fn set_int(fd: RawFd, level: c_int, name: c_int, value: c_int) -> io::Result<()>
     check(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast::<c_void>(), len) } as isize).map(drop)
 }
 
-/// Closing such a socket sends RST instead of FIN.
+/// Sets SO_LINGER to 0: closing the socket then sends RST instead of FIN.
 pub fn reset_on_close(fd: RawFd) {
     let linger = libc::linger {
         l_onoff: 1,
@@ -208,13 +209,13 @@ pub fn reset_on_close(fd: RawFd) {
     };
 }
 
-/// Sends FIN; the other direction goes on.
+/// Shuts a socket for writing, which sends FIN; the other direction goes on.
 pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
     // SAFETY: no memory is touched.
     check(unsafe { libc::shutdown(fd, libc::SHUT_WR) } as isize).map(drop)
 }
 
-/// Pending error of a socket, taken off it.
+/// Takes the pending error off a socket.
 pub fn take_error(fd: RawFd) -> Option<io::Error> {
     let mut error: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
@@ -231,21 +232,21 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
     (ret == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
 }
 
-/// Whether a connection has been reset, or given up by the kernel.
+/// Returns whether a connection has been reset, or given up by the kernel.
 ///
-/// The state alone does not tell: a socket that has been closed both ways in good order is in `TCP_CLOSE` too, with bytes yet
-/// to be read. Nor does the error: a router's "host unreachable", or a route that is away for a moment, must not end a
-/// connection (RFC 1122, section 4.2.3.9), and `SO_ERROR` tells of them too.
+/// The state alone does not tell: a socket that has been closed both ways in good order is in `TCP_CLOSE` too, with
+/// bytes yet to be read. Nor does the error: `SO_ERROR` also tells of a router's "host unreachable", or of a route that
+/// is away for a moment, which must not end a connection (RFC 1122, section 4.2.3.9).
 pub fn is_dead(fd: RawFd) -> bool {
     let Some(error) = take_error(fd) else { return false };
     match error.raw_os_error() {
         Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED | libc::ETIMEDOUT) => true,
-        // The kernel gives up with the last error that it was told.
+        // The kernel gives up with the last soft error that it received.
         _ => tcp_info(fd).is_ok_and(|info| info.state == TCP_CLOSE),
     }
 }
 
-/// An interface's hardware type (`ARPHRD_*`) and MTU, asked by any socket of the network namespace.
+/// Returns an interface's hardware type (`ARPHRD_*`) and MTU, by any socket of the network namespace.
 pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
     // SAFETY: an all-zero ifreq is valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -253,7 +254,7 @@ pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        // Signed on x86, not on Arm.
+        // `c_char` is signed on x86, not on Arm.
         *to = libc::c_char::from_ne_bytes([from]);
     }
     // SAFETY: both ioctls read and write one ifreq; each field of the union is read after the call that wrote it.
@@ -265,7 +266,7 @@ pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
     }
 }
 
-/// The name of an interface's driver (`ETHTOOL_GDRVINFO`), asked by any socket of the network namespace.
+/// Returns the name of an interface's driver (`ETHTOOL_GDRVINFO`), by any socket of the network namespace.
 pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GDRVINFO: u32 = 3;
@@ -287,7 +288,7 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        // Signed on x86, not on Arm.
+        // `c_char` is signed on x86, not on Arm.
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
@@ -297,7 +298,7 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// The window scale that the other end of a connection has announced, where both have announced one and they differ.
+/// Returns the window scale that the peer has announced, where both ends have announced one and they differ.
 #[must_use]
 pub fn other_scale(fd: RawFd) -> Option<u8> {
     let info = tcp_info(fd).ok()?;
@@ -306,15 +307,16 @@ pub fn other_scale(fd: RawFd) -> Option<u8> {
         .map(|(peers, _)| peers)
 }
 
-/// Begins to connect from an address and port; non-blocking. Announces this window scale, where the kernel would have chosen
-/// a larger one: it announces the one that the largest window takes (`tcp_select_initial_window`, net/ipv4/tcp_output.c).
+/// Begins to connect from an address and port; non-blocking. Announces window scale `scale` where the kernel would
+/// choose a larger one: it announces the scale that the largest window needs (`tcp_select_initial_window`,
+/// net/ipv4/tcp_output.c).
 pub fn connect_from(local: SocketAddr, to: SocketAddr, scale: Option<u8>) -> io::Result<TcpStream> {
     use socket2::{Domain, Protocol, Socket, Type};
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
     socket.bind(&local.into())?;
     if let Some(scale) = scale {
-        // Where that is refused the programs find a scale that does not fit, and leave the flow to another tier.
+        // Where the kernel refuses it, the programs find a scale that does not fit, and leave the flow to another tier.
         let _ = set_int(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
@@ -328,8 +330,8 @@ pub fn connect_from(local: SocketAddr, to: SocketAddr, scale: Option<u8>) -> io:
     }
 }
 
-/// A socket for a connection to `to` that is not to be cut: the kernel chooses its port, but none of those that cut
-/// flows have.
+/// Makes a socket for a connection to `to` that is not to be cut: the kernel chooses its source port, but none that is
+/// reserved for cut flows.
 pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     /// `include/uapi/linux/in.h`; kernel 6.3+.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
@@ -346,7 +348,7 @@ pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Whether a connect failed for want of something of our own: descriptors, memory, source ports.
+/// Returns whether a connect failed for lack of resources of ours: descriptors, memory, source ports.
 pub fn is_own_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -354,7 +356,8 @@ pub fn is_own_shortage(error: &io::Error) -> bool {
     )
 }
 
-/// Accepts a connection, non-blocking: the standard library would take another call for that, tokio one more to watch it.
+/// Accepts a connection, non-blocking. The standard library would take another call for that, and tokio one more to
+/// register it.
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: storage and length are those that `try_init` offers for the kernel to write; the descriptor is new and
@@ -369,7 +372,7 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     Ok((stream, peer))
 }
 
-/// Local address of a socket, IPv4 in its own form.
+/// Returns the local address of a socket; an IPv4-mapped address as IPv4.
 pub fn local_addr(socket: &impl AsRawFd) -> io::Result<SocketAddr> {
     let local: SockaddrStorage = getsockname(socket.as_raw_fd())?;
     let v4 = local.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
@@ -378,20 +381,20 @@ pub fn local_addr(socket: &impl AsRawFd) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-/// `::ffff:a.b.c.d` as `a.b.c.d`.
+/// Converts an IPv4-mapped address: `::ffff:a.b.c.d` to `a.b.c.d`.
 #[must_use]
 pub fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
-/// Lets tokio tell when a descriptor becomes readable.
+/// Registers a descriptor with tokio, for reading.
 pub fn readable<T: AsRawFd>(inner: T) -> io::Result<tokio::io::unix::AsyncFd<T>> {
     // SAFETY: every `T` used here owns its descriptor and keeps it open and the same until it is dropped.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(inner, tokio::io::Interest::READABLE) }
         .map_err(Into::into)
 }
 
-/// An epoll instance of our own, for sockets that tokio must not be woken for.
+/// An epoll instance beside tokio's, for sockets whose every packet would otherwise wake tokio.
 pub struct Epoll(OwnedFd);
 
 impl Epoll {
@@ -411,22 +414,22 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, socket.as_raw_fd(), &raw mut event) } as isize).map(drop)
     }
 
-    /// Watches a socket once.
+    /// Watches a socket for one event (EPOLLONESHOT).
     pub fn add(&self, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, socket, events, key)
     }
 
-    /// Watches it once more.
+    /// Watches a socket for one more event.
     pub fn rearm(&self, socket: &TcpStream, events: u32, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, socket, events, key)
     }
 
-    /// Watches it no more. One that was not watched is fine.
+    /// Stops watching a socket. A socket that is not watched is no error.
     pub fn remove(&self, socket: &TcpStream) {
         let _ = self.control(libc::EPOLL_CTL_DEL, socket, 0, 0);
     }
 
-    /// What has happened: (key, events).
+    /// Fetches the events that have happened: (key, events). Does not wait.
     pub fn wait(&self, out: &mut Vec<(u64, u32)>) -> io::Result<()> {
         // SAFETY: all-zero epoll_events are valid.
         let mut events: [libc::epoll_event; 64] = unsafe { zeroed() };
@@ -444,10 +447,10 @@ impl AsRawFd for Epoll {
     }
 }
 
-/// Most descriptors in one message (`SCM_MAX_FD`).
+/// Most descriptors that one message can carry (`SCM_MAX_FD`).
 pub const MAX_DESCRIPTORS: usize = 253;
 
-/// Takes the descriptors of one message (`SCM_RIGHTS`); none at the end of the stream.
+/// Receives the descriptors of one message (`SCM_RIGHTS`); none at the end of the stream.
 pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut byte = [0u8; 1];
@@ -468,8 +471,8 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     Ok(fds)
 }
 
-/// Makes the calling thread nicer (setpriority(2)): it runs when others have had their turn. Failing is no harm: a
-/// thread that is to be less nice again needs `CAP_SYS_NICE`.
+/// Raises the nice value of the calling thread (setpriority(2)): it runs when others have had their turn. Errors are
+/// ignored: lowering the value again takes `CAP_SYS_NICE`.
 pub fn yield_to_others(nice: i32) {
     // SAFETY: no memory is concerned; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };

@@ -1,4 +1,4 @@
-//! What a worker puts into the log of connections.
+//! Records that a worker writes to the connection log.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::connection_log::{End, Key, Opening, Record};
 use crate::kernel::cut::table::{between, tick};
 use crate::state::{ListenerState, Shared, unix_ms};
 
-/// A connection that may be refused.
+/// A connection that may yet be refused.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub(super) shared: &'a Shared,
@@ -26,7 +26,7 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// It is, for the reason that the metric's label says.
+    /// Logs that the connection is refused; `why` is the metric's label.
     pub(super) fn refused(&self, name: Option<&HostName>, route: Option<&str>, why: &'static str) {
         self.shared.log.ended(End::Refused(why), None, || Record {
             at_ms: unix_ms(),
@@ -49,7 +49,7 @@ impl Caller<'_> {
     }
 }
 
-/// The beginning of a connection that a host has taken.
+/// Data of a connection that a host has accepted, for its record.
 pub(super) struct Opened {
     pub(super) accepted: Instant,
     pub(super) protocol: Protocol,
@@ -58,7 +58,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// The connection has ended that is between these; `flow` says what it carried.
+    /// Logs the end of the connection between `parts`; `flow` says what it carried.
     pub(super) fn ended(&self, shared: &Shared, parts: &Parts, flow: Option<&Rc<Flow>>, tier: Tier, end: relay::End) {
         shared.log.ended(End::Flow(end), None, || Record {
             at_ms: unix_ms(),
@@ -76,7 +76,7 @@ impl Opened {
             duration: self.accepted.elapsed(),
             connect: Some(self.connect),
             end: End::Flow(end),
-            // A reset, too, ends a direction.
+            // `closed_by` is for FINs only: a reset, too, ends a direction.
             closed_by: flow.filter(|_| end == relay::End::Finished).and_then(|flow| {
                 flow.finished_first.get().map(|direction| match direction {
                     Direction::In => "client",
@@ -86,7 +86,7 @@ impl Opened {
         });
     }
 
-    /// The flow goes on by itself: what the flow table does not know of it is kept for its end.
+    /// Keeps what the flow table does not know of a cut flow, for the record at its end.
     pub(super) fn cut(&self, shared: &Shared, client: SocketAddr, key: Key) {
         let before = self.accepted.elapsed().saturating_sub(between(key.1, tick()));
         let opening = Opening {

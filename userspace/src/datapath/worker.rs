@@ -24,51 +24,51 @@ use crate::registry::Registry;
 use crate::state::Shared;
 use crate::store::Event;
 
-/// Which listening socket.
+/// Key of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Socket {
-    /// One that `sk_lookup` steers connections to; several workers have one each, numbered.
+    /// A socket that `sk_lookup` steers connections to; several workers have one each, numbered.
     Steered(usize),
-    /// One that is bound to an address.
+    /// A socket that is bound to an address.
     Bound(Bind),
 }
 
-/// What a worker is told.
+/// Command to a worker.
 pub enum Order {
     Listen(Socket, TcpListener),
-    /// Closes a socket once what waits in its queue is accepted.
+    /// Closes a socket once the connections in its queue are accepted.
     Unlisten(Socket),
-    /// Stops accepting on all; answers when that is done.
+    /// Stops accepting on all sockets; answers when that is done.
     Stop(Stop, oneshot::Sender<()>),
     List(Filter, oneshot::Sender<(usize, Vec<FlowView>)>),
     GateClosed(u32),
-    /// Closes the flows that these cover.
+    /// Closes the flows that the subjects cover.
     Close(Arc<[Subject]>),
-    /// Flows may be cut from now on; these hosts' source ports have flows of an earlier process.
+    /// Permits flows to be cut from now on. The (host, source port) pairs belong to flows of an earlier process.
     Cut(Arc<[(SocketAddr, u16)]>),
-    /// Entries of the flow table, and source ports, that are free again.
+    /// Gives entries of the flow table, and (host, source port) pairs, back.
     Freed(Vec<u32>, Vec<(SocketAddr, u16)>),
 }
 
-/// What the connections of a worker share. Never leaves its thread.
+/// State that the connections of a worker share. Never leaves the worker's thread.
 pub struct Worker {
     pub index: usize,
     pub shared: Arc<Shared>,
     pub flows: Rc<Flows>,
     pub watch: Rc<Watch>,
     pub joiner: Option<Arc<Joiner>>,
-    /// Tier `cut`.
+    /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
     default_max: u32,
     events: mpsc::UnboundedSender<Event>,
-    /// A socket's key may stand for several sockets: those of a predecessor that had more workers.
+    /// Accepting tasks by socket. A key may stand for several sockets: those of a predecessor that had more workers.
     acceptors: RefCell<HashMap<Socket, Vec<Acceptor>>>,
 }
 
-/// An accepting task, and how to stop it.
+/// An accepting task, and the channel that stops it.
 type Acceptor = (watch::Sender<Stop>, JoinHandle<()>);
 
-/// What a worker is made of.
+/// Everything that a worker needs to start.
 #[derive(Clone)]
 pub struct Setup {
     pub shared: Arc<Shared>,
@@ -79,13 +79,13 @@ pub struct Setup {
     pub default_max: u32,
 }
 
-/// A worker from outside.
+/// Handle of a worker for other threads.
 #[derive(Clone)]
 pub struct Handle {
     orders: mpsc::UnboundedSender<Order>,
 }
 
-/// Gates of each of `workers`.
+/// Number of pairs of gates of each of `workers`.
 #[must_use]
 pub fn pairs_per_worker(workers: usize) -> u32 {
     MAX_GATES / 2 / workers.max(1) as u32
@@ -139,7 +139,7 @@ async fn run(
         events: setup.events,
         acceptors: RefCell::default(),
     });
-    // A timer that is always sooner than those of connections: setting one of theirs then never moves the worker's
+    // This timer is always due sooner than those of connections: setting one of theirs then never moves the worker's
     // next wake-up, which would cost a write to an eventfd for each connection.
     tokio::task::spawn_local(async {
         let mut beat = tokio::time::interval(Duration::from_millis(500));
@@ -154,9 +154,9 @@ async fn run(
 }
 
 impl Worker {
-    /// Tells the store something. Only failures and recoveries are told, never an ordinary connection.
+    /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
     pub fn tell(&self, event: Event) {
-        // A store that is gone means that the process is ending.
+        // A closed channel means that the process is ending.
         let _ = self.events.send(event);
     }
 
@@ -226,18 +226,18 @@ impl Worker {
 
 impl Handle {
     pub fn send(&self, order: Order) {
-        // A worker that is gone has logged why.
+        // A worker whose channel is closed has logged why.
         let _ = self.orders.send(order);
     }
 
-    /// The worker's flows.
+    /// Returns the number of matching flows of the worker, and the first of them.
     pub async fn list(&self, filter: Filter) -> (usize, Vec<FlowView>) {
         let (reply, answer) = oneshot::channel();
         self.send(Order::List(filter, reply));
         answer.await.unwrap_or_default()
     }
 
-    /// Tells it to stop accepting; the answer comes when it has.
+    /// Commands the worker to stop accepting; the receiver resolves when it has.
     pub fn stop(&self, how: Stop) -> oneshot::Receiver<()> {
         let (done, stopped) = oneshot::channel();
         self.send(Order::Stop(how, done));

@@ -1,4 +1,4 @@
-//! One attempt: an entry of the flow table, a source port, and leg B's connection from it.
+//! An attempt to cut a flow: an entry of the flow table, a source port, and leg B's connection from it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,19 +11,20 @@ use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 use crate::kernel::cut::table::tick;
 
-/// Ports tried for one connection: a connection to another host may be in the making from one, or a socket of somebody
-/// else's be bound to it.
+/// Ports tried for one connection: a port may be in use by a connection in the making to another host, or by a socket
+/// of another process.
 const TRIES: usize = 256;
 
-/// Holds entry and port until the flow is cut; given back when dropped.
+/// Guard of an entry and a source port until the flow is cut; dropped before that, it gives both back.
 pub struct Attempt {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
     host: SocketAddr,
     port: u16,
-    /// The balancer has spoken to the client.
+    /// True if the balancer has sent bytes to the client.
     pub(super) greeted: bool,
-    /// The programs have the flow: nothing is given back.
+    /// True once the programs have the flow, which then keeps entry and port. [`Self::another_port`] sets it for an
+    /// entry that is kept.
     pub(super) cut: bool,
 }
 
@@ -35,7 +36,7 @@ impl Drop for Attempt {
         }
         let table = &self.cutter.kernel.table;
         if table.state(self.index) == state::CUT {
-            // Given up in the moment in which it was cut: packets find it, so the keeper must take it away.
+            // The flow was cut in the moment in which it was given up: packets find it, so the keeper must remove it.
             table.set_state(self.index, state::CLOSING);
         } else {
             table.set_state(self.index, state::FREE);
@@ -44,7 +45,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Leg B on its way.
+/// Leg B while it is being connected.
 pub struct Connecting {
     pub attempt: Attempt,
     pub host: Socket,
@@ -101,20 +102,21 @@ impl Cutter {
 }
 
 impl Attempt {
-    /// The flow's place in the table, and the tick at which it was made.
+    /// Returns the flow's index in the table, and the tick at which it was made.
     #[must_use]
     pub fn key(&self) -> (u32, u32) {
         (self.index, self.cutter.kernel.table.read(self.index).started)
     }
 
-    /// Gives the port back and keeps the entry.
+    /// Gives the port back and keeps the entry: `cut` is set only to keep `drop` from freeing it.
     fn another_port(mut self) {
         self.cut = true;
         self.cutter.ports.give_back(self.host, self.port);
         self.cutter.kernel.table.set_state(self.index, state::CLAIMED);
     }
 
-    /// Why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known yet.
+    /// Returns why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known
+    /// yet.
     #[must_use]
     pub fn why(&self) -> Option<Unfit> {
         let table = &self.cutter.kernel.table;
@@ -124,7 +126,7 @@ impl Attempt {
         }
     }
 
-    /// Whether the flow is cut, now that leg B is connected.
+    /// Returns whether the flow is cut, once leg B is connected, or why not.
     pub fn outcome(&self) -> Result<(), Unfit> {
         match self.cutter.kernel.table.state(self.index) {
             state::CUT | state::CLOSING => Ok(()),

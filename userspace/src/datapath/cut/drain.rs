@@ -1,9 +1,9 @@
-//! What the sockets of a cut flow still owe, and their silent end.
+//! Hands a cut flow over from its sockets to the programs: delivers the bytes they hold, then closes them silently.
 //!
-//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let no
-//! later acknowledgement of it out. So one look at that queue after the cut finds all that is owed. It goes out on leg
-//! B's socket, in its place in the stream, and is retransmitted by it until the host has acknowledged it. Then both
-//! sockets are reset, which the programs keep from leaving.
+//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let
+//! no later acknowledgement of it out. So one look at that queue after the cut finds all bytes that are owed to the
+//! host. They go out on leg B's socket, in their place in the stream, and are retransmitted by it until the host has
+//! acknowledged them. Then both sockets are reset; the programs drop these RSTs.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -20,31 +20,32 @@ use crate::datapath::half::{SCRATCH, with_scratch};
 use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 
-/// How often to look whether a flow is drained.
+/// Interval of the check whether flows are drained.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What a new socket's send buffer takes for certain (`net.ipv4.tcp_wmem`).
+/// Bytes that the send buffer of a new socket always takes (`net.ipv4.tcp_wmem`).
 const AT_ONCE: usize = 8192;
 
-/// A host that acknowledges nothing for so long is gone.
+/// Time without an acknowledgement of the owed bytes after which a host counts as gone.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The sockets of a flow that is cut and not drained.
+/// The sockets of a flow that is cut but not yet drained.
 pub(super) struct Draining {
     index: u32,
     owed_end: u32,
     since: Instant,
     client: Socket,
     host: Socket,
-    /// Held for as long as there are sockets.
+    /// Keeps the connection counted in the process for as long as it has sockets.
     _seat: Seat,
-    /// Leg A's queue is empty: closing it needs help to be a reset.
+    /// True if leg A's queue has been read empty: only SO_LINGER 0 makes its close a RST then.
     emptied: bool,
 }
 
 impl Attempt {
-    /// Delivers what is owed, `front` first. The flow is cut and lives on its own from here; `marks` is what it counts
-    /// as. Fails where leg A or leg B is dead already: both ends are reset then, and the flow counts as nothing.
+    /// Delivers the owed bytes to the host, `front` first. The flow is cut and lives on its own from here; `marks` say
+    /// which counts it holds. Fails where a leg is dead already: both ends are reset then, and the flow holds no
+    /// counts.
     pub fn deliver(mut self, client: Socket, host: Socket, front: &[u8], marks: u8, mut seat: Seat) -> io::Result<()> {
         self.cut = true;
         let greeted = self.greeted;
@@ -52,7 +53,8 @@ impl Attempt {
         let (index, first) = (self.index, cutter.kernel.table.first_b(self.index));
         drop(self);
         cutter.kernel.table.set_marks(index, marks | HANDED);
-        // Until `has_spoken` the programs did not know the number of a FIN of this client: only reading finds it for certain.
+        // Until `has_spoken` the programs did not know the sequence number of a FIN of this client: only reading finds
+        // it for certain.
         let sent = if greeted {
             Ok(None)
         } else {
@@ -83,7 +85,7 @@ impl Attempt {
                 if still_ours {
                     return Err(error);
                 }
-                // It had ended, and the keeper has counted that.
+                // The flow had ended already, and the keeper has counted that.
                 seat.outlive();
                 Ok(())
             }
@@ -92,7 +94,8 @@ impl Attempt {
 }
 
 impl Cutter {
-    /// The whole of it in one send, left unread on leg A. `None`, and nothing sent, where that cannot be.
+    /// Sends all owed bytes at once and leaves them unread on leg A. `None`, with nothing sent, where that is not
+    /// possible.
     fn at_once(&self, index: u32, first: u32, client: &Socket, host: &Socket, front: &[u8]) -> io::Result<Option<u32>> {
         if front.len() > AT_ONCE || self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
             return Ok(None);
@@ -104,7 +107,8 @@ impl Cutter {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 other => other?,
             };
-            // Empty, it would be closed by a FIN; large, it may not fit the send buffer, or there may be more behind.
+            // An empty queue would be closed by a FIN. Too many bytes may not fit the send buffer, and there may be
+            // more behind them.
             let all = front.len() + n;
             if n == 0 || all > AT_ONCE {
                 return Ok(None);
@@ -113,7 +117,7 @@ impl Cutter {
             self.kernel.table.owe(index, owed_end);
             match sys::send(host.as_raw_fd(), &scratch[..all]) {
                 Ok(sent) if sent == all => Ok(Some(owed_end)),
-                // The program has seen the host's answer, the socket not yet.
+                // The program has seen the host's SYN-ACK, but the socket has not yet.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Ok(_) => Err(io::ErrorKind::WriteZero.into()),
                 Err(error) => Err(error),
@@ -121,7 +125,7 @@ impl Cutter {
         })
     }
 
-    /// Piece by piece, as the host takes it.
+    /// Sends the owed bytes piece by piece, as the host takes them.
     async fn at_length(
         self: Rc<Self>,
         index: u32,
@@ -143,10 +147,11 @@ impl Cutter {
                 piece.resize(SCRATCH, 0);
                 match sys::recv(client.as_raw_fd(), &mut piece, 0) {
                     Ok(0) => {
-                        // It may have been on its way past the program, on one CPU, while the flow was cut on another:
-                        // then nobody but us has seen it.
+                        // The FIN may have passed the program on one CPU while the flow was cut on another: then only
+                        // this socket has seen it.
                         self.kernel.table.set_early_fin(index);
-                        // The FIN takes a number too. Told before it is sent, so that the programs know it for owed.
+                        // The FIN takes a sequence number too. The table is told before it is sent, so that the
+                        // programs know it as owed.
                         total = total.wrapping_add(1);
                         self.kernel.table.owe(index, first.wrapping_add(total));
                         return sys::shutdown_write(host.as_raw_fd());
@@ -175,7 +180,7 @@ impl Cutter {
         }
     }
 
-    /// Ends a flow that cannot be drained: both ends are told.
+    /// Ends a flow that cannot be drained: both ends are reset.
     fn abort(&self, index: u32, client: &Socket, host: &Socket) {
         self.kernel.table.set_state(index, state::CLOSING);
         sys::reset_on_close(client.as_raw_fd());
@@ -189,7 +194,7 @@ impl Cutter {
         }
     }
 
-    /// Looks after the draining flows as long as there are any.
+    /// Checks the draining flows as long as there are any.
     async fn tick(self: Rc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -199,7 +204,7 @@ impl Cutter {
             while at < draining.len() {
                 if self.done(&draining[at], now) {
                     let Draining { index, .. } = draining.swap_remove(at);
-                    // Its sockets are closed: a SYN with the same ports meets the listening socket now.
+                    // The flow's sockets are closed: a SYN with the same ports meets the listening socket now.
                     self.kernel.table.set_closed(index);
                 } else {
                     at += 1;
@@ -216,7 +221,7 @@ impl Cutter {
     fn done(&self, draining: &Draining, now: Instant) -> bool {
         let table = &self.kernel.table;
         let index = draining.index;
-        // The host's acknowledgement may have come before the programs knew what was owed.
+        // The host's acknowledgement may have come before the programs knew which bytes were owed.
         let acknowledged = table.is_drained(index) || seq::reaches(table.acked_by_host(index), draining.owed_end);
         let reset = (table.flags(index, 0) | table.flags(index, 1)) & RESET != 0;
         if acknowledged || reset {

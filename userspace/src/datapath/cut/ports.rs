@@ -1,10 +1,10 @@
-//! Source ports of leg B. The kernel forgets one when its socket closes, so this is the only record.
+//! Source ports of leg B. The kernel forgets a port when its socket closes, so this is the only record.
 //!
-//! One list for each host's address and port, oldest first: a port that has just been used comes back as late as can be,
-//! for the host may keep the old connection in TIME_WAIT. Ports of the kernel's own ephemeral range are left to it, so
-//! that it never picks one with a live flow. Where that range is nearly everything it is divided: the upper part for cut
-//! flows and services, the lower part for connections of ours that the kernel chooses a port for. A part of what is left
-//! is that of layer-4 services, so that no flow of theirs ever has the addresses and ports of a cut one.
+//! Each host's address and port has a list, oldest first: a port that has just been used comes back as late as can be,
+//! for the host may keep the old connection in TIME_WAIT. Ports of the kernel's ephemeral range are left to the kernel,
+//! so that it never picks one with a live flow. Where that range is nearly everything it is divided: the upper part for
+//! cut flows and services, the lower part for connections of ours that the kernel chooses a port for. Layer-4 services
+//! have ports of their own among the rest, so that no flow of theirs ever has the addresses and ports of a cut one.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -14,18 +14,19 @@ use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
 
-/// Fewer ports than this outside the ephemeral range are too few.
+/// Least number of ports outside the ephemeral range; with fewer, that range is divided.
 const FEW: usize = 8192;
 
-/// The parts of a divided range.
+/// Parts of a divided range: `LOWER` for the kernel's choice, `UPPER` for cut flows.
 const LOWER: RangeInclusive<u16> = 1024..=20_479;
 const UPPER: RangeInclusive<u16> = 32_768..=u16::MAX;
 
-/// Ports of layer-4 services, and where the kernel's range is divided.
+/// Ports of layer-4 services, normally and where the ephemeral range is divided.
 const SERVICES: RangeInclusive<u16> = 1024..=16_383;
 const SERVICES_DIVIDED: RangeInclusive<u16> = 20_480..=32_767;
 
-/// The ports that the kernel may choose from for connections of ours that are not to be cut, where it must be told.
+/// Returns the ports that the kernel may choose from for our connections that are not to be cut. `None` where its own
+/// range will do.
 pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
     static RANGE: OnceLock<Option<RangeInclusive<u16>>> = OnceLock::new();
     RANGE
@@ -33,14 +34,14 @@ pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
         .clone()
 }
 
-/// The source ports that layer-4 services use for mode `nat`, where nothing else is configured.
+/// Returns the source ports that layer-4 services use for mode `nat`, where nothing else is configured.
 #[must_use]
 pub fn for_services() -> RangeInclusive<u16> {
     let kernel = configured();
     if outside(&kernel).count() < FEW {
         return SERVICES_DIVIDED;
     }
-    // Where the kernel's range begins among them they end before it.
+    // Where the kernel's range begins inside that of the services, theirs ends before it.
     let last = if kernel.contains(SERVICES.end()) && *kernel.start() > 2048 {
         kernel.start() - 1
     } else {
@@ -49,7 +50,7 @@ pub fn for_services() -> RangeInclusive<u16> {
     *SERVICES.start()..=last
 }
 
-/// Ports outside the kernel's range, and that of services.
+/// Iterates over the ports outside the kernel's range and that of services.
 fn outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
     (SERVICES.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
 }
@@ -62,10 +63,10 @@ pub(super) struct Ports {
 
 #[derive(Default)]
 struct Pool {
-    /// How many of `ours` have been used.
+    /// Number of ports of `ours` that have been used for this host.
     used: usize,
     returned: VecDeque<u16>,
-    /// Ports in use since before this process.
+    /// Ports in use by flows of an earlier process.
     marked: HashSet<u16, FixedState>,
 }
 
@@ -87,7 +88,7 @@ impl Ports {
         }
     }
 
-    /// A port for a connection to `host`.
+    /// Takes a port for a connection to `host`.
     pub(super) fn take(&self, host: SocketAddr) -> Option<u16> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
@@ -103,7 +104,7 @@ impl Ports {
     pub(super) fn give_back(&self, host: SocketAddr, port: u16) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
-        // One of an earlier process's that has not been passed over yet will be handed out in its turn.
+        // A marked port that has not been passed over yet will be handed out in its turn.
         let was_marked = pool.marked.remove(&port);
         let its_turn_comes = || (pool.used..self.ours.len()).any(|n| self.ours.get(self.at(host, n)) == Some(&port));
         if !(was_marked && its_turn_comes()) {
@@ -111,8 +112,8 @@ impl Ports {
         }
     }
 
-    /// Where the `n`th port for a host is: each host begins elsewhere, for a port can be used for one at a time while it
-    /// is being connected.
+    /// Index of the `n`th port for a host. Each host begins elsewhere: while a port is being connected from, it cannot
+    /// be used for another host.
     fn at(&self, host: SocketAddr, n: usize) -> usize {
         if n >= self.ours.len() {
             return n;
@@ -121,13 +122,13 @@ impl Ports {
         (offset as usize % self.ours.len() + n) % self.ours.len()
     }
 
-    /// A flow of an earlier process has this port.
+    /// Marks a port that a flow of an earlier process has.
     pub(super) fn mark(&self, host: SocketAddr, port: u16) {
         self.pools.borrow_mut().entry(host).or_default().marked.insert(port);
     }
 }
 
-/// The range from which the kernel picks ports.
+/// Reads the range that the kernel picks ephemeral ports from.
 fn configured() -> RangeInclusive<u16> {
     ephemeral(&std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The address that leg B is connected from: the one that the kernel would choose.
+//! Source address of leg B: the one that the kernel's routing would choose.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 
-/// How long a choice is good for: routes and addresses change.
+/// Lifetime of a cached choice: routes and addresses change.
 const SOURCE_TTL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Sources(RefCell<HashMap<IpAddr, (IpAddr, Instant), FixedState>>);
 
 impl Sources {
-    /// The address for connections to `host`.
+    /// Returns the source address for connections to `host`.
     pub(super) fn of(&self, host: IpAddr) -> Option<IpAddr> {
         let now = Instant::now();
         if let Some((source, until)) = self.0.borrow().get(&host)
@@ -28,7 +28,7 @@ impl Sources {
     }
 }
 
-/// What the kernel's routing chooses: a connected datagram socket shows it, and sends nothing.
+/// Asks the kernel's routing for the source address: a connected datagram socket shows it, and sends nothing.
 fn chosen(host: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr = match host {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
