@@ -1,7 +1,7 @@
-//! The kernel's side: loading the eBPF object, attaching programs, writing maps. Nothing else imports aya.
+//! Access to the kernel: loads the eBPF object, attaches programs, writes maps. Nothing else imports aya.
 //!
-//! Everything here degrades: without the rights or the kernel for it, listeners bind plainly and flows stay on
-//! `splice` and `copy`, and [`Kernel::degraded`] says why.
+//! Everything here degrades: where rights or kernel do not suffice, listeners bind plainly and flows stay on `splice`
+//! and `copy`, and [`Kernel::degraded`] says why.
 
 pub mod counters;
 pub mod cut;

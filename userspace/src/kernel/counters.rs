@@ -1,4 +1,4 @@
-//! The programs' per-CPU counters, summed when somebody asks.
+//! Per-CPU counters of the programs, summed on request.
 
 use aya::Ebpf;
 use aya::maps::{MapData, PerCpuArray};
@@ -6,7 +6,7 @@ use signalbox_common::Reason;
 
 use super::object::KernelError;
 
-/// `COUNTERS` and `STEERED`.
+/// Maps `COUNTERS` and `STEERED`.
 pub struct Counters {
     exits: PerCpuArray<MapData, u64>,
     steered: PerCpuArray<MapData, u64>,
@@ -27,20 +27,20 @@ impl Counters {
         })
     }
 
-    /// How often each program ended in each way.
+    /// Returns how often each program ended for each reason.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
         exits(&self.exits)
     }
 
-    /// Connections steered to a listener, by its number.
+    /// Returns the connections steered to a listener, by its number.
     #[must_use]
     pub fn steered(&self, listener: u32) -> u64 {
         sum(&self.steered, listener)
     }
 }
 
-/// The same of any `COUNTERS`.
+/// Returns how often programs ended for each reason, by a map `COUNTERS` of any copy of the object.
 pub(super) fn exits(map: &PerCpuArray<MapData, u64>) -> Vec<(Reason, u64)> {
     Reason::ALL
         .iter()

@@ -1,6 +1,6 @@
-//! Tier `cut`: its programs and maps, loaded, pinned, and attached to interfaces.
+//! Programs and maps of tier `cut`: loaded, pinned, and attached to interfaces.
 //!
-//! They are loaded apart from the rest, because they outlive the process: maps and links are pinned under
+//! Their object is loaded apart from the others, because they outlive the process: maps and links are pinned under
 //! `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of the network namespace}/`, and the next process goes on with them. Its
 //! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
 
@@ -41,16 +41,16 @@ use names::Names;
 use pins::{Cleaned, Kind, Pins};
 use table::{Pending, Table};
 
-/// Maps that live as long as flows do.
+/// Maps that live as long as flows do, pinned under their own names.
 const PINNED: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAMES", "COUNTERS"];
 
-/// Maps of other tiers, which this copy of the object does not use.
+/// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
 const UNUSED: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
 
-/// Flows removed by one call.
+/// Most flows that one batch operation on the map removes.
 const BATCH: usize = 64;
 
-/// What of tier `cut` is in the kernel.
+/// Kernel objects of tier `cut`.
 pub struct Cut {
     pub pins: Pins,
     pub table: Table,
@@ -63,13 +63,13 @@ pub struct Cut {
     counters: PerCpuArray<MapData, u64>,
     bound: Mutex<Vec<(u32, SteerKey)>>,
     pub hooks: Mutex<Hooks>,
-    /// What other versions have left, as long as it is not carried over.
+    /// Pinned state of other versions that has not been carried over yet.
     earlier: Mutex<Vec<Earlier>>,
-    /// Whether flows of an earlier process were found.
+    /// True if flows of an earlier process were found.
     pub adopted: bool,
-    /// Why connections of IPv6 are not cut, where only the half of the programs that is for IPv4 was taken.
+    /// Reason why IPv6 is not cut, where the kernel took only the IPv4 half of the programs.
     pub without_v6: Option<String>,
-    /// Taken by who follows it.
+    /// Ring of ended flows, until [`Self::take_ends`] takes it.
     ends: Mutex<Option<RingBuf<MapData>>>,
 }
 
@@ -96,14 +96,14 @@ impl Cut {
             load_programs(&mut ebpf, parts).map(|()| ebpf)
         };
         let loaded = match attempt(parts::ALL) {
-            // Half of the programs is better than none.
+            // Programs for IPv4 alone are better than none.
             Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
                 Ok(ebpf) => Ok((ebpf, Some(crate::error_chain(&whole)))),
                 Err(_) => Err(whole),
             },
             other => other.map(|ebpf| (ebpf, None)),
         };
-        // Maps are pinned before programs are looked at: those of a refused load are nobody's.
+        // Maps are pinned before the verifier checks the programs: those of a refused load belong to nobody.
         let (mut ebpf, without_v6) = loaded.inspect_err(|_| {
             if !adopted {
                 pins.clear();
@@ -150,13 +150,13 @@ impl Cut {
         })
     }
 
-    /// How often the programs ended in each way.
+    /// Returns how often the programs ended for each reason.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
         super::counters::exits(&self.counters)
     }
 
-    /// Makes these the destinations whose handshakes are remembered.
+    /// Sets the destinations whose handshakes are remembered.
     pub fn bind(&self, bindings: &Bindings) -> io::Result<()> {
         let mut bound = self.bound.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for &(bits, key) in bindings.keys() {
@@ -169,9 +169,9 @@ impl Cut {
         Ok(())
     }
 
-    /// Counts bytes that leg A's socket has sent its client, whose handshake is known by this tuple, before leg B is
-    /// connected: what the host says first comes behind them. False where the handshake is not known. The client's socket
-    /// must be open: nobody else's handshake can be known by the tuple then.
+    /// Counts bytes that leg A's socket has sent its client before leg B is connected: the host's first byte follows
+    /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open:
+    /// nobody else's handshake can have the tuple then.
     pub fn advance_vip(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
         match self.shakes.get::<Tuple, Shake>(tuple)? {
             Some(shake) if shake.progress & ANSWERED != 0 => {
@@ -185,7 +185,8 @@ impl Cut {
         }
     }
 
-    /// Attaches to the interfaces that routes go by, and lets go of those that are gone. Returns how many there are.
+    /// Attaches to the interfaces that routes use, and detaches from those that are gone. Returns how many are
+    /// attached.
     pub fn follow_interfaces(&self) -> usize {
         let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         hooks.follow(&interfaces::carrying());
@@ -199,7 +200,7 @@ impl Cut {
         hooks.count()
     }
 
-    /// Carries over the flows of other versions, where no process of those has them any more. Returns their places.
+    /// Carries over the flows of other versions whose processes have ended. Returns their indices in the table.
     pub fn carry_over(&self) -> Vec<u32> {
         let mut waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let all = std::mem::take(&mut *waiting);
@@ -216,7 +217,8 @@ impl Cut {
                     Ok(())
                 }
                 Err(error) => {
-                    // Nobody would know which source ports they have, and new flows would take the same.
+                    // Nobody would know which source ports these flows have, and new flows would take the same: the old
+                    // programs are retired.
                     tracing::error!(%error, version, dir, "Cut flows of another version cannot be read, and end.");
                     carry::retire_programs(&one)
                 }
@@ -228,14 +230,14 @@ impl Cut {
         carried
     }
 
-    /// Whether another version's process still has flows.
+    /// Returns whether a process of another version still holds flows.
     #[must_use]
     pub fn waits_for_another(&self) -> bool {
         let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         !waiting.is_empty()
     }
 
-    /// Flows of other versions that are not carried over yet.
+    /// Returns the flows of other versions that are not carried over yet.
     #[must_use]
     pub fn not_carried(&self) -> Vec<Flow> {
         let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -243,7 +245,7 @@ impl Cut {
         flows.filter_map(Result::ok).flatten().collect()
     }
 
-    /// The ring of ended flows, for the one who follows it.
+    /// Takes the ring of ended flows; `None` the second time.
     pub fn take_ends(&self) -> Option<Ends> {
         self.ends
             .lock()
@@ -252,19 +254,19 @@ impl Cut {
             .map(Ends)
     }
 
-    /// Removes all that would outlive the process.
+    /// Removes everything that would outlive the process.
     pub fn remove_all(&self) -> io::Result<()> {
         hooks::remove_filters();
         pins::remove_all(Kind::Cut).map(drop)
     }
 
-    /// Removes flows that have ended: their packets are the kernel's business again, which answers them with a reset.
+    /// Removes flows that have ended: their packets reach the kernel's TCP again, which answers them with a reset.
     pub fn remove(&self, indices: &[u32]) {
         for some in indices.chunks(BATCH) {
             let mut tuples = Vec::with_capacity(2 * BATCH);
             for &index in some {
                 let flow = self.table.read(index);
-                // So that no program gives the entry to another flow from here on; one may have done so already.
+                // From here on no program gives the entry to another flow; one may have done so already.
                 self.table.set_state(index, state::LEAVING);
                 let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
                 tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
@@ -278,7 +280,7 @@ impl Cut {
         }
     }
 
-    /// Ends a flow: both ends are told, and what still comes is dropped until it is removed.
+    /// Ends a flow: both ends are reset, and packets that still come are dropped until it is removed.
     pub fn reset_both(&self, index: u32, flow: &Flow) {
         self.table.set_state(index, state::CLOSING);
         if let Err(error) = reset::both(flow) {
@@ -297,24 +299,24 @@ fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of whatever version, and says
-/// what that was, and what is left. Refuses while a process uses it.
+/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of any version. Returns what
+/// was removed and what is left. Refuses while a process uses it.
 pub fn detach() -> io::Result<Cleaned> {
     drop(Pins::lock(Kind::Cut, false)?);
     drop(Pins::lock(Kind::Layer4, false)?);
     hooks::remove_filters();
     let mut cleaned = removal::remove(Kind::Cut)?;
     cleaned.removed.extend(super::l4::detach()?);
-    // Nothing but what was left is there any more.
+    // Only what could not be removed is there now.
     cleaned.add(removal::remove(Kind::Layer4)?);
     Ok(cleaned)
 }
 
-/// Flows that have ended, as the programs tell.
+/// Ring of flows that have ended, filled by the programs.
 pub struct Ends(RingBuf<MapData>);
 
 impl Ends {
-    /// Hands out what is there.
+    /// Hands out the flows that are in the ring, by index.
     pub fn drain(&mut self, mut each: impl FnMut(u32)) {
         while let Some(item) = self.0.next() {
             if let Some(bytes) = item.first_chunk::<4>() {

@@ -1,7 +1,7 @@
-//! Layer-4 services: their programs and maps, loaded, pinned, and attached to interfaces.
+//! Programs and maps of layer-4 services: loaded, pinned, and attached to interfaces.
 //!
-//! They outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts or has been
-//! killed, and the next process goes on with the same flows.
+//! Programs and maps outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts
+//! or has been killed, and the next process goes on with the same flows.
 
 mod carry;
 pub mod hooks;
@@ -33,7 +33,7 @@ use hooks::Hooks;
 use outer::Outer;
 use shield::Shield;
 
-/// All of them: other copies of the object make each as small as can be.
+/// Maps of layer-4 services and the shield: other copies of the object shrink each to one entry.
 pub const MAPS: [&str; 26] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
@@ -63,7 +63,7 @@ pub const MAPS: [&str; 26] = [
     "SHIELD_TALLY",
 ];
 
-/// Maps that live as long as flows do.
+/// Maps that live as long as flows do, and the names that they are pinned under.
 const PINNED: [(&str, &str); 12] = [
     ("L4_ESTABLISHED", "L4_ESTABLISHED"),
     ("L4_OPENING", "L4_OPENING"),
@@ -79,7 +79,7 @@ const PINNED: [(&str, &str); 12] = [
     ("NAMES", "L4_NAMES"),
 ];
 
-/// Maps of other tiers, which this copy of the object does not use.
+/// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
 pub const UNUSED: [&str; 11] = [
     "PEERS",
     "VERDICTS",
@@ -94,26 +94,26 @@ pub const UNUSED: [&str; 11] = [
     "CUT_BINDINGS",
 ];
 
-/// Bytes of a table.
+/// Size of a service's table in bytes.
 pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
 
-/// How large maps are.
+/// Sizes of maps.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Connections.
+    /// Connections of services.
     pub flows: u32,
-    /// Sources whose rates are known.
+    /// Sources whose rates the shield remembers.
     pub sources: u32,
-    /// Nodes of the table of the prefixes that all share.
+    /// Nodes of the trie of the prefixes that all guards share.
     pub nodes: u32,
 }
 
-/// What of layer-4 services is in the kernel.
+/// Kernel objects of layer-4 services.
 pub struct Layer4 {
     pub pins: Pins,
     /// Numbers of services by name.
     pub names: Names,
-    /// Which of [`parts::SHIELD`] and [`parts::SERVICES`] the kernel has refused.
+    /// Parts that the kernel has refused, of [`parts::SHIELD`] and [`parts::SERVICES`].
     pub missing: u32,
     pub established: MapFd,
     pub opening: MapFd,
@@ -124,7 +124,7 @@ pub struct Layer4 {
     sources: MapFd,
     config: MapFd,
     one_way: MapFd,
-    /// How many of them there may be.
+    /// Limit of established flows with direct return.
     most_one_way: u64,
     macs: MapFd,
     found_hosts: Vec<Host>,
@@ -133,7 +133,7 @@ pub struct Layer4 {
     wanted: MapFd,
     pub shield: Shield,
     hooks: Mutex<Hooks>,
-    /// What other versions have left, as long as it is not carried over.
+    /// Pinned state of other versions that has not been carried over yet.
     left: Mutex<carry::Left>,
 }
 
@@ -141,15 +141,16 @@ impl Layer4 {
     /// Loads the programs onto the pinned maps, or onto new ones. The shield's maps are always new. Attaches nothing
     /// yet.
     ///
-    /// Where the kernel refuses the programs whole, they are tried with the shield alone and with services alone, if
-    /// that is what is `needed` first.
+    /// Where the kernel refuses the programs whole, they are tried with the shield alone and with services alone; the
+    /// part that is `needed` is tried first.
     pub fn load(size: Size, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(Kind::Layer4, take_over).map_err(pins::unusable)?;
         let is_new = !pins.path("L4_ESTABLISHED").exists();
         let earlier = Earlier::free(Kind::Layer4, "L4_ESTABLISHED", take_over).map_err(pins::unusable)?;
         outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
-        // A handshake that is answered with a cookie is none that tier `cut` may remember.
+        // The shield's programs need the handshakes: tier `cut` must not remember one that is answered with a SYN
+        // cookie.
         let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
         let has_shakes = shakes.exists();
         let attempt = |parts: u32| {
@@ -187,7 +188,7 @@ impl Layer4 {
             }
             other => other,
         };
-        // Maps are pinned before programs are looked at: those of a refused load are nobody's.
+        // Maps are pinned before the verifier checks the programs: those of a refused load belong to nobody.
         let (mut ebpf, refused) = loaded.inspect_err(|_| {
             if is_new {
                 pins.clear();
@@ -218,7 +219,7 @@ impl Layer4 {
         );
         let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
         let (wanted, one_way, macs) = (fd("L4_WANTED")?, fd("L4_ONE_WAY")?, fd("L4_MACS")?);
-        // A pinned table is as large as it was made: two entries for each connection.
+        // A pinned table keeps the size that it was made with: two entries for each connection.
         let entries = match ebpf.map("L4_ESTABLISHED") {
             Some(Map::HashMap(data)) => data.info().map_err(unusable("L4_ESTABLISHED"))?.max_entries(),
             _ => return Err(KernelError::NoMap("L4_ESTABLISHED")),
@@ -251,14 +252,14 @@ impl Layer4 {
             wanted,
             shield,
         };
-        // An earlier process may have left as many as there may be: the first sweep counts them.
+        // An earlier process may have left as many direct-return flows as there may be: the first sweep counts them.
         kernel
             .set_one_way(kernel.most_one_way)
             .map_err(failed("making room for flows whose hosts answer by themselves"))?;
         Ok(kernel)
     }
 
-    /// The hosts that an earlier process left, by their numbers; all zero where there is none.
+    /// Returns the hosts that an earlier process left, by their numbers; all zero where there is none.
     #[must_use]
     pub fn found_hosts(&self) -> &[Host] {
         &self.found_hosts
@@ -280,7 +281,7 @@ impl Layer4 {
         self.hosts.get(&number)
     }
 
-    /// Hosts' own ports, by service and host.
+    /// Returns hosts' own ports, by service and host.
     pub fn own_ports(&self) -> io::Result<Vec<((u16, u32), u16)>> {
         let keys = self.ports.keys::<u32>()?;
         let port = |key: u32| {
@@ -292,12 +293,12 @@ impl Layer4 {
         Ok(keys.into_iter().filter_map(port).collect())
     }
 
-    /// A source address.
+    /// Returns the source address of an index.
     pub fn source(&self, index: u32) -> io::Result<Option<[u32; 4]>> {
         self.sources.get(&index)
     }
 
-    /// The targets that there are.
+    /// Returns the targets in the map.
     pub fn targets(&self) -> io::Result<Vec<Target>> {
         self.services.keys()
     }
@@ -307,7 +308,7 @@ impl Layer4 {
         self.hosts.update(&number, host)
     }
 
-    /// A service's port on a host, where it is not the one listened on.
+    /// Sets a service's port on a host, or removes it where the port is the one listened on.
     pub fn set_port(&self, service: u16, host: u32, port: Option<u16>) -> io::Result<()> {
         let key = u32::from(service) << 16 | (host & 0xffff);
         match port {
@@ -324,31 +325,30 @@ impl Layer4 {
         self.config.update(&0u32, config)
     }
 
-    /// How many established flows there are whose hosts answer by themselves, as far as programs have counted, and how
-    /// many there may be.
+    /// Returns the number of established direct-return flows, as counted by programs, and their limit.
     pub fn one_way(&self) -> io::Result<OneWay> {
         self.one_way.get(&0u32).map(Option::unwrap_or_default)
     }
 
-    /// Says how many there are.
+    /// Sets the number of established direct-return flows.
     pub fn set_one_way(&self, flows: u64) -> io::Result<()> {
         let most = self.most_one_way;
         self.one_way.update(&0u32, &OneWay { flows, most })
     }
 
-    /// One more Ethernet address of this machine; [`ALL_MACS`] when all of them are there.
+    /// Adds an Ethernet address of this machine; [`ALL_MACS`] once all of them are there.
     ///
     /// [`ALL_MACS`]: signalbox_common::l4::abi::ALL_MACS
     pub fn add_mac(&self, mac: u64) -> io::Result<()> {
         self.macs.update(&mac, &1u32)
     }
 
-    /// It is this machine's no more.
+    /// Removes an Ethernet address that this machine no longer has.
     pub fn remove_mac(&self, mac: u64) -> io::Result<()> {
         self.macs.delete(&mac)
     }
 
-    /// Puts a table in place of the one before, in one step.
+    /// Replaces a table in one step.
     pub fn swap_table(&self, index: u32, slots: &[u16]) -> io::Result<()> {
         let mut bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_ne_bytes()).collect();
         bytes.resize(TABLE_BYTES, 0xff);
@@ -356,36 +356,36 @@ impl Layer4 {
         self.tables.update(&index, &(table.as_raw_fd() as u32))
     }
 
-    /// Removes a table: no host gets a new flow by it.
+    /// Removes a table: it gives no host new flows any more.
     pub fn remove_table(&self, index: u32) -> io::Result<()> {
         self.tables.delete(&index)
     }
 
-    /// How often the programs ended in each way.
+    /// Returns how often the programs ended for each reason.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
         super::counters::exits(&self.counters)
     }
 
-    /// What a service has carried.
+    /// Returns the counters of a service's traffic.
     #[must_use]
     pub fn service_tally(&self, service: u16) -> Tally {
         sum(&self.service_tally, u32::from(service))
     }
 
-    /// What `set_wanted` has set; nothing where no port is wanted.
+    /// Returns 64 bits that [`Self::set_wanted`] has set; `None` where no port of them is wanted.
     #[must_use]
     pub fn wanted(&self, word: u32) -> Option<u64> {
         self.wanted.get(&word).ok().flatten().filter(|bits| *bits != 0)
     }
 
-    /// Says whether anybody wants packets to 64 ports: see `PortBit`.
+    /// Sets which of 64 ports anybody wants packets to: see `PortBit`.
     pub fn set_wanted(&self, word: u32, bits: u64) -> io::Result<()> {
         self.wanted.update(&word, &bits)
     }
 
-    /// Attaches to interfaces as [`Hooks::follow`] says. Flows of other versions are carried over: our programs know them
-    /// before they stand on an interface.
+    /// Attaches to interfaces as [`Hooks::follow`] says. Flows of other versions are carried over first: our programs
+    /// know them before they stand on an interface.
     pub fn follow(&self, hook: Hook) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.copy_flows(&self.established, &self.opening);
@@ -396,35 +396,36 @@ impl Layer4 {
         }
     }
 
-    /// The hooks, to be attached, followed and asked.
+    /// Locks the hooks.
     pub fn hooks(&self) -> std::sync::MutexGuard<'_, Hooks> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a flow's direction.
+    /// Removes one direction of a flow, established or opening.
     pub fn remove_flow(&self, key: &Key) -> io::Result<()> {
         self.established.delete(key)?;
         self.opening.delete(key)
     }
 
-    /// Removes an established flow's direction, and leaves one alone that has begun anew.
+    /// Removes one direction of an established flow; an opening flow of the same key stays.
     pub fn end_flow(&self, key: &Key) -> io::Result<()> {
         self.established.delete(key)
     }
 
-    /// Goes through the flows of one map; `each` gets every entry once, or not, if it comes or goes meanwhile.
+    /// Goes through the flows of one map. `each` gets every entry once; entries that come or go meanwhile once or
+    /// never.
     pub fn each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
         map.each(each)
     }
 
-    /// Removes all that would outlive the process.
+    /// Removes everything that would outlive the process.
     pub fn remove_all(&self) -> io::Result<()> {
         detach().map(drop)
     }
 }
 
-/// Numbers of services, hosts and source addresses of other versions, which their flows refer to. Where one cannot be read
-/// its flows cannot either, which is said when they are carried over.
+/// Copies the numbers of services, hosts and source addresses of other versions, which their flows refer to. Errors are
+/// logged only: flows whose numbers cannot be read fail when they are carried over.
 fn copy_targets(earlier: &[Earlier], ebpf: &Ebpf) -> Result<(), KernelError> {
     let (names, hosts, sources) = (
         map_fd(ebpf, "NAMES")?,
@@ -450,7 +451,7 @@ pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
     pins::remove_all(Kind::Layer4)
 }
 
-/// Whether an earlier process has left services in this network namespace.
+/// Returns whether an earlier process has left services in this network namespace.
 #[must_use]
 pub fn is_pinned() -> bool {
     pins::names(Kind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
@@ -465,7 +466,7 @@ fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
     )
 }
 
-/// A table in the kernel, to be swapped in.
+/// Makes a table in the kernel, to be swapped in.
 pub fn new_table(slots: &[u8]) -> io::Result<OwnedFd> {
     assert_eq!(slots.len(), TABLE_BYTES);
     let map = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;

@@ -1,5 +1,5 @@
-//! The layout of pinned structures, pinned beside the maps as text: another version of signalbox, whose structures are
-//! others, reads flows by it field by field. The rules for those who change a structure are in `signalbox_common::layout`.
+//! Layout of pinned structures, pinned beside the maps as text: another version of signalbox, whose structures differ,
+//! reads flows by it field by field. The rules for those who change a structure are in `signalbox_common::layout`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,13 +12,13 @@ use signalbox_common::layout::{Field, Layout};
 
 use super::map::{self, MapFd};
 
-/// The name of the pin: an array map of one element, JSON filled up with NUL.
+/// Name of the pin: an array map of one element, JSON filled up with NUL.
 pub(in crate::kernel) const LAYOUT: &str = "LAYOUT";
 
-/// Structures by name.
+/// Shapes of structures, by name.
 pub(in crate::kernel) type Structures = BTreeMap<String, Shape>;
 
-/// Where the fields of a structure lie: offset and size in bytes by name, such as `ways.1.ack`.
+/// Fields of a structure: offset and size in bytes by name, such as `ways.1.ack`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::kernel) struct Shape {
     size: usize,
@@ -26,7 +26,7 @@ pub(in crate::kernel) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a structure of this version.
+    /// Returns the shape of a structure of this version.
     #[must_use]
     pub(in crate::kernel) fn of<T: Layout>() -> Self {
         let mut fields = BTreeMap::new();
@@ -35,7 +35,8 @@ impl Shape {
         Self { size, fields }
     }
 
-    /// How bytes of this shape become a `T`. Fields that `T` has not are left out, fields that only `T` has are zero.
+    /// Plans the conversion of bytes of this shape to a `T`. Fields that `T` lacks are left out, fields that only `T`
+    /// has are zero.
     pub(in crate::kernel) fn plan<T: Layout + Pod>(&self) -> io::Result<Plan> {
         let mut copies = Vec::new();
         for (name, (to, room)) in Self::of::<T>().fields {
@@ -56,7 +57,7 @@ impl Shape {
         })
     }
 
-    /// Where a number of 32 bits is.
+    /// Finds a field that is a 32-bit number.
     pub(in crate::kernel) fn number(&self, name: &str) -> io::Result<Number> {
         match self.fields.get(name) {
             Some(&(offset, 4)) => Ok(Number(offset)),
@@ -67,7 +68,7 @@ impl Shape {
     }
 }
 
-/// A number of 32 bits in bytes of another version.
+/// Offset of a 32-bit number in a structure of another version.
 pub(in crate::kernel) struct Number(usize);
 
 impl Number {
@@ -93,15 +94,16 @@ fn collect(fields: &[Field], prefix: &str, base: usize, into: &mut BTreeMap<Stri
     }
 }
 
-/// Which bytes go where.
+/// Copies to make from a structure of another version to one of this version.
 pub(in crate::kernel) struct Plan {
     size: usize,
-    /// Offset there, offset here, size. Numbers are little-endian: one that has grown keeps its value.
+    /// Offset in the other version, offset in this version, size. Numbers are little-endian: one that has grown keeps
+    /// its value.
     copies: Vec<(usize, usize, usize)>,
 }
 
 impl Plan {
-    /// The structure that the bytes of the other version stand for; nothing if they are not as many as it has.
+    /// Converts the bytes of the other version's structure; `None` if they are fewer than it has.
     #[must_use]
     pub(in crate::kernel) fn read<T: Pod>(&self, bytes: &[u8]) -> Option<T> {
         const { assert!(cfg!(target_endian = "little")) };
@@ -122,7 +124,7 @@ impl Plan {
     }
 }
 
-/// Pins the description at `path`, unless it is there.
+/// Pins the layout at `path`, unless there is one.
 pub(in crate::kernel) fn pin(path: &Path, structures: &Structures) -> io::Result<()> {
     if path.exists() {
         return Ok(());
@@ -134,7 +136,7 @@ pub(in crate::kernel) fn pin(path: &Path, structures: &Structures) -> io::Result
     map::pin(&made, path)
 }
 
-/// The description that is pinned in a directory.
+/// Reads the layout that is pinned in a directory.
 pub(in crate::kernel) fn read(dir: &Path) -> io::Result<Structures> {
     let raw = map::Raw::open(&dir.join(LAYOUT))?;
     let text = raw.get(&0u32.to_ne_bytes())?;
@@ -149,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of a structure.
+    /// Returns the bytes of a structure.
     fn bytes<T: Pod>(value: &T) -> Vec<u8> {
         // SAFETY: a Pod has no padding.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }.to_vec()
@@ -176,7 +178,7 @@ mod tests {
     /// Layouts of versions that may have flows, by kind.
     type Layouts = BTreeMap<String, Structures>;
 
-    /// Whoever changes a pinned structure raises ABI_VERSION, keeps the old file, and has this test write the new one:
+    /// A change of a pinned structure raises ABI_VERSION and keeps the old file; this test writes the new one:
     /// `UPDATE_LAYOUTS=1 cargo test -p signalbox --lib kernel::layout`.
     #[test]
     #[cfg(not(feature = "next_abi"))]
@@ -239,7 +241,7 @@ mod tests {
         for (offset, _) in shape.fields.values_mut() {
             *offset += 48;
         }
-        // The other version knows nothing of this one, and its number of the listener was a byte.
+        // The other version lacks a field, and its number of the listener was a byte.
         shape.fields.remove("client");
         let (listener, _) = shape.fields["listener"];
         shape.fields.insert("listener".into(), (listener, 1));

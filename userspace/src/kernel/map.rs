@@ -20,7 +20,7 @@ const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 
-/// Entries that are read by one call.
+/// Entries read by one batch call.
 const BATCH: usize = 1024;
 
 /// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
@@ -33,21 +33,21 @@ struct ElemAttr {
     flags: u64,
 }
 
-/// The same for operations on several elements.
+/// Part of `union bpf_attr` that batch operations use.
 #[repr(C)]
 struct BatchAttr {
     in_batch: u64,
     out_batch: u64,
     keys: u64,
     values: u64,
-    /// How many keys there are; how many were done.
+    /// Number of keys; on return, how many were processed.
     count: u32,
     map_fd: u32,
     elem_flags: u64,
     flags: u64,
 }
 
-/// A map by its descriptor.
+/// A map known by its descriptor.
 pub struct MapFd(OwnedFd);
 
 impl MapFd {
@@ -55,7 +55,7 @@ impl MapFd {
         fd.try_clone_to_owned().map(Self)
     }
 
-    /// Inserts or replaces. `K` and `V` must be the map's own types: sizes are the caller's promise.
+    /// Inserts or replaces an element. `K` and `V` must be the map's own types: sizes are the caller's promise.
     pub fn update<K: Copy, V: Copy>(&self, key: &K, value: &V) -> io::Result<()> {
         self.call(
             BPF_MAP_UPDATE_ELEM,
@@ -64,7 +64,7 @@ impl MapFd {
         )
     }
 
-    /// Removes; what is not there is fine.
+    /// Removes an element; a missing key is no error.
     pub fn delete<K: Copy>(&self, key: &K) -> io::Result<()> {
         match self.call(BPF_MAP_DELETE_ELEM, ptr::from_ref(key).cast(), ptr::null()) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -72,7 +72,7 @@ impl MapFd {
         }
     }
 
-    /// Removes all of these from a hash map; what is not there is fine. Kernel 5.6+.
+    /// Removes several elements of a hash map; missing keys are no error. Kernel 5.6+.
     pub fn delete_all<K: Copy>(&self, mut keys: &[K]) -> io::Result<()> {
         while !keys.is_empty() {
             let mut attr = BatchAttr {
@@ -86,7 +86,7 @@ impl MapFd {
                 flags: 0,
             };
             match bpf(BPF_MAP_DELETE_BATCH, &mut attr) {
-                // The first that was not there ends the call (`kernel/bpf/syscall.c`, generic_map_delete_batch).
+                // The first missing key ends the call (`kernel/bpf/syscall.c`, generic_map_delete_batch).
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     keys = keys.get(attr.count as usize + 1..).unwrap_or_default();
                 }
@@ -96,12 +96,12 @@ impl MapFd {
         Ok(())
     }
 
-    /// Writes an element of so many bytes as the map's values have.
+    /// Writes an element. `value` must have the size of the map's values.
     pub fn update_bytes<K: Copy>(&self, key: &K, value: &[u8]) -> io::Result<()> {
         self.call(BPF_MAP_UPDATE_ELEM, ptr::from_ref(key).cast(), value.as_ptr())
     }
 
-    /// The value of a key, if it is there. `K` and `V` must be the map's own types.
+    /// Returns the value of a key, if there is one. `K` and `V` must be the map's own types.
     pub fn get<K: Copy, V: Copy + Default>(&self, key: &K) -> io::Result<Option<V>> {
         let mut value = V::default();
         match self.call(
@@ -115,7 +115,7 @@ impl MapFd {
         }
     }
 
-    /// All keys of a map that nobody else changes.
+    /// Returns all keys of a map that nobody else changes.
     pub fn keys<K: Copy + Default>(&self) -> io::Result<Vec<K>> {
         let (mut keys, mut next) = (Vec::<K>::new(), K::default());
         loop {
@@ -128,8 +128,8 @@ impl MapFd {
         }
     }
 
-    /// Goes through a hash map that others change meanwhile: every entry that stays is handed out once. Kernel 5.6+. `K` and
-    /// `V` must be the map's own types.
+    /// Goes through a hash map that others may change meanwhile: every entry that stays is handed out once. Kernel
+    /// 5.6+. `K` and `V` must be the map's own types.
     pub fn each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
         self.each_bytes(size_of::<K>(), size_of::<V>(), |key, value| {
             let (key, value) = (key.as_ptr().cast::<K>(), value.as_ptr().cast::<V>());
@@ -139,11 +139,11 @@ impl MapFd {
         })
     }
 
-    /// The same with bytes, for keys and values of these sizes, which must be the map's; arrays too.
+    /// Goes through a map as [`Self::each`], in bytes; arrays too. The sizes of keys and values must be the map's.
     fn each_bytes(&self, key_size: usize, value_size: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         let mut room = BATCH;
         let (mut keys, mut values) = (vec![0; room * key_size], vec![0; room * value_size]);
-        // A place in a hash map is 4 bytes, one in an array a key.
+        // The batch position takes 4 bytes in a hash map, the size of a key in an array.
         let (mut position, mut begun) = ([0u64; 8], false);
         loop {
             let mut attr = BatchAttr {
@@ -159,7 +159,7 @@ impl MapFd {
             let ended = match bpf(BPF_MAP_LOOKUP_BATCH, &mut attr) {
                 Ok(_) => false,
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
-                // A bucket with more than there is room for.
+                // ENOSPC: a bucket has more entries than there is room for.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
                     room *= 2;
                     keys.resize(room * key_size, 0);
@@ -191,7 +191,7 @@ impl MapFd {
     }
 }
 
-/// `bpf(2)`.
+/// Calls `bpf(2)`.
 pub(super) fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
     let size = size_of::<T>() as libc::c_long;
     // SAFETY: the attribute lives for the call, and so does what it points to: keys and values of the map's sizes.
@@ -203,10 +203,10 @@ pub(super) fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_
     }
 }
 
-/// `BPF_F_MMAPABLE`.
+/// Map flag `BPF_F_MMAPABLE`.
 pub const MMAPABLE: u32 = 1 << 10;
 
-/// The part of `union bpf_attr` that making a map uses.
+/// Part of `union bpf_attr` that creating a map uses.
 #[repr(C)]
 struct CreateAttr {
     map_type: u32,
@@ -219,13 +219,13 @@ struct CreateAttr {
     map_name: [u8; 16],
 }
 
-/// A new array map. `name` has 15 bytes at the most.
+/// Creates an array map. `name` has 15 bytes at the most.
 pub fn create_array(name: &str, value_size: u32, max_entries: u32, flags: u32) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_ARRAY: u32 = 2;
     create(name, BPF_MAP_TYPE_ARRAY, value_size, max_entries, flags, 0)
 }
 
-/// A new array of maps like `inner`.
+/// Creates an array of maps like `inner`.
 pub fn create_array_of_maps(name: &str, max_entries: u32, inner: &OwnedFd) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
     create(
@@ -255,7 +255,7 @@ fn create(name: &str, kind: u32, value_size: u32, max_entries: u32, flags: u32, 
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The part of `union bpf_attr` that pinning uses.
+/// Part of `union bpf_attr` that pinning uses.
 #[repr(C)]
 struct PinAttr {
     pathname: u64,
@@ -273,13 +273,13 @@ impl PinAttr {
     }
 }
 
-/// Pins a map where the bpf file system is mounted.
+/// Pins a map in a mounted bpf file system.
 pub fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     bpf(BPF_OBJ_PIN, &mut PinAttr::new(&path, map.as_raw_fd() as u32)).map(drop)
 }
 
-/// What is pinned: a map, a program or a link.
+/// Opens a pinned map, program or link.
 pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let fd = bpf(BPF_OBJ_GET, &mut PinAttr::new(&path, 0))?;
@@ -287,7 +287,7 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A pinned map whose keys and values may be other than ours: bytes.
+/// A pinned map of another version, accessed by bytes: its keys and values may differ from ours.
 pub struct Raw {
     fd: MapFd,
     key_size: usize,
@@ -295,7 +295,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Opens a pin.
+    /// Opens a pinned map.
     pub fn open(path: &Path) -> io::Result<Self> {
         let info = aya::maps::MapInfo::from_pin(path).map_err(io::Error::other)?;
         Ok(Self {
@@ -305,7 +305,7 @@ impl Raw {
         })
     }
 
-    /// The value of a key, which must have the map's size.
+    /// Returns the value of a key, which must have the size of the map's keys.
     pub fn get(&self, key: &[u8]) -> io::Result<Vec<u8>> {
         if key.len() != self.key_size {
             return Err(io::Error::other(format!("its keys have {} bytes", self.key_size)));
@@ -316,13 +316,13 @@ impl Raw {
         Ok(value)
     }
 
-    /// Goes through all entries, as [`MapFd::each`].
+    /// Goes through all entries, as [`MapFd::each`] does.
     pub fn each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         self.fd.each_bytes(self.key_size, self.value_size, each)
     }
 }
 
-/// An array map in our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
+/// An array map, mapped into our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
 pub struct Mapped<T> {
     base: *mut T,
     count: u32,
@@ -363,7 +363,7 @@ impl<T> Mapped<T> {
         self.count
     }
 
-    /// An element; the kernel may write it at any time.
+    /// Returns a pointer to an element; the kernel may write the element at any time.
     pub fn at(&self, index: u32) -> *mut T {
         assert!(index < self.count, "element {index} of {}", self.count);
         // SAFETY: within the mapping, as just asserted.
@@ -378,7 +378,7 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// `GATES`.
+/// Map `GATES`: the credit gates of tier `sockmap`.
 pub struct Gates(Mapped<Gate>);
 
 impl Gates {
@@ -390,7 +390,7 @@ impl Gates {
         self.0.at(index)
     }
 
-    /// A gate's fields as they stand.
+    /// Reads a gate's fields.
     pub fn read(&self, index: u32) -> Gate {
         // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
         // 8-byte field by itself is whole.

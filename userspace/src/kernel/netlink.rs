@@ -1,4 +1,4 @@
-//! What the kernel knows of interfaces, routes and neighbours (rtnetlink(7)).
+//! Interfaces, routes and neighbours, as the kernel knows them (rtnetlink(7)).
 
 use std::collections::HashMap;
 use std::io;
@@ -16,33 +16,33 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// An interface.
+/// An interface of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub mac: [u8; 6],
     pub mtu: u32,
-    /// The interface below, and the tag, where it is one of a VLAN.
+    /// Interface below and VLAN tag, where the interface is one of a VLAN.
     pub vlan: Option<(u32, u16)>,
 }
 
-/// The way to an address.
+/// Next hop to an address: the answer of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     pub ifindex: u32,
-    /// Who is asked for on the wire: a router, or the address itself.
+    /// Address to resolve on the link: a router's, or the destination itself.
     pub next: IpAddr,
-    /// The address that packets of ours have as their source.
+    /// Source address that the kernel prefers for our packets.
     pub source: Option<IpAddr>,
-    /// The route's own limit, where it has one.
+    /// MTU of the route, where it has one of its own.
     pub mtu: Option<u32>,
-    /// The address is this machine's own.
+    /// True if the destination is an address of this machine.
     pub local: bool,
 }
 
-/// Ethernet addresses by interface and address, and whether each has been confirmed of late.
+/// Ethernet addresses by interface and address, and whether each has been confirmed recently.
 pub type Neighbours = HashMap<(u32, IpAddr), ([u8; 6], bool)>;
 
-/// A conversation with the kernel.
+/// A netlink socket for requests to the kernel.
 pub struct Netlink(Socket);
 
 impl Netlink {
@@ -53,7 +53,7 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// All interfaces, by index.
+    /// Returns all interfaces, by index.
     pub fn links(&self) -> io::Result<HashMap<u32, Link>> {
         let mut links = HashMap::new();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -86,7 +86,7 @@ impl Netlink {
         Ok(links)
     }
 
-    /// Ethernet addresses of neighbours that are known, by interface and address.
+    /// Returns the known Ethernet addresses of neighbours, by interface and address.
     pub fn neighbours(&self) -> io::Result<Neighbours> {
         let mut neighbours = HashMap::new();
         let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
@@ -115,7 +115,7 @@ impl Netlink {
         Ok(neighbours)
     }
 
-    /// The way to an address; `None` where there is none.
+    /// Looks up the route to an address; `None` where there is none.
     pub fn way(&self, to: IpAddr) -> io::Result<Option<Way>> {
         let mut request = RouteMessage::default();
         (request.header.address_family, request.header.destination_prefix_length) = match to {
@@ -155,13 +155,13 @@ impl Netlink {
         });
         match asked {
             Ok(()) => Ok(found),
-            // No route is an answer.
+            // ENETUNREACH and EHOSTUNREACH say that there is no route, which is no error here.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Has the kernel find out, or verify, a neighbour's Ethernet address (`NTF_USE`).
+    /// Makes the kernel resolve, or verify, a neighbour's Ethernet address (`NTF_USE`).
     pub fn look_for(&self, ifindex: u32, address: IpAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = ifindex;
@@ -182,7 +182,7 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewNeighbour(message), flags, |_| {})
     }
 
-    /// Sends a request, and hands out what comes in answer to it.
+    /// Sends a request and hands out the answers to it.
     fn ask(
         &self,
         message: RouteNetlinkMessage,

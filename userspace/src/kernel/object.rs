@@ -1,4 +1,4 @@
-//! Loads the object and hands out its parts.
+//! Loads the eBPF object and hands out its programs and maps.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -17,16 +17,16 @@ use super::rights::{self, Need};
 use super::sockmap::Joiner;
 use super::steer::Steering;
 
-/// The object, built from `ebpf/` by `cargo xtask build-ebpf`. Which file that is, build.rs decides.
+/// The eBPF object, built from `ebpf/` by `cargo xtask build-ebpf`; build.rs decides which file that is.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
 
-/// The object's bytes.
+/// Returns the object's bytes.
 #[must_use]
 pub fn bytes() -> &'static [u8] {
     OBJECT
 }
 
-/// Why a part of the kernel's side is not there.
+/// Reason why programs or maps are not in the kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
     #[error("loading the eBPF object failed{}", rights::lacking(Need::Programs))]
@@ -47,7 +47,7 @@ pub enum KernelError {
         #[source]
         source: Box<aya::programs::ProgramError>,
     },
-    /// The kernel has looked at the program and refused it: it will again.
+    /// The verifier has refused the program, and always will on this kernel.
     #[error(
         "the kernel refuses program {name}: {reason} ({error}); {}",
         super::version::remedy()
@@ -73,11 +73,11 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    /// Why a program was not loaded.
+    /// Converts the error of a program that was not loaded.
     pub(super) fn of_program(name: &'static str, error: aya::programs::ProgramError) -> Self {
         let lacking = rights::missing_for(Need::Rewriting);
         match (error, lacking) {
-            // Its reason would speak of the program, which is right, and not of the right, which is missing.
+            // The verifier's reason would blame the program, which is right; the missing capability is the cause.
             (aya::programs::ProgramError::LoadError { io_error, .. }, Some(capability))
                 if io_error.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -86,7 +86,7 @@ impl KernelError {
             (aya::programs::ProgramError::LoadError { io_error, verifier_log }, _) => {
                 let log = verifier_log.to_string();
                 let reason = match io_error.raw_os_error() {
-                    // Before 6.4 a program is refused whose log does not fit.
+                    // Before 6.4 the kernel refuses a program whose verifier log does not fit.
                     Some(libc::ENOSPC) => Some("the verifier walks too far to say why".to_owned()),
                     _ => super::verifier::reason(&log),
                 };
@@ -111,7 +111,7 @@ impl KernelError {
         }
     }
 
-    /// Whether another attempt will end in the same way, for as long as this kernel runs.
+    /// Returns whether another attempt would end in the same way, for as long as this kernel runs.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         matches!(
@@ -121,16 +121,16 @@ impl KernelError {
     }
 }
 
-/// What of the kernel's side is there.
+/// Kernel objects of steering and of tier `sockmap`.
 pub struct Kernel {
-    /// Keeps programs and maps loaded.
+    /// The loaded object: dropping it unloads programs and maps.
     ebpf: Ebpf,
     pub counters: Arc<Counters>,
-    /// Tier `sockmap`.
+    /// Maps of tier `sockmap`, where the kernel has it.
     pub joiner: Option<Arc<Joiner>>,
-    /// Gates that have just closed.
+    /// Ring of gates that have just closed.
     pub gate_events: Option<RingBuf<MapData>>,
-    /// What is missing, and why.
+    /// Features that are missing, each with the reason.
     pub degraded: Vec<(&'static str, String)>,
 }
 
@@ -200,14 +200,14 @@ impl Kernel {
         Steering::attach(&mut self.ebpf)
     }
 
-    /// The eBPF side's own log messages, to be forwarded to ours.
+    /// Forwards log messages of the eBPF programs to ours.
     pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, String> {
         aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| error.to_string())
     }
 }
 
-/// For tests on kernels that take everything: fails for what `SIGNALBOX_REFUSE` lists, programs by their names and parts
-/// of them as `services`, `shield` and `cut_ipv6`.
+/// Fails for what `SIGNALBOX_REFUSE` lists, so that tests can refuse programs on kernels that take them all: programs
+/// by their names, and parts of them as `services`, `shield` and `cut_ipv6`.
 pub(super) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), KernelError> {
     let Ok(list) = std::env::var("SIGNALBOX_REFUSE") else {
         return Ok(());
@@ -215,7 +215,7 @@ pub(super) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), Ke
     let part = |word: &str| match word {
         "services" => parts & parts::SERVICES != 0 && name.starts_with("l4_"),
         "shield" => parts & parts::SHIELD != 0 && name.starts_with("l4_"),
-        // Each part by itself would do.
+        // `whole` refuses services and shield together; each alone is accepted.
         "whole" => parts & parts::ALL & !parts::CUT_V6 == parts::SHIELD | parts::SERVICES && name.starts_with("l4_"),
         "cut_ipv6" => parts & parts::CUT_V6 != 0 && name.starts_with("cut_"),
         word => word == name,
@@ -230,7 +230,7 @@ pub(super) fn refused_for_tests(name: &'static str, parts: u32) -> Result<(), Ke
     Ok(())
 }
 
-/// Before 5.11 BPF memory counted against RLIMIT_MEMLOCK; later it counts against the cgroup.
+/// Lifts RLIMIT_MEMLOCK, which limits BPF memory before 5.11; later kernels charge the cgroup.
 pub(super) fn lift_memory_limit() {
     let _ = nix::sys::resource::setrlimit(
         nix::sys::resource::Resource::RLIMIT_MEMLOCK,
@@ -239,7 +239,7 @@ pub(super) fn lift_memory_limit() {
     );
 }
 
-/// A duplicate of a map's descriptor.
+/// Duplicates a map's descriptor.
 pub(super) fn map_fd(ebpf: &Ebpf, name: &'static str) -> Result<MapFd, KernelError> {
     let Some(
         Map::SockHash(data)
@@ -258,7 +258,7 @@ pub(super) fn map_fd(ebpf: &Ebpf, name: &'static str) -> Result<MapFd, KernelErr
     })
 }
 
-/// A program by its name.
+/// Returns a program by its name.
 pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, KernelError>
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,

@@ -1,5 +1,5 @@
-//! What this process may do: the capabilities that signalbox uses, tried where they can be tried, and what follows
-//! where one is missing.
+//! Capabilities of this process: those that signalbox uses, tested by use where that is possible, and the effect of
+//! each that is missing.
 
 use std::fs;
 use std::io;
@@ -11,30 +11,30 @@ use socket2::{Domain, Socket, Type};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
     pub capability: &'static str,
-    /// Its bit (`include/uapi/linux/capability.h`).
+    /// Bit of the capability (`include/uapi/linux/capability.h`).
     bit: u32,
     pub need: Need,
-    /// What follows where it is missing.
+    /// Effect where the capability is missing.
     pub without: &'static str,
 }
 
-/// What a right is for.
+/// Purpose of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Any eBPF program.
+    /// Loading and attaching any eBPF program.
     Programs,
-    /// The programs of cut-through, of services and of the shield, which do arithmetic on pointers.
+    /// Loading the programs of tier `cut`, of services and of the shield, which do arithmetic on pointers.
     Rewriting,
-    /// Resets to both ends of a flow that has no sockets.
+    /// Sending resets to both ends of a flow that has no sockets.
     Resets,
-    /// Listening on low ports.
+    /// Listening on privileged ports.
     LowPorts,
 }
 
-/// `CAP_SYS_ADMIN`: in place of `CAP_BPF` and `CAP_PERFMON`, as before 5.8.
+/// Bit of `CAP_SYS_ADMIN`, which stands in for `CAP_BPF` and `CAP_PERFMON`, as before 5.8.
 const SYS_ADMIN_BIT: u32 = 21;
 
-/// All that signalbox uses; root has them.
+/// Capabilities that signalbox uses; root has all of them.
 pub const ALL: [Right; 5] = [
     Right {
         capability: "CAP_BPF",
@@ -69,7 +69,8 @@ pub const ALL: [Right; 5] = [
 ];
 
 impl Right {
-    /// Whether this process has it. What can be tried is tried: a sysctl or a security module may allow or forbid it.
+    /// Returns whether this process has the capability. Tested by use where possible: a sysctl or a security module may
+    /// allow or forbid it.
     #[must_use]
     pub fn is_there(&self) -> bool {
         match self.need {
@@ -81,19 +82,20 @@ impl Right {
     }
 }
 
-/// What of all that this process lacks.
+/// Returns the capabilities that this process lacks.
 #[must_use]
 pub fn missing() -> Vec<Right> {
     ALL.into_iter().filter(|right| !right.is_there()).collect()
 }
 
-/// The first capability that this takes and this process lacks.
+/// Returns the first capability of a need that this process lacks.
 pub fn missing_for(need: Need) -> Option<&'static str> {
     let lacking = ALL.iter().find(|right| right.need == need && !right.is_there());
     lacking.map(|right| right.capability)
 }
 
-/// For the message of a failed load: ` without CAP_BPF`, or nothing.
+/// Words the capabilities that are missing for a need, for the message of a failed load: ` without CAP_BPF`, or
+/// nothing.
 pub(super) fn lacking(need: Need) -> String {
     let lacking = ALL.iter().filter(|right| right.need == need && !right.is_there());
     let names: Vec<_> = lacking.map(|right| right.capability).collect();
@@ -104,26 +106,26 @@ pub(super) fn lacking(need: Need) -> String {
     }
 }
 
-/// A socket to send packets by whose headers are our own; `IPPROTO_RAW`.
+/// Opens a socket for packets whose IP headers we write ourselves: `IPPROTO_RAW`.
 pub(super) fn raw_socket(domain: Domain) -> io::Result<Socket> {
     Socket::new(domain, Type::RAW, Some(socket2::Protocol::from(255)))
 }
 
-/// The first port that everybody may listen on.
+/// Returns the first port that needs no capability to listen on.
 #[must_use]
 pub fn unprivileged_port_start() -> u16 {
     let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     start.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-/// Binds the highest port that takes the right, without listening; nothing where no port does.
+/// Binds the highest port that needs the capability, without listening. Succeeds where there is no such port.
 fn low_port() -> io::Result<()> {
     let Some(port) = unprivileged_port_start().checked_sub(1).filter(|port| *port > 0) else {
         return Ok(());
     };
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     match socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into()) {
-        // Somebody else has it: rights are asked for first.
+        // AddrInUse: somebody else has the port. The kernel checks the capability first, so we have it.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(()),
         outcome => outcome,
     }
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn the_mask_is_read() {
         assert_eq!(effective("Name:\tx\nCapEff:\t000000c000003400\n"), 0xc0_0000_3400);
-        // Exactly the documented list.
+        // The documented list of capabilities, exactly.
         let all = ALL.iter().fold(0, |mask, right| mask | 1u64 << right.bit);
         assert_eq!(all, 0xc0_0000_3400);
         assert_eq!(effective(""), 0);

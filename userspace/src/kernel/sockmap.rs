@@ -1,4 +1,4 @@
-//! Tier `sockmap`: joining two sockets in the kernel.
+//! Joins two sockets in the kernel: tier `sockmap`.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use super::map::{Gates, MapFd};
 use super::version::Version;
 use crate::datapath::sys;
 
-/// The maps of tier `sockmap`, shared by all workers.
+/// Maps of tier `sockmap`, shared by all workers.
 pub struct Joiner {
     peers: MapFd,
     verdicts: MapFd,
@@ -17,10 +17,10 @@ pub struct Joiner {
     pub gates: Gates,
 }
 
-/// How far joining got.
+/// Result of joining two sockets.
 #[derive(Debug)]
 pub enum Joined {
-    /// Both legs are carried by the kernel.
+    /// The kernel carries both legs.
     Both,
     /// The first leg was taken and the second refused. The first cannot be taken back without losing bytes:
     /// it stays, with its gate closed for good.
@@ -37,11 +37,11 @@ impl Joiner {
         }
     }
 
-    /// Joins two established sockets, whose receive queues hold no half-read segment. `legs` are the sockets with
-    /// their cookies and gates; gates are open up to `limit` bytes.
+    /// Joins two established sockets whose receive queues hold no half-read segment. `legs` are the sockets with their
+    /// cookies and gates; gates are open up to `limit` bytes.
     ///
-    /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a
-    /// kick for what had arrived before, which the program has not seen.
+    /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a kick
+    /// for bytes that arrived before, which the program has not seen.
     pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<Joined> {
         let [(a, cookie_a, gate_a), (b, cookie_b, gate_b)] = legs;
         self.gates.reset(gate_a, limit);
@@ -71,7 +71,7 @@ impl Joiner {
         map.update(&cookie, &(fd as u32))
     }
 
-    /// Removes what a closed flow leaves behind. The socket maps drop closed sockets by themselves.
+    /// Removes the map entries of a closed flow. The socket maps drop closed sockets by themselves.
     pub fn forget(&self, cookie_a: u64, cookie_b: u64) {
         for cookie in [cookie_a, cookie_b] {
             for map in [&self.peers, &self.legs] {
@@ -83,7 +83,7 @@ impl Joiner {
     }
 }
 
-/// Whether this kernel's sockmap is known to be free of the defects that lose or duplicate data.
+/// Returns whether this kernel's sockmap is known to be free of the defects that lose or duplicate data.
 ///
 /// Fixes cannot be probed for, so this goes by version: see the kernel's stable change logs for `bpf, sockmap`
 /// ("Fix incorrect copied_seq calculation", "Fix data lost during EAGAIN retries" and later).

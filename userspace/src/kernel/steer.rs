@@ -1,4 +1,4 @@
-//! Steering: `sk_lookup` in our network namespace, and the map of bindings it goes by.
+//! Steering: `sk_lookup` in our network namespace, and the map of bindings that it follows.
 
 use std::fs::File;
 use std::io;
@@ -14,16 +14,16 @@ use signalbox_core::plan::{self, Bindings, Op};
 use super::map::MapFd;
 use super::object::{KernelError, map_fd, program};
 
-/// The attached program and its maps. Dropping it detaches: connections go where they would without us.
+/// The attached program and its maps. Dropping it detaches the program: connections go where they would without us.
 pub struct Steering {
     bindings: MapFd,
     listeners: MapFd,
     now: Bindings,
-    /// Held so that the program stays attached.
+    /// Link that keeps the program attached.
     _link: SkLookupLink,
 }
 
-/// Writing the bindings failed.
+/// Error of writing the bindings.
 #[derive(Debug, thiserror::Error)]
 #[error("writing the kernel's map of bindings failed after {done} of {of} changes")]
 pub struct ApplyError {
@@ -53,13 +53,13 @@ impl Steering {
         })
     }
 
-    /// Puts a listening socket into a slot. Any one of its reuseport group stands for all.
+    /// Puts a listening socket into a slot. Any one socket of a SO_REUSEPORT group stands for the whole group.
     pub fn set_listener(&self, slot: u32, socket: &impl AsRawFd) -> io::Result<()> {
         assert!(slot < MAX_LISTENER_SLOTS, "slot {slot}");
         self.listeners.update(&slot, &(socket.as_raw_fd() as u32))
     }
 
-    /// Makes the kernel's bindings what is wanted, additions first.
+    /// Changes the kernel's bindings to `wanted`, additions first.
     pub fn apply(&mut self, wanted: Bindings) -> Result<usize, ApplyError> {
         let ops = plan::diff(&self.now, &wanted);
         for (done, op) in ops.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Steering {
                 .update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
             Op::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
         }
-        // Kept in step with the kernel, so that a failure half-way leaves a true picture to start from.
+        // `now` is kept in step with the kernel, so that a failure half-way leaves a true state to start from.
         match op {
             Op::Set(key, value) => self.now.insert(key, (value.listener, value.slot)),
             Op::Remove(key) => self.now.remove(&key),

@@ -22,49 +22,49 @@ const BPF_MAP_FREEZE: libc::c_long = 22;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
-/// A ring is as long as some pages, which some kernels for Arm have so large.
+/// Size of a ring: a multiple of the page size, which some Arm kernels have this large.
 const LARGEST_PAGE: u32 = 65_536;
-/// `BPF_LOG_LEVEL1`: the instructions that were walked on the way that was refused.
+/// `BPF_LOG_LEVEL1`: logs the instructions walked on the path that was refused.
 const LOG_WALK: u32 = 1;
-/// `BPF_LOG_STATS` (kernel 5.2): one line of figures.
+/// `BPF_LOG_STATS` (kernel 5.2): logs one line of figures.
 const LOG_FIGURES: u32 = 4;
-/// Bytes; kernels before 6.4 refuse a program whose log does not fit.
+/// Size of the log in bytes; kernels before 6.4 refuse a program whose log does not fit.
 const MAX_LOG: usize = (u32::MAX >> 8) as usize;
 
-/// What the verifier has done for a program that it took.
+/// Work of the verifier for a program that it accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Figures {
     /// Instructions walked, of at most a million.
     pub instructions: u32,
-    /// States remembered in all.
+    /// States remembered in total.
     pub states: u32,
     /// States remembered at one time.
     pub peak_states: u32,
 }
 
-/// Why a program was refused.
+/// Refusal of a program by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Refusal {
-    /// What the system call returned.
+    /// Error of the system call.
     pub error: String,
-    /// The verifier's own reason, in one line.
+    /// Reason that the verifier gives, in one line.
     pub reason: String,
-    /// The end of its log.
+    /// End of the verifier's log.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub log: String,
 }
 
-/// What the verifier says of one program.
+/// Verdict of the verifier on one program.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Verdict {
     pub program: String,
-    /// Instructions of the program, those of the functions that it calls among them.
+    /// Number of instructions, including those of the functions that the program calls.
     pub size: usize,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// Whether it was taken.
+/// Acceptance or refusal of a program.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -72,7 +72,8 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Loads each program of `object` for which `wanted` holds, with these [`signalbox_common::parts`]. An error says that not even the maps can be had.
+/// Loads each program of `object` for which `wanted` holds, with [`signalbox_common::parts`] `parts`. Fails where not
+/// even the maps can be made.
 pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
     super::object::lift_memory_limit();
     let invalid = |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
@@ -118,7 +119,7 @@ pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io:
     programs.into_iter().map(verdict).collect()
 }
 
-/// Program type and attach type (`include/uapi/linux/bpf.h`).
+/// Returns program type and attach type (`include/uapi/linux/bpf.h`).
 const fn kind(section: &ProgramSection) -> Option<(u32, u32)> {
     match section {
         ProgramSection::SchedClassifier => Some((3, 0)),
@@ -137,7 +138,7 @@ struct Load<'a> {
     license: &'a [u8],
 }
 
-/// The part of `union bpf_attr` that loading a program uses.
+/// Part of `union bpf_attr` that loading a program uses.
 #[repr(C)]
 #[derive(Default)]
 struct LoadAttr {
@@ -162,7 +163,7 @@ impl Load<'_> {
             Err(refused) => refused,
         };
         let (error, log) = match self.load(LOG_WALK, MAX_LOG) {
-            // Refused once, taken now: no memory then, perhaps.
+            // Refused once and accepted now: perhaps memory was short.
             Ok(_) => return Outcome::Accepted(Figures::default()),
             Err((error, log)) => (error, log),
         };
@@ -178,7 +179,7 @@ impl Load<'_> {
         })
     }
 
-    /// The log, and why it was refused.
+    /// Loads the program and returns the verifier's log; on refusal the error and the log.
     fn load(&self, level: u32, room: usize) -> Result<String, (io::Error, String)> {
         let mut log = vec![0u8; room];
         let mut attr = LoadAttr {
@@ -209,7 +210,7 @@ impl Load<'_> {
     }
 }
 
-/// Reads "processed 123 insns (limit 1000000) max_states_per_insn 4 total_states 56 peak_states 56 mark_read 7".
+/// Parses "processed 123 insns (limit 1000000) max_states_per_insn 4 total_states 56 peak_states 56 mark_read 7".
 fn figures(log: &str) -> Figures {
     let line = log.lines().rev().find(|line| line.starts_with("processed "));
     let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
@@ -224,7 +225,7 @@ fn figures(log: &str) -> Figures {
     }
 }
 
-/// The verifier's reason: what stands at the end of its log behind the walk through the program, on two lines at most.
+/// Extracts the verifier's reason: the last lines of its log after the walk through the program, two at most.
 pub(super) fn reason(log: &str) -> Option<String> {
     let mut said = log
         .lines()
@@ -238,7 +239,7 @@ pub(super) fn reason(log: &str) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Whether a line tells of the walk (an instruction, the state of registers, figures) and not of its end.
+/// Returns whether a line belongs to the walk (an instruction, the state of registers, figures) and not to the reason.
 fn is_walk(line: &str) -> bool {
     const WORDS: [&str; 15] = [
         ";",
@@ -267,14 +268,14 @@ fn is_walk(line: &str) -> bool {
     is_instruction || is_state || WORDS.iter().any(|word| line.starts_with(word))
 }
 
-/// As much of the end of a log as a person reads.
+/// Returns the last lines of a log.
 fn tail(log: &str) -> String {
     const LINES: usize = 40;
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// The part of `union bpf_attr` that making a map uses.
+/// Part of `union bpf_attr` that creating a map uses.
 #[repr(C)]
 struct CreateAttr {
     map_type: u32,
@@ -285,7 +286,7 @@ struct CreateAttr {
     inner_map_fd: u32,
 }
 
-/// A map of the same shape, as small as can be; one of constants with what is in it.
+/// Makes a map of the same shape, as small as possible; a map of constants gets its contents.
 fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
     if let Some(inner) = super::l4::outer::inner_shape(name) {
         let inner = create(BPF_MAP_TYPE_ARRAY, 4, inner.0, 1, inner.1, 0)?;
@@ -314,7 +315,7 @@ fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
             0,
         ];
         bpf(BPF_MAP_UPDATE_ELEM, &mut element)?;
-        // The verifier reads constants only from what nobody can change any more.
+        // The verifier reads constants only from a frozen map.
         if map.section_kind() == EbpfSectionKind::Rodata {
             bpf(BPF_MAP_FREEZE, &mut u64::from(fd.as_raw_fd() as u32))?;
         }

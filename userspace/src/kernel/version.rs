@@ -1,21 +1,21 @@
-//! The running kernel's version, as its maintainers count.
+//! Version of the running kernel, as its maintainers count.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The oldest kernel line on which all programs are known to load: see docs/kernels.md.
+/// Oldest kernel line on which all programs are known to load: see docs/kernels.md.
 pub const OLDEST: (u32, u32) = (5, 14);
 
 /// A version of Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     numbers: (u32, u32, u32),
-    /// What `uname -r` says: Debian's names a package's ABI there, and not the version.
+    /// Output of `uname -r`: on Debian it names a package's ABI, not the version.
     release: String,
 }
 
 impl Version {
-    /// The running kernel's.
+    /// Returns the version of the running kernel.
     #[must_use]
     pub fn running() -> Self {
         let uts = nix::sys::utsname::uname();
@@ -26,11 +26,12 @@ impl Version {
         Self::of(&release, &banner)
     }
 
-    /// By `uname -r` and `/proc/version`. Debian's kernels say "6.1.0-56-cloud-amd64" in the one and
-    /// "... SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-14)" in the other.
+    /// Parses `uname -r` and `/proc/version`. Debian's kernels say "6.1.0-56-cloud-amd64" in the former and "... SMP
+    /// PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-14)" in the latter.
     pub(super) fn of(release: &str, banner: &str) -> Self {
         let debian = banner.split_whitespace().skip_while(|word| *word != "Debian").nth(1);
-        // A build number in front of the version would make it another one.
+        // The word after "Debian" is the version only if its major number is that of the release: a build number may
+        // stand there.
         let debian = debian.filter(|text| numbers(text).0 == numbers(release).0);
         Self {
             numbers: numbers(debian.unwrap_or(release)),
@@ -38,13 +39,13 @@ impl Version {
         }
     }
 
-    /// Whether this is at least version `major.minor`.
+    /// Returns whether the version is `major.minor` or later.
     #[must_use]
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         (self.numbers.0, self.numbers.1).cmp(&(major, minor)) != Ordering::Less
     }
 
-    /// Major, minor and patch level.
+    /// Returns major, minor and patch level.
     #[must_use]
     pub const fn numbers(&self) -> (u32, u32, u32) {
         self.numbers
@@ -71,7 +72,7 @@ fn numbers(text: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-/// What helps against a refusal by the kernel's verifier.
+/// Returns advice for a program that the kernel's verifier refuses.
 pub(crate) fn remedy() -> String {
     let (major, minor) = OLDEST;
     if Version::running().is_at_least(major, minor) {

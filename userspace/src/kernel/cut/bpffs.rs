@@ -1,4 +1,4 @@
-//! The bpf file system: mounted where nobody has, tried, and compared with what the rest of the machine sees.
+//! The bpf file system: mounted where it is not, tested, and compared with the one that the rest of the machine sees.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::kernel::map;
 
-/// Where it is mounted.
+/// Mount point of the bpf file system.
 pub(super) const ROOT: &str = "/sys/fs/bpf";
 
-/// Mounts the bpf file system where nobody has.
+/// Mounts the bpf file system where it is not mounted.
 pub fn mount_bpf() -> io::Result<()> {
     let root = Path::new(ROOT);
     if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
@@ -31,7 +31,7 @@ fn explained(error: io::Error, what: &str, remedy: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}; {remedy}"))
 }
 
-/// What helps where this user may not write: it is said to whoever has the rights.
+/// Returns advice for a user who may not write to `dir`, addressed to whoever has the rights.
 #[must_use]
 pub fn remedy(dir: &Path) -> String {
     let owner = dir
@@ -49,7 +49,8 @@ pub fn remedy(dir: &Path) -> String {
     )
 }
 
-/// Makes directories, pins a map and removes everything again, as a start would, for a directory of pins such as `dir`.
+/// Tests whether pins can be made in a directory such as `dir`, as a start would: makes directories, pins a map, and
+/// removes everything again.
 pub fn try_out(dir: &Path) -> io::Result<()> {
     mount_bpf()?;
     let name = format!("signalbox-try-{}", std::process::id());
@@ -58,14 +59,14 @@ pub fn try_out(dir: &Path) -> io::Result<()> {
     let tried = map::create_array("signalbox_try", 4, 1, 0)
         .and_then(|map| map::pin(&map, &pin))
         .and_then(|()| fs::remove_file(&pin));
-    // Empty ones only: another signalbox may have begun to use them.
+    // Removes only empty directories: another signalbox may have begun to use them.
     for dir in made.iter().rev() {
         let _ = fs::remove_dir(dir);
     }
     tried
 }
 
-/// Makes a directory with its parents; those that were not there, from the top.
+/// Makes a directory with its parents. Returns those that were missing, from the top.
 fn make(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut new: Vec<_> = dir
         .ancestors()
@@ -77,8 +78,8 @@ fn make(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(new)
 }
 
-/// Why what is pinned ends with this process: its bpf file system is another than that of the machine's first process.
-/// Nothing where they are the same, or where the first process cannot be looked at.
+/// Explains that pins end with this process if its bpf file system is another than that of the machine's first process.
+/// `None` where they are the same, or where the first process cannot be examined.
 #[must_use]
 pub fn why_private() -> Option<String> {
     let own = fs::metadata(ROOT).ok()?.dev();
@@ -92,11 +93,11 @@ pub fn why_private() -> Option<String> {
     })
 }
 
-/// Whether the first process's bpf file system, as its mount table has it, is another device than `own`.
+/// Returns whether the first process's bpf file system, by its mount table, is another device than `own`.
 fn is_private(own: u64, mountinfo: &str) -> bool {
     let (major, minor) = (nix::sys::stat::major(own), nix::sys::stat::minor(own));
     let own = format!("{major}:{minor}");
-    // proc(5): ID, parent, device, root, mount point, ..., a dash, type. The last one lies over those before it.
+    // proc(5): ID, parent, device, root, mount point, ..., a dash, type. The last mount covers those before it.
     let at_root = mountinfo.lines().rev().find_map(|line| {
         let fields: Vec<_> = line.split(' ').collect();
         let kind = fields
@@ -121,7 +122,7 @@ mod tests {
         assert!(!is_private(own, &table("0:39")));
         assert!(is_private(own, &table("0:40")));
         assert!(is_private(own, "23 27 0:22 / /sys rw - sysfs sysfs rw\n"));
-        // Another one is mounted over it.
+        // Another file system is mounted over it.
         assert!(is_private(own, &(table("0:39") + &table("0:41"))));
     }
 }

@@ -1,7 +1,7 @@
-//! Cut flows of another version of signalbox, carried over into our maps.
+//! Carries cut flows of another version of signalbox over into our maps.
 //!
-//! Its programs stay on the interfaces until ours know its flows. Then they are taken off, so that its maps stand still,
-//! and what they have counted since the flows were copied is added.
+//! The other version's programs stay on the interfaces until ours know its flows. Then they are detached, so that its
+//! maps no longer change, and what they have counted since the flows were copied is added.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::earlier::Earlier;
 use super::{Cut, hooks, names};
 use crate::kernel::layout::{Plan, Shape, Structures};
 
-/// The structures of tier cut that another version reads.
+/// Returns the shapes of tier `cut` that another version needs to read our flows.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
         ("Flow".to_owned(), Shape::of::<Flow>()),
@@ -21,16 +21,16 @@ pub(in crate::kernel) fn structures() -> Structures {
     ])
 }
 
-/// A flow that was carried over.
+/// A flow that has been carried over.
 struct Carried {
-    /// Its place in the other version's table, and in ours.
+    /// Index in the other version's table; `to` is the index in ours.
     from: u32,
     to: u32,
-    /// As it was copied.
+    /// The flow as it was copied.
     then: Flow,
 }
 
-/// Carries over all flows, and takes the other version's programs off the interfaces. Returns the places of the flows.
+/// Carries over all flows, and detaches the other version's programs. Returns the flows' indices in our table.
 pub(super) fn carry_over(cut: &Cut, earlier: &Earlier) -> io::Result<Vec<u32>> {
     let known = earlier.structures()?;
     let shape = |name: &str| {
@@ -45,7 +45,7 @@ pub(super) fn carry_over(cut: &Cut, earlier: &Earlier) -> io::Result<Vec<u32>> {
     let mut left = 0;
     let mut free = (0..cut.table.len()).rev();
     table.each(|index, bytes| {
-        // What is no flow yet, and what was being closed, was its process's business.
+        // Entries that are no flow yet, or that were being closed, were the business of the other version's process.
         if state_of.read(bytes) != Some(state::CUT) {
             return;
         }
@@ -55,7 +55,7 @@ pub(super) fn carry_over(cut: &Cut, earlier: &Earlier) -> io::Result<Vec<u32>> {
         flow.host = numbers.ours(flow.host);
         flow.route = numbers.ours(flow.route);
         flow.listener = u16::try_from(numbers.ours(u32::from(flow.listener))).unwrap_or_default();
-        // Workers begin at the front of their shares.
+        // Indices are taken from the end: workers begin at the front of their shares.
         match free
             .find(|&index| cut.table.claim(index))
             .filter(|&index| place(cut, index, flow))
@@ -91,13 +91,14 @@ pub(super) fn carry_over(cut: &Cut, earlier: &Earlier) -> io::Result<Vec<u32>> {
     Ok(carried.into_iter().map(|one| one.to).collect())
 }
 
-/// Takes the other version's programs off the interfaces.
+/// Detaches the other version's programs from the interfaces.
 pub(super) fn retire_programs(earlier: &Earlier) -> io::Result<()> {
     hooks::remove_filters_of_others();
     earlier.remove_links()
 }
 
-/// The flows of another version as they stand, whoever has them: no port of leg B may be taken for another flow meanwhile.
+/// Returns the current flows of another version, of whatever process: their ports of leg B must not be taken for other
+/// flows meanwhile.
 pub(super) fn flows(earlier: &Earlier) -> io::Result<Vec<Flow>> {
     let known = earlier.structures()?;
     let missing = || io::Error::other(format!("{} does not describe Flow", earlier.version()));
@@ -112,7 +113,7 @@ pub(super) fn flows(earlier: &Earlier) -> io::Result<Vec<Flow>> {
     Ok(found)
 }
 
-/// Our numbers for what the other version's numbers stand for.
+/// Maps the other version's numbers of names to ours.
 struct Numbers<'a> {
     cut: &'a Cut,
     parts: HashMap<u32, Vec<String>>,
@@ -131,7 +132,8 @@ impl<'a> Numbers<'a> {
         Ok(Self { cut, parts, ours })
     }
 
-    /// 0, which is nobody's, where the other version has no name for it, or there is no room for another name.
+    /// Returns our number for the other version's. 0, which nobody has, where it has no name for it, or where there is
+    /// no room for the name.
     fn ours(&mut self, number: u32) -> u32 {
         *self.ours.entry(number).or_insert_with(|| {
             let Some(parts) = self.parts.get(&number) else { return 0 };
@@ -141,7 +143,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Puts a flow into an entry that is claimed, and has packets find it. False: there was no room, and the entry is free.
+/// Puts a flow into a claimed entry and into the map of tuples. False, with the entry freed, where there was no room.
 fn place(cut: &Cut, index: u32, mut flow: Flow) -> bool {
     for way in 0..2 {
         // Another connection of ours has these addresses and ports by now.
@@ -160,7 +162,7 @@ fn place(cut: &Cut, index: u32, mut flow: Flow) -> bool {
     true
 }
 
-/// Adds what the other version's programs have seen since the flow was copied.
+/// Adds packets and bytes that the other version's programs have counted since the flow was copied.
 fn catch_up(cut: &Cut, one: &Carried, now: &Flow) {
     for way in 0..2 {
         let (then, now) = (&one.then.ways[way], &now.ways[way]);
@@ -169,9 +171,9 @@ fn catch_up(cut: &Cut, one: &Carried, now: &Flow) {
     }
 }
 
-/// What is to be added to a direction, and what its numbers are to be at least: `ours` may have moved on since `then`,
-/// too. A program counts the bytes from the highest number that it knows, so those that were missed are in its count if
-/// it has seen a packet since.
+/// Returns what to add to a direction, with lower bounds for its sequence numbers: `ours` may have advanced since
+/// `then`, too. A program counts bytes from the highest number that it knows, so its count includes those missed if it
+/// has seen a packet since.
 fn missed(then: &Way, now: &Way, ours: &Way) -> Way {
     let has_moved = ours.high != then.high;
     Way {
@@ -208,10 +210,10 @@ mod tests {
             ..Way::default()
         };
         let (then, now) = (way(10, 1000, 5000, 0), way(12, 1200, 5200, 1));
-        // Ours has seen nothing yet.
+        // Our program has seen no packet yet.
         let still = missed(&then, &now, &then);
         assert_eq!((still.packets, still.bytes, still.high, still.flags), (2, 200, 5200, 1));
-        // Ours has seen a later packet, and counted from 5000 on.
+        // Our program has seen a later packet, and counted from 5000 on.
         let moved = missed(&then, &now, &way(11, 1300, 5300, 0));
         assert_eq!((moved.packets, moved.bytes, moved.high), (2, 0, 5300));
     }

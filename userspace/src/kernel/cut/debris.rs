@@ -1,5 +1,5 @@
-//! Pins of network namespaces that are gone. A cookie is never used again, so nobody will ever go on with them; each such
-//! directory holds some 70 MiB of kernel memory.
+//! Garbage collection of pins whose network namespaces are gone. A cookie is never used again, so no process will ever
+//! use them; each such directory holds some 70 MiB of kernel memory.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,9 +13,9 @@ use super::pins::names_in;
 use super::removal::{self, Cleaned};
 use super::spaces;
 
-/// Removes them. A directory stays while a process holds its lock, while a link in it has an interface, or while its
-/// namespace can be seen. Where not all namespaces can be seen (a process namespace of our own, or not root), one goes
-/// only if it has links, and the interface of each is gone.
+/// Removes the directories of dead namespaces. A directory stays while a process holds its lock, while a link in it has
+/// an interface, or while its namespace can be seen. Where not all namespaces can be seen (a process namespace of our
+/// own, or not root), a directory is removed only if it has links, and the interface of each is gone.
 pub fn collect() -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
     let mut candidates: Vec<_> = directories().into_iter().filter_map(Candidate::new).collect();
@@ -34,7 +34,7 @@ pub fn collect() -> io::Result<Cleaned> {
     failed.map_or(Ok(cleaned), Err)
 }
 
-/// All directories of pins, with the cookies of their namespaces.
+/// Lists all directories of pins, with the cookies of their namespaces.
 fn directories() -> Vec<(PathBuf, u64)> {
     let base = PathBuf::from(ROOT).join("signalbox");
     let versions = names_in(&base)
@@ -53,7 +53,7 @@ fn cookie(name: &str) -> Option<u64> {
     cookie.parse().ok()
 }
 
-/// A directory none of whose links has an interface.
+/// A directory of pins without any link that has an interface.
 struct Candidate {
     dir: PathBuf,
     cookie: u64,
@@ -66,8 +66,8 @@ impl Candidate {
         Some(Self { dir, cookie, links })
     }
 
-    /// Removes it, unless a process uses it. Only now is it locked: a process that starts in a namespace which lives must
-    /// not find the lock taken.
+    /// Removes the directory, unless a process uses it. It is locked only now: a process that starts in a live
+    /// namespace must not find the lock taken.
     fn remove(&self) -> io::Result<Cleaned> {
         let Ok(dir) = File::open(&self.dir) else {
             return Ok(Cleaned::default());
@@ -79,7 +79,7 @@ impl Candidate {
     }
 }
 
-/// How many links a directory has; nothing if one of them has an interface, or cannot be looked at.
+/// Returns the number of links of a directory; `None` if one of them has an interface, or cannot be examined.
 fn defunct_links(dir: &Path) -> Option<usize> {
     let mut links = 0;
     for entry in fs::read_dir(dir).ok()? {
@@ -96,7 +96,7 @@ fn defunct_links(dir: &Path) -> Option<usize> {
     Some(links)
 }
 
-/// Whether a namespace is gone whose directory nobody uses and has no link with an interface.
+/// Returns whether a namespace is gone, given that nobody uses its directory and no link there has an interface.
 const fn is_dead(is_visible: bool, sees_all: bool, defunct_links: usize) -> bool {
     !is_visible && (sees_all || defunct_links > 0)
 }

@@ -1,4 +1,4 @@
-//! What another version of signalbox, whose maps have another layout, has pinned for this network namespace.
+//! Pins of another version of signalbox, whose maps have another layout, for this network namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,17 +14,17 @@ use super::removal;
 use crate::kernel::layout::{self, Structures};
 use crate::kernel::map::Raw;
 
-/// The pins of another version.
+/// Directory of pins of another version.
 pub(in crate::kernel) struct Earlier {
     dir: PathBuf,
-    /// `v4`
+    /// Name of the version's directory: `v4`.
     version: String,
-    /// None while a process of that version has it.
+    /// Lock of the directory; `None` while a process of that version has it.
     lock: Option<Flock<File>>,
 }
 
 impl Earlier {
-    /// All of them, not locked. Those without `map` have no flows, and are left alone.
+    /// Finds the pins of all other versions, not locked. Those without `map` have no flows, and are left alone.
     pub(in crate::kernel) fn all(kind: Kind, map: &str) -> io::Result<Vec<Self>> {
         let namespace = namespace(kind)?;
         let base = Path::new(ROOT).join("signalbox");
@@ -40,8 +40,8 @@ impl Earlier {
         Ok(found)
     }
 
-    /// The same, locked where nobody else has them, for a process that starts: refused while a process of another version has its flows, unless that is to be
-    /// replaced.
+    /// Finds the pins of all other versions and locks those that are free, for a process that starts. Fails while a
+    /// process of another version has flows, unless `take_over` says that it is to be replaced.
     pub(in crate::kernel) fn free(kind: Kind, map: &str, take_over: bool) -> io::Result<Vec<Self>> {
         let mut all = Self::all(kind, map)?;
         for one in &mut all {
@@ -59,7 +59,7 @@ impl Earlier {
         }
     }
 
-    /// Which version it is.
+    /// Returns the version's name.
     #[must_use]
     pub(in crate::kernel) fn version(&self) -> &str {
         &self.version
@@ -70,7 +70,7 @@ impl Earlier {
         &self.dir
     }
 
-    /// Locks it, if no process of that version has it any more. Whether it is locked by us.
+    /// Locks the directory if no process of that version has it any more. Returns whether it is locked by us.
     pub(in crate::kernel) fn lock(&mut self) -> bool {
         if self.lock.is_none()
             && let Ok(dir) = File::open(&self.dir)
@@ -80,7 +80,7 @@ impl Earlier {
         self.lock.is_some()
     }
 
-    /// The layout of its structures.
+    /// Reads the layout of the version's structures.
     pub(in crate::kernel) fn structures(&self) -> io::Result<Structures> {
         layout::read(&self.dir).map_err(|error| {
             io::Error::new(
@@ -90,12 +90,12 @@ impl Earlier {
         })
     }
 
-    /// One of its maps.
+    /// Opens one of the version's maps.
     pub(in crate::kernel) fn map(&self, name: &str) -> io::Result<Raw> {
         Raw::open(&self.dir.join(name))
     }
 
-    /// Takes its programs off the interfaces, where they are links.
+    /// Detaches the version's programs from the interfaces, where they are attached by links.
     pub(in crate::kernel) fn remove_links(&self) -> io::Result<()> {
         for name in names_in(&self.dir)?.iter().filter(|name| name.starts_with(LINK)) {
             fs::remove_file(self.dir.join(name))?;
@@ -103,13 +103,13 @@ impl Earlier {
         Ok(())
     }
 
-    /// Removes all that is pinned there.
+    /// Removes all pins of the version.
     pub(in crate::kernel) fn remove(self) -> io::Result<()> {
         removal::clean(&self.dir).map(drop)
     }
 }
 
-/// Moves the pin of a link here, if another version has it: of XDP an interface has one program at a time, and it is to be
+/// Moves the pin of a link here, if another version has it: an interface has one XDP program at a time, which is to be
 /// replaced in one step.
 pub(in crate::kernel) fn inherit(kind: Kind, name: &str, to: &Path) -> io::Result<()> {
     let namespace = namespace(kind)?;

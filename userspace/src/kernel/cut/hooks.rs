@@ -1,7 +1,8 @@
-//! The programs on the interfaces: tcx links where the kernel has them (6.6+), filters of a clsact qdisc elsewhere.
+//! Attaches the programs to interfaces: by tcx links where the kernel has them (6.6+), by filters of a clsact qdisc
+//! elsewhere.
 //!
 //! A link is pinned, and so outlives the process; a filter does by itself. The next process replaces the program in
-//! either in one step, so that no packet goes past without one.
+//! either in one step, so that no packet passes without one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,31 +18,31 @@ use super::pins::Pins;
 use crate::kernel::object::{KernelError, program};
 use crate::kernel::version::Version;
 
-/// How names of pinned links begin.
+/// Prefix of the names of pinned links.
 pub const LINK: &str = "link-";
 
-/// The last of our places among filters of an interface: before those of others, which have 49152 and up unless told
+/// Last of our priorities among filters of an interface: before those of others, which have 49152 and up unless told
 /// otherwise.
 const LAST_PRIORITY: u16 = 50;
 
-/// How many places there are: each version of the maps has one of its own, so that the filters of two versions stand beside each
-/// other until flows are carried over.
+/// Number of our priorities: each version of the maps has one of its own, so that the filters of two versions stand
+/// beside each other until flows are carried over.
 pub(in crate::kernel) const PLACES: u16 = 8;
 
-/// Our filters' place.
+/// Priority of this version's filters.
 const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PLACES;
 
-/// And among those of that priority.
+/// Handle of our filters among those of the same priority.
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
 const SIDES: [(&str, TcAttachType); 2] = [("cut_in", TcAttachType::Ingress), ("cut_out", TcAttachType::Egress)];
 
-/// The programs, and where they are attached.
+/// Programs of tier `cut`, and the interfaces that they are attached to.
 pub struct Hooks {
     ebpf: Ebpf,
     pins: Pins,
     on: BTreeMap<u32, Interface>,
-    /// Refused ones, so that each is logged once.
+    /// Errors of interfaces that could not be attached to, by index, so that each is logged once.
     refused: BTreeMap<u32, String>,
     smallest_mtu: Option<u32>,
     tcx: bool,
@@ -59,8 +60,9 @@ impl Hooks {
         }
     }
 
-    /// Attaches to what is new in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes are gone,
-    /// keeps its programs: when it is back the first packets of cut flows must meet them, not the kernel's resets.
+    /// Attaches to new interfaces in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes
+    /// are gone, keeps its programs: when it is back, the first packets of cut flows must meet them, not the kernel's
+    /// resets.
     pub(super) fn follow(&mut self, wanted: &[Interface]) {
         let gone: Vec<u32> = self
             .on
@@ -71,7 +73,7 @@ impl Hooks {
         for index in gone {
             self.on.remove(&index);
             for (name, _) in SIDES {
-                // The link of an interface that is gone is an empty shell.
+                // The link of an interface that is gone is defunct.
                 let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
             }
             tracing::info!(interface = index, "An interface with tier cut is gone.");
@@ -111,13 +113,13 @@ impl Hooks {
         }
     }
 
-    /// On how many interfaces they are.
+    /// Returns the number of interfaces with programs.
     #[must_use]
     pub fn count(&self) -> usize {
         self.on.len()
     }
 
-    /// The smallest MTU among those that routes go by.
+    /// Returns the smallest MTU among the interfaces that routes use.
     #[must_use]
     pub(super) const fn smallest_mtu(&self) -> Option<u32> {
         self.smallest_mtu
@@ -137,31 +139,31 @@ impl Hooks {
     }
 }
 
-/// Takes our filters off all interfaces, where they are filters.
+/// Removes our filters from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters() {
     for interface in super::interfaces::all() {
         for (name, side) in SIDES {
-            // Not there, as a rule.
+            // Usually there is no filter: errors are ignored.
             let _ = tc::qdisc_detach_program(&interface.name, side, name);
         }
     }
 }
 
-/// Takes the filters of other versions off all interfaces, where programs are filters.
+/// Removes the filters of other versions from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters_of_others() {
     for (name, side) in SIDES {
         remove_other_filters(name, side, LAST_PRIORITY, PRIORITY);
     }
 }
 
-/// Takes a program's filters off all interfaces, but for those at `ours`.
+/// Removes a program's filters from all interfaces, except for those of priority `ours`.
 pub(in crate::kernel) fn remove_other_filters(name: &str, side: TcAttachType, last: u16, ours: u16) {
     if has_tcx() {
         return;
     }
     for interface in super::interfaces::all() {
         for priority in (last + 1 - PLACES..=last).filter(|&priority| priority != ours) {
-            // Not there, as a rule.
+            // Usually there is no such filter: errors are ignored.
             if let Ok(filter) = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None) {
                 let gone = aya::programs::links::Link::detach(filter);
                 tracing::trace!(
@@ -180,7 +182,7 @@ pub(in crate::kernel) fn link(index: u32, program: &str) -> String {
     format!("{LINK}{index}-{program}")
 }
 
-/// Replaces the program in the pinned link, or makes one and pins it.
+/// Replaces the program in the pinned link, or makes a link and pins it.
 pub(in crate::kernel) fn attach_link(
     program: &mut SchedClassifier,
     interface: &Interface,
@@ -193,14 +195,14 @@ pub(in crate::kernel) fn attach_link(
             .and_then(|link| program.attach_to_link(link).ok())
             .and_then(|id| program.take_link(id).ok());
         if let Some(link) = replaced {
-            // The pin holds it: the descriptor is not needed.
+            // The pin keeps the link: the descriptor is not needed.
             drop(link);
             return Ok(());
         }
-        // The shell of a link whose interface is gone, and whose number another has now.
+        // The defunct link of an interface that is gone, and whose index another interface has now.
         let _ = std::fs::remove_file(pin);
     }
-    // Before all others, so that whatever else is there sees packets as it did without us.
+    // First in order, so that all other programs there see packets as they did without us.
     let options = TcAttachOptions::TcxOrder(LinkOrder::first());
     let id = program
         .attach_with_options(&interface.name, side, options)
@@ -213,7 +215,7 @@ pub(in crate::kernel) fn attach_link(
     link.pin(pin).map(drop).map_err(|e| unpinned(&e))
 }
 
-/// Replaces the program in the filter, or makes one.
+/// Replaces the program in the filter, or makes a filter.
 pub(in crate::kernel) fn attach_filter(
     program: &mut SchedClassifier,
     interface: &Interface,
@@ -226,7 +228,7 @@ pub(in crate::kernel) fn attach_filter(
     let id = match replaced {
         Some(id) => id,
         None => {
-            // There is one already as a rule.
+            // Usually there is one already: errors are ignored.
             let _ = tc::qdisc_add_clsact(&interface.name);
             let options = NlOptions {
                 priority,
@@ -238,7 +240,7 @@ pub(in crate::kernel) fn attach_filter(
                 .map_err(wrong)?
         }
     };
-    // Dropped, it would be detached.
+    // Forgotten, because dropping the link would detach the filter.
     std::mem::forget(program.take_link(id).map_err(wrong)?);
     Ok(())
 }
@@ -257,8 +259,8 @@ pub(in crate::kernel) fn unpinned(error: &(dyn std::error::Error + 'static)) -> 
     }
 }
 
-/// Whether programs attach to interfaces by links (tcx, kernel 6.6, some vendors' earlier ones): asked of loopback, which
-/// every network namespace has.
+/// Returns whether programs attach to interfaces by tcx links (kernel 6.6, some vendors' earlier ones). Asks for those
+/// of loopback, which every network namespace has.
 #[must_use]
 pub fn has_tcx() -> bool {
     if std::env::var_os("SIGNALBOX_CLSACT").is_some() {

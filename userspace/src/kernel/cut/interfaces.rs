@@ -1,12 +1,12 @@
-//! Which interfaces carry legs: those that routes go by.
+//! Interfaces that carry legs of flows: those that routes use.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Ethernet (`ARPHRD_ETHER`, `include/uapi/linux/if_arp.h`): the programs write its header.
+/// Hardware type of Ethernet (`ARPHRD_ETHER`, `include/uapi/linux/if_arp.h`): the programs write its header.
 const ETHERNET: &str = "1";
 
-/// An interface that packets of flows can come in by or leave by.
+/// An interface that packets of flows may arrive at or leave by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interface {
     pub index: u32,
@@ -15,20 +15,21 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether it is still there: up or down, and whatever it is called now.
+    /// Returns whether the interface still exists: up or down, and under whatever name.
     #[must_use]
     pub fn exists(&self) -> bool {
         exists(self.index)
     }
 }
 
-/// Whether there is an interface of this number. Asking takes a descriptor: where that fails nothing is known to be gone.
+/// Returns whether there is an interface of this index. Asking takes a descriptor: where that fails, the interface
+/// counts as existing.
 pub(in crate::kernel) fn exists(index: u32) -> bool {
     use nix::errno::Errno;
     !matches!(nix::net::if_::if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV))
 }
 
-/// All Ethernet interfaces of this network namespace.
+/// Returns all Ethernet interfaces of this network namespace.
 #[must_use]
 pub fn all() -> Vec<Interface> {
     let found = nix::net::if_::if_nameindex();
@@ -40,7 +41,7 @@ pub fn all() -> Vec<Interface> {
     names.iter().filter_map(|name| interface(name)).collect()
 }
 
-/// The Ethernet interfaces that a route of this network namespace goes by, and why others are left out.
+/// Returns the Ethernet interfaces that a route of this network namespace uses.
 #[must_use]
 pub fn carrying() -> Vec<Interface> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -49,7 +50,7 @@ pub fn carrying() -> Vec<Interface> {
     names.into_iter().filter_map(|name| interface(&name)).collect()
 }
 
-/// The first column, below a heading.
+/// Extracts interfaces from /proc/net/route: the first column, below a heading.
 fn routed_v4(table: &str) -> BTreeSet<String> {
     let lines = table.lines().skip(1);
     lines
@@ -58,7 +59,8 @@ fn routed_v4(table: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The last column, of routes that are neither link-local nor multicast: every interface has those.
+/// Extracts interfaces from /proc/net/ipv6_route: the last column, of routes that are neither link-local nor multicast,
+/// which every interface has.
 fn routed_v6(table: &str) -> BTreeSet<String> {
     let lines = table
         .lines()

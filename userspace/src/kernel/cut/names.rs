@@ -1,4 +1,5 @@
-//! Numbers for names: a flow says which host, listener and route it belongs to, and a process that adopts it must know.
+//! Numbers of names: a flow says by number which host, listener and route it belongs to, and a process that adopts it
+//! must know them.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,7 +9,7 @@ use signalbox_common::cut::flow::{MAX_NAMES, Name};
 
 use crate::kernel::map::MapFd;
 
-/// Names by number, in a pinned map, and numbers by name.
+/// Names by number, in a pinned map, and numbers by name, in memory.
 pub struct Names {
     map: MapFd,
     known: Mutex<Known>,
@@ -36,7 +37,7 @@ impl Names {
         }
     }
 
-    /// The number of a name, the same as long as flows live; 0 is nobody's.
+    /// Returns the number of a name, given once and kept as long as flows live. 0 is no name's.
     pub fn number(&self, parts: &[&str]) -> io::Result<u32> {
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let owned: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
@@ -57,7 +58,7 @@ impl Names {
         Ok(number)
     }
 
-    /// What a number stands for.
+    /// Returns the parts of the name that a number stands for.
     #[must_use]
     pub fn parts(&self, number: u32) -> Option<Vec<String>> {
         let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -65,7 +66,7 @@ impl Names {
     }
 }
 
-/// The parts of a name as it stands in the map.
+/// Splits a name of the map into its parts.
 pub(super) fn parts_of(name: &Name) -> Vec<String> {
     let text = String::from_utf8_lossy(&name.text);
     text.trim_end_matches('\0').split('\0').map(str::to_owned).collect()

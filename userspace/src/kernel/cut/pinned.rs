@@ -1,5 +1,5 @@
-//! What a pin is, as the kernel tells of its descriptor (`/proc/self/fdinfo`): a link and where it is attached, or a map
-//! and its shape.
+//! Type of a pin, as the kernel tells of its descriptor (`/proc/self/fdinfo`): a link and where it is attached, or a
+//! map and its shape.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use aya_obj::obj::Object;
 
 use crate::kernel::{map, object};
 
-/// What is pinned somewhere.
+/// Text of `/proc/self/fdinfo` for a pinned object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pinned(String);
 
@@ -25,13 +25,13 @@ impl Pinned {
         self.0.lines().find_map(value)
     }
 
-    /// Whether it is a link whose interface is gone; `None`: it is no link.
+    /// Returns whether the pin is a link whose interface is gone; `None` if it is no link.
     pub(super) fn is_defunct_link(&self) -> Option<bool> {
         let is_link = self.0.lines().any(|line| line.starts_with("link_type:"));
         is_link.then(|| self.number("ifindex") == Some(0))
     }
 
-    /// Type, size of a key and size of a value; `None`: it is no map.
+    /// Returns type, key size and value size of a map; `None` if the pin is no map.
     fn shape(&self) -> Option<[u32; 3]> {
         Some([
             self.number("map_type")?,
@@ -41,7 +41,7 @@ impl Pinned {
     }
 }
 
-/// Refuses what stands in `dir` under the name of a map of ours and is another: the programs could not be loaded onto it,
+/// Fails if a pin in `dir` has the name of a map of ours but another shape: the programs could not be loaded onto it,
 /// and the kernel would not say why.
 pub(super) fn check(dir: &Path) -> io::Result<()> {
     let mut names: Vec<_> = super::pins::names_in(dir).unwrap_or_default();
@@ -84,7 +84,7 @@ mod tests {
         let link = |ifindex: u32| Pinned(format!("pos:\t0\nlink_type:\ttcx\nlink_id:\t7\nifindex:\t{ifindex}\n"));
         assert_eq!(link(0).is_defunct_link(), Some(true));
         assert_eq!(link(12).is_defunct_link(), Some(false));
-        // One that does not say where it is attached may be anywhere.
+        // A link that does not say where it is attached may be anywhere.
         assert_eq!(Pinned("link_type:\txdp\n".into()).is_defunct_link(), Some(false));
         let map = Pinned("flags:\t02000002\nmap_type:\t2\nkey_size:\t4\nvalue_size:\t256\nmax_entries:\t8\n".into());
         assert_eq!((map.is_defunct_link(), map.shape()), (None, Some([2, 4, 256])));

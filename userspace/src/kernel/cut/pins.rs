@@ -1,4 +1,4 @@
-//! Where programs and maps are kept so that they outlive the process.
+//! Directories in the bpf file system where programs and maps are pinned, so that they outlive the process.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::kernel::object::KernelError;
 pub use super::bpffs::mount_bpf;
 pub use super::removal::{Cleaned, remove_all};
 
-/// What is pinned: each outlives the process, and is removed, by itself.
+/// Kind of pinned objects: each outlives the process, and is removed, by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Tier `cut`.
@@ -35,7 +35,7 @@ impl Kind {
     }
 }
 
-/// Why the directory of pins could not be opened.
+/// Converts an error of opening the directory of pins.
 pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
     // SO_NETNS_COOKIE came with 5.14.
     if source.raw_os_error() == Some(libc::ENOPROTOOPT) {
@@ -49,7 +49,7 @@ pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
     }
 }
 
-/// Says whose the directory is and what helps, where the rights are what is missing.
+/// Adds the directory's owner and a remedy to an error of missing rights.
 fn explained(error: io::Error, dir: &Path) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let why = format!("{}: {error}; {}", dir.display(), bpffs::remedy(dir));
@@ -58,23 +58,24 @@ fn explained(error: io::Error, dir: &Path) -> io::Error {
     error
 }
 
-/// The directory of this network namespace, locked while a process uses it.
+/// Directory of pins of this network namespace, locked while a process uses it.
 #[derive(Clone)]
 pub struct Pins {
     dir: PathBuf,
-    /// None while another process has it.
+    /// Lock of the directory; `None` while another process has it.
     lock: Arc<Mutex<Option<Flock<File>>>>,
 }
 
 impl Pins {
-    /// Opens it, mounting the bpf file system where nobody has. `take_over`: another process holds it, and lets go soon.
+    /// Opens the directory, and mounts the bpf file system where it is not mounted. `take_over`: another process holds
+    /// the lock, and will release it soon.
     pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
         let pins = Self::lock(kind, take_over)?;
         pinned::check(&pins.dir).map_err(|error| explained(error, &pins.dir))?;
         Ok(pins)
     }
 
-    /// The same, whatever is pinned there.
+    /// Opens the directory as [`Self::open`], without a check of what is pinned there.
     pub(super) fn lock(kind: Kind, take_over: bool) -> io::Result<Self> {
         mount_bpf()?;
         let dir = directory(kind)?;
@@ -95,13 +96,13 @@ impl Pins {
         })
     }
 
-    /// Whether no other process uses it.
+    /// Returns whether this process has the lock.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes it, if the other process has let go by now.
+    /// Locks the directory, if the other process has released it by now.
     pub fn lock_again(&self) {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none()
@@ -111,14 +112,14 @@ impl Pins {
         }
     }
 
-    /// Removes what a load that failed has pinned. Only for who knows that nothing was pinned before.
+    /// Removes what a failed load has pinned. Only for callers who know that nothing was pinned before.
     pub(in crate::kernel) fn clear(&self) {
         for name in names_in(&self.dir).unwrap_or_default() {
             let _ = fs::remove_file(self.dir.join(name));
         }
     }
 
-    /// Where something is pinned.
+    /// Returns the path of a pin.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -133,14 +134,14 @@ pub(super) fn names_in(dir: &Path) -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// The directory of this network namespace and of this version of the maps.
+/// Returns the directory for this network namespace and this version of the maps.
 fn directory(kind: Kind) -> io::Result<PathBuf> {
     Ok(Path::new(ROOT)
         .join(format!("signalbox/v{ABI_VERSION}"))
         .join(namespace(kind)?))
 }
 
-/// The directory of all that signalbox pins, made where it is not there; whether it was made now.
+/// Makes the directory of all pins of signalbox where it is missing. Returns it, and whether it was made now.
 pub(in crate::kernel) fn make_root() -> io::Result<(PathBuf, bool)> {
     bpffs::mount_bpf()?;
     let dir = Path::new(ROOT).join("signalbox");
@@ -151,12 +152,12 @@ pub(in crate::kernel) fn make_root() -> io::Result<(PathBuf, bool)> {
     }
 }
 
-/// A name for this network namespace: its cookie, which is never used again until the next boot (an inode is).
+/// Names this network namespace: by its cookie, which is never used again until the next boot (an inode is).
 pub(super) fn namespace(kind: Kind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), own_cookie()?))
 }
 
-/// The cookie of the network namespace that this thread is in.
+/// Returns the cookie of the network namespace that this thread is in.
 pub(super) fn own_cookie() -> io::Result<u64> {
     let socket = nix::sys::socket::socket(
         nix::sys::socket::AddressFamily::Inet,
@@ -167,18 +168,18 @@ pub(super) fn own_cookie() -> io::Result<u64> {
     sys::netns_cookie(socket.as_raw_fd())
 }
 
-/// Tries whether a start could pin something, and leaves nothing.
+/// Tests whether a start could pin something, and leaves nothing behind.
 pub fn try_out() -> io::Result<()> {
     let dir = directory(Kind::Cut)?;
     bpffs::try_out(&dir).map_err(|error| explained(error, &dir))
 }
 
-/// Where something is pinned, whoever has the directory.
+/// Returns the path of a pin, whichever process has the directory.
 pub fn path(kind: Kind, name: &str) -> io::Result<PathBuf> {
     Ok(directory(kind)?.join(name))
 }
 
-/// What this version has pinned for this network namespace.
+/// Lists the pins of this version for this network namespace.
 pub fn names(kind: Kind) -> io::Result<Vec<String>> {
     names_in(&directory(kind)?)
 }

@@ -1,4 +1,4 @@
-//! Removing what is pinned, and leaving what is not ours.
+//! Removes pins, and leaves files that are not ours.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use super::bpffs::ROOT;
 use super::pins::{Kind, names_in, namespace};
 
-/// What a removal has done.
+/// Result of a removal.
 #[derive(Debug, Default)]
 pub struct Cleaned {
     pub removed: Vec<PathBuf>,
-    /// What was left, and why: nothing of signalbox's.
+    /// Files that were left because signalbox did not make them, and why.
     pub left: Vec<(PathBuf, &'static str)>,
 }
 
@@ -22,12 +22,12 @@ impl Cleaned {
     }
 }
 
-/// Removes everything that any version has pinned for this network namespace. Returns what was removed.
+/// Removes everything that any version has pinned for this network namespace. Returns the paths removed.
 pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {
     remove(kind).map(|cleaned| cleaned.removed)
 }
 
-/// The same, with what was left.
+/// Removes everything that any version has pinned for this network namespace. Returns the paths removed and those left.
 pub(super) fn remove(kind: Kind) -> io::Result<Cleaned> {
     let namespace = namespace(kind)?;
     let base = Path::new(ROOT).join("signalbox");
@@ -41,8 +41,8 @@ pub(super) fn remove(kind: Kind) -> io::Result<Cleaned> {
     Ok(cleaned)
 }
 
-/// Removes the pins of a directory: links first, so that no program runs on maps that are gone. Then the directory, unless
-/// something is in it that signalbox does not make. All that can go goes, whatever cannot.
+/// Removes the pins of a directory: links first, so that no program runs on maps that are gone. Then the directory,
+/// unless it holds something that signalbox does not make. Goes on after an error, to remove all that can be removed.
 pub(super) fn clean(dir: &Path) -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
     let mut failed = None;

@@ -1,4 +1,4 @@
-//! Resets of our own, to both ends of a flow that has no sockets.
+//! Sends RSTs to both ends of a flow that has no sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,8 +13,8 @@ use crate::kernel::rights::raw_socket;
 const TCP: u8 = 6;
 const HOPS: u8 = 64;
 
-/// Tells both ends that the connection is over: at the number that each expects next, which is what it has last
-/// acknowledged, so that it accepts it (RFC 5961, section 3).
+/// Resets both ends of a flow: at the sequence number that each expects next, which it has last acknowledged, so that
+/// it accepts the RST (RFC 5961, section 3).
 pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
     let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
     let (client_port, vip) = ports(flow.ports_a);
@@ -33,7 +33,7 @@ pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
         flow.ways[1].high,
     );
     let [client, host] = flow.ways.map(|way| way.flags & SUPERSEDED == 0);
-    // Where another connection has the leg's ports by now, it would be the one to be reset.
+    // A leg is left out where another connection has its ports by now: that one would be reset.
     if client {
         send(at(flow.client, 0), &to_client)?;
     }
@@ -43,12 +43,12 @@ pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Tells one end, as the other: at `seq`, which it expects next.
+/// Sends one end a RST in the name of the other, at `seq`, which it expects next.
 pub(crate) fn one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::io::Result<()> {
     send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack))
 }
 
-/// Says that a reset could not be sent: the first time to everybody, for what follows is that ends wait for nothing.
+/// Logs that a RST could not be sent: the first time as a warning, because both ends then wait in vain.
 pub(super) fn failed(error: &std::io::Error) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if IS_TOLD.swap(true, Relaxed) {
@@ -77,7 +77,7 @@ fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
     let mut ip = Vec::with_capacity(60);
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            // The kernel fills in the length and the checksum.
+            // The kernel fills in length and checksum of the IPv4 header.
             ip.extend([0x45, 0, 0, 0, 0, 0, 0, 0, HOPS, TCP, 0, 0]);
             ip.extend(from.octets());
             ip.extend(to.octets());

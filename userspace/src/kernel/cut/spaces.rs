@@ -1,4 +1,4 @@
-//! The network namespaces of this machine that can be seen: those of every thread, and those that are mounted somewhere.
+//! Network namespaces of this machine that can be seen: those of every thread, and those that are mounted somewhere.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -10,18 +10,18 @@ use nix::sched::{CloneFlags, setns};
 
 use super::pins::own_cookie;
 
-/// The inode of the machine's first process namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
+/// Inode of the machine's first process namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
 const FIRST_PID_NAMESPACE_INODE: u64 = 0xefff_fffc;
 
-/// The cookies of the namespaces that were found.
+/// Cookies of the network namespaces that were found.
 pub(super) struct Visible {
     pub(super) cookies: HashSet<u64>,
-    /// Every process could be looked at. A namespace that neither a thread is in nor is mounted may still live by a
-    /// descriptor: its links then say so.
+    /// True if every process could be examined. A namespace that neither a thread is in nor is mounted may still live
+    /// by a descriptor: its links then say so.
     pub(super) is_complete: bool,
 }
 
-/// Looks at all processes.
+/// Searches all processes for network namespaces.
 pub(super) fn visible() -> io::Result<Visible> {
     let pid_namespace = fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
     let mut search = Search {
@@ -38,14 +38,14 @@ pub(super) fn visible() -> io::Result<Visible> {
             search.process(&process.path());
         }
     }
-    // A thread of its own: it does not come back to our namespace.
+    // Runs in a thread of its own, which does not return to our namespace.
     std::thread::spawn(move || search.cookies())
         .join()
         .map_err(|_| io::Error::other("a thread ended early"))
 }
 
 struct Search {
-    /// By inode. The descriptor keeps the inode's number from being used again meanwhile.
+    /// Open namespaces by inode. The descriptor keeps the inode's number from being used again meanwhile.
     found: HashMap<u64, File>,
     /// Inodes of mount namespaces whose tables have been read.
     tables: HashSet<u64>,
@@ -65,7 +65,7 @@ impl Search {
         }
     }
 
-    /// Namespaces that are mounted, as `ip netns add` does.
+    /// Adds namespaces that are mounted, as `ip netns add` does.
     fn mounted(&mut self, process: &Path) {
         match fs::read_to_string(process.join("mountinfo")) {
             Ok(table) => {
@@ -87,7 +87,7 @@ impl Search {
         }
     }
 
-    /// A process that has ended meanwhile hides nothing.
+    /// Records an error. A process that has ended meanwhile hides nothing.
     fn failed(&mut self, error: &io::Error) {
         let is_gone = error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH);
         self.is_complete &= is_gone;
@@ -111,7 +111,7 @@ impl Search {
     }
 }
 
-/// Mount points of network namespaces in a mount table (proc(5)).
+/// Extracts the mount points of network namespaces from a mount table (proc(5)).
 fn nsfs_mounts(table: &str) -> Vec<PathBuf> {
     let of_line = |line: &str| {
         let fields: Vec<_> = line.split(' ').collect();

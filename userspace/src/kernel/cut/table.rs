@@ -1,4 +1,4 @@
-//! `FLOWS` and `PENDING`, mapped into our memory: what the programs know of a flow is read here without a system call.
+//! Maps `FLOWS` and `PENDING`, mapped into our memory: the state of flows is read here without a system call.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, 
 
 use crate::kernel::map::Mapped;
 
-/// The flow table.
+/// The flow table: map `FLOWS`.
 pub struct Table(Mapped<Flow>);
 
 impl Table {
@@ -17,7 +17,7 @@ impl Table {
         Mapped::map(fd, count).map(Self)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.0.count()
@@ -42,7 +42,7 @@ impl Table {
         self.state_of(index).store(state, Ordering::Release);
     }
 
-    /// Takes a free entry; false if it is not free. Other processes may try at the same time.
+    /// Claims an entry; false if it is not free. Other processes may try at the same time.
     #[must_use]
     pub fn claim(&self, index: u32) -> bool {
         self.state_of(index)
@@ -50,7 +50,7 @@ impl Table {
             .is_ok()
     }
 
-    /// Fills in a claimed entry, and lets the programs have it.
+    /// Fills in a claimed entry, and offers it to the programs.
     pub fn offer(&self, index: u32, flow: &Flow) {
         let claimed = Flow {
             state: state::CLAIMED,
@@ -61,7 +61,7 @@ impl Table {
         self.set_state(index, state::WANTED);
     }
 
-    /// Fills in a claimed entry with a flow that is there already.
+    /// Fills in a claimed entry with a flow that exists already.
     pub(super) fn put(&self, index: u32, flow: &Flow) {
         let claimed = Flow {
             state: state::CLAIMED,
@@ -72,8 +72,8 @@ impl Table {
         self.set_state(index, flow.state);
     }
 
-    /// Adds packets, bytes and flags to a direction, and has its numbers be those of `missed` where they still are those of
-    /// `ours`: packets may come meanwhile.
+    /// Adds packets, bytes and flags of `missed` to a direction. Sets each sequence number to that of `missed` where it
+    /// is still that of `ours`: packets may come meanwhile.
     pub(super) fn catch_up(&self, index: u32, way: usize, ours: &Way, missed: &Way) {
         // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
         let (counts, numbers) = unsafe {
@@ -102,21 +102,21 @@ impl Table {
         }
     }
 
-    /// An entry as it stands.
+    /// Reads an entry.
     #[must_use]
     pub fn read(&self, index: u32) -> Flow {
         // SAFETY: valid and aligned; the programs may write at the same time, each field whole.
         unsafe { self.0.at(index).read_volatile() }
     }
 
-    /// Why it could not be cut.
+    /// Returns the reason why the flow could not be cut.
     #[must_use]
     pub fn why(&self, index: u32) -> u8 {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).why)) }.load(Ordering::Relaxed)
     }
 
-    /// First byte of ours on leg B.
+    /// Returns the sequence number of our first byte on leg B.
     #[must_use]
     pub fn first_b(&self, index: u32) -> u32 {
         // SAFETY: as above.
@@ -128,13 +128,13 @@ impl Table {
         unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).drained)) }
     }
 
-    /// Says how much of the client's stream userspace answers for so far.
+    /// Sets the sequence number on leg B up to which userspace answers for the client's bytes so far; more may follow.
     pub fn answer_for(&self, index: u32, end: u32) {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
     }
 
-    /// Says how much leg B's socket has to deliver.
+    /// Sets the sequence number on leg B up to which its socket has to deliver. Final: no more bytes follow.
     pub fn owe(&self, index: u32, end: u32) {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
@@ -146,51 +146,51 @@ impl Table {
         self.drained_of(index).load(Ordering::Acquire) >= DRAINED
     }
 
-    /// The sockets have no duty any more.
+    /// Marks the flow as drained: its sockets have delivered everything.
     pub fn set_drained(&self, index: u32) {
         self.drained_of(index).store(DRAINED, Ordering::Release);
     }
 
-    /// And they are closed.
+    /// Marks the flow's sockets as closed.
     pub fn set_closed(&self, index: u32) {
         self.drained_of(index).store(CLOSED, Ordering::Release);
     }
 
-    /// How far the host has acknowledged, on leg B.
+    /// Returns the sequence number up to which the host has acknowledged on leg B.
     #[must_use]
     pub fn acked_by_host(&self, index: u32) -> u32 {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[1].ack)) }.load(Ordering::Relaxed)
     }
 
-    /// Notes that so many bytes of a direction have been added to the totals.
+    /// Records that `bytes` bytes of a direction have been added to the totals.
     pub fn set_accounted(&self, index: u32, way: usize, bytes: u64) {
         // SAFETY: as above; only userspace writes it.
         unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[way].accounted)) }
             .store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets what the flow counts as.
+    /// Sets the marks that say which counts the flow holds.
     pub fn set_marks(&self, index: u32, marks: u8) {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.store(marks, Ordering::Relaxed);
     }
 
-    /// What the flow counts as, which it does not from now on: only one who asks gets it.
+    /// Takes the marks that say which counts the flow holds: of several callers only one gets them.
     #[must_use]
     pub fn take_marks(&self, index: u32) -> u8 {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.swap(0, Ordering::Relaxed)
     }
 
-    /// Says that the client's FIN was received before the flow was cut: leg B's socket delivers it.
+    /// Records that the client's FIN was received before the flow was cut: leg B's socket delivers it.
     pub fn set_early_fin(&self, index: u32) {
         // SAFETY: as above; the programs change its other bits one by one, too.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[0].flags)) }
             .fetch_or(EARLY_FIN, Ordering::Release);
     }
 
-    /// `FIN_SEEN` and the rest, of a direction.
+    /// Returns the flags of a direction: `FIN_SEEN` and so on.
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {
         // SAFETY: as above.
@@ -198,7 +198,7 @@ impl Table {
     }
 }
 
-/// Which flow is being connected from each port.
+/// The flow that is being connected from each source port: map `PENDING`.
 pub struct Pending(Mapped<u64>);
 
 impl Pending {
@@ -211,7 +211,7 @@ impl Pending {
         unsafe { AtomicU64::from_ptr(self.0.at(u32::from(port))) }
     }
 
-    /// Takes a port for a flow; false while another is being connected from it.
+    /// Takes a port for a flow; false while another flow is being connected from it.
     #[must_use]
     pub fn take(&self, port: u16, index: u32) -> bool {
         self.of(port)
@@ -223,7 +223,7 @@ impl Pending {
         self.of(port).store(0, Ordering::Release);
     }
 
-    /// Frees the ports that a process that is no more has left taken.
+    /// Frees the ports that an ended process has left taken.
     pub fn clear(&self) {
         for port in 0..=u16::MAX {
             self.give_back(port);
@@ -231,21 +231,21 @@ impl Pending {
     }
 }
 
-/// The tick that programs count in, now (`CLOCK_MONOTONIC`, 2^20 ns, modulo 2^32).
+/// Returns the current tick of the programs' clock (`CLOCK_MONOTONIC`, 2^20 ns, modulo 2^32).
 #[must_use]
 pub fn tick() -> u32 {
     (clock() >> 20) as u32
 }
 
-/// The clock that programs read: `CLOCK_MONOTONIC_COARSE` in ns.
+/// Returns the clock that programs read: `CLOCK_MONOTONIC_COARSE` in ns.
 #[must_use]
 pub fn clock() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE);
     now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// The time from one tick to another. What is later than `now` has been written since that was read: none, then, and not
-/// the fifty days that the numbers take to wrap.
+/// Returns the time from one tick to another. A tick slightly later than `now` was written after `now` was read: the
+/// result is 0 then, and not the fifty days that ticks take to wrap.
 #[must_use]
 pub fn between(then: u32, now: u32) -> std::time::Duration {
     const JUST_NOW: u32 = 1 << 16;

@@ -1,5 +1,5 @@
-//! Services' flows of another version of signalbox, carried over into our maps: once before our programs stand on the
-//! interfaces, and once more when the other version's have left them, for what began in between.
+//! Carries flows of services of another version of signalbox over into our maps: once before our programs are attached
+//! to interfaces, and once more when the other version's are detached, for flows that began in between.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::kernel::cut::earlier::Earlier;
 use crate::kernel::layout::{Plan, Shape, Structures};
 use crate::kernel::map::MapFd;
 
-/// The structures of layer 4 that another version reads.
+/// Returns the shapes of layer 4 that another version needs to read our flows.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
         ("Flow".to_owned(), Shape::of::<Flow>()),
@@ -21,14 +21,14 @@ pub(in crate::kernel) fn structures() -> Structures {
     ])
 }
 
-/// What flows refer to by number: they keep their numbers, so all of it goes into maps that are empty.
+/// Maps that flows refer to by number: numbers are kept, so all entries go into empty maps.
 pub(super) struct Targets<'a> {
     pub(super) names: &'a MapFd,
     pub(super) hosts: &'a MapFd,
     pub(super) sources: &'a MapFd,
 }
 
-/// Copies names, hosts and source addresses.
+/// Copies names, hosts and source addresses of another version.
 pub(super) fn copy_targets(earlier: &Earlier, to: &Targets<'_>) -> io::Result<()> {
     let known = earlier.structures()?;
     let (names, hosts) = (
@@ -63,8 +63,8 @@ pub(super) fn copy_targets(earlier: &Earlier, to: &Targets<'_>) -> io::Result<()
     copied
 }
 
-/// Copies the flows that are not there yet, and what others of them have seen since they were copied. Returns how many
-/// were copied.
+/// Copies the flows that are not there yet, and adds to others the state that they have reached since they were copied.
+/// Returns how many were copied.
 fn copy_flows(earlier: &Earlier, established: &MapFd, opening: &MapFd) -> io::Result<usize> {
     let known = earlier.structures()?;
     let (keys, flows) = (
@@ -102,13 +102,13 @@ fn copy_flows(earlier: &Earlier, established: &MapFd, opening: &MapFd) -> io::Re
     Ok(copied)
 }
 
-/// What other versions have left of services.
+/// Pins of services of other versions.
 #[derive(Default)]
 pub(super) struct Left(Vec<One>);
 
 struct One {
     earlier: Earlier,
-    /// Its programs are off the interfaces, and its flows are ours.
+    /// True once the version's programs are detached and its flows are ours.
     is_retired: bool,
 }
 
@@ -121,7 +121,7 @@ impl Left {
         Self(all.into_iter().map(one).collect())
     }
 
-    /// Copies what all of them have.
+    /// Copies the flows of all other versions.
     pub(super) fn copy_flows(&self, established: &MapFd, opening: &MapFd) {
         for one in self.0.iter().filter(|one| !one.is_retired) {
             if let Err(error) = copy_flows(&one.earlier, established, opening) {
@@ -131,8 +131,8 @@ impl Left {
         }
     }
 
-    /// Takes their programs off the interfaces, where ours stand now, copies what has begun meanwhile, and removes what they
-    /// have pinned as soon as no process of theirs has it.
+    /// Detaches the other versions' programs, now that ours are attached, copies flows that have begun meanwhile, and
+    /// removes the pins of each version that no process uses any more.
     pub(super) fn retire(&mut self, established: &MapFd, opening: &MapFd) {
         for mut one in std::mem::take(&mut self.0) {
             if !one.is_retired {
@@ -140,7 +140,7 @@ impl Left {
                 if let Err(error) = retire_programs(&one.earlier) {
                     tracing::warn!(%error, version, "Programs of another version could not be removed.");
                 }
-                // Where they cannot be read that has been said.
+                // An error of reading them has been logged already.
                 if copy_flows(&one.earlier, established, opening).is_ok() {
                     tracing::info!(version, "Flows of services of another version are carried over.");
                 }
@@ -155,7 +155,7 @@ impl Left {
     }
 }
 
-/// Takes the other version's programs off the interfaces, where ours stand by now.
+/// Detaches the other version's programs from interfaces that ours are attached to by now.
 fn retire_programs(earlier: &Earlier) -> io::Result<()> {
     hooks::remove_filters_of_others();
     earlier.remove_links()

@@ -1,4 +1,4 @@
-//! Where the programs of layer-4 services stand: in the drivers, or in TC.
+//! Attaches the programs of layer-4 services to interfaces: in the drivers (XDP), or in TC.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,37 +18,37 @@ use crate::kernel::cut::interfaces::{self, Interface};
 use crate::kernel::cut::pins::{Kind, Pins};
 use crate::kernel::object::{KernelError, program, refused_for_tests};
 
-/// The last of the places of our filters: before filters of tier `cut`, and of others.
+/// Last of our filters' priorities: before filters of tier `cut`, and of others.
 const LAST_PRIORITY: u16 = 40;
 
-/// Their place in this version: see [`PLACES`].
+/// Priority of this version's filters: see [`PLACES`].
 const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PLACES;
 
-/// The program for drivers.
+/// Name of the program for drivers.
 const XDP: &str = "l4_xdp";
-/// The program for TC.
+/// Name of the program for TC.
 const TC: &str = "l4_tc";
 
-/// The programs, and where they are attached.
+/// Programs of layer-4 services, and the interfaces that they are attached to.
 pub struct Hooks {
     ebpf: Ebpf,
     pins: Pins,
     on: BTreeMap<u32, On>,
     refused: BTreeMap<u32, String>,
     wanted: Option<Hook>,
-    /// The parts that the object was loaded with.
+    /// Parts that the object was loaded with.
     parts: u32,
-    /// Why the kernel refuses a program, by its name: asked once.
+    /// Reasons why the kernel refuses a program, by its name: tried once.
     programs_refused: BTreeMap<&'static str, String>,
 }
 
-/// An interface with one of the programs.
+/// An interface with one of the programs attached.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct On {
     pub interface: String,
     /// `xdp` or `tc`.
     pub hook: &'static str,
-    /// Why it is that one.
+    /// Reason for that hook.
     pub why: String,
 }
 
@@ -65,30 +65,31 @@ impl Hooks {
         }
     }
 
-    /// Somebody else may have replaced the programs: attaches them again at the next look.
+    /// Forgets what is attached, because somebody else may have replaced the programs: the next [`Self::follow`]
+    /// attaches them again.
     pub fn forget(&mut self) {
         self.on.clear();
         self.refused.clear();
         self.wanted = None;
     }
 
-    /// Where they are.
+    /// Returns the interfaces that have a program.
     #[must_use]
     pub fn on(&self) -> Vec<On> {
         self.on.values().cloned().collect()
     }
 
-    /// Interfaces that carry packets but have no program, and why.
+    /// Returns why interfaces that carry packets have no program.
     #[must_use]
     pub fn refused(&self) -> Vec<String> {
         self.refused.values().cloned().collect()
     }
 
-    /// Attaches to interfaces that routes go by and that have none yet, and forgets those that are gone. All are of one
-    /// kind: a packet that comes in by XDP cannot leave by an interface whose driver does not have it.
+    /// Attaches to interfaces that routes use and that have no program yet, and forgets those that are gone. All get
+    /// the same hook: a packet that comes in by XDP cannot leave by an interface whose driver does not have XDP.
     pub fn follow(&mut self, wanted: Hook) {
         let all = interfaces::carrying();
-        // One whose routes are gone for a moment keeps its program.
+        // An interface whose routes are gone for a moment keeps its program.
         let is_there = |index: &u32| interfaces::exists(*index);
         let gone: Vec<u32> = self.on.keys().copied().filter(|index| !is_there(index)).collect();
         for index in gone {
@@ -103,7 +104,7 @@ impl Hooks {
         if as_wanted && all.iter().all(|interface| self.on.contains_key(&interface.index)) {
             return;
         }
-        // Once some are in TC all are: nothing is taken off what works because something is new.
+        // Once one interface is in TC, new ones are too: working programs are not detached because an interface is new.
         let in_tc = self.on.values().find(|on| on.hook == "tc").map(|on| on.why.clone());
         let in_tc = in_tc.filter(|_| as_wanted && wanted == Hook::Auto);
         if !as_wanted {
@@ -141,7 +142,7 @@ impl Hooks {
         }
     }
 
-    /// Has a program loaded, which is done when the first interface takes it: verifying one takes the kernel some 100 ms.
+    /// Loads a program when the first interface needs it: verifying one takes the kernel some 100 ms.
     fn ensure(&mut self, name: &'static str) -> Result<(), KernelError> {
         if let Some(why) = self.programs_refused.get(name) {
             return Err(KernelError::Io {
@@ -223,13 +224,13 @@ impl Hooks {
     }
 }
 
-/// Takes the filters of other versions off all interfaces, where programs are filters.
+/// Removes the filters of other versions from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters_of_others() {
     remove_other_filters(TC, TcAttachType::Ingress, LAST_PRIORITY, PRIORITY);
 }
 
-/// Loads the programs that will stand on this machine's interfaces, and says which have been refused although another does
-/// their work: a program that no interface needs is not loaded, and takes nothing along where it is refused.
+/// Loads the programs that this machine's interfaces need. Returns those that were refused but have a substitute. A
+/// program that no interface needs is not loaded, so that its refusal harms no other.
 pub(super) fn load_programs(
     ebpf: &mut Ebpf,
     wanted: Hook,
@@ -273,7 +274,7 @@ fn load_program(ebpf: &mut Ebpf, name: &'static str, parts: u32) -> Result<(), K
     }
 }
 
-/// Puts the program into the pinned link, if there is one, in one step.
+/// Replaces the program in the pinned link in one step; false if there is no such link.
 fn replaced(program: &mut Xdp, pin: &Path) -> bool {
     let Ok(pinned) = PinnedLink::from_pin(pin) else {
         return false;
@@ -283,13 +284,13 @@ fn replaced(program: &mut Xdp, pin: &Path) -> bool {
         .and_then(|link| program.attach_to_link(link).ok())
         .and_then(|id| program.take_link(id).ok());
     if link.is_none() {
-        // The shell of a link whose interface is gone, and whose number another has now.
+        // The defunct link of an interface that is gone, and whose index another interface has now.
         let _ = std::fs::remove_file(pin);
     }
     link.is_some()
 }
 
-/// Why native XDP on an interface would cost more than it gains, if it would.
+/// Returns why native XDP on an interface would cost more than it gains; `None` if it would not.
 fn costly(interface: &Interface) -> Option<String> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     match crate::datapath::sys::driver(&socket, &interface.name) {
@@ -297,12 +298,12 @@ fn costly(interface: &Interface) -> Option<String> {
             "{} is a veth: native XDP would take segmentation offload from its peer (`layer4.hook: native` insists)",
             interface.name
         )),
-        // A driver that says nothing of itself may still have it: trying tells.
+        // A driver that does not tell its name may still have XDP: attaching tells.
         _ => None,
     }
 }
 
-/// Where the programs would stand here by themselves, in words.
+/// Describes where the programs would be attached on this machine with `layer4.hook: auto`.
 #[must_use]
 pub fn outlook() -> String {
     let all = interfaces::carrying();
@@ -316,7 +317,7 @@ pub fn outlook() -> String {
     }
 }
 
-/// Where they would stand if TC were all that there is, for this reason.
+/// Describes where the programs would be attached if only TC were possible, for the reason `why`.
 #[must_use]
 pub fn outlook_in_tc(why: &str) -> String {
     let names: Vec<String> = interfaces::carrying()
@@ -326,10 +327,10 @@ pub fn outlook_in_tc(why: &str) -> String {
     format!("in TC on {}, for {why}", names.join(", "))
 }
 
-/// Takes our filters off all interfaces, where they are filters.
+/// Removes our filters from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters() {
     for interface in interfaces::all() {
-        // Not there, as a rule.
+        // Usually there is no filter: errors are ignored.
         let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC);
     }
 }

@@ -1,7 +1,7 @@
-//! Maps of maps: made here, because the object's own definitions of them are place holders.
+//! Maps of maps: made here, because the object's own definitions of them are placeholders.
 //!
-//! A definition in the object would need BTF, whose line numbers the verifier refuses wherever the code has an empty piece
-//! of assembly. So each is made and pinned, and the loader told to take it from there.
+//! A definition in the object would need BTF, whose line numbers the verifier refuses wherever the code has an empty
+//! piece of assembly. So each is made and pinned, and the loader told to take it from there.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,26 +17,26 @@ use super::TABLE_BYTES;
 use crate::kernel::cut::pins;
 use crate::kernel::map;
 
-/// `BPF_F_INNER_MAP`: tables of different lengths may stand in one outer map (kernel 5.10).
+/// Map flag `BPF_F_INNER_MAP`: tables of different lengths may be in one outer map (kernel 5.10).
 const INNER_MAP: u32 = 1 << 12;
 
-/// All of them.
+/// Names of the maps of maps.
 const ALL: [&str; 2] = ["L4_TABLES", "SHIELD_TABLES"];
 
-/// Pins that are there while the object is being loaded.
+/// Temporary pins of maps of maps, for the time of loading the object.
 pub struct Outer {
     pins: Vec<(&'static str, PathBuf)>,
-    /// The directory, where it was made for this. One that an administrator has prepared for a user stays.
+    /// Directory of the pins, where it was made for them. One that an administrator has prepared for a user stays.
     made: Option<PathBuf>,
 }
 
 impl Outer {
-    /// All maps of maps, new and empty.
+    /// Makes and pins all maps of maps, empty.
     pub fn all() -> io::Result<Self> {
         Self::of(&ALL)
     }
 
-    /// Some of them.
+    /// Makes and pins the named maps of maps, empty.
     pub(super) fn of(names: &[&'static str]) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let (dir, is_new) = pins::make_root()?;
@@ -47,14 +47,14 @@ impl Outer {
         for &name in names {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = dir.join(format!("load-{}-{number}", std::process::id()));
-            // A process that was killed may have had our number.
+            // A killed process may have left a pin under our name.
             let _ = std::fs::remove_file(&path);
             let map = new(name)?;
             if let Err(error) = map::pin(&map, &path) {
                 if error.kind() != io::ErrorKind::NotFound {
                     return Err(error);
                 }
-                // Another load has ended in between, and has taken the empty directory along.
+                // Another load has ended in between, and has removed the empty directory.
                 pins::make_root()?;
                 map::pin(&map, &path)?;
             }
@@ -63,7 +63,7 @@ impl Outer {
         Ok(outer)
     }
 
-    /// Has the loader take them.
+    /// Tells the loader to use the pinned maps.
     pub fn give<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         for (name, path) in &self.pins {
             loader.map_pin_path(name, path);
@@ -76,14 +76,14 @@ impl Drop for Outer {
         for (_, path) in &self.pins {
             let _ = std::fs::remove_file(path);
         }
-        // Where nothing else is in it by now.
+        // Fails, which is intended, if something else is in the directory by now.
         if let Some(dir) = &self.made {
             let _ = std::fs::remove_dir(dir);
         }
     }
 }
 
-/// Pins the map of tables of hosts at `path`, empty, unless there is one.
+/// Pins an empty map of tables of hosts at `path`, unless there is one.
 pub(super) fn pin_tables(path: &Path) -> io::Result<()> {
     pins::mount_bpf()?;
     if path.exists() {
@@ -92,7 +92,7 @@ pub(super) fn pin_tables(path: &Path) -> io::Result<()> {
     map::pin(&new("L4_TABLES")?, path)
 }
 
-/// Bytes of an element, and flags, of the arrays of one element or more that a map of maps holds; nothing for another map.
+/// Returns value size and flags of the arrays that a map of maps holds; `None` for other maps.
 pub(in crate::kernel) fn inner_shape(name: &str) -> Option<(u32, u32)> {
     match name {
         "L4_TABLES" => Some((TABLE_BYTES as u32, map::MMAPABLE)),
@@ -109,7 +109,7 @@ fn new(name: &'static str) -> io::Result<OwnedFd> {
     map::create_array_of_maps(name, MAX_PREFIX_TABLES, &prefixes(1)?)
 }
 
-/// A table of prefixes with room for so many nodes, all empty.
+/// Makes a table of prefixes with `nodes` empty nodes.
 pub(super) fn prefixes(nodes: u32) -> io::Result<OwnedFd> {
     map::create_array(
         "shield_nodes",

@@ -1,4 +1,4 @@
-//! The shield's maps, by what is asked of them. What is decided stands in `signalbox_common::shield`.
+//! Maps of the shield. The decisions are in `signalbox_common::shield`.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -17,7 +17,7 @@ use super::outer;
 use crate::kernel::map::{MapFd, Mapped};
 use crate::kernel::object::{KernelError, map_fd};
 
-/// The maps.
+/// Maps of the shield, by their use.
 pub struct Shield {
     ports: MapFd,
     anywhere: MapFd,
@@ -27,23 +27,23 @@ pub struct Shield {
     settings: MapFd,
     tables: MapFd,
     sources: MapFd,
-    /// How many places for sources there are.
+    /// Number of buckets for sources.
     places: u32,
     crowd: MapFd,
     tally: PerCpuArray<MapData, Tally>,
     samples: Mutex<Samples>,
-    /// The table of the prefixes that all share, twice.
+    /// Trie of the prefixes that all guards share: two halves, of which one is in force.
     common: Mutex<Mapped<Node>>,
 }
 
-/// Samples of dropped packets, and how many more may be taken.
+/// Samples of dropped packets, and the quota of further ones.
 struct Samples {
     ring: RingBuf<MapData>,
     quota: PerCpuArray<MapData, u64>,
 }
 
 impl Shield {
-    /// Those of a loaded object.
+    /// Takes the shield's maps from a loaded object.
     pub fn of(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
@@ -96,22 +96,22 @@ impl Shield {
         })
     }
 
-    /// Says whether 64 ports are guarded: see `PortBit`.
+    /// Sets which of 64 ports are guarded: see `PortBit`.
     pub fn set_ports(&self, word: u32, bits: u64) -> io::Result<()> {
         self.ports.update(&word, &bits)
     }
 
-    /// Says whether 64 ports are guarded by prefix.
+    /// Sets which of 64 ports are guarded by prefix.
     pub fn set_anywhere(&self, word: u32, bits: u64) -> io::Result<()> {
         self.anywhere.update(&word, &bits)
     }
 
-    /// What `set_ports` has said.
+    /// Returns the 64 bits that [`Self::set_ports`] has set.
     pub fn ports(&self, word: u32) -> io::Result<u64> {
         Ok(self.ports.get(&word)?.unwrap_or_default())
     }
 
-    /// Who guards an address and port.
+    /// Sets or removes the guard of an address and port.
     pub fn set_target(&self, target: &Target, guard: Option<u32>) -> io::Result<()> {
         match guard {
             Some(guard) => self.targets.update(target, &guard),
@@ -119,7 +119,7 @@ impl Shield {
         }
     }
 
-    /// Who guards a prefix, of so many bits, and port.
+    /// Sets or removes the guard of a prefix and port; `bits` is the length of the prefix.
     pub fn set_prefixed(&self, bits: u32, place: &SteerKey, guard: Option<u32>) -> io::Result<()> {
         let key = LpmKey::new(STEER_FIXED_BITS + bits, *place);
         match guard {
@@ -136,20 +136,20 @@ impl Shield {
         self.settings.update(&0u32, settings)
     }
 
-    /// How many places for sources there are.
+    /// Returns the number of buckets for sources.
     #[must_use]
     pub const fn places(&self) -> u32 {
         self.places
     }
 
-    /// How many nodes the table of the prefixes that all share may have.
+    /// Returns the most nodes that the trie of shared prefixes may have.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.common().count() / 2
     }
 
-    /// Writes the table of the prefixes that all share beside the one that begins at `in_force`; returns where it
-    /// begins itself, for the settings. The caller sees to it that there is room.
+    /// Writes the trie of shared prefixes into the half that is not in force; `in_force` is where the current one
+    /// begins. Returns where the new one begins, for the settings. Fails if there is no room.
     pub fn write_common(&self, nodes: &[Node], in_force: u32) -> io::Result<u32> {
         if nodes.is_empty() {
             return Ok(NO_TABLE);
@@ -159,8 +159,8 @@ impl Shield {
         if nodes.len() > room as usize {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        // Whoever still reads the other side, from before the last change, has to be done with it: a change of a map of
-        // maps waits for that (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
+        // Programs that still read the other half, from before the last change, must be done with it: a change of a map
+        // of maps waits for them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
         let empty = outer::prefixes(1)?;
         self.tables.update(&NO_GUARDS, &(empty.as_raw_fd() as u32))?;
         let first = if in_force == 0 { room } else { 0 };
@@ -172,7 +172,7 @@ impl Shield {
         self.common.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a guard's own prefixes in place of those before, in one step; without nodes there are none.
+    /// Replaces a guard's own prefixes in one step; without nodes they are removed.
     pub fn swap_own(&self, guard: u32, nodes: &[Node]) -> io::Result<()> {
         if nodes.is_empty() {
             return self.tables.delete(&guard);
@@ -183,17 +183,17 @@ impl Shield {
         self.tables.update(&guard, &(map.as_raw_fd() as u32))
     }
 
-    /// What is known of the sources that share a place.
+    /// Returns the bucket of a number, which several sources may share.
     pub fn bucket(&self, place: u32) -> io::Result<Option<Bucket>> {
         self.sources.get(&place)
     }
 
-    /// How many connections a source has.
+    /// Returns the number of connections of a source at a guard.
     pub fn crowd(&self, key: &CrowdKey) -> io::Result<u32> {
         Ok(self.crowd.get(key)?.unwrap_or(0))
     }
 
-    /// It has so many.
+    /// Sets the number of connections of a source at a guard.
     pub fn set_crowd(&self, key: &CrowdKey, count: u32) -> io::Result<()> {
         match count {
             0 => self.crowd.delete(key),
@@ -201,7 +201,7 @@ impl Shield {
         }
     }
 
-    /// All sources with connections.
+    /// Returns all sources that have connections, with their numbers.
     pub fn crowds(&self) -> io::Result<Vec<(CrowdKey, u32)>> {
         let mut all = Vec::new();
         self.crowd
@@ -209,7 +209,7 @@ impl Shield {
         Ok(all)
     }
 
-    /// What a guard has decided, by `Judged`.
+    /// Returns how often a guard has decided what, by `Judged`.
     #[must_use]
     pub fn judged(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
@@ -221,7 +221,7 @@ impl Shield {
         sum
     }
 
-    /// The samples of dropped packets that have come since: whoever asks first gets them. As many more may come.
+    /// Hands out the samples of dropped packets since the last call, by whomever, and permits as many again.
     pub fn samples(&self, mut each: impl FnMut(Dropped)) -> io::Result<()> {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.ring.next() {
@@ -239,7 +239,7 @@ impl Shield {
     }
 }
 
-/// Writes nodes that no program reads yet.
+/// Writes nodes to a part of the map that no program reads yet.
 fn write(to: &Mapped<Node>, first: u32, nodes: &[Node]) {
     for (index, node) in (first..).zip(nodes) {
         // SAFETY: within the mapping, as `at` asserts; nobody else writes it.

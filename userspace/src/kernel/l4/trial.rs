@@ -1,4 +1,4 @@
-//! The programs attached to nothing, for benchmarks: run by the kernel on packets that are given to it.
+//! Runs the programs on given packets, attached to nothing, for benchmarks (BPF_PROG_TEST_RUN).
 
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::kernel::cut::hooks::wrong;
 use crate::kernel::map::MapFd;
 use crate::kernel::object::{KernelError, OBJECT, map_fd, program};
 
-/// A program to be run.
+/// Program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Xdp,
     Tc,
-    /// One that sends every packet back, and does nothing else.
+    /// Program `bare_tx`: sends every packet back, and does nothing else.
     Bare,
 }
 
-/// The programs and maps of services.
+/// Programs and maps of services, for test runs.
 pub struct Trial {
     ebpf: Ebpf,
     pub established: MapFd,
@@ -39,7 +39,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Loads them, for so many flows.
+    /// Loads the programs for `flows` flows.
     pub fn load(flows: u32) -> Result<Self, KernelError> {
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let outer = Outer::all().map_err(io("making the maps of tables"))?;
@@ -67,7 +67,7 @@ impl Trial {
         })
     }
 
-    /// Serves a target from one host, by one table in which it has every slot.
+    /// Serves a target from one host, which has every slot of the table.
     pub fn serve(&self, target: &Target, service: &Service, host: &Host, config: &Config) -> std::io::Result<()> {
         self.hosts.update(&0u32, host)?;
         self.config.update(&0u32, config)?;
@@ -75,14 +75,14 @@ impl Trial {
         self.services.update(target, service)
     }
 
-    /// Has packets to a port of TCP looked at.
+    /// Marks a TCP port as wanted, so that its packets are examined.
     pub fn want(&self, port: u16) -> std::io::Result<()> {
         let at = PortBit::new(port, 6);
         let before = self.wanted.get::<u32, u64>(&at.word)?.unwrap_or_default();
         self.wanted.update(&at.word, &(before | 1 << at.bit))
     }
 
-    /// Has a port of TCP at an address guarded.
+    /// Puts a TCP port at an address under a guard.
     pub fn guard(&self, number: u32, target: &Target, guard: &Guard) -> std::io::Result<()> {
         let at = PortBit::new((target.port_protocol >> 16) as u16, target.port_protocol as u8);
         self.shield.set_guard(number, guard)?;
@@ -91,19 +91,19 @@ impl Trial {
             .set_ports(at.word, self.shield.ports(at.word)? | 1 << at.bit)
     }
 
-    /// Puts a table in place of the one before.
+    /// Replaces the table.
     pub fn swap_table(&self, slots: &[u8]) -> std::io::Result<()> {
         let table = new_table(slots)?;
         self.tables.update(&0u32, &(table.as_raw_fd() as u32))
     }
 
-    /// Remembers a flow's direction as established.
+    /// Adds a flow's direction to the established ones.
     pub fn remember(&self, key: &Key, flow: &Flow) -> std::io::Result<()> {
         self.established.update(key, flow)
     }
 
-    /// Runs a program so many times over on the same bytes, which stay changed from one to the next: what it returned
-    /// last, the packet as it was then, and how long one run took.
+    /// Runs a program `times` times on the same bytes; each run sees the changes of the one before. Returns the last
+    /// return value, the packet after that run, and the time of one run.
     pub fn run(&mut self, which: Which, bytes: &[u8], times: u32) -> Result<(u32, Vec<u8>, Duration), KernelError> {
         let mut after = vec![0; bytes.len() + 256];
         let options = TestRunOptions {

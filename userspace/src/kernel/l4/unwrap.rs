@@ -1,4 +1,4 @@
-//! On a host of a service in mode `dsr-ipip`: the program that takes tunnels' headers off.
+//! Attaches the program that removes tunnel headers (decapsulates), on a host of a service in mode `dsr-ipip`.
 
 use aya::EbpfLoader;
 use aya::programs::links::FdLink;
@@ -9,7 +9,8 @@ use crate::kernel::cut::hooks::{link, unpinned, wrong};
 use crate::kernel::cut::pins::{Kind, Pins};
 use crate::kernel::object::{KernelError, OBJECT, program};
 
-/// Puts the program on an interface, where it stays until `signalbox detach`. Says whether it stands in the driver.
+/// Attaches the program to an interface, where it stays until `signalbox detach`. Returns whether it runs in the
+/// driver.
 pub fn unwrap(interface: &str) -> Result<bool, KernelError> {
     let io = |what: &'static str| move |source| KernelError::Io { what, source };
     let index = nix::net::if_::if_nametoindex(interface).map_err(|e| io("finding the interface")(e.into()))?;
@@ -23,7 +24,7 @@ pub fn unwrap(interface: &str) -> Result<bool, KernelError> {
     decap.load().map_err(wrong)?;
     let (id, native) = match decap.attach(interface, XdpMode::Driver) {
         Ok(id) => (id, true),
-        // The stack's own place for it, behind any driver.
+        // Generic XDP: runs in the stack, behind any driver.
         Err(_) => (decap.attach(interface, XdpMode::Skb).map_err(wrong)?, false),
     };
     let made: FdLink = decap
@@ -36,7 +37,7 @@ pub fn unwrap(interface: &str) -> Result<bool, KernelError> {
     Ok(native)
 }
 
-/// Whether it stands on an interface of this network namespace.
+/// Returns whether the program is attached to an interface of this network namespace.
 #[must_use]
 pub fn is_on() -> bool {
     let pins = crate::kernel::cut::pins::names(Kind::Layer4).unwrap_or_default();
