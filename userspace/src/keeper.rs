@@ -1,5 +1,5 @@
-//! The keeper of the flow table: counts flows' ends, ages idle ones, frees their entries, adopts what an earlier process
-//! has left. A thread of its own; nothing of it is on the path of a connection.
+//! Garbage collection of the flow table: counts flows' ends, ends idle flows, frees entries, and adopts the flows of an
+//! earlier process. Runs in a thread of its own; nothing of it is on the path of a connection.
 
 mod ended;
 
@@ -30,28 +30,28 @@ use crate::state::{Shared, unix_ms};
 use crate::store::Event;
 use ended::Ended;
 
-/// How often ended flows are looked at.
+/// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same while many end: a pass then is too short for a connection that waits for its processor to notice.
+/// Interval of passes while many flows end: short passes do not delay a connection that waits for the processor.
 const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// From how many flows on that a pass looked at it is a busy one.
+/// Number of flows examined in a pass from which on it is a busy one.
 const MIN_BUSY_PASS: usize = 16;
 
-/// How often every flow is looked at.
+/// Interval of sweeps over all flows.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A flow that has ended is kept until nothing has come for so long: what is still under way finds it.
+/// Time without packets after which the entry of an ended flow is freed: late packets still find it.
 const ENDED_TTL: Duration = Duration::from_secs(1);
 
-/// As [`ENDED_TTL`], after a reset that may not have been accepted.
+/// Time like [`ENDED_TTL`], after a reset that may not have been accepted.
 const RESET_TTL: Duration = Duration::from_secs(30);
 
-/// How long what userspace has closed is kept, to drop what comes and to answer nothing.
+/// Time that an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
 const CLOSING_TTL: Duration = Duration::from_secs(2);
 
-/// An entry that never became a flow, of a process that is no more.
+/// Age at which an entry that never became a flow is freed, because its process has ended.
 const UNFINISHED_TTL: Duration = Duration::from_secs(180);
 
 pub struct Keeper {
@@ -60,20 +60,20 @@ pub struct Keeper {
     shared: Arc<Shared>,
     workers: Vec<Handle>,
     events: mpsc::UnboundedSender<Event>,
-    /// Held for the time of a pass.
+    /// Lock of a pass.
     passing: Mutex<()>,
-    /// Source ports of flows that a process of another version still has.
+    /// Leg B of flows that a process of another version still has: their source ports are reserved.
     reserved: Mutex<Vec<Place>>,
     retired: AtomicBool,
 }
 
-/// What lasts from one pass to the next.
+/// State of the keeper's thread, kept from one pass to the next.
 struct Memory {
     ring: Ends,
-    /// Ended flows that are not quiet yet.
+    /// Ended flows whose entries are still kept.
     ended: Ended,
     swept: Instant,
-    /// Flows being closed, since when.
+    /// Flows being closed, and since when.
     closing: HashMap<u32, Instant>,
 }
 
@@ -98,9 +98,9 @@ impl Keeper {
         })
     }
 
-    /// Adopts what is there, lets the workers cut, and keeps the table from now on.
+    /// Adopts existing flows, permits the workers to cut, and starts the keeper's thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
-        // Those of another version, unless its process still has them.
+        // Flows of another version are carried over, unless its process still has them.
         self.cut.carry_over();
         {
             let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,8 @@ impl Keeper {
         };
         let keeper = Arc::clone(self);
         std::thread::Builder::new().name("keeper".into()).spawn(move || {
-            // Not as nice as the control plane, which starts it: workers wait for the entries that it frees.
+            // Nice value 0, unlike the control plane, which starts this thread: workers wait for the entries that it
+            // frees.
             sys::yield_to_others(0);
             let mut memory = Memory {
                 ring,
@@ -140,13 +141,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Another process keeps the table from now on. Returns when no pass is under way.
+    /// Stops keeping the table, because another process does from now on. Returns when no pass is under way.
     pub fn retire(&self) {
         self.retired.store(true, Relaxed);
         drop(self.passing.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The process ends. Flows go on; where there are none, nothing is left behind.
+    /// Stops keeping the table, because the process ends. Cut flows go on; without any, all pins are removed.
     pub fn stop(&self) {
         self.retire();
         let live = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) != state::FREE);
@@ -163,7 +164,7 @@ impl Keeper {
         }
     }
 
-    /// Closes the cut flows that these cover.
+    /// Closes the cut flows that the subjects cover.
     pub fn close(&self, subjects: &[Subject]) {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
@@ -174,14 +175,14 @@ impl Keeper {
                 continue;
             }
             let flow = self.cut.table.read(index);
-            // Its worker still writes to it: it comes again, drained or not there.
+            // The flow's worker still writes to the entry: a later call closes it.
             if flow.drained < DRAINED {
                 continue;
             }
             let Some((host, _)) = self.registry.host_of(flow.host) else {
                 continue;
             };
-            // Names of routes are looked up only where one is meant.
+            // Names of routes are looked up only where a subject is a route.
             let by_route = subjects.iter().any(|s| matches!(s, Subject::Application(_)));
             let route = if by_route {
                 self.registry.route_of(flow.route)
@@ -196,8 +197,8 @@ impl Keeper {
         }
     }
 
-    /// Takes over the flows of an earlier process among these entries, and clears away what it had not finished. No
-    /// worker may use the source ports of these flows, nor those that are `reserved`.
+    /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones. Workers are
+    /// told not to use the source ports of these flows, nor those that are `reserved`.
     fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[Place]) {
         let snapshot = self.shared.snapshot.load_full();
         let alone = self.cut.pins.is_ours();
@@ -218,7 +219,7 @@ impl Keeper {
             let place = Place::of(&flow);
             taken.push((place.backend, place.port));
             if flow.state != state::CUT || (alone && flow.drained < DRAINED) {
-                // Nobody delivers what it is owed any more.
+                // The process that had to deliver the owed bytes has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
                 continue;
@@ -230,7 +231,8 @@ impl Keeper {
                 host.active.enter();
                 cluster.active[Tier::Cut as usize].enter();
                 cluster.opened[Tier::Cut as usize].inc();
-                // Active, and no new connection of its route: the process that made it has counted that.
+                // The flow counts as active, but not as a new connection of its route: the process that made it has
+                // counted that.
                 let route = self.registry.adopt_route(&self.shared, flow.route);
                 if let Some(route) = route {
                     route.figures.share(&cluster.name).active.enter();
@@ -240,7 +242,7 @@ impl Keeper {
                 listener.active.enter();
             }
             self.shared.totals.current.enter();
-            // Counted against its source by a process that is gone.
+            // HANDED only: the flow's source was counted in a process that has ended.
             self.cut.table.set_marks(index, HANDED);
             if alone {
                 self.cut.table.set_closed(index);
@@ -256,8 +258,8 @@ impl Keeper {
         }
     }
 
-    /// Carries over the flows of another version whose process has ended, and frees the source ports of those that ended with
-    /// it.
+    /// Carries over the flows of another version whose process has ended, and frees the source ports of those that
+    /// ended with it.
     fn carry_over(&self) {
         let carried = self.cut.carry_over();
         if carried.is_empty() && self.cut.waits_for_another() {
@@ -275,8 +277,8 @@ impl Keeper {
         self.give_back_ports(reserved.into_iter().filter(|place| !live.contains(place)));
     }
 
-    /// Looks at the flows that have ended, and from time to time at all. How many that had ended it looked at, or nothing once
-    /// another process keeps the table.
+    /// Examines the flows that have ended, and all flows from time to time. Returns how many ended ones it examined, or
+    /// `None` once another process keeps the table.
     fn pass(&self, memory: &mut Memory) -> Option<usize> {
         let _pass = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
@@ -307,14 +309,14 @@ impl Keeper {
         Some(looked_at)
     }
 
-    /// Frees the entries of flows that are gone, and has their workers use them again.
+    /// Frees the entries of flows that are gone, and gives them back to their workers.
     fn remove(&self, gone: &mut Vec<(u32, Place)>) {
         let indices: Vec<_> = gone.iter().map(|(index, _)| *index).collect();
         self.cut.remove(&indices);
         self.give_back(std::mem::take(gone));
     }
 
-    /// Brings a flow's counts up to date, and ends it if it is time: true if its entry is free, or is to be freed.
+    /// Updates a flow's counts, and ends the flow if it is time. Returns true if its entry is free, or is to be freed.
     fn settle(&self, index: u32, now: u32, closing: &mut HashMap<u32, Instant>, gone: &mut Vec<(u32, Place)>) -> bool {
         let flow = self.cut.table.read(index);
         let age = between(flow.started, now);
@@ -333,9 +335,9 @@ impl Keeper {
                     } else {
                         End::HostReset
                     };
-                    // No load of its host's any more, though its entry is kept for a while.
+                    // The flow is no load of its host any more, though its entry is kept for a while.
                     self.uncount(index, &flow, end);
-                    // As long as its sockets have something to deliver they know it by its entry.
+                    // The flow's sockets need the entry as long as they have bytes to deliver.
                     let is_left = flow.drained == CLOSED || idle >= UNFINISHED_TTL;
                     (is_left && idle >= ENDED_TTL).then_some(end)
                 } else if flags & RESET_MAYBE != 0 && idle >= RESET_TTL {
@@ -356,14 +358,15 @@ impl Keeper {
             state::CLOSING => {
                 let since = *closing.entry(index).or_insert_with(Instant::now);
                 if since.elapsed() < CLOSING_TTL {
-                    // Again, for the first may have been lost or not have been at the right number any more.
+                    // Repeated, because the first RST may have been lost or not have had the right sequence number any
+                    // more.
                     self.cut.reset_both(index, &flow);
                     return false;
                 }
                 closing.remove(&index);
                 Some(End::Failed)
             }
-            // Not a flow yet: its worker has it, unless that is no more.
+            // Not a flow yet: its worker has the entry, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => return false,
             _ => {
                 self.cut.table.set_state(index, state::FREE);
@@ -376,7 +379,7 @@ impl Keeper {
         true
     }
 
-    /// Adds what has been carried since the last time.
+    /// Adds the bytes carried since the last call to the totals.
     fn account(&self, index: u32, flow: &Flow) {
         let carried = [0, 1].map(|way: usize| {
             let way_now = &flow.ways[way];
@@ -400,9 +403,9 @@ impl Keeper {
         }
     }
 
-    /// The flow is no connection of anybody's any more.
+    /// Gives back all counts that the flow holds, and logs its end.
     fn uncount(&self, index: u32, flow: &Flow, end: End) {
-        // Once, whoever comes first: what has been read of the flow may be old.
+        // Only once, for the first caller: the copy of the flow may be old.
         let marks = self.cut.table.take_marks(index);
         if marks & HANDED == 0 {
             return;
@@ -431,14 +434,14 @@ impl Keeper {
         }
     }
 
-    /// A line in the log of connections, with what the flow table knows.
+    /// Logs a flow's end in the connection log, with what the flow table knows.
     fn tell(&self, index: u32, flow: &Flow, end: End) {
         self.shared
             .log
             .ended(connection_log::End::Flow(end), Some((index, flow.started)), || {
                 let now = tick();
                 let life = between(flow.started, now);
-                // Ended a while ago: it has been noticed now.
+                // The flow may have ended some time before this pass noticed it.
                 let since = match end {
                     End::Idle | End::Drained => Duration::ZERO,
                     _ => idle_for(flow, now),
@@ -487,7 +490,7 @@ impl Keeper {
         self.give_back_ports(gone.into_iter().map(|(_, place)| place));
     }
 
-    /// Has workers use source ports again.
+    /// Gives source ports back to their workers.
     fn give_back_ports(&self, places: impl Iterator<Item = Place>) {
         let workers = self.workers.len().max(1);
         let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
@@ -504,7 +507,7 @@ impl Keeper {
     }
 }
 
-/// Leg B of a flow: what its source port belongs to.
+/// Key of a source port: the host's address and port, and the source port of leg B.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     backend: SocketAddr,
@@ -520,7 +523,7 @@ impl Place {
     }
 }
 
-/// How long no packet of it has come.
+/// Returns the time since the last packet of a flow, in either direction.
 #[must_use]
 pub fn idle_for(flow: &Flow, now: u32) -> Duration {
     let [from_client, from_host] = flow.ways.map(|way| between(way.seen, now));

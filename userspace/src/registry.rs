@@ -1,4 +1,4 @@
-//! Which host, cluster and listener a flow of the table counts for: flows hold numbers, this knows what they stand for.
+//! Registry of numbers: finds the host, cluster and listener that a flow of the table counts for.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,15 +9,15 @@ use crate::figures::Share;
 use crate::kernel::Cut;
 use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
-/// A host and its cluster.
+/// A host and the cluster it belongs to.
 pub type Party = (Arc<HostState>, Arc<ClusterState>);
 
-/// Names of the kinds of things that have numbers.
+/// Kinds of things that have numbers: the first part of a name.
 const HOST: &str = "host";
 const LISTENER: &str = "listener";
 const ROUTE: &str = "route";
 
-/// What the numbers stand for.
+/// States of hosts, listeners and routes, by number.
 pub struct Registry {
     cut: Arc<Cut>,
     known: RwLock<Known>,
@@ -27,7 +27,7 @@ pub struct Registry {
 struct Known {
     hosts: HashMap<u32, Party>,
     listeners: HashMap<u32, Arc<ListenerState>>,
-    /// A route that is gone and has no flow is forgotten.
+    /// Weak references: a route that is gone and has no flow is forgotten.
     routes: HashMap<u32, Weak<RouteState>>,
 }
 
@@ -40,7 +40,7 @@ impl Registry {
         }
     }
 
-    /// A host's number.
+    /// Returns a host's number.
     pub fn host(&self, host: &Arc<HostState>, cluster: &Arc<ClusterState>) -> Option<u32> {
         let address = host.address.to_string();
         let number = self.number(&host.number, &[HOST, &host.cluster, &host.name, &address]);
@@ -53,7 +53,7 @@ impl Registry {
         })
     }
 
-    /// A listener's number.
+    /// Returns a listener's number.
     pub fn listener(&self, listener: &Arc<ListenerState>) -> Option<u16> {
         let (number, is_new) = self.number(&listener.number, &[LISTENER, &listener.name])?;
         if is_new {
@@ -62,7 +62,7 @@ impl Registry {
         u16::try_from(number).ok()
     }
 
-    /// A route's number.
+    /// Returns a route's number.
     pub fn route(&self, route: &Arc<RouteState>) -> Option<u32> {
         let (number, is_new) = self.number(&route.number, &[ROUTE, &route.host])?;
         if is_new {
@@ -90,32 +90,33 @@ impl Registry {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host of a flow.
+    /// Returns host and cluster of a flow, by the host's number.
     #[must_use]
     pub fn host_of(&self, number: u32) -> Option<Party> {
         self.read().hosts.get(&number).cloned()
     }
 
-    /// The listener of a flow.
+    /// Returns the listener of a flow.
     #[must_use]
     pub fn listener_of(&self, number: u16) -> Option<Arc<ListenerState>> {
         self.read().listeners.get(&u32::from(number)).cloned()
     }
 
-    /// What a flow's cluster has of its route.
+    /// Returns the share of figures of a flow: its cluster's part of its route.
     #[must_use]
     pub fn share_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<Share>> {
         let state = self.read().routes.get(&route)?.upgrade()?;
         Some(state.figures.share(&cluster.name))
     }
 
-    /// The route of a flow.
+    /// Returns the name of a flow's route.
     #[must_use]
     pub fn route_of(&self, number: u32) -> Option<String> {
         self.cut.names.parts(number)?.into_iter().nth(1)
     }
 
-    /// Finds which route a number of an earlier process stands for now: where none has the name, one that is gone.
+    /// Finds the route that a number of an earlier process stands for; makes one that is gone where no route has the
+    /// name.
     pub fn adopt_route(&self, shared: &Shared, number: u32) -> Option<Arc<RouteState>> {
         let known = self.read().routes.get(&number).and_then(Weak::upgrade);
         if known.is_some() {
@@ -131,8 +132,8 @@ impl Registry {
         Some(state)
     }
 
-    /// Finds what numbers of an earlier process stand for now. A host that is configured no more comes back as one that
-    /// drains: it is returned for the store to keep.
+    /// Finds the host and listener that numbers of an earlier process stand for. A host that is no longer configured
+    /// comes back as a draining one: it is returned for the store to keep.
     pub fn adopt(&self, snapshot: &Snapshot, host: u32, listener: u16) -> Option<Arc<HostState>> {
         if self.listener_of(listener).is_none()
             && let Some(name) = self

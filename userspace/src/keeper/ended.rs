@@ -1,22 +1,22 @@
-//! Ended flows whose entries are kept for a while, in the order in which they are looked at.
+//! Ended flows whose entries are kept for a while, in the order in which they are due.
 
 use std::collections::VecDeque;
 
 use signalbox_common::cut::seq;
 
-/// How long until a flow is looked at again, in ticks: half a second.
+/// Ticks until an ended flow is examined again: half a second.
 const AGAIN_TICKS: u32 = 477;
 
-/// Entries of the flow table by the tick at which they are due. A pass costs what is due, not what waits.
+/// Queue of flow table entries by the tick at which they are due. A pass costs what is due, not what waits.
 pub(super) struct Ended {
-    /// A tick may be out of date: `due` has the last word.
+    /// Pairs (tick, entry). A tick may be out of date: the one in `due` counts.
     queue: VecDeque<(u32, u32)>,
-    /// By entry.
+    /// Tick at which each entry is due, by index.
     due: Vec<Option<u32>>,
 }
 
 impl Ended {
-    /// For a flow table of `entries`.
+    /// Makes the queue for a flow table of `entries`.
     pub(super) fn new(entries: u32) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -24,7 +24,7 @@ impl Ended {
         }
     }
 
-    /// The flow of entry `index` has ended: it is due at once.
+    /// Adds the entry of a flow that has ended: due at once.
     pub(super) fn push(&mut self, index: u32, now: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             *due = Some(now);
@@ -32,7 +32,7 @@ impl Ended {
         }
     }
 
-    /// An entry has been looked at, and has to be again.
+    /// Adds an entry that has been examined and must be again: due after `AGAIN_TICKS`.
     pub(super) fn push_again(&mut self, index: u32, now: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             let when = now.wrapping_add(AGAIN_TICKS);
@@ -41,7 +41,7 @@ impl Ended {
         }
     }
 
-    /// An entry that is due, each once.
+    /// Takes an entry that is due; each is handed out once.
     pub(super) fn pop(&mut self, now: u32) -> Option<u32> {
         while let Some(&(when, index)) = self.queue.front().filter(|(when, _)| !seq::after(*when, now)) {
             self.queue.pop_front();
@@ -53,7 +53,7 @@ impl Ended {
         None
     }
 
-    /// An entry has been freed.
+    /// Forgets an entry that has been freed.
     pub(super) fn forget(&mut self, index: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             *due = None;
