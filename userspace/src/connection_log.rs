@@ -1,7 +1,8 @@
-//! The log of connections: a line of JSON for each that has ended or been refused, where the configuration wants it.
+//! The connection log: a line of JSON for each connection that has ended or been refused, where the configuration wants
+//! it.
 //!
-//! Workers and the keeper of the flow table put records into a bounded queue and never wait; a thread makes lines of them
-//! and writes them (`writer`). What is too much for the limit, the queue or the disk is counted and left out.
+//! Workers and the keeper of the flow table put records into a bounded queue and never wait; a thread makes lines of
+//! them and writes them (`writer`). Records that exceed the limit, the queue or the disk are counted and left out.
 
 mod line;
 mod output;
@@ -20,28 +21,28 @@ use signalbox_core::name::HostName;
 
 use crate::state::{ClusterState, Counter, HostState, ListenerState};
 
-/// Records that wait to be written at the most: some 4 MiB.
+/// Most records that wait to be written: some 4 MiB.
 const MAX_QUEUED: usize = 8192;
 
-/// What the flow table does not know of a flow, for the line at its end.
+/// Data of a flow that the flow table does not hold, for the line at its end.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// The client itself, where a PROXY header names it.
+    /// The true client: named by a PROXY header, or else the peer.
     pub client: SocketAddr,
     pub name: Option<HostName>,
-    /// How long the connect to the host took that succeeded.
+    /// Time that the successful connect to the host took.
     pub connect: Duration,
-    /// From the connection's acceptance to the flow's entry in the table.
+    /// Time from the connection's accept to the flow's entry in the table.
     pub before: Duration,
 }
 
-/// A connection that has ended.
+/// A connection that has ended or been refused.
 #[derive(Debug)]
 pub struct Record {
-    /// Milliseconds since 1970.
+    /// Time of the end, in milliseconds since 1970.
     pub at_ms: u64,
     pub client: SocketAddr,
-    /// What the client connected to.
+    /// Local address that the client connected to.
     pub local: SocketAddr,
     pub listener: Option<Arc<ListenerState>>,
     pub protocol: Option<Protocol>,
@@ -55,20 +56,20 @@ pub struct Record {
     pub duration: Duration,
     pub connect: Option<Duration>,
     pub end: End,
-    /// Who finished first, where that is known: `client` or `host`.
+    /// Side that finished first, where that is known: `client` or `host`.
     pub closed_by: Option<&'static str>,
 }
 
-/// Why a connection has ended.
+/// Reason why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Flow(crate::datapath::relay::End),
-    /// Refused, with the metric label of the reason.
+    /// Refusal, with the metric label of its reason.
     Refused(&'static str),
 }
 
 impl End {
-    /// Its place among [`signalbox_core::model::ENDS`].
+    /// Index of the reason in [`signalbox_core::model::ENDS`].
     const fn index(self) -> usize {
         match self {
             Self::Flow(end) => end as usize,
@@ -77,23 +78,23 @@ impl End {
     }
 }
 
-/// A flow of the flow table: its index, and the tick at which it began.
+/// Key of a flow of the flow table: its index, and the tick at which it began.
 pub type Key = (u32, u32);
 
 enum Note {
-    /// A flow goes on without its process's sockets: what is known of it.
+    /// A flow has been cut and goes on without sockets: data for the line at its end.
     Cut(Key, Box<Opening>),
     Ended(Box<Record>, Option<Key>),
-    /// Everything before it has been written when this is answered.
+    /// Answered when everything before it has been written.
     Flush(SyncSender<()>),
 }
 
-/// Why a line was not written.
+/// Reason why a line was not written.
 #[derive(Clone, Copy, Debug)]
 pub enum Dropped {
-    /// More in a second than the configuration allows.
+    /// More lines in a second than the configuration allows.
     Rate,
-    /// The queue was full: what takes the lines is too slow.
+    /// The queue was full: the writer is too slow.
     Queue,
     /// The file could not be opened or written.
     Write,
@@ -104,25 +105,25 @@ impl Dropped {
     pub const LABELS: [&'static str; 3] = ["rate", "queue", "write"];
 }
 
-/// The log, as all parts share it.
+/// State of the connection log that all threads share.
 #[derive(Default)]
 pub struct ConnectionLog {
     settings: ArcSwapOption<Settings>,
     queue: OnceLock<SyncSender<Note>>,
-    /// Numbers the draws of the sample.
+    /// Counter of the sample's draws, which numbers them.
     draws: Counter,
     window: Window,
-    /// Goes up when the file is to be opened anew, and what the writer has followed.
+    /// Counter of requests to open the file anew; `opened` is the last request that the writer has fulfilled.
     wanted: AtomicU64,
     opened: AtomicU64,
-    /// What is wrong with the file.
+    /// Current error of the file.
     trouble: Mutex<Option<String>>,
     pub written: Counter,
     dropped: [Counter; Dropped::LABELS.len()],
 }
 
 impl ConnectionLog {
-    /// Does what the configuration says from now on. What waits to be written goes to the new file.
+    /// Applies new settings. Records that wait to be written go to the new file.
     pub fn configure(self: &Arc<Self>, settings: Option<&Settings>) {
         let target = |settings: Option<&Settings>| settings.map(|settings| settings.to.clone());
         let before = self.settings.load_full();
@@ -151,27 +152,28 @@ impl ConnectionLog {
         }
     }
 
-    /// Whether anything is to be written.
+    /// Returns whether the log is on.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.settings.load().is_some()
     }
 
-    /// Where to.
+    /// Returns the target that lines are written to.
     #[must_use]
     pub fn target(&self) -> Option<LogTarget> {
         self.settings.load().as_ref().map(|settings| settings.to.clone())
     }
 
-    /// A flow goes on by itself: what is known of it is kept for its end.
+    /// Keeps data of a flow that has been cut, for the line at its end.
     pub fn cut(&self, key: Key, opening: Opening) {
-        // Where the queue is full, the line will say less.
+        // Where the queue is full, the line at the flow's end will say less.
         if let Some(queue) = self.queue.get() {
             let _ = queue.try_send(Note::Cut(key, Box::new(opening)));
         }
     }
 
-    /// A connection has ended: a line, if it is wanted, drawn and not too much. `key` where it was a flow of the flow table.
+    /// Logs the end of a connection, if the settings select it and the limit permits it. `key` is given for flows of
+    /// the flow table.
     pub fn ended(&self, end: End, key: Option<Key>, record: impl FnOnce() -> Record) {
         let settings = self.settings.load();
         let (Some(settings), Some(queue)) = (settings.as_ref(), self.queue.get()) else {
@@ -193,31 +195,32 @@ impl ConnectionLog {
         self.dropped[why as usize].add(count);
     }
 
-    /// Lines that were not written, by reason.
+    /// Returns the number of lines that were not written, by reason.
     #[must_use]
     pub fn dropped(&self) -> Vec<(&'static str, u64)> {
         let counts = self.dropped.iter().map(Counter::get);
         Dropped::LABELS.into_iter().zip(counts).collect()
     }
 
-    /// Has the file closed and opened by its name again: it has been renamed. Returns the number of this wish.
+    /// Requests that the file is closed and opened by its name again, because it has been renamed. Returns the
+    /// request's number.
     pub fn reopen(&self) -> u64 {
         self.wanted.fetch_add(1, Relaxed) + 1
     }
 
-    /// Whether a wish has been followed.
+    /// Returns whether a request to open the file anew has been fulfilled.
     #[must_use]
     pub fn has_reopened(&self, wish: u64) -> bool {
         self.opened.load(Relaxed) >= wish
     }
 
-    /// What is wrong with the file now.
+    /// Returns the current error of the file.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until what has been recorded is written, for so long at the most: the process is ending.
+    /// Waits until all records so far are written, for `limit` at the most. Called when the process ends.
     pub fn flush(&self, limit: Duration) {
         let Some(queue) = self.queue.get() else { return };
         let until = Instant::now() + limit;
@@ -232,13 +235,13 @@ impl ConnectionLog {
     }
 }
 
-/// Whether a draw is among so many in a million.
+/// Returns whether a draw is among `ppm` in a million.
 fn is_drawn(draw: u64, ppm: u32) -> bool {
     // The upper half of the bits, spread over a million.
     ((hash::mix(draw) >> 32) * 1_000_000) >> 32 < u64::from(ppm)
 }
 
-/// What has been admitted in the second that runs: the second in the upper half, how many in the lower.
+/// Lines admitted in the current second: the second in the upper half, the number in the lower.
 #[derive(Debug, Default)]
 struct Window(AtomicU64);
 

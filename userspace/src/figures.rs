@@ -1,4 +1,4 @@
-//! Figures of each route: its connections and bytes in each cluster, and what was refused.
+//! Figures of each route: its connections and bytes in each cluster, and its refusals.
 //!
 //! Workers and the keeper of the flow table add to atomics that they reach through the route's state in the snapshot;
 //! none of them takes a lock. [`book`] says which routes have a label of their own in `/metrics`.
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::datapath::flow::Direction;
 use crate::state::{Counter, Gauge, RouteState};
 
-/// What a cluster has of a route.
+/// Figures of a route in one cluster.
 #[derive(Debug, Default)]
 pub struct Share {
     pub cluster: String,
@@ -26,7 +26,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Adds bytes that have been carried.
+    /// Adds carried bytes.
     pub fn carried(&self, direction: Direction, bytes: u64) {
         match direction {
             Direction::In => self.bytes_in.add(bytes),
@@ -35,14 +35,14 @@ impl Share {
     }
 }
 
-/// Why a connection was refused whose route was known.
+/// Reason why a connection was refused whose route was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The application is out of rotation.
+    /// The route is out of rotation.
     OutOfRotation,
-    /// None of its clusters has a usable host.
+    /// No cluster of the route has a usable host.
     NoHost,
-    /// Its hosts did not take the connection.
+    /// No host of the route took the connection.
     ConnectFailed,
 }
 
@@ -54,13 +54,13 @@ impl Refused {
 /// The counters of one route.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// One for each cluster that has had a connection of the route. Only ever grows.
+    /// One share for each cluster that has had a connection of the route. Only ever grows.
     shares: ArcSwapOption<Vec<Arc<Share>>>,
     refused: [Counter; Refused::LABELS.len()],
 }
 
 impl Figures {
-    /// The share of a cluster, which is new with its first connection.
+    /// Returns the share of a cluster; the first connection makes it.
     #[must_use]
     pub fn share(&self, cluster: &str) -> Arc<Share> {
         let find = || {
@@ -80,7 +80,7 @@ impl Figures {
                 }
                 Some(Arc::new(all))
             });
-            // Another worker may have been first.
+            // Another worker may have made the share first.
             find().unwrap_or(new)
         })
     }
@@ -90,13 +90,13 @@ impl Figures {
         self.refused[why as usize].inc();
     }
 
-    /// Whether there has been anything to count.
+    /// Returns whether anything has been counted.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.shares.load().is_some() || self.refused.iter().any(|counter| counter.get() > 0)
     }
 
-    /// Connections now, in all clusters.
+    /// Returns current connections, in all clusters.
     #[must_use]
     pub fn active(&self) -> u64 {
         let shares = self.shares.load();
@@ -104,7 +104,7 @@ impl Figures {
         all.map(|share| u64::from(share.active.get())).sum()
     }
 
-    /// As they stand.
+    /// Returns the current figures.
     #[must_use]
     pub fn read(&self) -> Sums {
         let shares = self.shares.load();
@@ -128,11 +128,11 @@ impl Figures {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub clusters: BTreeMap<String, Sum>,
-    /// By [`Refused`].
+    /// Refused connections, by [`Refused`].
     pub refused: [u64; Refused::LABELS.len()],
 }
 
-/// Those of one cluster.
+/// Figures of one cluster, or the sum of several, as numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub connections: u64,
@@ -160,7 +160,7 @@ impl Sum {
 }
 
 impl Sums {
-    /// Adds those of another route.
+    /// Adds the figures of another route.
     pub fn add(&mut self, other: &Self) {
         for (cluster, sum) in &other.clusters {
             self.clusters.entry(cluster.clone()).or_default().add(*sum);
@@ -170,7 +170,7 @@ impl Sums {
         }
     }
 
-    /// Of all clusters together.
+    /// Returns the sum over all clusters.
     #[must_use]
     pub fn total(&self) -> Sum {
         let mut all = Sum::default();
@@ -178,7 +178,7 @@ impl Sums {
         all
     }
 
-    /// As the API shows them.
+    /// Returns the figures as the API shows them.
     #[must_use]
     pub fn view(&self) -> Value {
         let clusters: BTreeMap<_, _> = self.clusters.iter().map(|(name, sum)| (name, sum.view())).collect();
@@ -191,7 +191,7 @@ impl Sums {
     }
 }
 
-/// Figures of a route as the API shows them.
+/// Returns a route's figures as the API shows them.
 #[must_use]
 pub fn view(route: &RouteState) -> Value {
     route.figures.read().view()

@@ -8,13 +8,13 @@ use signalbox_core::name::HostName;
 
 use super::{End, Record};
 
-/// Goes up when a field changes its meaning or goes; not when one is added.
+/// Version of the line's fields: raised when a field changes its meaning or is removed, not when one is added.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
 struct Line<'a> {
     version: u32,
-    /// RFC 3339, UTC, milliseconds.
+    /// Time in RFC 3339, UTC, with milliseconds.
     time: String,
     client: SocketAddr,
     local: SocketAddr,
@@ -35,7 +35,7 @@ struct Line<'a> {
     closed_by: Option<&'static str>,
 }
 
-/// Milliseconds with a resolution of one microsecond.
+/// Converts a time to milliseconds with a resolution of one microsecond.
 fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
@@ -75,7 +75,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &Record) {
         reason,
         closed_by: record.closed_by,
     };
-    // Numbers, and text that JSON can hold: writing to memory does not fail.
+    // Cannot fail: the line holds only numbers and text, and is written to memory.
     if serde_json::to_writer(&mut *buffer, &line).is_ok() {
         buffer.push(b'\n');
     }

@@ -1,4 +1,4 @@
-//! Where lines go: standard output or a file, which may be renamed, full or not there.
+//! Output of the connection log: standard output or a file, which may be renamed, full or missing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::model::LogTarget;
 
-/// How often a file is tried that could not be opened.
+/// Interval at which a file is tried again that could not be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An open file, or the reason why there is none.
@@ -17,11 +17,11 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Output {
     file: Option<File>,
     failed: Option<(Instant, String)>,
-    /// The last line was cut short.
+    /// True if the last line was cut short.
     torn: bool,
 }
 
-/// How many lines were written, and why the rest was not.
+/// Number of lines written, and the error that kept the rest from being written.
 pub(super) struct Outcome {
     pub(super) written: u64,
     pub(super) error: Option<String>,
@@ -41,17 +41,17 @@ impl Output {
         }
     }
 
-    /// Closes it.
+    /// Closes the file.
     pub(super) fn close(&mut self) {
         *self = Self::default();
     }
 
-    /// Why it is not open.
+    /// Returns why the file is not open.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failed.as_ref().map(|(_, why)| why.as_str())
     }
 
-    /// Writes lines, which end in a line feed each.
+    /// Writes lines, each of which ends in a line feed.
     pub(super) fn write(&mut self, lines: &[u8], target: &LogTarget) -> Outcome {
         if self
             .failed
@@ -66,7 +66,7 @@ impl Output {
                 error: self.failure().map(str::to_owned),
             };
         };
-        // What was cut short stays a broken line of its own.
+        // A line that was cut short is ended first, and stays a broken line of its own.
         let feed: &[u8] = if self.torn { b"\n" } else { b"" };
         let bytes = [feed, lines].concat();
         let mut at = 0;
@@ -97,7 +97,7 @@ fn open(path: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o640)
-        // Of a pipe that nobody reads: an error, and no wait.
+        // O_NONBLOCK: opening a pipe that nobody reads fails instead of waiting.
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
 }

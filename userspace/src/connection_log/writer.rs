@@ -1,4 +1,4 @@
-//! The thread that writes the log of connections: nobody waits for it.
+//! Thread that writes the connection log: nobody waits for it.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -11,17 +11,17 @@ use signalbox_core::model::LogTarget;
 use super::output::Output;
 use super::{ConnectionLog, Dropped, Key, Note, Opening, Record, line};
 
-/// How often the writer looks whether the file is to be opened anew.
+/// Interval at which the writer checks whether the file is to be opened anew.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Written at once at the most.
+/// Most bytes written at once.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// Openings of flows of the flow table, by index: the tick at which the flow began, and what is known of it. One that nobody
-/// asks for makes room for the next flow of its index.
+/// Openings of flows of the flow table, by index: the tick at which the flow began, and its data. One that nobody asks
+/// for is replaced by the next flow of its index.
 type Openings = HashMap<u32, (u32, Box<Opening>)>;
 
-/// Writes for as long as the process lives.
+/// Writes lines for as long as the process lives.
 pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
     let (mut output, mut openings) = (Output::default(), Openings::new());
     let (mut buffer, mut lines) = (Vec::new(), 0);
@@ -61,7 +61,7 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
     }
 }
 
-/// Opens what is to be opened; where lines go.
+/// Opens the file anew if that is requested. Returns the target of lines.
 fn follow(log: &ConnectionLog, output: &mut Output, openings: &mut Openings) -> Option<LogTarget> {
     let wanted = log.wanted.load(Relaxed);
     let target = log.target();
@@ -70,7 +70,7 @@ fn follow(log: &ConnectionLog, output: &mut Output, openings: &mut Openings) -> 
             Some(target) => output.open(target),
             None => {
                 output.close();
-                // Nobody will ask for them.
+                // No line will use the openings.
                 openings.clear();
             }
         }
@@ -80,7 +80,7 @@ fn follow(log: &ConnectionLog, output: &mut Output, openings: &mut Openings) -> 
     target
 }
 
-/// Adds what was known at the beginning of a flow that has been cut.
+/// Completes the record of a cut flow with the data kept from its beginning.
 fn complete(record: &mut Record, key: Option<Key>, openings: &mut Openings) {
     let Some((index, began)) = key else { return };
     let Some((_, opening)) = openings.remove(&index).filter(|(of, _)| *of == began) else {
@@ -93,7 +93,7 @@ fn complete(record: &mut Record, key: Option<Key>, openings: &mut Openings) {
 }
 
 fn write(log: &ConnectionLog, output: &mut Output, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
-    // Switched off while they waited.
+    // The log was switched off while the lines waited.
     let Some(target) = target else { return };
     let outcome = output.write(buffer, target);
     log.written.add(outcome.written);
@@ -104,7 +104,7 @@ fn write(log: &ConnectionLog, output: &mut Output, target: Option<&LogTarget>, b
     note(log, outcome.error.as_deref());
 }
 
-/// Says once that the log cannot be written, and once that it can again.
+/// Logs once that the connection log cannot be written, and once that it can again.
 fn note(log: &ConnectionLog, error: Option<&str>) {
     let mut trouble = log.trouble.lock().unwrap_or_else(PoisonError::into_inner);
     match (trouble.is_some(), error) {

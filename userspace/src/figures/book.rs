@@ -1,8 +1,9 @@
-//! Which routes have a label of their own in `/metrics`.
+//! Labels of routes in `/metrics`: which routes have one of their own.
 //!
-//! Names may be many and come and go, so labels are given with a name's first connection, up to a bound, and kept; the rest
-//! is summed. A sum must never go down, so what a route of the rest has counted stays in it when the route is gone, and no
-//! route moves from the rest to a label. A route that is gone and comes back goes on with the counters that it had.
+//! Names may be many and come and go, so labels are given with a name's first connection, up to a bound, and kept; the
+//! rest is summed. A sum must never go down, so the counts of a route of the rest stay in it when the route is gone,
+//! and no route moves from the rest to a label. A route that is gone and comes back goes on with the counters that it
+//! had.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -11,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Sums;
 use crate::state::RouteState;
 
-/// The label of the rest. A route of this name belongs to it.
+/// Label of the rest. A route of this name belongs to the rest.
 pub const REST: &str = "other";
 
-/// Whether a route has a label of its own; only the book changes it.
+/// State of a route's label: own or the rest's. Only the book changes it.
 #[derive(Debug, Default)]
 pub struct Label(AtomicU8);
 
@@ -32,37 +33,38 @@ pub struct Book {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// How many labels are given.
+    /// Number of labels given.
     labels: u32,
     /// Routes that are no longer configured, by name: their flows still count, and they may come back.
     retired: HashMap<String, Retired>,
-    /// How many have been retired so far.
+    /// Number of routes retired so far.
     count: u64,
-    /// No retired route has a label that could be had, as far as is known since somebody last looked at all of them.
+    /// True if no retired route has a label to take, as far as known since all of them were last examined.
     none_free: bool,
-    /// What routes of the rest had counted that are forgotten.
+    /// Counts of forgotten routes of the rest.
     forgotten: Sums,
 }
 
 #[derive(Debug)]
 struct Retired {
-    /// Who has been gone for longest has the lowest.
+    /// Order of retirement: the route that has been gone for longest has the lowest number.
     number: u64,
     route: Arc<RouteState>,
 }
 
 impl Book {
-    /// How many labels there may be; 0: routes are not shown in `/metrics`.
+    /// Sets the most labels that are given; 0: routes are not shown in `/metrics`.
     pub fn set_max(&self, max: u32) {
         self.max.store(max, Relaxed);
     }
 
-    /// Held from the moment in which a route's state is made until the snapshot has it: so that a name has one state.
+    /// Locks changes of routes, from the moment in which a route's state is made until the snapshot has it: a name then
+    /// has one state only.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A route is no longer configured.
+    /// Keeps the state of a route that is no longer configured.
     pub fn retire(&self, route: Arc<RouteState>) {
         let max = self.max.load(Relaxed);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,13 +74,13 @@ impl Book {
         }
     }
 
-    /// Forgets what nobody uses any more: once for all routes that are retired together.
+    /// Forgets states that nobody uses any more. Called once for all routes that are retired together.
     pub fn settle(&self) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.forget();
     }
 
-    /// The state of a route that comes back, or is new.
+    /// Returns the state of a route that comes back, or makes one for a new route.
     #[must_use]
     pub fn revive(&self, name: &str) -> Arc<RouteState> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +93,7 @@ impl Book {
         })
     }
 
-    /// The state of a route that is not configured and has flows of an earlier process.
+    /// Returns the state of a route that is not configured but has flows of an earlier process.
     #[must_use]
     pub fn adopt(&self, name: &str) -> Arc<RouteState> {
         let route = self.revive(name);
@@ -100,7 +102,8 @@ impl Book {
         route
     }
 
-    /// Figures by label, of `routes`, which must be those in force (see [`Book::hold`]), and those that are no longer configured. Empty where the bound is 0.
+    /// Returns figures by label: of `routes`, which must be those in force (see [`Book::hold`]), and of those that are
+    /// no longer configured. Empty where the bound is 0.
     #[must_use]
     pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, Sums> {
         let max = self.max.load(Relaxed);
@@ -109,7 +112,7 @@ impl Book {
         if max == 0 {
             return BTreeMap::new();
         }
-        // Of a route that has been adopted, or went while the bound was 0, nothing has been decided yet.
+        // Undecided: the label of a route that has been adopted, or that went while the bound was 0.
         let is_undecided = |route: &&Arc<RouteState>| route.label.0.load(Relaxed) == UNDECIDED;
         let retired = kept.retired.values().map(|retired| &retired.route);
         let undecided: Vec<_> = retired.filter(is_undecided).cloned().collect();
@@ -141,12 +144,12 @@ impl Kept {
         self.retired.insert(route.host.clone(), Retired { number, route });
     }
 
-    /// Decides once, at the first time that there is something to show.
+    /// Decides a route's label, once: when it first has figures to show.
     fn label(&mut self, route: &RouteState, max: u32) {
         if route.label.0.load(Relaxed) != UNDECIDED {
             return;
         }
-        // Off: not decided yet, for the bound may be raised.
+        // Labels are off: left undecided, because the bound may be raised.
         if max == 0 {
             return;
         }
@@ -158,7 +161,7 @@ impl Kept {
         }
     }
 
-    /// Takes its label from the route that has been gone for longest, and is not in use.
+    /// Takes the label of the route that has been gone for longest and is not in use. False where there is none.
     fn free_label(&mut self) -> bool {
         if self.none_free {
             return false;
@@ -178,7 +181,7 @@ impl Kept {
         true
     }
 
-    /// Forgets retired routes without a label that nobody uses.
+    /// Forgets retired routes that have no label and are not in use.
     fn forget(&mut self) {
         self.none_free = false;
         let Self { retired, forgotten, .. } = self;
@@ -192,7 +195,7 @@ impl Kept {
     }
 }
 
-/// Whether nobody will count anything for a retired route any more: no flow has it, and no snapshot that a worker may hold.
+/// Returns whether a retired route will count nothing any more: no flow and no snapshot of a worker refers to it.
 fn is_over(route: &Arc<RouteState>) -> bool {
     route.figures.active() == 0 && Arc::strong_count(route) == 1
 }
@@ -261,7 +264,7 @@ mod tests {
             (connections(&shown, "a.test"), connections(&shown, REST)),
             (Some(1), Some(2))
         );
-        // A flow of it lives: its end must be found.
+        // A flow of b.test lives: its end must be found.
         let b = book.revive("b.test");
         assert_eq!(b.figures.active(), 1);
         b.figures.share("east").active.leave();
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(book.revive("b.test").figures.active(), 0);
         let a = book.revive("a.test");
         assert_eq!(a.figures.read().clusters["east"].connections, 1);
-        // The label of a route that is gone is given to who needs it.
+        // The label of a route that is gone is given to a new one.
         book.retire(a);
         let shown = book.by_label(&[used("new.test", 7)]);
         assert_eq!(
@@ -302,7 +305,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: no series that stays goes down, and nothing is counted twice.
+        /// Adds and removes routes at random: no series that stays goes down, and nothing is counted twice.
         #[test]
         fn sums_never_go_down(steps in prop::collection::vec((0usize..6, 0u8..4, 1u32..4), 1..60)) {
             let book = Book::default();
