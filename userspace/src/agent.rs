@@ -1,8 +1,9 @@
-//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it knows.
+//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it
+//! knows.
 //!
-//! Every balancer is told by itself: one that does not answer holds up no other, and is told the latest when it answers
-//! again. What has not changed is told again now and then, with the agent's own age and trouble: a balancer sees that the
-//! agent lives, and whether it sees its cluster.
+//! Each balancer has a task of its own: one that does not answer holds up no other, and is told the latest when it
+//! answers again. Unchanged knowledge is repeated now and then, with the agent's own age and trouble, so that a
+//! balancer sees that the agent lives, and whether it sees its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +19,14 @@ use crate::backoff::Backoff;
 use crate::remote::{Remote, RemoteError};
 use crate::source::{self, Standing};
 
-/// How long a balancer that knows everything is left alone.
+/// Interval of messages to a balancer that knows everything.
 const TELL_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the agent looks whether it still sees its cluster.
+/// Interval at which the agent checks whether it still sees its cluster.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Until the first new attempt after a failure, and the longest.
+/// First and longest pause before the next attempt after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Runs until the process is told to stop.
+/// Runs the agent until the process is told to stop.
 pub async fn run(agent: Agent) -> anyhow::Result<()> {
     let Agent {
         cluster,
@@ -64,7 +65,7 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells one balancer, for ever.
+/// Tells one balancer all that is known, again and again. Never returns.
 async fn tell(
     balancer: Balancer,
     cluster: String,
@@ -76,12 +77,12 @@ async fn tell(
     let remote = Remote(balancer);
     let mut backoff = Backoff::new(RETRY.0, RETRY.1, &url);
     let mut said = String::new();
-    // What the balancer was told of the agent itself.
+    // True if the balancer was told that the agent sees its cluster.
     let mut saw = false;
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
-            // Nothing is told before everything is known: a part would take hosts and routes away.
+            // Nothing is told before everything is known: partial knowledge would remove hosts and routes.
             None => Duration::MAX,
             Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
                 Ok(()) => {
@@ -94,7 +95,7 @@ async fn tell(
                 }
                 Err(error) => {
                     let error = crate::error_chain(&error);
-                    // Once for each kind of trouble.
+                    // Logged once for each kind of error.
                     if error != said {
                         tracing::warn!(balancer = url, error, "A balancer could not be told; the others are.");
                         said = error;
@@ -109,7 +110,7 @@ async fn tell(
             }
             continue;
         }
-        // After a failure no sooner for a change: a balancer that is down is not asked ten times a second.
+        // After a failure a change is no reason to try sooner: a balancer that is down is not asked ten times a second.
         if said.is_empty() {
             tokio::select! {
                 changed = known.changed() => if changed.is_err() { return },
@@ -122,14 +123,14 @@ async fn tell(
     }
 }
 
-/// Returns when the agent has gone blind since it was told to see, or sees again.
+/// Returns when the agent's sight of its cluster differs from what the balancer was told.
 async fn differs(standing: &Standing, saw: bool) {
     while standing.connected() == saw {
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
-/// `saw`: set to whether the balancer is told that the agent sees its cluster.
+/// Pushes knowledge to a balancer. `saw` is set to whether the balancer is told that the agent sees its cluster.
 async fn push(
     remote: &Remote,
     path: &str,
@@ -143,7 +144,7 @@ async fn push(
     remote.ask(Method::PUT, path, Some(body.to_string())).await.map(drop)
 }
 
-/// How the agent itself is doing.
+/// Returns the agent's own status for a balancer.
 fn report(standing: &Standing, sees: bool) -> serde_json::Value {
     let trouble = (!sees).then(|| standing.last_error().unwrap_or_else(|| "not in touch".to_owned()));
     json!({

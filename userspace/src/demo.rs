@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use crate::app::{self, Options, SteeringChoice};
 use crate::{admin, cli, config};
 
-/// What the demo listens on.
+/// Arguments of `signalbox demo`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Port for HTTP.
@@ -122,7 +122,7 @@ The third shifts the weights: repeat the first, and watch the table. Metrics: ht
     )
 }
 
-/// Shows routes and hosts: redrawn each second on a terminal, else printed when they change.
+/// Shows routes and hosts: on a terminal redrawn each second, elsewhere printed when they change.
 async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
@@ -143,7 +143,7 @@ async fn watch(control: crate::control::Control) {
         } else {
             String::new()
         };
-        // A reader that has gone is no reason to end the demo.
+        // Errors are ignored: a reader that has gone is no reason to end the demo.
         let _ = std::io::stdout()
             .write_all(shown.as_bytes())
             .and_then(|()| std::io::stdout().flush());

@@ -1,5 +1,5 @@
-//! Says what this machine can do: each thing that signalbox uses is fine, degraded with what follows, or missing with
-//! the remedy. Asks the same code that `run` goes by, so that the two cannot disagree.
+//! Examines what this machine can do: each feature is fine, degraded with its consequences, or missing with the remedy.
+//! Asks the same code as `run`, so that the two cannot disagree.
 
 mod programs;
 mod rights;
@@ -15,24 +15,24 @@ use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::verifier::Verdict;
 use crate::kernel::version::Version;
 
-/// How a thing stands.
+/// Status of a checked feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Standing {
     Ok,
-    /// It works, but less well than it could.
+    /// The feature works, but less well than it could.
     Degraded,
-    /// Something needed is not there.
+    /// Something needed is missing.
     Missing,
 }
 
-/// One finding.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
     standing: Standing,
     found: String,
-    /// What follows, and what to do.
+    /// Consequence and remedy.
     advice: Option<String>,
 }
 
@@ -54,8 +54,8 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
     }
 }
 
-/// Prints the findings; the exit code is the worst of them. `running` is the status of a running signalbox, if there is
-/// one to be asked.
+/// Prints the findings; the exit code tells the worst of them. `running` is the status of a running signalbox, if there
+/// is one that can be asked.
 pub fn run(output: Output, verbose: bool, running: Option<anyhow::Result<Value>>) -> anyhow::Result<ExitCode> {
     let (mut findings, verdicts) = examine();
     findings.extend(running.map(rights::of_running));
@@ -143,7 +143,8 @@ fn jit() -> Finding {
     }
 }
 
-/// What a host of a service in a mode of direct return needs; nothing is said of a machine that has no such address.
+/// Checks a backend host of a service with direct return; `None` on a machine without a service's address on its
+/// loopback.
 fn direct_return() -> Option<Finding> {
     let what = "direct return";
     let addresses = nix::ifaddrs::getifaddrs().ok()?;
@@ -186,7 +187,7 @@ fn direct_return() -> Option<Finding> {
     })
 }
 
-/// Whether there is a tunnel device, or our own program.
+/// Returns whether tunnel headers are removed: by a tunnel device, or by our own program.
 fn unwraps() -> bool {
     // ARPHRD_TUNNEL and ARPHRD_TUNNEL6 (include/uapi/linux/if_arp.h).
     let is_tunnel = |kind: &str| matches!(kind.trim(), "768" | "769");
@@ -245,7 +246,7 @@ fn backlog() -> Finding {
 }
 
 fn ports() -> Finding {
-    // The kernel puts a tab between the two.
+    // The kernel puts a tab between the two ports.
     let range = sysctl("net/ipv4/ip_local_port_range").unwrap_or_default();
     let range = range.split_whitespace().collect::<Vec<_>>().join(" to ");
     let mut ends = range.split(' ').filter_map(|end| end.parse::<u64>().ok());
@@ -316,7 +317,7 @@ fn conntrack() -> Finding {
                     "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule",
                 )
             } else {
-                // Packets of cut flows go past it: it keeps their entries as long as those of any connection.
+                // Packets of cut flows bypass conntrack: it keeps their entries as long as those of any connection.
                 degraded(
                     "conntrack",
                     found,

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Starts a host for each name; their names, HTTP and HTTPS addresses.
+/// Starts a host for each name. Returns names, HTTP and HTTPS addresses.
 pub(super) async fn start(names: &[&str]) -> anyhow::Result<Vec<(String, SocketAddr, SocketAddr)>> {
     let acceptor = acceptor().context("making a certificate")?;
     let mut started = Vec::new();
@@ -51,7 +51,7 @@ fn acceptor() -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Answers requests until the client has had enough.
+/// Answers requests until the client closes the connection.
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: Arc<str>, protocol: &str) {
     let mut head = Vec::new();
     while head.len() < 16 * 1024 {

@@ -9,7 +9,7 @@ use crate::kernel::{l4, object};
 
 use super::{Finding, degraded, ok};
 
-/// Each program, and the features that are lost where the kernel refuses it.
+/// Features that are lost where the kernel refuses a program, by the program's name.
 const LOST: [(&str, &str); 7] = [
     (
         "steer",
@@ -38,7 +38,7 @@ const LOST: [(&str, &str); 7] = [
     ),
 ];
 
-/// The findings, and each program's verdict.
+/// Returns the findings, and each program's verdict.
 pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
     let is_ours = |name: &str| LOST.iter().any(|(program, _)| *program == name);
     let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
@@ -108,7 +108,7 @@ fn refusal(verdict: &Verdict) -> Option<Finding> {
     Some(degraded(name, found, format!("{lost}; {remedy}")))
 }
 
-/// Loads and attaches for a moment what `run` would.
+/// Loads and attaches for a moment what `run` would attach.
 fn attached() -> Vec<Finding> {
     let mut kernel = match Kernel::load() {
         Ok(kernel) => kernel,
@@ -136,7 +136,7 @@ fn attached() -> Vec<Finding> {
     vec![steering, sockmap]
 }
 
-/// The interfaces that tier cut would be attached to, and how.
+/// Finds the interfaces that tier `cut` would be attached to, and by which hook.
 fn cut(verdicts: &[Verdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
     if !is_taken(verdicts, "cut_in") || !is_taken(verdicts, "cut_out") {
@@ -158,7 +158,7 @@ fn cut(verdicts: &[Verdict]) -> Finding {
     ok("cut-through", format!("{how} on {}", names.join(", ")))
 }
 
-/// Where the programs of layer-4 services and the shield would stand.
+/// Finds where the programs of layer-4 services and of the shield would be attached.
 fn layer4(verdicts: &[Verdict]) -> Finding {
     let what = "services and shield";
     match (is_taken(verdicts, "l4_tc"), is_taken(verdicts, "l4_xdp")) {

@@ -1,5 +1,5 @@
-//! The part of `doctor` about rights: capabilities are tried, something is pinned for a moment, and a running signalbox is
-//! asked what it lacks.
+//! The part of `doctor` about rights: tests capabilities by use, pins something for a moment, and asks a running
+//! signalbox what it lacks.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::kernel::rights::{self, Right};
 
 use super::{Finding, degraded, ok};
 
-/// All that signalbox uses, each tried.
+/// Tests all capabilities that signalbox uses.
 pub(super) fn capabilities() -> Finding {
     of(&rights::missing())
 }
@@ -32,7 +32,7 @@ fn of(missing: &[Right]) -> Finding {
     )
 }
 
-/// The directory of pins.
+/// Tests whether pins can be made, and whether they outlive the process.
 pub(super) fn pins() -> Finding {
     let what = "pinned maps";
     if let Err(error) = pins::try_out() {
@@ -46,7 +46,7 @@ pub(super) fn pins() -> Finding {
     }
 }
 
-/// What a running signalbox says of itself.
+/// Reports what a running signalbox says of itself.
 pub(super) fn of_running(status: anyhow::Result<Value>) -> Finding {
     let what = "running signalbox";
     let status = match status {
