@@ -1,4 +1,4 @@
-//! How long to wait before trying again.
+//! Pauses before trying again.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use signalbox_common::hash;
 
 use crate::state::unix_ms;
 
-/// Doubles from one failure to the next, and is shortened by up to a half at random: feeds and balancers that lost the
-/// server together do not come back together.
+/// Exponential back-off with jitter: a pause doubles from one failure to the next, and is shortened by up to a half at
+/// random. Feeds and balancers that lost the server together do not come back together.
 pub struct Backoff {
     first: Duration,
     most: Duration,
@@ -26,12 +26,12 @@ impl Backoff {
         }
     }
 
-    /// All is well: the next failure is a first one.
+    /// Resets the pause to the first one, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// How long to wait after a failure.
+    /// Returns the pause after a failure.
     pub fn pause(&mut self) -> Duration {
         let whole = self.next.min(self.most);
         self.next = (whole * 2).min(self.most);
@@ -39,7 +39,7 @@ impl Backoff {
         whole - self.shorten(whole)
     }
 
-    /// Up to a half.
+    /// Returns the random part by which a pause is shortened: up to a half.
     fn shorten(&self, whole: Duration) -> Duration {
         whole / 2 * (self.seed % 1000) as u32 / 1000
     }

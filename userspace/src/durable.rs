@@ -1,7 +1,7 @@
-//! What must survive a crash: all that arrived by API, event and rotation, in one embedded database (redb).
+//! Durable state: all that arrived by API, event and rotation, in one embedded database (redb).
 //!
 //! A change is on disk when [`Durable::put`] returns, or nothing of it is. One process has the file at a time; at a
-//! takeover the old one lets go of it first ([`Durable::release`]), and takes it up again should the new one fail.
+//! takeover the old one closes it first ([`Durable::release`]), and opens it again should the new one fail.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -13,13 +13,13 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase as _, StorageError, TableDefinition, TableError};
 use serde::de::DeserializeOwned;
 
-/// (kind, key) to JSON.
+/// Table of records: (kind, key) to JSON.
 const RECORDS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("records");
 
-/// Memory for pages of the file. What is kept is small and read once.
+/// Memory for pages of the file in bytes. The records are few and read once.
 const CACHE: usize = 4 << 20;
 
-/// Why the file cannot be used.
+/// Reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DurableError {
     #[error("creating {}; make it writable, or set store.path to another place", path.display())]
@@ -51,10 +51,10 @@ pub enum DurableError {
 /// A change of one record: its kind, its key, and its new value; `None` removes it.
 pub type Change = (&'static str, String, Option<Vec<u8>>);
 
-/// For how long the file is left to another process that is to take it: longer than a takeover may take.
+/// Time that the file is left to another process, which is to open it: longer than a takeover may take.
 const LENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The file.
+/// The database file of durable state.
 pub struct Durable {
     path: PathBuf,
     lent_for: Duration,
@@ -64,13 +64,13 @@ pub struct Durable {
 #[derive(Default)]
 struct State {
     open: Option<Database>,
-    /// Since when it is left to another process.
+    /// Time since which the file is left to another process.
     lent: Option<Instant>,
     given_up: bool,
 }
 
 impl Durable {
-    /// Nothing is opened yet.
+    /// Remembers the path. Opens nothing yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Durable {
         }
     }
 
-    /// Writes changes: all, or none. Returns when they are on the disk.
+    /// Writes changes: all, or none. Returns when they are on disk.
     pub fn put(&self, changes: &[Change]) -> Result<(), DurableError> {
         if changes.is_empty() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Durable {
         })
     }
 
-    /// All records of a kind. One that cannot be understood is left where it is, and logged.
+    /// Returns all records of a kind. A record that cannot be parsed is left where it is, and logged.
     pub fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<(String, T)>, DurableError> {
         let understood = self.raw(kind)?.into_iter().filter_map(|(key, value)| {
             match serde_json::from_slice(&value) {
@@ -114,7 +114,7 @@ impl Durable {
         Ok(understood.collect())
     }
 
-    /// All records of a kind, as they were put, in the order of their keys.
+    /// Returns all records of a kind as bytes, in the order of their keys.
     pub fn raw(&self, kind: &str) -> Result<Vec<(String, Vec<u8>)>, DurableError> {
         self.with(|db| {
             let table = match db.begin_read()?.open_table(RECORDS) {
@@ -134,7 +134,7 @@ impl Durable {
         })
     }
 
-    /// The error of whoever would write before having read.
+    /// Returns the error for a write before the first read.
     #[must_use]
     pub fn unread(&self) -> DurableError {
         DurableError::Unread {
@@ -142,13 +142,13 @@ impl Durable {
         }
     }
 
-    /// Lets another process have the file. Should that not come, it is taken up again some seconds later.
+    /// Closes the file for another process. If that process fails, the file is opened again some seconds later.
     pub fn release(&self) {
         let mut state = self.lock();
         (state.open, state.lent) = (None, Some(Instant::now()));
     }
 
-    /// Another process has taken it: for good.
+    /// Leaves the file to another process for good.
     pub fn give_up(&self) {
         let mut state = self.lock();
         (state.open, state.lent, state.given_up) = (None, Some(Instant::now()), true);
@@ -175,7 +175,7 @@ impl Durable {
                 state.open = Some(db);
                 Ok(done)
             }
-            // After an I/O error the database refuses all further work: the next attempt opens it anew.
+            // After an I/O error the database refuses all further work: the next call opens it anew.
             Err(source) => Err(DurableError::Write {
                 path: self.path.clone(),
                 source: Box::new(source),
@@ -210,7 +210,7 @@ impl Durable {
             .and_then(|backend| Builder::new().set_cache_size(CACHE).create_with_backend(backend))
             .map_err(|source| match source {
                 redb::DatabaseError::DatabaseAlreadyOpen => DurableError::InUse { path },
-                // Of the wrong kind is `InvalidData`.
+                // A file of the wrong kind is `InvalidData`, and treated below.
                 redb::DatabaseError::Storage(StorageError::Io(source))
                     if source.kind() != std::io::ErrorKind::InvalidData =>
                 {

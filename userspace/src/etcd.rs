@@ -18,28 +18,28 @@ use crate::durable::Change;
 use crate::remote::{Remote, RemoteError};
 use crate::store::Event;
 
-/// For one member to answer: the store waits for it.
+/// Time that one member has to answer: the store waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// After a failure nobody is made to wait for another one so soon.
+/// Time after a failure in which requests fail at once instead of waiting for members again.
 const FAILED_MEMBER_TTL: Duration = Duration::from_secs(10);
-/// Members that are asked before that is a failure.
+/// Number of members that are asked before a request fails.
 const ATTEMPTS: usize = 2;
-/// Without a change, everything is read again, should a watch have died without a word.
+/// Interval of full reads without a change, in case a watch has died unnoticed.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Many changes at once are read once.
+/// Time that changes are collected before they are read at once.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
-/// Until the next attempt after a failure, and the longest.
+/// First and longest pause before the next attempt after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// The key that is there if the table is.
+/// Key that exists if the table has been made.
 const MARK: &str = "meta/made";
 
-/// Operations that etcd takes in one transaction (`--max-txn-ops`), and a few less.
+/// Operations in one transaction: a few less than etcd's default limit (`--max-txn-ops`, 128).
 const MOST_OPERATIONS: usize = 100;
 
-/// Why it could not be asked.
+/// Reason why etcd gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// Of all members, the last one's reason.
+    /// No member answered; the source is the last one's error.
     #[error("no etcd member could be asked")]
     Unreachable(#[source] RemoteError),
     #[error("no etcd member could be asked a moment ago: {0}")]
@@ -50,23 +50,23 @@ pub enum EtcdError {
     Conflict,
 }
 
-/// All records, as of a revision.
+/// All records, as of one revision.
 #[derive(Debug, Default)]
 pub struct Records {
     pub revision: u64,
-    /// Nobody has made the table yet.
+    /// True if the table has not been made yet.
     pub is_new: bool,
-    /// The table is older than it was before: it has been restored.
+    /// True if the table is older than it was before: it has been restored.
     pub went_back: bool,
-    /// Kind, key, value.
+    /// Records: kind, key, value.
     pub all: Vec<(String, String, Vec<u8>)>,
 }
 
-/// A connection to its members; each request is one of its own.
+/// A client of etcd's members; each request uses a connection of its own.
 pub struct Etcd {
     members: Vec<Remote>,
     prefix: String,
-    /// Which member answered last, and when and why none did.
+    /// Index of the member that answered last; time and reason of the last failure of all.
     state: Mutex<(usize, Option<(Instant, String)>)>,
 }
 
@@ -75,12 +75,12 @@ struct Answer {
     header: Header,
     #[serde(default)]
     kvs: Vec<Pair>,
-    /// Of a transaction.
+    /// True if a transaction's comparison held.
     #[serde(default)]
     succeeded: bool,
 }
 
-/// Numbers stand in quotes (int64 in JSON, as protobuf has it).
+/// Header of an answer. Numbers are in quotes (int64 in JSON, as protobuf has it).
 #[derive(Deserialize)]
 struct Header {
     revision: String,
@@ -131,8 +131,8 @@ impl Etcd {
         })
     }
 
-    /// Writes changes, unless somebody has written after `known`; the revision after them. On return all members that
-    /// matter have them.
+    /// Writes changes, unless somebody has written after revision `known`. Returns the revision after them. On return a
+    /// quorum of etcd's members has them.
     pub async fn put(&self, changes: &[Change], known: u64) -> Result<u64, EtcdError> {
         let mut revision = known;
         for some in changes.chunks(MOST_OPERATIONS) {
@@ -146,7 +146,7 @@ impl Etcd {
                     }
                 })
                 .collect();
-            // Tells a table that is empty from one that nobody has made yet.
+            // The mark tells an empty table from one that nobody has made yet.
             let mark = encoded(format!("{}{MARK}", self.prefix));
             operations.push(json!({ "requestPut": { "key": mark, "value": encoded("1") } }));
             let mut unchanged = self.range();
@@ -163,7 +163,7 @@ impl Etcd {
         Ok(revision)
     }
 
-    /// Everything under the prefix.
+    /// Reads all records under the prefix.
     pub async fn all(&self) -> Result<Records, EtcdError> {
         let answer = understood(self.ask("/v3/kv/range", &self.range()).await?)?;
         let mut records = Records {
@@ -185,7 +185,7 @@ impl Etcd {
         Ok(records)
     }
 
-    /// Keeps the store up to date with what others change. For ever.
+    /// Keeps the store up to date with changes by others. Never returns.
     pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1, &self.prefix);
         let mut last = 0;
@@ -220,13 +220,13 @@ impl Etcd {
         }
     }
 
-    /// Returns when something has changed, or may have.
+    /// Returns when something has changed after `revision`, or may have.
     async fn changed_since(&self, revision: u64) {
         let mut create = self.range();
         create["start_revision"] = json!(revision.to_string());
         let body = json!({ "create_request": create }).to_string();
         let member = self.member();
-        // The first line says that the watch has begun.
+        // The first line only says that the watch has begun.
         let watch = self.members[member].lines("/v3/watch", body, |line| !has_events(line));
         if let Ok(Err(error)) = tokio::time::timeout(FULL_READ_INTERVAL, watch).await {
             tracing::debug!(error = crate::error_chain(&error), "A watch of etcd has ended.");
@@ -237,7 +237,7 @@ impl Etcd {
 
     fn range(&self) -> Value {
         let mut end = self.prefix.clone().into_bytes();
-        // The first key behind all that begin with the prefix; it ends in `/`.
+        // End of the range: the first key behind all that begin with the prefix, which ends in `/`.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -277,7 +277,7 @@ impl Etcd {
                     self.lock().1 = None;
                     return Ok(answer);
                 }
-                // It answers: no fault of the member's.
+                // The member answers, so it is not at fault: others would refuse the request too.
                 Err(error @ RemoteError::Refused { status, .. }) if status.is_client_error() => {
                     return Err(EtcdError::Unreachable(error));
                 }
@@ -297,7 +297,7 @@ fn understood(answer: Value) -> Result<Answer, EtcdError> {
     serde_json::from_value(answer).map_err(|error| EtcdError::Odd(error.to_string()))
 }
 
-/// Whether a line of a watch tells of a change, or of an end of the watch: both are reasons to look.
+/// Returns whether a line of a watch tells of a change, or of the watch's end: both are reasons to read.
 fn has_events(line: &[u8]) -> bool {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
         return true;

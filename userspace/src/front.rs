@@ -1,7 +1,7 @@
-//! The front: which addresses are listened on, and by which sockets.
+//! Listening sockets: which addresses are listened on, and by which sockets.
 //!
-//! With `sk_lookup` a few sockets serve every address, and an address is an entry of a map. Without it each address
-//! has sockets of its own. Workers share them, in groups.
+//! With `sk_lookup` a few sockets serve every address, and an address is an entry of a map. Without it each address has
+//! sockets of its own. Workers share them, in groups.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -22,14 +22,14 @@ use crate::takeover::Offer;
 
 pub struct Front {
     workers: Vec<Handle>,
-    /// `None`: addresses are bound.
+    /// The attached `sk_lookup` program; `None` where sockets are bound to addresses instead.
     steering: Option<Steering>,
-    /// Tier `cut`, which must know what is listened on.
+    /// Tier `cut`, whose programs must know the addresses that are listened on.
     cut: Option<Arc<Cut>>,
-    /// Duplicates of what the workers listen on, to be handed to another process.
+    /// Duplicates of the workers' listening sockets, to be handed to another process.
     sockets: HashMap<Socket, Vec<TcpListener>>,
     binds: HashSet<Bind>,
-    /// The workers have been given the sockets.
+    /// True once the workers have been given the sockets.
     accepting: bool,
 }
 
@@ -39,20 +39,20 @@ pub struct Prepared {
     sockets: Vec<(Socket, Vec<TcpListener>)>,
 }
 
-/// Workers that accept from one socket, at the most. Who has nothing to do then takes what would wait for a busy one: with a
-/// queue for each of two workers, filled by the hash of SO_REUSEPORT, 500 clients' 99th percentile was half as long again.
-/// Each connection wakes all of a group that sleep, so groups are small.
+/// Most workers that accept from one socket. An idle worker then takes what would wait for a busy one: with a queue for
+/// each of two workers, filled by the hash of SO_REUSEPORT, 500 clients' 99th percentile was half as long again. Each
+/// connection wakes all sleeping workers of a group, so groups are small.
 const MAX_SHARERS: usize = 8;
 
-/// How many sockets `workers` share: the fewest that give each socket as many workers, for the kernel gives each socket as
-/// many connections.
+/// Returns the number of sockets that `workers` share: the fewest that give each socket equally many workers, because
+/// the kernel gives each socket equally many connections.
 fn groups(workers: usize) -> usize {
     (1..=workers)
         .find(|groups| workers.is_multiple_of(*groups) && workers / groups <= MAX_SHARERS)
         .unwrap_or(1)
 }
 
-/// The workers that accept from the socket of this number.
+/// Returns the workers that accept from the socket of this number.
 fn sharers(socket: usize, workers: usize) -> Range<usize> {
     let groups = groups(workers);
     let (group, size) = (socket % groups, workers / groups);
@@ -60,7 +60,7 @@ fn sharers(socket: usize, workers: usize) -> Range<usize> {
 }
 
 impl Front {
-    /// `inherited`: what another process has handed over.
+    /// Makes the front, with the sockets that another process has handed over, or new ones.
     pub fn new(
         workers: Vec<Handle>,
         steering: Option<Steering>,
@@ -75,7 +75,7 @@ impl Front {
             binds: HashSet::new(),
             accepting: false,
         };
-        // Nobody accepts yet: before a configuration is in force there would be nothing to do with a connection.
+        // Nobody accepts yet: before a configuration is in force, a connection could not be served.
         match (inherited, &front.steering) {
             (Some(offer), _) => {
                 front.binds.extend(offer.binds);
@@ -143,7 +143,7 @@ impl Front {
         Ok(())
     }
 
-    /// Gives sockets to workers: each to those of one group, groups in turn.
+    /// Gives sockets to workers: each socket to one group of workers, groups in turn.
     fn listen(&self, socket: Socket, listeners: &[TcpListener]) -> io::Result<()> {
         let first = match socket {
             Socket::Steered(index) => index,
@@ -157,7 +157,7 @@ impl Front {
         Ok(())
     }
 
-    /// Opens or checks what a configuration adds. Changes nothing; all that is wrong is said at once.
+    /// Opens or checks the addresses that a configuration adds. Changes nothing; reports all errors at once.
     pub fn prepare(&self, model: &Model) -> Result<Prepared, Vec<ListenError>> {
         let (mut prepared, mut errors) = (Prepared::default(), Vec::new());
         let count = model.listeners.iter().map(|l| l.listen.len()).sum();
@@ -178,7 +178,7 @@ impl Front {
             };
             match outcome {
                 Ok(()) => {}
-                // keepalived may bring it later; the kernel steers it then.
+                // keepalived may add the address later; the kernel steers it then.
                 Err(ListenError::NotLocal { addr }) if self.steers() => {
                     tracing::warn!(%addr, "Not an address of this machine: served as soon as it is one.");
                 }
@@ -188,7 +188,7 @@ impl Front {
         if errors.is_empty() { Ok(prepared) } else { Err(errors) }
     }
 
-    /// Listens on what the configuration says, and on nothing else. Returns how many addresses that is.
+    /// Listens on the addresses of the configuration, and on no others. Returns how many addresses that is.
     pub fn commit(&mut self, model: &Model, ids: &[u32], prepared: Prepared) -> Result<usize, ApplyError> {
         let wanted: HashSet<Bind> = model.listeners.iter().flat_map(|l| &l.listen).copied().collect();
         let failed = |source| ApplyError { done: 0, of: 1, source };
@@ -223,7 +223,7 @@ impl Front {
         Ok(self.binds.len())
     }
 
-    /// Stops listening: new connections are refused by the kernel, those that wait are still served.
+    /// Stops listening: new connections are refused by the kernel; those in the queues are still served.
     pub async fn stop(&mut self) {
         // Detached first: a connection that is steered to a closed socket would be dropped, not refused.
         self.steering = None;
@@ -231,16 +231,16 @@ impl Front {
     }
 
     async fn stop_workers(&mut self, how: Stop) {
-        // All at once: a socket that still listens gets the connections of those that no longer do.
+        // All workers at once: a socket that still listens gets the connections of those that no longer do.
         let told: Vec<_> = self.workers.iter().map(|worker| worker.stop(how)).collect();
         for stopped in told {
-            // A worker that is gone has logged why.
+            // A worker whose channel is closed has logged why.
             let _ = stopped.await;
         }
         self.sockets.clear();
     }
 
-    /// What another process needs to listen in our place.
+    /// Returns duplicates of all listening sockets for another process, which is to listen in our place.
     pub fn offer(&self) -> Offer {
         let duplicate = |listeners: &Vec<TcpListener>| listeners.iter().filter_map(|l| l.try_clone().ok()).collect();
         Offer {
@@ -254,7 +254,7 @@ impl Front {
         }
     }
 
-    /// That process listens now: ours must not, nor steer.
+    /// Stops listening and steering, because another process has the sockets now.
     pub async fn handed_over(&mut self) {
         self.steering = None;
         self.stop_workers(Stop::HandOver).await;

@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities in PEM files, and what TLS makes of them.
+//! Certificates, keys and certificate authorities from PEM files, for TLS.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// What a file holds that cannot be used, and why.
+/// Error of a PEM file: which file, and why it cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("reading {}: {why}", path.display())]
 pub struct PemError {
@@ -24,12 +24,12 @@ fn wrong(path: &Path, why: impl Display) -> PemError {
     }
 }
 
-/// The cryptography of all TLS here.
+/// Returns the cryptography of all TLS here.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The certificates of a file; at least one.
+/// Reads the certificates of a file; at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
     let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
@@ -39,12 +39,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemErro
     Ok(all)
 }
 
-/// The key of a file.
+/// Reads the private key of a file.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, error))
 }
 
-/// The authorities of a file.
+/// Reads the certificate authorities of a file.
 pub fn authorities(path: &Path) -> Result<RootCertStore, PemError> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path)? {
@@ -53,7 +53,8 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, PemError> {
     Ok(roots)
 }
 
-/// How to be a client: of servers that these authorities have signed, none without; with this certificate and key.
+/// Returns the TLS configuration of a client: trusts servers signed by the authorities `ca`, or none without; shows
+/// certificate and key `identity`.
 pub fn client(ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, PemError> {
     let roots = ca.map(authorities).transpose()?.unwrap_or_else(RootCertStore::empty);
     let builder = ClientConfig::builder_with_provider(provider())

@@ -1,4 +1,4 @@
-//! Another signalbox's API, over HTTP or HTTPS: for agents that push, and for balancers that act together.
+//! Client of another signalbox's API, over HTTP or HTTPS: for agents that push, and for balancers that act together.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use tokio_rustls::TlsConnector;
 
 use crate::pem::{self, PemError};
 
-/// For one request, from the name's look-up to the answer's end.
+/// Time limit of one request, from name resolution to the end of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of a refusal, this many characters are repeated.
+/// Most characters of a refusal that an error repeats.
 const MOST_DETAIL: usize = 500;
-/// The largest answer.
+/// Largest answer in bytes.
 const MOST_ANSWER: usize = 64 << 20;
 
-/// Why a request came to nothing.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     #[error("{0:?} is not a URL such as https://balancer-1:8089")]
@@ -49,16 +49,16 @@ pub enum RemoteError {
     },
 }
 
-/// Another balancer.
+/// Another balancer, by its URL and credentials.
 pub struct Remote(pub Balancer);
 
 impl Remote {
-    /// Asks; the answer, if it is a good one.
+    /// Sends a request and returns the answer, if it is a success.
     pub async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, RemoteError> {
         self.ask_within(REQUEST_TIMEOUT, method, path, body).await
     }
 
-    /// The same with another patience.
+    /// Sends a request as [`Self::ask`], with a time limit of its own.
     pub async fn ask_within(
         &self,
         patience: Duration,
@@ -83,7 +83,8 @@ impl Remote {
         self.judged(status, &body)
     }
 
-    /// Asks for an answer that goes on: `more` gets it line by line, until it says false. An end is an error.
+    /// Sends a request whose answer does not end: `more` gets it line by line, until it returns false. An end is an
+    /// error.
     pub async fn lines(
         &self,
         path: &str,
@@ -119,7 +120,7 @@ impl Remote {
         let detail = value["detail"]
             .as_str()
             .map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-        // Whoever is at the other end, it is not to fill our log.
+        // The detail is cut short, so that the other end cannot fill our log.
         let detail = detail.chars().take(MOST_DETAIL).collect();
         Err(RemoteError::Refused {
             url: self.0.url.clone(),
@@ -193,21 +194,21 @@ async fn connect(host: &str, port: u16) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-/// An answer's body, with the connection that it comes over.
+/// Body of an answer, with the task that drives its connection.
 struct Body {
     body: Incoming,
     driving: JoinHandle<()>,
 }
 
 impl Body {
-    /// The next part; `None` at the end.
+    /// Returns the next part; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(error.to_string()),
                 Some(Ok(frame)) => {
-                    // Trailers are nothing to us.
+                    // Trailers are ignored.
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
                     }

@@ -1,4 +1,4 @@
-//! Jobs that take something out of rotation, or in: how far each is, and what ends it.
+//! Jobs that take something out of rotation, or in: the progress of each, and what ends it.
 //!
 //! The store decides what is out; that is in force, and on disk, when a job exists. From then on a job only waits for
 //! flows to end by themselves, until its deadline, and closes what is left. It outlives the process: the next one goes
@@ -17,19 +17,19 @@ use crate::control::Control;
 use crate::datapath::worker::Order;
 use crate::state::{Snapshot, unix_ms};
 
-/// How often a job looks whether its flows have ended.
+/// Interval at which a job checks whether its flows have ended.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Jobs that have ended and are still shown.
+/// Number of ended jobs that are still shown.
 const REMEMBERED: usize = 200;
 
-/// Characters of the reason that an operator gives.
+/// Most characters of the reason that an operator gives.
 pub const MAX_REASON_CHARS: usize = 200;
 
-/// Hosts that a job's progress names.
+/// Number of hosts that a job's progress names.
 const NAMED: usize = 20;
 
-/// Out of rotation, or in.
+/// Direction of a rotation: out, or in again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -38,7 +38,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Its name in the API.
+    /// Returns the action's name in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,52 +48,52 @@ impl Action {
     }
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
-    /// Established flows go on, until the deadline.
+    /// Established flows continue until the deadline.
     Draining,
-    /// What was left at the deadline is being closed.
+    /// The deadline has passed, and the remaining flows are being closed.
     Closing,
-    /// Nothing is left.
+    /// No flow is left.
     Done,
-    /// It was called off: what it had taken out is in again.
+    /// An operator has cancelled the job: what it had taken out is in again.
     Cancelled,
 }
 
-/// A job.
+/// A job that sees a rotation through.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub id: u64,
     pub action: Action,
     pub subjects: Vec<Subject>,
-    /// Milliseconds since 1970.
+    /// Time of the start, in milliseconds since 1970.
     pub started: u64,
-    /// When what is left is closed; for `in`, when it began.
+    /// Time at which remaining flows are closed; for `in`, the time of the start.
     pub deadline: u64,
     pub progress: Progress,
-    /// Flows that were closed at the deadline.
+    /// Number of flows that were left at the deadline.
     pub closed: u64,
     pub ended: Option<u64>,
 }
 
-/// What is asked for.
+/// Request for a rotation.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub action: Action,
     pub names: Vec<String>,
-    /// `None`: what the configuration says.
+    /// Time to drain; `None` for that of the configuration.
     pub timeout: Option<Duration>,
-    /// Even if an application is left without a host, and for machines at which no host is known yet.
+    /// Permits leaving an application without a host, and naming machines at which no host is known yet.
     pub force: bool,
-    /// Why, in the operator's words; empty where none were given.
+    /// Reason in the operator's words; empty where none was given.
     pub reason: String,
-    /// Who asks.
+    /// Name of whoever requests it.
     pub by: String,
 }
 
-/// Why a rotation was refused.
+/// Reason why a rotation was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RotateError {
     #[error(transparent)]
@@ -118,11 +118,11 @@ pub enum RotateError {
     Ending,
 }
 
-/// All jobs.
+/// All jobs, running and ended.
 #[derive(Default)]
 pub struct Jobs {
     all: Mutex<BTreeMap<u64, Job>>,
-    /// Those that somebody sees through.
+    /// Jobs that a task sees through.
     seen_to: Mutex<HashSet<u64>>,
 }
 
@@ -131,7 +131,7 @@ impl Jobs {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody saw a job through yet; whoever asks does from now on.
+    /// Claims a job for the calling task; false if another task has it.
     fn claim(&self, id: u64) -> bool {
         self.seen_to.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
     }
@@ -140,7 +140,7 @@ impl Jobs {
         self.seen_to.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
-    /// Ids grow, also over a restart.
+    /// Returns an id for a new job. Ids grow, also over a restart.
     pub fn next_id(&self) -> u64 {
         let last = self.lock().last_key_value().map_or(0, |(id, _)| *id);
         unix_ms().max(last + 1)
@@ -169,12 +169,12 @@ impl Jobs {
         self.lock().values().cloned().collect()
     }
 
-    /// Leaves all jobs to another process.
+    /// Leaves all running jobs to another process.
     pub fn hand_over(&self) {
         self.lock().retain(|_, job| job.ended.is_some());
     }
 
-    /// Changes a job that has not ended; what it is then.
+    /// Changes a job that has not ended, and returns it.
     pub fn change(&self, id: u64, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut jobs = self.lock();
         let job = jobs.get_mut(&id).filter(|job| job.ended.is_none())?;
@@ -186,7 +186,7 @@ impl Jobs {
     }
 }
 
-/// These subjects with the hosts of each machine in its place: a flow knows its host by name.
+/// Replaces each machine among the subjects by its hosts: a flow knows its host by name.
 fn spelt_out(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<Subject> {
     let known = || snapshot.hosts.iter().flatten().chain(&snapshot.draining);
     let at = |subject: &Subject| -> Vec<Subject> {
@@ -203,7 +203,7 @@ fn spelt_out(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<Subject> {
     subjects.iter().flat_map(at).collect()
 }
 
-/// Whether one of these covers a flow. Machines cover none: [`spelt_out`] puts their hosts in their place.
+/// Returns whether one of the subjects covers a flow. Machines cover none: [`spelt_out`] replaces them by their hosts.
 #[must_use]
 pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&str>) -> bool {
     subjects.iter().any(|subject| match subject {
@@ -212,7 +212,7 @@ pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&st
     })
 }
 
-/// Connections of the hosts that these cover, by host.
+/// Returns the connections of the hosts that the subjects cover, by host.
 fn on_hosts(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<(String, u32)> {
     let configured = snapshot.hosts.iter().flatten();
     let all = configured.chain(&snapshot.draining);
@@ -222,7 +222,7 @@ fn on_hosts(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<(String, u32)> {
 }
 
 impl Control {
-    /// Takes something out of rotation or in; the job that sees to the rest.
+    /// Takes something out of rotation or in. Returns the job that sees it through.
     pub async fn rotate(&self, request: Request) -> Result<Job, RotateError> {
         let (reply, outcome) = oneshot::channel();
         let event = crate::store::Event::Rotate(request, reply);
@@ -234,7 +234,7 @@ impl Control {
         Ok(job)
     }
 
-    /// Calls a job off: what it took out is in again.
+    /// Cancels a job: what it took out is in again.
     pub async fn cancel(&self, id: u64) -> Result<Job, RotateError> {
         let (reply, outcome) = oneshot::channel();
         let event = crate::store::Event::Cancel(id, reply);
@@ -242,7 +242,7 @@ impl Control {
         outcome.await.map_err(|_| RotateError::Ending)?
     }
 
-    /// Sees through the jobs of an earlier process, and those that another balancer has begun. For ever.
+    /// Sees through the jobs of an earlier process, and those that another balancer has begun. Never returns.
     pub async fn tend_jobs(self) {
         loop {
             for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
@@ -262,10 +262,10 @@ impl Control {
                 self.jobs.unclaim(id);
                 return;
             };
-            // What has been taken in again meanwhile, by whomever, is no business of this job's.
+            // A subject that has been taken in again meanwhile, by whomever, is no business of this job.
             let subjects = self.still_out(&job.subjects);
             if subjects.is_empty() && !std::mem::replace(&mut doubted, true) {
-                // Or has been read from the disk, and is in force in a moment.
+                // Or the job has been read from the disk, and its rotation is in force in a moment.
                 tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
                 continue;
             }
@@ -286,7 +286,7 @@ impl Control {
             };
             let is_first = progress == Progress::Closing && job.progress == Progress::Draining;
             if progress == Progress::Closing {
-                // Again and again: a connection that was being made is there a moment later.
+                // Repeated on each round: a connection that was being made is there a moment later.
                 self.close(&self.still_out(&subjects));
             }
             if progress != job.progress {
@@ -309,23 +309,24 @@ impl Control {
                     ),
                     _ => {}
                 }
-                // Not worth more than a log line: at worst the next process finds at once that nothing is left.
+                // An error is ignored: at worst the next process finds at once that nothing is left.
                 let _ = self.events.send(crate::store::Event::JobChanged(id));
             }
             tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     }
 
-    /// Those of these that are out of rotation.
+    /// Returns those of the subjects that are out of rotation.
     fn still_out(&self, subjects: &[Subject]) -> Vec<Subject> {
         let rotation = Arc::clone(&self.shared.snapshot.load().rotation);
         let is_out = |subject: &&Subject| rotation.0.contains_key(subject);
         subjects.iter().filter(is_out).cloned().collect()
     }
 
-    /// What a job waits for: connections by host, or by route.
+    /// Returns the connections that a job waits for, by host or by route.
     ///
-    /// `since`: what has not been counted since then, Unix time in milliseconds, is taken to be there.
+    /// `since` is Unix time in milliseconds: where flows of services have not been counted since then, each of their
+    /// hosts counts as having at least one.
     pub async fn remaining(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
         let snapshot = self.shared.snapshot.load_full();
         let subjects = &spelt_out(&snapshot, subjects)[..];
@@ -367,7 +368,7 @@ impl Control {
         });
     }
 
-    /// A job as the API shows it.
+    /// Returns a job as the API shows it.
     pub async fn job_view(&self, job: &Job) -> Value {
         let mut remaining = if job.ended.is_none() {
             self.remaining(&job.subjects, job.started).await

@@ -1,7 +1,7 @@
-//! What runs: counters that survive every change of the configuration, and the snapshot that workers choose from.
+//! Runtime state: counters that survive every change of the configuration, and the snapshot that workers choose from.
 //!
-//! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads
-//! one pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
+//! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads one
+//! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,14 +46,14 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Adds one and returns what it was: a ticket.
+    /// Adds one and returns the value before: a ticket.
     pub fn ticket(&self) -> u64 {
         self.0.fetch_add(1, Relaxed)
     }
 }
 
-/// A number of things that exist now. Only guards (`Seat`, `Lease`, `Flow`) change it, so that it
-/// cannot drift.
+/// A number of things that exist now. Changed only by pairs of `enter` and `leave`, so that it cannot drift: by guards
+/// (`Seat`, `Counted`, `Lease`, `Flow`), the keeper of the flow table and the admin API.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU32);
 
@@ -72,7 +72,7 @@ impl Gauge {
     }
 }
 
-/// Counters by a small set of labels that is known when the program is built, plus the odd late comer.
+/// Counters by label, from a small set that is mostly known at compile time.
 #[derive(Debug, Default)]
 pub struct Labelled(Mutex<HashMap<&'static str, Arc<Counter>, FixedState>>);
 
@@ -98,35 +98,35 @@ impl Labelled {
     }
 }
 
-/// A router host.
+/// Runtime state of a router host.
 #[derive(Debug)]
 pub struct HostState {
     pub cluster: String,
     pub name: String,
     pub address: IpAddr,
-    /// Connections now, the one being made included: what least-connections goes by.
+    /// Current connections, including the one being made: least-connections compares these.
     pub active: Gauge,
     pub total: Counter,
     pub refused: Counter,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
-    /// A connect has failed since the last one that succeeded.
+    /// True if the last connect to the host has failed.
     pub failing: AtomicBool,
     pub ejected: AtomicBool,
     pub draining: AtomicBool,
     health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<CheckResult>>,
-    /// Its number in the flow table; 0 until it has one.
+    /// Number of the host in the flow table; 0 until it has one.
     pub number: AtomicU32,
 }
 
-/// How the last check of a host went.
+/// Result of the last check of a host.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct CheckResult {
     pub ok: bool,
     pub detail: String,
-    /// What was asked, and why that where the configuration leaves it to the host.
+    /// Request of the check, and why that one where the configuration leaves it to the host.
     pub asked: String,
     pub seconds: f64,
 }
@@ -169,11 +169,11 @@ impl HostState {
     }
 }
 
-/// A cluster.
+/// Runtime state of a cluster.
 #[derive(Debug, Default)]
 pub struct ClusterState {
     pub name: String,
-    /// Numbers the choices of a host.
+    /// Counter of the choices of a host, which numbers them.
     pub ticket: Counter,
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
@@ -187,23 +187,23 @@ pub struct ClusterState {
     pub connect_seconds: Histogram,
 }
 
-/// A route.
+/// Runtime state of a route.
 #[derive(Debug, Default)]
 pub struct RouteState {
     pub host: String,
-    /// Numbers the connections, and so draws the cluster of each.
+    /// Counter of connections, which numbers them, and so draws the cluster of each.
     pub total: Counter,
     pub figures: Figures,
     pub label: Label,
-    /// Its number in the flow table; 0 until it has one.
+    /// Number of the route in the flow table; 0 until it has one.
     pub number: AtomicU32,
 }
 
-/// A listener.
+/// Runtime state of a listener.
 #[derive(Debug, Default)]
 pub struct ListenerState {
     pub name: String,
-    /// Its number in the kernel's counters.
+    /// Number of the listener in the kernel's counters.
     pub id: u32,
     pub total: Counter,
     pub active: Gauge,
@@ -211,17 +211,18 @@ pub struct ListenerState {
     pub peek: Labelled,
     pub refused: Labelled,
     pub peek_seconds: Histogram,
-    /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. On the path of every such connection: no lock.
+    /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. Without a lock, because every such connection
+    /// counts here.
     pub not_cut: [Counter; crate::datapath::cut::Unfit::LABELS.len()],
-    /// Its number in the flow table; 0 until it has one.
+    /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
-    /// How many bits of an address make a source, IPv4 and IPv6, where its connections are counted by source. It stays as it
-    /// was at first: what is counted must be given back to whom it was taken from.
+    /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
+    /// never changed: counts must be given back to the source they were taken from.
     pub source_bits: std::sync::OnceLock<(u32, u32)>,
 }
 
 impl ListenerState {
-    /// A source of its own.
+    /// Returns the source of an address at this listener; `None` where it does not count by source.
     #[must_use]
     pub fn source(&self, seed: u64, address: std::net::IpAddr) -> Option<Source> {
         let bits = *self.source_bits.get()?;
@@ -232,17 +233,17 @@ impl ListenerState {
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.
 pub struct Snapshot {
     pub model: Arc<Model>,
-    /// What the configuration says by itself.
+    /// Model of the configuration file alone.
     pub file: Arc<Model>,
-    /// What sources have learnt.
+    /// Clusters and names that sources have learnt.
     pub lore: Arc<Lore>,
-    /// What operators have set.
+    /// Weights that operators have set.
     pub weights: Arc<Weights>,
-    /// Prefixes of the shield that have been set by the API.
+    /// Prefixes of the shield that have been set by API.
     pub shield: Arc<Told>,
-    /// What is out of rotation.
+    /// Subjects that are out of rotation.
     pub rotation: Arc<Rotation>,
-    /// Where this balancer uses a part of a cluster's hosts: which come first.
+    /// Order of hosts for each cluster of which this balancer uses a subset.
     pub subsets: Arc<[Option<Order>]>,
     pub view: View,
     pub listeners: Vec<Arc<ListenerState>>,
@@ -255,7 +256,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The cluster that a route's `prefer` gives this client before all others, where that cluster has a usable host.
+    /// Returns the cluster that a route's `prefer` gives this client before all others, where that cluster has a usable
+    /// host.
     #[must_use]
     pub fn preferred(&self, route: usize, protocol: Protocol, client: IpAddr) -> Option<usize> {
         let has_host = |cluster: &usize| !self.view.usable(*cluster, protocol).is_empty();
@@ -267,7 +269,7 @@ impl Snapshot {
     }
 }
 
-/// From a local address to the listener that is bound to it.
+/// Map from a local address to the listener that is bound to it.
 #[derive(Debug, Default)]
 pub struct Binds(HashMap<u16, Vec<(Bind, usize)>, FixedState>);
 
@@ -285,7 +287,7 @@ impl Binds {
         binds
     }
 
-    /// The listener of a local address: the longest prefix wins, as in the kernel.
+    /// Returns the listener of a local address: the longest prefix wins, as in the kernel.
     #[must_use]
     pub fn find(&self, local: SocketAddr) -> Option<usize> {
         let at = local.ip().to_canonical();
@@ -297,7 +299,7 @@ impl Binds {
     }
 }
 
-/// A queue from workers, who do not wait, to the shield.
+/// A bounded queue of sources over their connection limit: from workers, who do not wait, to the shield.
 pub struct Crowded {
     tell: tokio::sync::mpsc::Sender<(Arc<ListenerState>, std::net::IpAddr)>,
     told: Mutex<tokio::sync::mpsc::Receiver<(Arc<ListenerState>, std::net::IpAddr)>>,
@@ -314,12 +316,12 @@ impl Default for Crowded {
 }
 
 impl Crowded {
-    /// This source has been refused.
+    /// Queues a source that has been refused at a listener. Dropped if the queue is full.
     pub fn tell(&self, listener: &Arc<ListenerState>, source: std::net::IpAddr) {
         let _ = self.tell.try_send((Arc::clone(listener), source));
     }
 
-    /// Those since.
+    /// Drains the queue of sources that have hit their connection limit.
     pub fn each(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while let Ok((listener, source)) = told.try_recv() {
@@ -328,37 +330,38 @@ impl Crowded {
     }
 }
 
-/// What all parts share.
+/// State that all threads of the process share.
 pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
     pub totals: Totals,
-    /// Numbers the choices among all hosts (`unmatched: any`).
+    /// Counter of the choices among all hosts (`unmatched: any`), which numbers them.
     pub any_ticket: Counter,
     pub limiter: Limiter,
-    /// The log of connections.
+    /// The connection log.
     pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of routes that are gone.
     pub figures: Book,
-    /// Sources that have as many connections at a listener as they may have, for the shield: full is no loss.
+    /// Queue of sources that have hit a listener's connection limit, for the shield. A full queue loses nothing that
+    /// matters.
     pub crowded: Crowded,
-    /// Secret of this process: random choices, and the cells of the limiter.
+    /// Secret of this process, for random choices and the cells of the limiter.
     pub seed: u64,
     pub started: std::time::Instant,
     pub stopping: AtomicBool,
     pub reloads: Reloads,
-    /// How sources other than the file are doing.
+    /// Status of the sources other than the file.
     pub sources: Mutex<Vec<Arc<Standing>>>,
-    /// How long it took to put a new model in force: what workers choose from is swapped at the end of it.
+    /// Histogram of the time to put a new model in force; the swap of the snapshot is its last step.
     pub swaps: Histogram,
-    /// What changes, for whoever listens.
+    /// Channel of changes, for whoever listens to them.
     pub changes: broadcast::Sender<Change>,
-    /// Changes over TCP that were refused.
+    /// Counter of changes over TCP that were refused.
     pub denied: Counter,
-    /// The admin API's own connections.
+    /// Counts of the admin API's own connections.
     pub admin: AdminCounts,
 }
 
-/// Something that has changed.
+/// A change that is announced to listeners.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub kind: &'static str,
@@ -366,7 +369,7 @@ pub struct Change {
 }
 
 impl Shared {
-    /// How many connections a source has at a listener that counts them.
+    /// Returns the connections of a source at a listener that counts them.
     #[must_use]
     pub fn connections_of(&self, listener: &str, source: std::net::IpAddr) -> u32 {
         let snapshot = self.snapshot.load();
@@ -375,16 +378,16 @@ impl Shared {
         source.map_or(0, |source| self.limiter.concurrent(source))
     }
 
-    /// Tells whoever listens what has changed.
+    /// Announces a change to all listeners.
     pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
-        // Nobody listening is no error.
+        // Having no listener is no error.
         let _ = self.changes.send(Change {
             kind,
             data: Arc::new(data),
         });
     }
 
-    /// The standing of a source, which is new if nobody has asked for it yet.
+    /// Returns the status of a source, made new on the first call.
     pub fn source(&self, name: &str, kind: &'static str) -> Arc<Standing> {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = sources.iter().find(|source| source.name == name) {
@@ -395,7 +398,7 @@ impl Shared {
         new
     }
 
-    /// A source that keeps its standing itself.
+    /// Adds a source that keeps its status itself.
     pub fn add_source(&self, standing: Arc<Standing>) {
         self.forget_source(&standing.name);
         self.sources
@@ -404,13 +407,13 @@ impl Shared {
             .push(standing);
     }
 
-    /// A source that is no more.
+    /// Removes a source.
     pub fn forget_source(&self, name: &str) {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sources.retain(|source| source.name != name);
     }
 
-    /// All of them.
+    /// Returns the status of all sources.
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<Standing>> {
         let sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -418,29 +421,29 @@ impl Shared {
     }
 }
 
-/// Connections of the whole process.
+/// Counts of connections of the whole process.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// All of them now, cut flows among them.
+    /// Current connections, including cut flows.
     pub current: Gauge,
-    /// Those that have sockets of ours: what limits and ends this process.
+    /// Connections that have sockets of ours: these count against limits, and the process ends when there are none.
     pub held: Gauge,
     pub total: Counter,
     pub refused: Counter,
-    /// Times that accepting paused because of a limit.
+    /// Counter of times that accepting paused, by the limit that caused it.
     pub paused: Labelled,
 }
 
-/// The admin API's connections.
+/// Counts of the admin API's connections.
 #[derive(Debug, Default)]
 pub struct AdminCounts {
     pub tcp: Gauge,
     pub unix: Gauge,
-    /// Connections and requests that a limit has ended, by that limit.
+    /// Connections and requests that a limit has ended, by limit.
     pub refused: Labelled,
 }
 
-/// How changes of the configuration went.
+/// Results of changes of the configuration.
 #[derive(Debug, Default)]
 pub struct Reloads {
     pub ok: Counter,
@@ -448,7 +451,7 @@ pub struct Reloads {
     pub last: Mutex<Option<LastReload>>,
 }
 
-/// The last of them.
+/// Result of the last change of the configuration.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct LastReload {
     pub ok: bool,
@@ -474,7 +477,7 @@ impl Reloads {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970 (Unix time).
 #[must_use]
 pub fn unix_ms() -> u64 {
     SystemTime::now()

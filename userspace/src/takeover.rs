@@ -1,8 +1,8 @@
-//! Passing the listening sockets from a running signalbox to the one that takes its place.
+//! Passes the listening sockets from a running signalbox to its successor.
 //!
 //! Over a unix socket beside the admin socket: the old process sends what it listens on (a line of JSON, then the
-//! descriptors by `SCM_RIGHTS`), the new one starts to serve and says so, the old one stops accepting and drains.
-//! The sockets are the same all the time, so no connection is refused, not even one that waits in a queue.
+//! descriptors by `SCM_RIGHTS`), the new one starts to serve and says so, the old one stops accepting and drains. The
+//! sockets are the same all the time, so no connection is refused, not even one that waits in a queue.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpListener;
@@ -22,35 +22,35 @@ use crate::datapath::worker::Socket;
 use crate::keeper::Keeper;
 use crate::store::Event;
 
-/// What is handed over.
+/// Listening sockets that one process hands to another.
 pub struct Offer {
-    /// Connections are steered by `sk_lookup`.
+    /// True if connections are steered by `sk_lookup`.
     pub steered: bool,
     pub binds: Vec<Bind>,
     pub sockets: Vec<(Socket, Vec<TcpListener>)>,
 }
 
-/// The description that goes before the descriptors.
+/// Description of the sockets, sent before the descriptors.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     version: u32,
     pid: u32,
     steered: bool,
-    /// (prefix, port)
+    /// Bound addresses: prefix and port.
     binds: Vec<(ipnet::IpNet, u16)>,
-    /// For each socket: `None` for a steered one or its bind, and how many descriptors.
+    /// For each socket its bind, or `None` if it is steered, and the number of descriptors.
     sockets: Vec<(Option<(ipnet::IpNet, u16)>, usize)>,
 }
 
 const VERSION: u32 = 1;
 
-/// How long either side waits for an answer.
+/// Time that either side waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the old process waits for the new one to serve. It serves meanwhile; verifying the programs takes seconds where the
-/// processor is busy, and more under emulation.
+/// Time that the old process waits for the new one to serve; it goes on serving meanwhile. Verifying the programs takes
+/// seconds on a busy processor, and longer under emulation.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The hand-over socket that belongs to an admin socket.
+/// Returns the path of the takeover socket that belongs to an admin socket.
 #[must_use]
 pub fn path(admin_socket: &Path) -> PathBuf {
     let mut name = admin_socket.as_os_str().to_owned();
@@ -58,13 +58,13 @@ pub fn path(admin_socket: &Path) -> PathBuf {
     name.into()
 }
 
-/// A running signalbox, from the one that takes its place.
+/// The running signalbox, as its successor sees it.
 pub struct Predecessor {
     stream: UnixStream,
     pub pid: u32,
 }
 
-/// Asks the running signalbox for its sockets; `None` where none runs.
+/// Requests the sockets of the running signalbox; `None` where none runs.
 pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> {
     let mut stream = match UnixStream::connect(path(admin_socket)) {
         Ok(stream) => stream,
@@ -131,7 +131,7 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
 }
 
 impl Predecessor {
-    /// We serve now: it may stop. Returns when it has stopped accepting.
+    /// Tells the predecessor that this process serves. Returns when the predecessor has stopped accepting.
     pub fn relieve(mut self) -> io::Result<()> {
         self.stream.set_read_timeout(Some(SUCCESSOR_TIMEOUT))?;
         self.stream.write_all(b"serving\n")?;
@@ -165,7 +165,7 @@ fn send(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a successor on its own thread; `relieved` is told when one has taken over.
+/// Waits for a successor in a thread of its own; sends to `relieved` when one has taken over.
 pub fn serve(
     admin_socket: &Path,
     events: mpsc::UnboundedSender<Event>,
@@ -241,7 +241,7 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keep
     if let Some(keeper) = keeper {
         keeper.retire();
     }
-    // We no longer listen, whether the successor hears of it or not: there is no way back.
+    // This process no longer listens, whether the successor gets the line or not: there is no way back.
     let _ = stream.write_all(b"stopped\n");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is done on every balancer of a set: it has succeeded when all have done it.
+//! Rotations on every balancer of a set: successful when all have done them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -7,30 +7,31 @@ use crate::control::Control;
 use crate::remote::{Remote, RemoteError};
 use crate::rotate::{Job, Request, RotateError};
 
-/// What another balancer has done.
+/// Result of a rotation on another balancer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
     pub url: String,
-    /// Its job's number.
+    /// Number of the job there.
     pub job: Option<u64>,
     pub error: Option<String>,
 }
 
 impl Control {
-    /// Rotates on the others, then here. Those that did not are named; those that did, have.
+    /// Rotates on all other balancers, then here, and returns the result of each.
     ///
-    /// Not rolled back: what is out of rotation in one place harms nobody, and asking again repeats nothing.
+    /// Not rolled back on failure: what is out of rotation in one place harms nobody, and a repeated request changes
+    /// nothing where it was done.
     pub async fn rotate_everywhere(&self, request: Request) -> (Result<Job, RotateError>, Vec<Part>) {
         let mut body = json!({ "action": request.action, "names": request.names, "force": request.force });
         if let Some(timeout) = request.timeout {
             body["timeout"] = json!(timeout.as_secs_f64());
         }
-        // Only where it is needed: a balancer of an earlier version does not know the key.
+        // Sent only where there is one: a balancer of an earlier version does not know the key.
         if !request.reason.is_empty() {
             body["reason"] = json!(request.reason);
         }
         let balancers = self.shared.snapshot.load().model.balancers.clone();
-        // All at once: each may take its time.
+        // All balancers at once: each may take its time.
         let asked: Vec<_> = balancers
             .into_iter()
             .map(|balancer| {
@@ -69,7 +70,7 @@ impl Control {
         (self.rotate(request).await, parts)
     }
 
-    /// How far a job of another balancer is; `None` if the configuration does not name it.
+    /// Returns a job of another balancer, as its API shows it; `None` if the configuration does not name that balancer.
     pub async fn job_of(&self, url: &str, id: u64) -> Option<Result<Value, RemoteError>> {
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;
