@@ -1,4 +1,4 @@
-//! The wiring: what `signalbox run` is made of, in the order in which it comes to life and ends.
+//! Composition of `signalbox run`: its parts, in the order in which they start and end.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +34,7 @@ use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
 use crate::{admin, lacks, source, takeover};
 
-/// How addresses are listened on.
+/// Way in which addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringChoice {
     /// sk_lookup where the kernel and our rights allow it.
@@ -45,34 +45,34 @@ pub enum SteeringChoice {
     Bind,
 }
 
-/// What a signalbox is started with.
+/// Options that a signalbox is started with.
 pub struct Options {
     pub model: Model,
-    /// Where the configuration is from, and its text.
+    /// Path and text of the configuration file.
     pub file: Option<(PathBuf, String)>,
     pub steering: SteeringChoice,
     pub workers: usize,
     pub takeover: bool,
 }
 
-/// Descriptors that are not for connections: sockets of our own, maps, pipes, health checks.
+/// Descriptors that are not for connections: our own sockets, maps, pipes, health checks.
 const SPARE_DESCRIPTORS: u64 = 256;
 
-/// How long the end of the process waits for the log of connections to be written.
+/// Time that the end of the process waits for the connection log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A signalbox that serves.
+/// A signalbox that serves connections.
 pub struct Running {
     pub control: Control,
     relieved: mpsc::UnboundedReceiver<()>,
-    /// Held so that programs and maps stay.
+    /// Keeps programs and maps loaded.
     _kernel: Option<Kernel>,
     keeper: Option<Arc<Keeper>>,
     admin: admin::Servers,
     signals: Signals,
 }
 
-/// The signals that tell the process what to do.
+/// Signals that control the process.
 struct Signals {
     hangup: Signal,
     terminate: Signal,
@@ -89,7 +89,7 @@ impl Signals {
     }
 }
 
-/// Starts everything; returns when connections are served.
+/// Starts everything. Returns when connections are served.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     let Options {
         model,
@@ -99,7 +99,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         takeover: take_over,
     } = options;
     let socket = model.admin.socket.clone();
-    // Before anything is begun: a mistake in the file ends no predecessor.
+    // Checked before anything is begun: a mistake in the file must not end a predecessor.
     admin::check_socket(&socket)?;
     admin::check_socket(&takeover::path(&socket))?;
     let predecessor = match takeover::request(&socket) {
@@ -199,7 +199,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let etcd = model.etcd.as_ref().map(Etcd::new);
     let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs), etcd.clone());
     if let Err(error) = memory.restore() {
-        // Traffic comes first. What is changed by API is refused until this is mended.
+        // Traffic comes first: the process goes on, and refuses changes by API until this is mended.
         let error = crate::error_chain(&error);
         tracing::error!(
             error,
@@ -272,7 +272,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
-            // Only now that our programs know the addresses: they take the place of the other process's.
+            // Only now, because our programs must know the addresses: they replace those of the other process.
             cut.follow_interfaces();
         }
         let pid = old.pid;
@@ -287,7 +287,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             .await?
             .context("starting the keeper of the flow table")?;
     }
-    // Whoever finds the API may send signals: none may meet the kernel's default, which ends a process at once.
+    // Whoever finds the API may send signals: none may meet the kernel's default action, which ends a process at once.
     let signals = Signals::listen()?;
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     let (relieved_by, relieved) = mpsc::unbounded_channel();
@@ -316,7 +316,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     })
 }
 
-/// Tier `cut`, where a listener wants it and the kernel has it.
+/// Loads tier `cut`, where a listener wants it and the kernel has it.
 fn load_cut(
     model: &Model,
     take_over: bool,
@@ -341,7 +341,7 @@ fn load_cut(
     }
 }
 
-/// Removes the pins of network namespaces that are gone, beside the start: nobody waits for it.
+/// Removes the pins of network namespaces that are gone, in a thread of its own: the start does not wait for it.
 fn collect_debris() {
     let work = || match debris::collect() {
         Ok(cleaned) if cleaned.removed.is_empty() => {}
@@ -356,7 +356,7 @@ fn collect_debris() {
     }
 }
 
-/// Puts the first configuration in force: the one that the API has put in place of the file's, or the file's.
+/// Puts the first configuration in force: the one that was set by API in place of the file's, or the file's.
 async fn begin(control: &Control, origin: &str, model: Model, instead: Option<String>) -> anyhow::Result<()> {
     if let Some(instead) = instead {
         match control.apply_instead(&instead, "API, before the restart").await {
@@ -383,7 +383,7 @@ async fn begin(control: &Control, origin: &str, model: Model, instead: Option<St
         .map_err(anyhow::Error::msg)
 }
 
-/// What all parts share, before there is a configuration in force.
+/// Makes the state that all threads share, before there is a configuration in force.
 pub(crate) fn shared(model: &Model) -> Shared {
     let empty = Model {
         listeners: Vec::new(),
@@ -437,7 +437,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
     }
 }
 
-/// Raises the descriptor limit as far as allowed, and shares it out.
+/// Raises the descriptor limit as far as allowed, and divides it. Returns the most connections.
 fn connection_budget(admin_connections: u32) -> u32 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -447,13 +447,13 @@ fn connection_budget(admin_connections: u32) -> u32 {
     connections_of(limit, admin_connections).max(1)
 }
 
-/// How many pipes `limit` descriptors are for.
+/// Returns the most pipes for `limit` descriptors.
 const fn pipes_of(limit: u64) -> u64 {
     limit / 64
 }
 
-/// How many connections `limit` descriptors are for: two to a connection, two to a pipe, and one to each connection of
-/// the admin API, which so never takes one of traffic's.
+/// Returns the most connections for `limit` descriptors: two for each connection, two for each pipe, and one for each
+/// connection of the admin API, which so never takes one of traffic's.
 #[must_use]
 pub fn connections_of(limit: u64, admin_connections: u32) -> u32 {
     let admin = u64::from(admin_connections) + u64::from(admin::MAX_UNIX_CONNECTIONS);
@@ -484,7 +484,7 @@ fn follow_gates(kernel: &mut Kernel, control: &Control) {
     });
 }
 
-/// Puts the eBPF programs' log messages among ours.
+/// Forwards log messages of the eBPF programs to our log.
 fn follow_log(kernel: &mut Kernel) {
     match kernel.logger() {
         Ok(logger) => {
@@ -513,7 +513,7 @@ impl Running {
         } = self.signals;
         let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
         let notify = |state: &[sd_notify::NotifyState<'_>]| {
-            // No systemd, or one that has gone: nothing to tell.
+            // Errors are ignored: there is no systemd, or it has gone.
             let _ = sd_notify::notify(state);
         };
         notify(&[sd_notify::NotifyState::Ready]);
@@ -538,7 +538,7 @@ impl Running {
                 Some(()) = self.relieved.recv() => {
                     tracing::info!("A successor serves now.");
                     self.admin.retire();
-                    // The flow table is the successor's.
+                    // The flow table belongs to the successor.
                     self.keeper = None;
                     relieved = true;
                     break;

@@ -1,4 +1,4 @@
-//! The handle by which signals, files, the admin API and the demo steer a running signalbox.
+//! Control handle: signals, files, the admin API and the demo control a running signalbox by it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,19 +24,19 @@ use crate::state::Shared;
 use crate::store::memory::Instead;
 use crate::store::{Applied, Configuration, Event, PrefixChange, fingerprint};
 
-/// What was found out about the machine at the start.
+/// Facts about the machine, found at the start.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub steering: &'static str,
     pub workers: usize,
     pub max_connections: u32,
-    /// Why there are no socket maps.
+    /// Reason why there are no socket maps.
     pub sockmap: Option<String>,
-    /// (feature, what is wrong with it)
+    /// Features that are degraded, each with the reason.
     pub degraded: Vec<(&'static str, String)>,
 }
 
-/// A running signalbox.
+/// Control handle of a running signalbox.
 #[derive(Clone)]
 pub struct Control {
     pub shared: Arc<Shared>,
@@ -44,11 +44,11 @@ pub struct Control {
     pub counters: Option<Arc<Counters>>,
     pub facts: Arc<Facts>,
     pub events: mpsc::UnboundedSender<Event>,
-    /// The file that `reload` reads; the demo has none.
+    /// Configuration file that `reload` reads; the demo has none.
     pub file: Option<PathBuf>,
-    /// What that file said when it was last read, whether or not it was taken.
+    /// Text of that file when it was last read, whether or not it was accepted.
     pub read: Arc<Mutex<Option<String>>>,
-    /// Tier `cut`.
+    /// Tier `cut`, where it is in use.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub keeper: Option<Arc<Keeper>>,
     pub jobs: Arc<Jobs>,
@@ -58,11 +58,11 @@ pub struct Control {
     pub services: Arc<Services>,
 }
 
-/// Why a change was refused.
+/// Reason why a change was refused.
 #[derive(Debug, Serialize)]
 pub struct Refused {
     pub error: String,
-    /// Each mistake of a configuration, at its place.
+    /// Mistakes in a configuration, each with its place.
     pub errors: Vec<ConfigError>,
 }
 
@@ -76,7 +76,7 @@ impl Refused {
 }
 
 impl Control {
-    /// Reads the configuration file again.
+    /// Reads the configuration file again and applies it.
     pub async fn reload(&self, source: &str) -> Result<Applied, Refused> {
         let Some(file) = &self.file else {
             return Err(Refused::because(
@@ -92,8 +92,8 @@ impl Control {
         }
     }
 
-    /// The same, unless it says what it said when it was last read, by whomever: what has been changed by API since then
-    /// would be undone. A file that is gone for the moment is left alone.
+    /// Reloads the configuration file only if its text has changed since it was last read, by whomever: otherwise
+    /// changes by API would be undone. A file that is missing for the moment is ignored.
     pub async fn reload_news(&self, source: &str) {
         let Some(file) = &self.file else { return };
         if let Ok(text) = tokio::fs::read_to_string(file).await
@@ -104,7 +104,7 @@ impl Control {
         }
     }
 
-    /// Notes that the file says this. False if it did before.
+    /// Remembers the text of the configuration file. False if it has not changed.
     pub fn is_news(&self, text: &str) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let news = read.as_deref() != Some(text);
@@ -114,12 +114,12 @@ impl Control {
         news
     }
 
-    /// Applies a configuration given as text, whole or not at all; it is the file's.
+    /// Applies a configuration given as text, whole or not at all, as the file's.
     pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, Refused> {
         self.apply(text, source, None).await
     }
 
-    /// The same with one that stands in place of the file's until that is changed or read again.
+    /// Applies a configuration in place of the file's, until the file is changed or read again.
     pub async fn apply_instead(&self, text: &str, source: &str) -> Result<Applied, Refused> {
         let file = self
             .read
@@ -160,7 +160,7 @@ impl Control {
             .map_err(Refused::because)
     }
 
-    /// Records and logs a change that never got as far as the store.
+    /// Records and logs a change that was refused before it reached the store.
     fn note(&self, source: &str, refused: Refused) -> Refused {
         tracing::error!(
             source,
@@ -171,7 +171,7 @@ impl Control {
         refused
     }
 
-    /// Changes the weights of routes, all or none; where there are none any more, the file and sources have the word.
+    /// Changes the weights of routes, all or none. Routes whose weights are removed get those of the file and sources.
     pub async fn set_weights(&self, set: BTreeMap<String, Option<Shares>>) -> Result<Applied, Refused> {
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::SetWeights(set, reply))?;
@@ -181,7 +181,7 @@ impl Control {
             .map_err(Refused::because)
     }
 
-    /// Changes the prefixes of a listener or a service, or of all where the name is empty.
+    /// Changes the shield's prefixes of a listener or a service, or those for all where the name is empty.
     pub async fn set_prefixes(&self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, Refused> {
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::SetPrefixes(name.into(), change, reply))?;
@@ -197,7 +197,7 @@ impl Control {
             .map_err(|_| Refused::because("signalbox is ending"))
     }
 
-    /// Flows of all workers: how many match, and some of them.
+    /// Returns flows of all workers and of the flow table: how many match, and some of them.
     pub async fn flows(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
         let (mut total, mut all) = (0, Vec::new());
         for worker in &self.workers {

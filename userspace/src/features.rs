@@ -1,4 +1,5 @@
-//! Features that the configuration names and that are not in force: who asked for them must not believe that they are.
+//! Features that the configuration names and that are not in force: whoever asked for them must not believe that they
+//! are.
 
 use serde::Serialize;
 use signalbox_core::model::Tier;
@@ -11,12 +12,12 @@ pub struct Missing {
     pub feature: &'static str,
     /// The reason, with the remedy where there is one.
     pub why: String,
-    /// This balancer is not ready without it.
+    /// True if this balancer is not ready without the feature.
     pub is_required: bool,
 }
 
 impl Control {
-    /// All of them now.
+    /// Returns all features that are missing now.
     #[must_use]
     pub fn missing_features(&self) -> Vec<Missing> {
         let snapshot = self.shared.snapshot.load();
@@ -42,7 +43,7 @@ impl Control {
                 Some(Missing {
                     feature: "sockmap",
                     why: format!("listener {} demands it: {why}", listener.name),
-                    // Its connections are carried all the same, by splice and copy.
+                    // Connections of the listener are carried all the same, by splice and copy.
                     is_required: false,
                 })
             });

@@ -1,11 +1,11 @@
-//! What this process lacks of what its configuration wants: capabilities, and pins that outlive it.
+//! Checks what this process lacks of what its configuration wants: capabilities, and pins that outlive it.
 
 use signalbox_core::model::{Listener, Model};
 
 use crate::kernel::cut::bpffs;
 use crate::kernel::rights::{self, Need};
 
-/// Features that are less than they could be, and why.
+/// Returns features that are limited, and why.
 pub fn of(model: &Model) -> Vec<(&'static str, String)> {
     let wanted = Wanted::of(model);
     let missing: Vec<_> = rights::missing()
@@ -18,12 +18,12 @@ pub fn of(model: &Model) -> Vec<(&'static str, String)> {
     capabilities.into_iter().chain(private).collect()
 }
 
-/// What of the kernel's side a configuration wants.
+/// Kernel features that a configuration wants.
 struct Wanted {
-    /// Flows that need no process: of cut-through and of services.
+    /// Flows that need no process: those of tier `cut` and of services.
     flows: bool,
     shield: bool,
-    /// A port that not everybody may listen on.
+    /// A privileged port is listened on.
     low_ports: bool,
 }
 
@@ -52,7 +52,7 @@ impl Wanted {
     }
 }
 
-/// What to say where listening fails.
+/// Returns a hint for the message where listening fails: the missing capability for privileged ports.
 pub fn low_ports_hint(model: &Model) -> Option<String> {
     let missing = rights::missing()
         .into_iter()

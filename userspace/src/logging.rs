@@ -1,4 +1,5 @@
-//! Logs: plain on a terminal, JSON elsewhere; one line for a change of state, none for a connection (see `connection_log`).
+//! Logging: plain text on a terminal, JSON elsewhere; one line for a change of state, none for a connection (see
+//! `connection_log`).
 
 use std::io::IsTerminal as _;
 
@@ -8,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts logging to standard error. `filter` is an `EnvFilter` directive: `info`, `signalbox=debug`.
 pub fn init(filter: &str) -> Result<(), String> {
-    // The kube crate has an error of its own for each failed request, which its caller tells of once.
+    // The kube crate logs each failed request as an error; its caller reports it once.
     let filter = EnvFilter::try_new(format!("kube_client=off,{filter}"))
         .map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
@@ -30,6 +31,6 @@ pub fn init(filter: &str) -> Result<(), String> {
             )
             .try_init()
     };
-    // `try_init` also carries `log` records (aya, rustls) over to `tracing`.
+    // `try_init` also forwards `log` records (aya, rustls) to `tracing`.
     started.map_err(|error| error.to_string())
 }
