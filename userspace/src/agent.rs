@@ -87,7 +87,7 @@ async fn tell(
             Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
                 Ok(()) => {
                     if !said.is_empty() {
-                        tracing::info!(balancer = url, "The balancer is told again.");
+                        tracing::info!(balancer = url, "The balancer accepts updates again.");
                     }
                     backoff.reset();
                     said.clear();
@@ -97,7 +97,11 @@ async fn tell(
                     let error = crate::error_chain(&error);
                     // Logged once for each kind of error.
                     if error != said {
-                        tracing::warn!(balancer = url, error, "A balancer could not be told; the others are.");
+                        tracing::warn!(
+                            balancer = url,
+                            error,
+                            "An update could not be sent to a balancer; others are not affected."
+                        );
                         said = error;
                     }
                     backoff.pause()

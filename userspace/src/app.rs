@@ -112,14 +112,14 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         }
         Ok(found) => found,
         Err(error) if !take_over => {
-            tracing::warn!(%error, "The admin socket's owner did not answer.");
+            tracing::warn!(%error, "The running process did not answer on its takeover socket.");
             None
         }
         Err(error) => return Err(error).context("asking the running signalbox for its sockets"),
     };
     let (predecessor, inherited) = predecessor.map_or((None, None), |(old, offer)| (Some(old), Some(offer)));
     if take_over && predecessor.is_none() {
-        tracing::info!("Nobody to take over from: starting afresh.");
+        tracing::info!("No process to take over from: starting as usual.");
     }
 
     let mut degraded = Vec::new();
@@ -178,7 +178,11 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
     let without_sockmap = degraded.iter().find(lacks_sockmap).map(|(_, why)| why.clone());
     for (feature, why) in &degraded {
-        tracing::warn!(feature, why, "A kernel feature is not used.");
+        tracing::warn!(
+            feature,
+            why,
+            "A kernel feature is not used: the kernel or missing capabilities do not allow it."
+        );
     }
     let setup = Setup {
         shared: Arc::clone(&shared),
@@ -536,7 +540,7 @@ impl Running {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
                 Some(()) = self.relieved.recv() => {
-                    tracing::info!("A successor serves now.");
+                    tracing::info!("A new process has taken over the listening sockets: draining.");
                     self.admin.retire();
                     // The flow table belongs to the successor.
                     self.keeper = None;
@@ -565,12 +569,12 @@ impl Running {
         };
         tokio::select! {
             () = drained => {}
-            _ = terminate.recv() => tracing::warn!("Told a second time: ending at once."),
-            _ = interrupt.recv() => tracing::warn!("Told a second time: ending at once."),
+            _ = terminate.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
+            _ = interrupt.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
         }
         let left = shared.totals.held.get();
         if left > 0 {
-            tracing::warn!(connections = left, "Ending with connections open.");
+            tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
         }
         self.admin.close();
         if let Some(keeper) = &self.keeper {

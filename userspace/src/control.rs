@@ -165,7 +165,7 @@ impl Control {
         tracing::error!(
             source,
             error = refused.error,
-            "Configuration refused; the one in force stays."
+            "Configuration refused: the current one stays in force."
         );
         self.shared.reloads.record(source, Some(refused.error.clone()));
         refused

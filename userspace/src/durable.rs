@@ -106,7 +106,7 @@ impl Durable {
             match serde_json::from_slice(&value) {
                 Ok(value) => Some((key, value)),
                 Err(error) => {
-                    tracing::error!(path = %self.path.display(), kind, key, %error, "A record is not understood; it is left alone.");
+                    tracing::error!(path = %self.path.display(), kind, key, %error, "A record of the state database is not understood: it is ignored and kept.");
                     None
                 }
             }

@@ -198,7 +198,7 @@ impl Etcd {
                         tracing::warn!(
                             revision = records.revision,
                             before = last,
-                            "The shared table has gone back: it has been restored, or made anew."
+                            "The shared table's revision has gone back: etcd was restored from a backup, or made anew."
                         );
                     }
                     last = records.revision;
@@ -212,7 +212,7 @@ impl Etcd {
                 Err(error) => {
                     tracing::warn!(
                         error = crate::error_chain(&error),
-                        "The shared table cannot be read; what is known stays."
+                        "The shared table in etcd cannot be read: its last known content stays in force."
                     );
                     tokio::time::sleep(backoff.pause()).await;
                 }

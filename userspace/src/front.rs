@@ -180,7 +180,7 @@ impl Front {
                 Ok(()) => {}
                 // keepalived may add the address later; the kernel steers it then.
                 Err(ListenError::NotLocal { addr }) if self.steers() => {
-                    tracing::warn!(%addr, "Not an address of this machine: served as soon as it is one.");
+                    tracing::warn!(%addr, "A listen address is not on this machine: it is served as soon as it is added.");
                 }
                 Err(error) => errors.push(error),
             }

@@ -300,12 +300,12 @@ impl Control {
                     Progress::Closing => tracing::warn!(
                         job = id,
                         flows = left,
-                        "The time for draining is over: what is left is closed."
+                        "The drain timeout is over: remaining flows are closed."
                     ),
                     Progress::Done => tracing::info!(
                         job = id,
                         closed = job.closed,
-                        "Nothing is left of what was taken out of rotation."
+                        "Draining has finished: no flow is left on what was taken out of rotation."
                     ),
                     _ => {}
                 }

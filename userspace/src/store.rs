@@ -271,7 +271,9 @@ impl Store {
                         addresses = applied.addresses,
                         "Configuration applied."
                     ),
-                    Err(error) => tracing::error!(source, error, "Configuration refused; the one in force stays."),
+                    Err(error) => {
+                        tracing::error!(source, error, "Configuration refused: the current one stays in force.")
+                    }
                 }
                 let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
                 let data = json!({ "source": source, "ok": ok, "error": error });

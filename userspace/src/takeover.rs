@@ -184,7 +184,7 @@ pub fn serve(
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "A successor did not take over; this process goes on.");
+                    tracing::warn!(%error, "The takeover failed: this process goes on.");
                     let _ = events.send(Event::HandOverFailed);
                 }
             }

@@ -3,6 +3,7 @@
 mod haproxy;
 mod nginx;
 mod signalbox;
+mod sozu;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub(crate) enum Contender {
     },
     /// nginx' stream module. It does not look at the Host header.
     Nginx,
+    /// Sōzu, if it is installed: no package of Debian's.
+    Sozu,
     /// signalbox with a datapath tier.
     Signalbox {
         /// As in `datapath: { tier: … }`; `auto` is none at all, which is how it is used.
@@ -58,11 +61,12 @@ impl FromStr for Contender {
             REFERENCE => Self::Haproxy { splice: false },
             "haproxy-splice" => Self::Haproxy { splice: true },
             "nginx" => Self::Nginx,
+            "sozu" => Self::Sozu,
             OTHER => Self::Other,
             // Whether there is such a tier is for signalbox to say: new ones need no change here.
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
-                _ => bail!("there is no contender `{name}`; there is: {ALL}"),
+                _ => bail!("there is no contender `{name}`; there is: {ALL},sozu"),
             },
         })
     }
@@ -82,6 +86,7 @@ impl std::fmt::Display for Contender {
             Self::Haproxy { splice: false } => f.write_str(REFERENCE),
             Self::Haproxy { splice: true } => f.write_str("haproxy-splice"),
             Self::Nginx => f.write_str("nginx"),
+            Self::Sozu => f.write_str("sozu"),
             Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
             Self::Other => f.write_str(OTHER),
         }
@@ -133,6 +138,7 @@ impl Setup {
             Contender::Direct => None,
             Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
             Contender::Nginx => Some(nginx::command(lab, self.threads)?),
+            Contender::Sozu => Some(sozu::command(lab, self.threads)?),
             Contender::Signalbox { tier } => Some(signalbox::command(lab, self.threads, tier, &self.signalbox)?),
             Contender::Other => Some(signalbox::command(lab, self.threads, "auto", &self.signalbox)?),
         };

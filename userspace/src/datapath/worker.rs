@@ -112,7 +112,7 @@ pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Hand
                 )
             });
         if let Err(error) = outcome {
-            tracing::error!(worker = index, %error, "A worker could not run.");
+            tracing::error!(worker = index, %error, "A worker thread ended with an error.");
         }
     })?;
     Ok(Handle { orders })

@@ -195,7 +195,7 @@ impl Cut {
             _pad: 0,
         };
         if let Err(error) = self.config.update(&0u32, &config) {
-            tracing::warn!(%error, "The programs of tier cut could not be told the segment size.");
+            tracing::warn!(%error, "The largest segment size could not be written for the programs of tier cut.");
         }
         hooks.count()
     }
@@ -224,7 +224,7 @@ impl Cut {
                 }
             };
             if let Err(error) = done.and_then(|()| one.remove()) {
-                tracing::warn!(%error, "What another version has pinned could not be removed.");
+                tracing::warn!(%error, "Pinned maps and programs of another version could not be removed.");
             }
         }
         carried

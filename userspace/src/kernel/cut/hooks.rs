@@ -76,7 +76,7 @@ impl Hooks {
                 // The link of an interface that is gone is defunct.
                 let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
             }
-            tracing::info!(interface = index, "An interface with tier cut is gone.");
+            tracing::info!(interface = index, "An interface with the cut-through programs is gone.");
         }
         let is_wanted = |index: &u32| wanted.iter().any(|interface| interface.index == *index);
         self.refused.retain(|index, _| is_wanted(index));
@@ -92,7 +92,7 @@ impl Hooks {
                         tracing::info!(
                             interface = interface.name,
                             tcx = self.tcx,
-                            "Tier cut is on an interface."
+                            "Cut-through programs are attached to an interface."
                         );
                     }
                     self.on.insert(interface.index, interface.clone());
@@ -104,7 +104,7 @@ impl Hooks {
                         tracing::warn!(
                             interface = interface.name,
                             error,
-                            "Tier cut cannot be had on an interface."
+                            "Cut-through programs cannot be attached to an interface."
                         );
                         self.refused.insert(interface.index, error);
                     }

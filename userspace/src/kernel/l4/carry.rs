@@ -149,7 +149,7 @@ impl Left {
             if !one.earlier.lock() {
                 self.0.push(one);
             } else if let Err(error) = one.earlier.remove() {
-                tracing::warn!(%error, "What another version has pinned could not be removed.");
+                tracing::warn!(%error, "Pinned maps and programs of another version could not be removed.");
             }
         }
     }

@@ -162,7 +162,7 @@ impl Hooks {
     fn refuse(&mut self, interface: &Interface, error: &KernelError) {
         let error = format!("{}: {}", interface.name, crate::error_chain(error));
         if self.refused.get(&interface.index) != Some(&error) {
-            tracing::warn!(error, "Services cannot be had on an interface.");
+            tracing::warn!(error, "Layer-4 programs cannot be attached to an interface.");
             self.refused.insert(interface.index, error);
         }
     }
@@ -213,7 +213,12 @@ impl Hooks {
     }
 
     fn stands(&mut self, interface: &Interface, hook: &'static str, why: &str) {
-        tracing::info!(interface = interface.name, hook, why, "Services are on an interface.");
+        tracing::info!(
+            interface = interface.name,
+            hook,
+            why,
+            "Layer-4 programs are attached to an interface."
+        );
         self.refused.remove(&interface.index);
         let on = On {
             interface: interface.name.clone(),
@@ -251,7 +256,7 @@ pub(super) fn load_programs(
     match load_program(ebpf, XDP, parts) {
         Err(error) if wanted == Hook::Auto && error.is_permanent() => {
             let error = crate::error_chain(&error);
-            tracing::warn!(error, "The drivers cannot have layer 4: TC has it.");
+            tracing::warn!(error, "The kernel refuses the XDP program: layer-4 services use TC.");
             refused.insert(XDP, error);
             load_program(ebpf, TC, parts)?;
         }

@@ -1,0 +1,71 @@
+//! Sōzu, a balancer in Rust with epoll workers: HTTP requests by Host, and bytes. It does not look at a server name without
+//! ending TLS, so its TLS port is plain TCP.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::hosts::NAME;
+use crate::lab::{HOSTS, Lab, VIP};
+use crate::load::bulk::PORT;
+
+pub(super) fn command(lab: &Lab, workers: usize) -> Result<Command> {
+    let config = lab.dir().join("sozu.toml");
+    let dir = lab
+        .dir()
+        .to_str()
+        .context("the temporary directory's name is not UTF-8")?;
+    let backends = |port: u16| -> String {
+        let each = HOSTS.iter().map(|host| format!("{{ address = \"{host}:{port}\" }}, "));
+        each.collect()
+    };
+    // A worker carries both directions of each connection in buffers of its own.
+    let text = format!(
+        "command_socket = \"{dir}/sozu.sock\"
+log_level = \"error\"
+log_target = \"stdout\"
+worker_count = {workers}
+worker_automatic_restart = false
+max_connections = 8000
+max_buffers = 16000
+buffer_size = 16393
+activate_listeners = true
+front_timeout = 3600
+back_timeout = 3600
+connect_timeout = 5
+
+[[listeners]]
+protocol = \"http\"
+address = \"{VIP}:80\"
+[[listeners]]
+protocol = \"tcp\"
+address = \"{VIP}:443\"
+[[listeners]]
+protocol = \"tcp\"
+address = \"{VIP}:{PORT}\"
+
+[clusters.http]
+protocol = \"http\"
+load_balancing = \"LEAST_LOADED\"
+frontends = [ {{ address = \"{VIP}:80\", hostname = \"{NAME}\" }} ]
+backends = [ {http}]
+[clusters.tls]
+protocol = \"tcp\"
+load_balancing = \"LEAST_LOADED\"
+frontends = [ {{ address = \"{VIP}:443\" }} ]
+backends = [ {tls}]
+[clusters.bulk]
+protocol = \"tcp\"
+load_balancing = \"LEAST_LOADED\"
+frontends = [ {{ address = \"{VIP}:{PORT}\" }} ]
+backends = [ {bulk}]
+",
+        http = backends(80),
+        tls = backends(443),
+        bulk = backends(PORT),
+    );
+    std::fs::write(&config, text)?;
+    let mut command = lab.lb.command("sozu");
+    command.arg("--config").arg(config).arg("start");
+    Ok(command)
+}
