@@ -33,7 +33,7 @@ pub struct Gate {
     pub _pad1: [u64; 2],
 }
 
-/// Says which gate a socket's received bytes go through. Keyed by socket cookie.
+/// The gate that a socket's received bytes go through, keyed by socket cookie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leg {
@@ -43,7 +43,7 @@ pub struct Leg {
     pub _pad: u32,
 }
 
-/// Told to userspace when a gate closes.
+/// Event to userspace: a gate has closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateEvent {
@@ -53,19 +53,19 @@ pub struct GateEvent {
     pub _pad: u32,
 }
 
-/// What the program does with a packet of `len` bytes.
+/// Decision of the gate for a packet of `len` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Redirect it to the peer's socket.
+    /// Redirect the packet to the peer's socket.
     Redirect,
-    /// Pass it to userspace; the gate was closed already.
+    /// Pass the packet to userspace; the gate was closed already.
     Pass,
-    /// Pass it to userspace and tell it that the gate has just closed.
+    /// Pass the packet to userspace, and send a [`GateEvent`]: the gate has just closed.
     PassAndTell,
 }
 
 impl Gate {
-    /// The whole policy of the gate, shared by the program and its host tests.
+    /// Decides about the next `len` bytes: the whole policy of the gate, shared by the program and its host tests.
     #[inline(always)]
     pub fn decide(&mut self, len: u64, token: u64, limit: u64) -> Verdict {
         if self.blocked != 0 {

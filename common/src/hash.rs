@@ -1,4 +1,4 @@
-//! The one hash of signalbox: the same bits in a BPF program, in every process and on every machine.
+//! signalbox's hash: the same bits in a BPF program, in every process and on every machine.
 //!
 //! splitmix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), folded over
 //! 8-byte words. Not for secrets; not keyed against a chosen-input attacker unless the seed is secret.

@@ -8,15 +8,15 @@
 /// A field of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the source.
+    /// Name of the field in the source.
     pub name: &'static str,
-    /// Its place in the structure, in bytes.
+    /// Offset in the structure, in bytes.
     pub offset: usize,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// The fields of the structure that it holds, none where it is a number or an array of numbers.
+    /// Fields of the nested structure; empty for a number or an array of numbers.
     pub parts: &'static [Self],
-    /// How many of that structure it holds, one behind the other.
+    /// Number of nested structures, one behind the other.
     pub count: usize,
 }
 
@@ -26,7 +26,7 @@ pub trait Layout {
     const FIELDS: &'static [Field];
 }
 
-/// The size of what a function leads to, which is never called.
+/// Size of the field that `fn` projects to; the function is never called.
 #[must_use]
 pub const fn size_behind<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
@@ -62,7 +62,7 @@ macro_rules! layout {
     };
 }
 
-/// How many bytes the fields have together.
+/// Total size of the fields, in bytes.
 #[must_use]
 pub const fn sum(fields: &[Field]) -> usize {
     let (mut total, mut index) = (0, 0);

@@ -21,10 +21,10 @@ pub mod steer;
 
 pub use reason::Reason;
 
-/// Version of the layout below. Anything pinned or handed over between processes carries it. The rules for changes are
-/// those of [`layout`].
+/// Version of the maps' layout, carried by everything that is pinned or handed over between processes. The rules for
+/// changes are those of [`layout`].
 #[cfg(not(feature = "next_abi"))]
 pub const ABI_VERSION: u32 = 4;
-/// That of the maps in the tests of upgrades.
+/// Version of the maps in the tests of upgrades.
 #[cfg(feature = "next_abi")]
 pub const ABI_VERSION: u32 = 5;

@@ -6,11 +6,11 @@
 
 /// Tier `cut` for IPv6 connections; without it they are carried by other tiers.
 pub const CUT_V6: u32 = 1;
-/// Layer-4 services; without them the shield is there alone.
+/// Layer-4 services; without this part the programs run the shield alone.
 pub const SERVICES: u32 = 1 << 1;
-/// The shield; without it layer-4 services are there alone.
+/// The shield; without this part the programs run layer-4 services alone.
 pub const SHIELD: u32 = 1 << 2;
-/// Everything.
+/// All parts.
 pub const ALL: u32 = CUT_V6 | SERVICES | SHIELD;
-/// The name of the constant in the object.
+/// Symbol of the constant in the object's read-only data.
 pub const SYMBOL: &str = "PARTS";

@@ -1,4 +1,5 @@
-//! Why a BPF program let a packet or connection go the way it did. Every exit of every program counts one.
+//! Exit reasons of the BPF programs: why a packet or connection went the way it did. Every exit of every program counts
+//! one.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $program:literal, $label:literal;)*) => {
@@ -8,14 +9,14 @@ macro_rules! reasons {
         pub enum Reason { $($(#[$doc])* $name = $id,)* }
 
         impl Reason {
-            /// All of them, by number.
+            /// All reasons, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The program that counts it.
+            /// Name of the program that counts this reason.
             #[must_use]
             pub const fn program(self) -> &'static str { match self { $(Self::$name => $program,)* } }
 
-            /// Its metric label.
+            /// Metric label of this reason.
             #[must_use]
             pub const fn label(self) -> &'static str { match self { $(Self::$name => $label,)* } }
         }
@@ -25,19 +26,20 @@ macro_rules! reasons {
 reasons! {
     /// A connection to one of our bindings was given to a listening socket.
     SteerAssigned = 0, "steer", "assigned";
-    /// Not one of our bindings: the kernel's ordinary lookup goes on.
+    /// The destination is not one of our bindings: the kernel's ordinary lookup goes on.
     SteerMiss = 1, "steer", "miss";
-    /// Not TCP: the kernel's ordinary lookup goes on.
+    /// The packet is not TCP: the kernel's ordinary lookup goes on.
     SteerNotTcp = 2, "steer", "not_tcp";
-    /// Ours, but no listening socket stands in the slot: dropped, so that no other process gets it.
+    /// Bound destination without a listening socket in its slot: dropped, so that no other process gets the connection.
     SteerNoSocket = 3, "steer", "no_socket";
-    /// Ours, but the kernel refused the socket (`bpf_sk_assign`): dropped, as above.
+    /// Bound destination whose socket the kernel refused (`bpf_sk_assign`): dropped, so that no other process gets the
+    /// connection.
     SteerAssignFailed = 4, "steer", "assign_failed";
-    /// Bytes were moved to the other leg.
+    /// Bytes were redirected to the other leg.
     RelayRedirected = 5, "relay", "redirected";
     /// A segment without bytes (FIN), which TCP has acted on already: dropped.
     RelayEmpty = 6, "relay", "empty";
-    /// The socket has no gate: left to the socket.
+    /// No gate is known for the socket: bytes are left to the socket.
     RelayNoGate = 7, "relay", "no_gate";
     /// The gate has just closed: bytes go to userspace.
     RelayClosed = 8, "relay", "closed";
@@ -47,9 +49,9 @@ reasons! {
     RelayNoPeer = 10, "relay", "no_peer";
     /// A packet of a cut flow was rewritten and sent on.
     CutForwarded = 11, "cut_in", "forwarded";
-    /// No cut flow's packet: the kernel's business.
+    /// Packet of no cut flow: passed to the kernel.
     CutMiss = 12, "cut_in", "miss";
-    /// Neither TCP nor an ICMP error over IP: the kernel's business.
+    /// Neither TCP nor an ICMP error over IP: passed to the kernel.
     CutNotTcp = 13, "cut_in", "not_tcp";
     /// A client's SYN to one of our bindings was remembered, and passed to the listening socket.
     CutOpening = 14, "cut_in", "opening";
@@ -57,7 +59,8 @@ reasons! {
     CutPaired = 15, "cut_in", "paired";
     /// A host's SYN-ACK showed that the legs differ: the flow is not cut.
     CutUnfit = 16, "cut_in", "unfit";
-    /// A packet was forwarded, and what it means for leg B's socket, which is not drained yet, given to that too.
+    /// A packet was forwarded to the client while leg B's socket is not drained yet: its acknowledgement, or the ICMP
+    /// error, goes to that socket, too.
     CutShared = 17, "cut_in", "shared";
     /// A host repeated its SYN-ACK: given to leg B's socket.
     CutToSocket = 18, "cut_in", "to_socket";
@@ -78,43 +81,43 @@ reasons! {
     /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link does not
     /// take was told.
     CutIcmp = 26, "cut_in", "icmp";
-    /// A packet that was forwarded leaves.
+    /// A forwarded packet leaves.
     CutLeaves = 27, "cut_out", "forwarded";
-    /// It showed the next hop's address anew.
+    /// A forwarded packet leaves, and its Ethernet addresses refreshed the flow's next hop.
     CutLearnt = 28, "cut_out", "learnt";
-    /// A packet of this machine's own that has to do with no cut flow.
+    /// Packet of this machine's own sockets that belongs to no cut flow.
     CutOutMiss = 29, "cut_out", "miss";
-    /// Our answer to a client's SYN was remembered.
+    /// The listener's SYN-ACK to a client was recorded.
     CutAnswered = 30, "cut_out", "answered";
     /// Leg B's SYN was made to offer what leg A has.
     CutOffered = 31, "cut_out", "offered";
     /// Leg B's SYN cannot lead to a cut flow.
     CutRefused = 32, "cut_out", "refused";
-    /// Leg B's socket delivers what it owes.
+    /// Leg B's socket sends bytes that it still has to deliver: passed.
     CutDrains = 33, "cut_out", "drains";
-    /// What a socket without a duty still says: dropped.
+    /// Packet of a cut flow's socket that has nothing to deliver: dropped.
     CutSilenced = 34, "cut_out", "silenced";
     /// A reset that ends a cut flow, ours or that of a process that died before the flow was drained.
     CutReset = 35, "cut_out", "reset";
     /// A SYN on the addresses and ports of a flow that seems to live: passed to the listening socket; the flow stays
     /// until the client confirms.
     CutDoubted = 36, "cut_in", "doubted";
-    /// A SYN on the addresses and ports of a flow that has just ended, and whose socket is not closed yet: it comes again
-    /// after a reset that closes the socket.
+    /// A SYN on the addresses and ports of a flow that has just ended and whose socket is not closed yet: turned into a
+    /// reset that closes the socket, and injected again behind it.
     CutUnseated = 37, "cut_in", "unseated";
-    /// A client's packet of a layer-4 service went to its host.
+    /// A client's packet of a known flow of a layer-4 service was sent to its host.
     L4Forwarded = 38, "l4", "forwarded";
-    /// The first packet of a flow went to the host of its slot.
+    /// The first packet of a flow was sent to the host of its slot.
     L4Opened = 39, "l4", "opened";
-    /// A host's answer went to its client.
+    /// A host's reply was sent to its client.
     L4Replied = 40, "l4", "replied";
     /// An ICMP error about a packet of a service was rewritten and sent on.
     L4Icmp = 41, "l4", "icmp";
-    /// No service's packet: the kernel's business.
+    /// Packet of no service: passed to the kernel.
     L4Miss = 42, "l4", "miss";
-    /// Headers that are not whole or not possible: the kernel's business, which drops them.
+    /// Truncated or impossible headers: passed to the kernel, which drops them.
     L4Malformed = 43, "l4", "malformed";
-    /// More IPv6 extension headers than are gone through: the kernel's business.
+    /// More IPv6 extension headers than the programs walk: passed to the kernel.
     L4Extended = 44, "l4", "extended";
     /// No host of the service may get a new flow: dropped.
     L4NoHost = 45, "l4", "no_host";
@@ -124,31 +127,31 @@ reasons! {
     L4NoPort = 47, "l4", "no_port";
     /// A packet of a service had no hops left: dropped.
     L4Hops = 48, "l4", "hop_limit";
-    /// A packet of a service is larger than what gets to its host: its sender is told.
+    /// A packet of a service exceeds the MTU towards its host: its sender is told (ICMP).
     L4TooBig = 49, "l4", "too_big";
     /// The kernel had no memory for the new flow, or the packet could not be changed: dropped.
     L4Failed = 50, "l4", "failed";
     /// A tunnel's header was taken off, on a host: the packet goes on to the host's own sockets.
     L4Unwrapped = 51, "l4_decap", "unwrapped";
-    /// A packet to a guarded port that is not possible: dropped.
+    /// A malformed packet to a guarded port: dropped.
     ShieldMalformed = 52, "shield", "malformed";
     /// A packet from a denied prefix: dropped.
     ShieldDenied = 53, "shield", "denied";
-    /// Its source has sent too many packets: dropped.
+    /// The source has exceeded its packet rate: dropped.
     ShieldPackets = 54, "shield", "packets";
-    /// Its source has sent too many bytes: dropped.
+    /// The source has exceeded its byte rate: dropped.
     ShieldBytes = 55, "shield", "bytes";
-    /// Its source has begun too many connections: dropped.
+    /// The source has exceeded its rate of new connections: dropped.
     ShieldConnections = 56, "shield", "connections";
-    /// Its source has too many connections: dropped.
+    /// The source has too many concurrent connections: dropped.
     ShieldConcurrent = 57, "shield", "concurrent";
     /// A SYN to a listener whose backlog is full was answered with a cookie.
     ShieldCookie = 58, "shield", "cookie";
-    /// A guarded packet of no service's: it goes on to the listener.
+    /// A packet to a guarded listener was admitted: passed.
     ShieldPassed = 59, "shield", "passed";
 }
 
-/// How many there are: the size of `COUNTERS`.
+/// Number of reasons: the size of `COUNTERS`.
 pub const REASONS: u32 = Reason::ALL.len() as u32;
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 /// Bits of a [`SteerKey`] in front of the address: port and family are always matched exactly.
 pub const STEER_FIXED_BITS: u32 = 32;
 
-/// Slot of the socket that takes IPv4 connections: any one of its reuseport group stands for all.
+/// Slot of the socket that takes IPv4 connections; any member of its reuseport group will do, the kernel spreads from
+/// there.
 ///
 /// One socket cannot take both: binding an IPv6 socket to anything but `::` makes it IPv6-only
 /// (`net/ipv6/af_inet6.c`, `__inet6_bind`), and `::` could be reached from outside.
@@ -30,7 +31,7 @@ pub const MAX_LISTENERS: u32 = 256;
 pub struct SteerKey {
     /// Destination port, network byte order.
     pub port: [u8; 2],
-    /// 4 or 6: `::/0` is every IPv6 address, and no IPv4 one.
+    /// Address family, 4 or 6: `::/0` is every IPv6 address, and no IPv4 one.
     pub family: u8,
     /// Always zero.
     pub _pad: u8,
@@ -59,7 +60,7 @@ impl SteerKey {
     }
 }
 
-/// Where a bound destination goes.
+/// Listener and socket slot of a bound destination: value of `BINDINGS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteerValue {

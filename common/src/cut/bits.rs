@@ -3,7 +3,7 @@
 //! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run. Minimum
 //! kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
 
-/// Sets bits. Where they are set, nothing is written: that costs as little as a comparison.
+/// Sets bits of `flags`. Nothing is written where they are set already: that costs as little as a comparison.
 #[inline(always)]
 pub fn set(flags: &mut u32, bits: u32) {
     if *flags & bits != bits {
@@ -11,7 +11,7 @@ pub fn set(flags: &mut u32, bits: u32) {
     }
 }
 
-/// Clears bits, the same way.
+/// Clears bits of `flags`. Nothing is written where they are clear already.
 #[inline(always)]
 pub fn clear(flags: &mut u32, bits: u32) {
     if *flags & bits != 0 {
@@ -19,7 +19,7 @@ pub fn clear(flags: &mut u32, bits: u32) {
     }
 }
 
-/// Puts `new` in place of `old`; false, and nothing is changed, where another number stands.
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where another number stands.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
@@ -37,7 +37,7 @@ pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
     found == old
 }
 
-/// Puts `new` in place of `old`; false, and nothing is changed, where another number stands.
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where another number stands.
 #[cfg(not(target_arch = "bpf"))]
 pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
     use core::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
         .is_ok()
 }
 
-/// Adds to a number.
+/// Adds `more` to a number, atomically.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn add(number: &mut u64, more: u64) {
@@ -58,7 +58,7 @@ pub fn add(number: &mut u64, more: u64) {
     }
 }
 
-/// Adds to a number.
+/// Adds `more` to a number, atomically.
 #[cfg(not(target_arch = "bpf"))]
 pub fn add(number: &mut u64, more: u64) {
     use core::sync::atomic::{AtomicU64, Ordering};

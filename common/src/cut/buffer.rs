@@ -1,8 +1,8 @@
-//! The bytes of a packet, wherever they are.
+//! Access to the bytes of a packet, in a BPF context or in memory.
 
 /// Reads and writes numbers in network byte order, checked against the packet's end.
 ///
-/// `None` means that the packet ends before.
+/// `None` means that the packet ends before the last byte asked for.
 pub trait Buffer {
     /// The byte at `at`.
     fn u8(&self, at: u32) -> Option<u8>;
@@ -10,7 +10,7 @@ pub trait Buffer {
     fn u16(&self, at: u32) -> Option<u16>;
     /// The 32-bit number at `at`.
     fn u32(&self, at: u32) -> Option<u32>;
-    /// Numbers of 32 bits, one after the other.
+    /// `N` consecutive numbers of 32 bits, from `at` on.
     #[inline(always)]
     fn words<const N: usize>(&self, at: u32) -> Option<[u32; N]> {
         let mut words = [0; N];
@@ -28,7 +28,7 @@ pub trait Buffer {
     /// Replaces the 32-bit number at `at`.
     fn set_u32(&mut self, at: u32, value: u32) -> Option<()>;
 
-    /// Replaces numbers of 32 bits, one after the other.
+    /// Replaces `N` consecutive numbers of 32 bits, from `at` on.
     #[inline(always)]
     fn set_words<const N: usize>(&mut self, at: u32, words: [u32; N]) -> Option<()> {
         let mut i = 0;
@@ -39,8 +39,8 @@ pub trait Buffer {
         Some(())
     }
 
-    /// The same number, of which the kernel's verifier knows nothing any more. The verifier follows each value that an
-    /// offset can have on each way through a loop; forgetting them lets it see that all ways are alike.
+    /// Returns `value` so that the kernel's verifier no longer knows what it can be. The verifier follows each value
+    /// that an offset can have on each path through a loop; forgetting them lets it see that all paths are alike.
     #[inline(always)]
     fn forgotten(&self, value: u32) -> u32 {
         value

@@ -2,52 +2,53 @@
 
 use super::Buffer;
 
-/// What a change of a packet does to a checksum over it: the sum, modulo 65535, of new less old 16-bit words.
+/// Difference that a change of a packet makes to a checksum over it: the sum, modulo 65535, of new less old 16-bit
+/// words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Diff(u64);
 
 impl Diff {
-    /// No change, which the verifier takes for some change (see [`Buffer::forgotten`]).
+    /// An empty difference that the verifier takes for an unknown one (see [`Buffer::forgotten`]).
     #[inline(always)]
     #[must_use]
     pub fn forgotten<B: Buffer + ?Sized>(packet: &B) -> Self {
         Self(u64::from(packet.forgotten(0)))
     }
 
-    /// A 16-bit word at an even offset has changed.
+    /// Adds the change of a 16-bit word at an even offset.
     #[inline(always)]
     pub fn u16(&mut self, old: u16, new: u16) {
         self.0 += u64::from(!old) + u64::from(new);
     }
 
-    /// A 32-bit number at an even offset has changed.
+    /// Adds the change of a 32-bit number at an even offset.
     #[inline(always)]
     pub fn u32(&mut self, old: u32, new: u32) {
         // Modulo 65535 the upper half counts as much as the lower one.
         self.0 += u64::from(!old) + u64::from(new);
     }
 
-    /// The same at an offset that is odd (`offset & 1 == 1`) or even.
+    /// Adds the change of a 32-bit number at an `offset` that may be odd.
     #[inline(always)]
     pub fn u32_at(&mut self, offset: u32, old: u32, new: u32) {
         // At an odd offset each byte has moved into the other half of its word: times 256, modulo 65535.
         self.0 += (u64::from(!old) + u64::from(new)) << ((offset & 1) * 8);
     }
 
-    /// One byte has changed.
+    /// Adds the change of the byte at `offset`.
     #[inline(always)]
     pub fn u8_at(&mut self, offset: u32, old: u8, new: u8) {
         let shift = (!offset & 1) * 8;
         self.0 += (u64::from(0xffff ^ (u16::from(old) << shift))) + (u64::from(new) << shift);
     }
 
-    /// Both changes.
+    /// Adds another difference to this one.
     #[inline(always)]
     pub fn and(&mut self, other: Self) {
         self.0 += other.0;
     }
 
-    /// The change as a 16-bit sum.
+    /// The difference, folded into a 16-bit sum.
     #[inline(always)]
     #[must_use]
     pub const fn folded(self) -> u16 {
@@ -59,7 +60,7 @@ impl Diff {
         sum as u16
     }
 
-    /// Whether the sum is this one; 0 and 65535 are the same.
+    /// Whether the folded difference equals `sum`; 0 and 65535 are the same number.
     #[inline(always)]
     #[must_use]
     pub const fn is(self, sum: u16) -> bool {
@@ -67,14 +68,14 @@ impl Diff {
         folded == sum || (folded == 0xffff && sum == 0) || (folded == 0 && sum == 0xffff)
     }
 
-    /// The change in the form that `bpf_l4_csum_replace` takes with a size of 0: a sum of words in memory order.
+    /// The difference in the form that `bpf_l4_csum_replace` takes with a size of 0: a sum of words in memory order.
     #[inline(always)]
     #[must_use]
     pub const fn for_kernel(self) -> u64 {
         self.folded().to_be() as u64
     }
 
-    /// The checksum after the change.
+    /// The checksum that `checksum` becomes by the change.
     #[inline(always)]
     #[must_use]
     pub const fn applied(self, checksum: u16) -> u16 {
@@ -84,7 +85,7 @@ impl Diff {
     }
 }
 
-/// The checksum of some bytes, as it stands in a header.
+/// Checksum of `bytes`, as it stands in a header, with `start` added to the sum.
 #[cfg(test)]
 pub(crate) fn of(bytes: &[u8], start: u32) -> u16 {
     let mut sum = u64::from(start);
@@ -103,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is changed, wherever: the incremental checksum verifies as one made anew does.
+        /// Random changes at random offsets: the incremental checksum equals one that is computed anew.
         #[test]
         fn changes_add_up(
             mut bytes in prop::collection::vec(any::<u8>(), 20..60),

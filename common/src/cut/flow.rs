@@ -1,26 +1,26 @@
-//! The flow table: what the TC programs and userspace know of each cut flow.
+//! The flow table: state of each cut flow, shared by the TC programs and userspace.
 //!
 //! `TUPLES` leads from a packet's addresses and ports to an index into `FLOWS` and a direction; `FLOWS` is mapped into
 //! userspace's memory (`BPF_F_MMAPABLE`, kernel 5.5+), so that ages and counters are read without a system call.
 //! Userspace fills an entry and offers it in `PENDING` under leg B's source port before it connects; the programs
 //! complete it from the two handshakes. 256 bytes a flow, and two entries of `TUPLES`.
 
-/// Size of `FLOWS` when nothing else is configured.
+/// Entries of `FLOWS`, unless configured otherwise.
 pub const DEFAULT_FLOWS: u32 = 131_072;
-/// Handshakes of clients that are remembered until their flow is cut.
+/// Entries of `SHAKES`: client handshakes that are remembered until their flow is cut.
 pub const MAX_SHAKES: u32 = 65_536;
 /// Elements of `PENDING`: one for each port.
 pub const PORTS: u32 = 65_536;
 /// Size of the ring of ended flows, in bytes.
 pub const ENDS_BYTES: u32 = 1 << 20;
-/// Names that flows refer to by number.
+/// Entries of `NAMES`: names that flows refer to by number.
 pub const MAX_NAMES: u32 = 65_536;
 
 /// States of a flow. Userspace leads from `FREE` to `WANTED` and back to `FREE`, the programs do the rest.
 pub mod state {
-    /// Not in use.
+    /// The entry is not in use.
     pub const FREE: u32 = 0;
-    /// Userspace is filling it in.
+    /// Userspace is filling in the entry.
     pub const CLAIMED: u32 = 1;
     /// Userspace is about to connect leg B.
     pub const WANTED: u32 = 2;
@@ -28,11 +28,12 @@ pub mod state {
     pub const CONNECTING: u32 = 3;
     /// Packets are rewritten and forwarded.
     pub const CUT: u32 = 4;
-    /// It cannot be cut; `why` says why. Leg B is an ordinary connection.
+    /// The flow cannot be cut, for the reason in [`super::Flow::why`]. Leg B is an ordinary connection.
     pub const UNFIT: u32 = 5;
-    /// Userspace has decided to end it: packets are dropped, resets of our own go out.
+    /// The flow is being ended, by userspace or since its sockets' process has died: packets are dropped, our resets go
+    /// out.
     pub const CLOSING: u32 = 6;
-    /// Its entries of `TUPLES` are being removed: nobody may use them for another flow before that is done.
+    /// The flow's entries of `TUPLES` are being removed: the slot may not be reused before that is done.
     pub const LEAVING: u32 = 7;
 }
 
@@ -40,7 +41,7 @@ pub mod state {
 pub mod why {
     /// Leg A's handshake was not seen by a program: a client on this machine, or an interface without programs.
     pub const NO_HANDSHAKE: u8 = 1;
-    /// A live flow has this source port with this host.
+    /// A live flow already uses the addresses and ports of one of the legs.
     pub const PORT_BUSY: u8 = 2;
     /// `TUPLES` is full.
     pub const TABLE_FULL: u8 = 3;
@@ -50,70 +51,73 @@ pub mod why {
     pub const SACK: u8 = 5;
     /// The host takes smaller segments than the client was told.
     pub const SEGMENT: u8 = 6;
-    /// A SYN could not be understood.
+    /// A SYN or SYN-ACK had malformed options.
     pub const MALFORMED: u8 = 7;
-    /// Windows of one leg would be rounded too coarsely in the window scale of the other leg.
+    /// Windows of one leg would be rounded too coarsely in the other leg's window scale.
     pub const WINDOW: u8 = 8;
-    /// A handshake's packet does not forbid that it is fragmented on its way (IPv4, DF): fragments cannot be forwarded.
+    /// A SYN or SYN-ACK came without the DF bit (IPv4): packets of the flow may be fragmented, and fragments cannot be
+    /// forwarded.
     pub const FRAGMENTS: u8 = 9;
 }
 
-// Bits of [`Way::flags`], which only packets of that direction change, but for `EARLY_FIN` and `NARROW`: see [`super::bits`].
+// Bits of [`Way::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets set
+// some: so every change is atomic, see [`super::bits`].
 
-/// It has sent its FIN.
+/// The sender has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
-/// It has acknowledged the other direction's FIN.
+/// The sender has acknowledged the other direction's FIN.
 pub const PEER_FIN_ACKED: u32 = 2;
-/// It has sent a reset that the other end accepts.
+/// The sender has sent a reset that the other end accepts.
 pub const RESET: u32 = 4;
-/// It has sent a reset that the other end accepts if it has received everything.
+/// The sender has sent a reset that the other end accepts only if it has received everything before it.
 pub const RESET_MAYBE: u32 = 8;
 /// Another connection has the same addresses and ports on this leg: the flow's entry of `TUPLES` is gone.
 pub const SUPERSEDED: u32 = 16;
-/// What is added to this direction's timestamps is known.
+/// The offset that is added to this direction's TSval is known.
 pub const STAMPS_FIXED: u32 = 32;
 /// The leg's socket was closed by the kernel before the flow was drained: its process has died.
 pub const ORPHANED: u32 = 128;
 /// The client had sent its FIN before the flow was cut: leg B's socket has to deliver it.
 pub const EARLY_FIN: u32 = 256;
 
-/// Whether the client had sent its FIN before the flow was cut is not known any more: leg A's socket knows.
+/// Whether the client sent its FIN before the flow was cut is unknown to the programs: userspace asks leg A's socket.
 pub const FIN_UNKNOWN: u32 = 1024;
 
-/// A SYN has come from the client's address and port, which seems to have another connection in mind.
+/// A SYN has arrived on the client's tuple while the flow seems alive: the client may be opening another connection.
 pub const DOUBTED: u32 = 512;
 
-/// A router has said that this direction's packets are too large for the way to the client: routers may fragment them (IPv4).
-/// Set by an ICMP message.
+/// An ICMP message has said that this direction's packets exceed the path MTU to the client: routers may fragment them
+/// (IPv4).
 pub const NARROW: u32 = 2048;
-/// Routers may not fragment this direction, for the host's GSO super-packets have no IP identification: the host gets the router's
-/// ICMP message instead.
+/// Packets of this direction cannot be made fragmentable, for the host's GSO super-packets have no IP identification:
+/// the host gets the router's ICMP message instead.
 pub const UNNUMBERED: u32 = 4096;
 
-/// [`Flow::marks`]: it counts against its source's limits.
+/// Mark of [`Flow::marks`]: the flow counts against its source's limits.
 pub const COUNTED: u8 = 1;
-/// A mark of userspace's own: the flow is counted against its client's address at its listener.
+/// Mark of [`Flow::marks`]: the flow counts against the limits that its listener sets for a source.
 pub const CROWDED: u8 = 4;
-/// It counts as a connection of its host, cluster and listener.
+/// Mark of [`Flow::marks`]: the flow counts as a connection of its host, cluster and listener.
 pub const HANDED: u8 = 2;
 
-/// [`Flow::drained`]: userspace has not said yet how much leg B's socket has to deliver.
+/// Value of [`Flow::drained`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const OWED_UNKNOWN: u16 = 0;
-/// It has: up to [`Flow::owed_end`].
+/// Value of [`Flow::drained`]: leg B's socket has to deliver up to [`Flow::owed_end`].
 pub const OWED_KNOWN: u16 = 1;
-/// The host has acknowledged all of it: the sockets have no duty any more.
+/// Value of [`Flow::drained`]: the host has acknowledged everything up to [`Flow::owed_end`]; the sockets have nothing
+/// left to deliver.
 pub const DRAINED: u16 = 2;
-/// And they are closed.
+/// Value of [`Flow::drained`]: both sockets are closed.
 pub const CLOSED: u16 = 3;
 
-/// A packet's addresses and ports, as it arrives. All in host order: a word of an address is the number that its four
-/// bytes are in the packet.
+/// Addresses and ports of an arriving packet, in host order: a word of an address is the number that its four bytes are
+/// in the packet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// Source address, IPv4-mapped where it is IPv4.
     pub source: [u32; 4],
-    /// Destination address, the same.
+    /// Destination address, IPv4-mapped where it is IPv4.
     pub destination: [u32; 4],
     /// Source port in the upper half, destination port in the lower.
     pub ports: u32,
@@ -127,7 +131,7 @@ impl Tuple {
         [0, 0, 0xffff, v4]
     }
 
-    /// The tuple of packets that go the other way.
+    /// Tuple of packets of the opposite direction on the same leg.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
@@ -139,11 +143,11 @@ impl Tuple {
     }
 }
 
-/// Where a tuple leads.
+/// Value of `TUPLES`: the flow and direction of a tuple.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
+    /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 2],
     /// Index into `FLOWS`.
@@ -153,7 +157,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Leads to a direction of a flow.
+    /// Entry for direction `way` of the flow at `index`.
     #[inline(always)]
     #[must_use]
     pub const fn new(index: u32, way: u32) -> Self {
@@ -166,8 +170,8 @@ impl Entry {
     }
 }
 
-/// What is known of one direction. A cache line of its own: its packets are its only writers, but for `accounted`
-/// and `EARLY_FIN`.
+/// State of one direction, in a cache line of its own: only the direction's packets write it, except `accounted`
+/// (userspace's) and `flags`, which several writers change atomically.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
@@ -175,39 +179,40 @@ pub struct Way {
     pub packets: u64,
     /// Bytes of the stream that have come past, each once.
     pub bytes: u64,
-    /// How many of them userspace has added to its totals. Written by userspace.
+    /// How many of `bytes` userspace has added to its totals. Written by userspace.
     pub accounted: u64,
     /// Tick of the last packet (see [`Flow::started`]).
     pub seen: u32,
     /// Highest acknowledgement number that the sender has written, in the numbers of the leg it arrives on.
     pub ack: u32,
-    /// Sequence number behind the sender's last byte, or behind its FIN; the same numbers.
+    /// Sequence number behind the sender's last byte, or behind its FIN, in the numbers of the leg it arrives on.
     pub high: u32,
-    /// Of the client: the latest timestamp written into a packet. Of the host: the clock of leg B's socket, less the
-    /// milliseconds of `CLOCK_MONOTONIC`.
+    /// Client's direction: the latest TSval written into a packet. Host's direction: the clock of leg B's socket, less
+    /// the milliseconds of `CLOCK_MONOTONIC`.
     pub stamp: u32,
     /// Interface by which packets of this direction leave.
     pub hop_ifindex: u32,
-    /// Tick at which the next hop is to be looked up again.
+    /// Tick at which the next hop is looked up again.
     pub hop_until: u32,
-    /// Ethernet destination and source of the next hop.
+    /// Ethernet header towards the next hop: destination, then source.
     pub macs: [u32; 3],
-    /// `FIN_SEEN` and the rest.
+    /// [`FIN_SEEN`] and the other bits of a direction. In the client's direction, before the cut: the `OFFERED_*` bits
+    /// of leg A.
     pub flags: u32,
 }
 
-/// A flow.
+/// A flow: value of `FLOWS`.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
+    /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 16],
     /// One of [`state`].
     pub state: u32,
     /// One of [`why`], where the state is `UNFIT`.
     pub why: u8,
-    /// [`COUNTED`] and [`HANDED`]: userspace's own.
+    /// [`COUNTED`], [`CROWDED`] and [`HANDED`]: for userspace alone.
     pub marks: u8,
     /// Window scales of leg A: the client's in the lower four bits, the balancer's in the upper.
     pub scale_a: u8,
@@ -217,15 +222,16 @@ pub struct Flow {
     pub ports_a: u32,
     /// Host's port and the balancer's, as in [`Tuple::ports`].
     pub ports_b: u32,
-    /// Added to a number of the client's stream to get from leg A to leg B. Before leg B's SYN: bytes injected on leg B
-    /// less bytes consumed from leg A.
+    /// Sequence offset of the client's stream from leg A to leg B. Before leg B's SYN: bytes injected on leg B less
+    /// bytes consumed from leg A.
     pub d1: u32,
-    /// Added to a number of the host's stream to get from leg B to leg A.
+    /// Sequence offset of the host's stream from leg B to leg A. Between leg B's SYN and SYN-ACK: the balancer's first
+    /// byte on leg A.
     pub d2: u32,
-    /// Added to the client's timestamps on the way to leg B.
+    /// Timestamp offset of the client's packets from leg A to leg B.
     pub t1: u32,
-    /// Added to the host's timestamps on the way to leg A. Before leg B's SYN: the clock of leg A's socket, less that of
-    /// this machine; 0 where it is not known.
+    /// Timestamp offset of the host's packets from leg B to leg A. Before leg B's SYN-ACK: the clock of leg A's socket,
+    /// less this machine's; 0 before leg B's SYN where it is not known.
     pub t2: u32,
     /// Number of the host's name in `NAMES`.
     pub host: u32,
@@ -238,12 +244,13 @@ pub struct Flow {
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has to deliver, as far as userspace knows.
+    /// Between leg B's SYN and SYN-ACK: the MSS that the client was told.
     pub owed_end: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has sent.
     pub sent_b: u32,
-    /// First byte of the balancer's stream on leg B.
+    /// Sequence number of the first byte of the balancer's stream on leg B.
     pub first_b: u32,
-    /// First byte of the host's stream on leg B.
+    /// Sequence number of the first byte of the host's stream on leg B.
     pub first_host: u32,
     /// Client's address, as in [`Tuple`].
     pub client: [u32; 4],
@@ -251,9 +258,9 @@ pub struct Flow {
     pub vip: [u32; 4],
     /// The balancer's address on leg B.
     pub local: [u32; 4],
-    /// The host's address.
+    /// The host's address on leg B.
     pub backend: [u32; 4],
-    /// From the client, and from the host.
+    /// The two directions: from the client, and from the host.
     pub ways: [Way; 2],
 }
 
@@ -277,7 +284,7 @@ impl Flow {
         }
     }
 
-    /// Whether it is over: both ends have finished, or one has reset it.
+    /// Whether the flow is over: both ends have finished, or one has reset it.
     #[inline(always)]
     #[must_use]
     pub const fn ended(&self) -> bool {
@@ -286,53 +293,53 @@ impl Flow {
     }
 }
 
-/// A client's handshake with us, kept until its flow is cut.
+/// A client's handshake with the balancer, kept until its flow is cut: value of `SHAKES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shake {
-    /// The client's first byte.
+    /// Sequence number of the client's first byte.
     pub first_client: u32,
-    /// Our first byte; valid once answered.
+    /// Sequence number of the balancer's first byte; valid once [`ANSWERED`].
     pub first_vip: u32,
-    /// Our timestamp less the milliseconds of `CLOCK_MONOTONIC` at which it was sent.
+    /// TSval of the balancer's SYN-ACK, less the milliseconds of `CLOCK_MONOTONIC` at which it was sent.
     pub clock: u32,
-    /// Interface by which our answer left.
+    /// Interface by which the balancer's SYN-ACK left.
     pub ifindex: u32,
-    /// Segment size that the client takes.
+    /// MSS of the client.
     pub mss_client: u16,
-    /// Segment size that we told the client we take.
+    /// MSS of the balancer, as the client was told.
     pub mss_vip: u16,
     /// Window scale of the client, 0 without the option.
     pub scale_client: u8,
-    /// Ours.
+    /// Window scale of the balancer, 0 without the option.
     pub scale_vip: u8,
-    /// `OFFERED_*` bits of our answer: what both ends have agreed on.
+    /// `OFFERED_*` bits of the balancer's SYN-ACK: what both ends have agreed on.
     pub agreed: u8,
     /// [`ANSWERED`], [`FINISHED`] and [`MAY_FRAGMENT`].
     pub progress: u8,
-    /// Ethernet destination and source of our answer.
+    /// Ethernet header of the balancer's SYN-ACK: destination, then source.
     pub macs: [u32; 3],
 }
 
-/// Our answer has been seen.
+/// Bit of [`Shake::progress`]: the balancer's SYN-ACK has been seen.
 pub const ANSWERED: u8 = 1;
-/// The client's FIN has been seen.
+/// Bit of [`Shake::progress`]: the client's FIN has been seen.
 pub const FINISHED: u8 = 2;
-/// The client's SYN does not forbid that it is fragmented.
+/// Bit of [`Shake::progress`]: the client's SYN came without the DF bit.
 pub const MAY_FRAGMENT: u8 = 4;
 
-/// The timestamp in a SYN-ACK with a cookie of the kernel's lies up to so many milliseconds in the past: its lowest bits say
-/// what was agreed on (`cookie_init_timestamp`, net/ipv4/syncookies.c).
+/// Milliseconds by which the TSval of the kernel's SYN cookie may lie in the past: its lowest bits encode the agreed
+/// options (`cookie_init_timestamp`, net/ipv4/syncookies.c).
 pub const COOKIE_LATE: u32 = 64;
 
-/// The connection has window scaling.
+/// Option bit: window scaling.
 pub const OFFERED_SCALE: u8 = 1;
-/// Selective acknowledgements.
+/// Option bit: selective acknowledgements.
 pub const OFFERED_SACK: u8 = 2;
-/// Timestamps.
+/// Option bit: timestamps.
 pub const OFFERED_STAMPS: u8 = 4;
 
-/// Told to userspace when a flow has ended. Lost ones are found by a sweep.
+/// Event to userspace: a flow has ended. Lost events are found by a sweep.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -342,17 +349,17 @@ pub struct Ended {
     pub _pad: u32,
 }
 
-/// What userspace tells the programs, in the one element of `CUT_CONFIG`.
+/// Configuration of the programs: the one element of `CUT_CONFIG`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Largest segment that fits all interfaces that carry legs, over IPv4 (20 more than over IPv6). 0: no limit.
+    /// MSS that fits all interfaces that carry legs, over IPv4 (20 more than over IPv6). 0: no limit.
     pub mss: u32,
     /// Always zero.
     pub _pad: u32,
 }
 
-/// A name that flows refer to by number: the parts are separated by NUL.
+/// A name that flows refer to by number: value of `NAMES`. Parts are separated by NUL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -385,7 +392,7 @@ crate::layout!(Way {
     flags,
 });
 
-/// The layout of [`Flow`], with what another version has in front.
+/// Gives [`Flow`] its layout; `front` is the field that feature `next_abi` puts first.
 macro_rules! flow_layout {
     ($($front:ident)?) => {
         crate::layout!(Flow {

@@ -9,19 +9,20 @@ use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS};
 use super::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, FIXED, Tcp};
 use super::options::{MSS, NOP, SACK_PERMITTED, SCALE, STAMPS, Visit, walk};
 
-/// Segment size of a SYN without the option, over IPv4 (RFC 9293, section 3.7.1).
+/// MSS of a SYN without the option, over IPv4 (RFC 9293, section 3.7.1).
 pub const DEFAULT_MSS: u16 = 536;
 
 /// The highest window scale (RFC 7323, section 2.3).
 const MAX_SCALE: u32 = 14;
 
-/// How many units of the other leg's scale a host's first window must have: fewer would make a small buffer smaller by rounding.
+/// Units of the other leg's scale that a host's first window must have: fewer would make a small buffer smaller by
+/// rounding.
 const MIN_UNITS: u32 = 16;
 
 /// A first window that is large enough for any scale: it says little of a buffer that grows, and has no scale itself.
 const LARGE: u32 = 0x8000;
 
-/// Whether a window whose first value is `window` bytes, in a scale of `from`, can be told in units of `1 << to`.
+/// Whether a window of `window` bytes at first, in a scale of `from`, can be expressed in units of `1 << to`.
 #[inline(always)]
 #[must_use]
 pub const fn is_exact_enough(window: u16, from: u8, to: u8) -> bool {
@@ -29,20 +30,20 @@ pub const fn is_exact_enough(window: u16, from: u8, to: u8) -> bool {
     from >= to || window as u32 >= if least < LARGE { least } else { LARGE }
 }
 
-/// What a SYN or a SYN-ACK offers.
+/// Options that a SYN or SYN-ACK offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Largest segment that the sender takes.
+    /// MSS of the sender.
     pub mss: u16,
-    /// Its window scale, 0 without the option.
+    /// Window scale of the sender, 0 without the option.
     pub scale: u8,
-    /// `OFFERED_*`.
+    /// `OFFERED_*` bits of the options present.
     pub bits: u8,
-    /// Its timestamp, 0 without the option.
+    /// TSval of the sender, 0 without the option.
     pub stamp: u32,
 }
 
-/// An offer being read; numbers of 32 bits, for the verifier's sake.
+/// Visitor that reads an [`Offer`]; numbers of 32 bits, for the verifier's sake.
 struct Reading {
     mss: u32,
     scale: u32,
@@ -94,7 +95,7 @@ pub fn offer<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<O
     })
 }
 
-/// An offer being cut down.
+/// Visitor that removes options from a SYN or SYN-ACK and lowers its MSS.
 struct Mirror {
     keep: u8,
     mss: u16,
@@ -122,8 +123,8 @@ impl<B: Buffer + ?Sized> Visit<B> for Mirror {
     }
 }
 
-/// Edits the SYN or SYN-ACK `tcp` at `at`: options beyond `keep` (`OFFERED_*`) become padding, and the segment size is
-/// `mss` at most. Returns what that changes the checksum by.
+/// Edits the SYN or SYN-ACK `tcp` at `at`: options beyond `keep` (`OFFERED_*`) become padding, and the MSS is `mss` at
+/// most. Returns the difference to the checksum.
 #[inline(always)]
 pub fn mirror<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, mss: u16) -> Option<Diff> {
     let mut mirror = Mirror {
@@ -135,7 +136,7 @@ pub fn mirror<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, 
     Some(mirror.diff)
 }
 
-/// Replaces an option by padding.
+/// Replaces the option of `LENGTH` bytes at `option` by padding.
 #[inline(always)]
 fn pad<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32, diff: &mut Diff) -> Option<()> {
     let mut i = 0;

@@ -2,35 +2,35 @@
 
 use super::Buffer;
 
-/// Control bits.
+/// Control bit: the sender has no more data.
 pub const FIN: u8 = 0x01;
-/// Opens a connection.
+/// Control bit: opens a connection.
 pub const SYN: u8 = 0x02;
-/// Ends it at once.
+/// Control bit: resets the connection.
 pub const RST: u8 = 0x04;
-/// The acknowledgement number is valid.
+/// Control bit: the acknowledgement number is valid.
 pub const ACK: u8 = 0x10;
-/// ECN echo.
+/// Control bit: ECN echo.
 pub const ECE: u8 = 0x40;
-/// Congestion window reduced.
+/// Control bit: congestion window reduced.
 pub const CWR: u8 = 0x80;
 
-/// Offsets into the header.
+/// Offset of the sequence number.
 pub const AT_SEQ: u32 = 4;
-/// Acknowledgement number.
+/// Offset of the acknowledgement number.
 pub const AT_ACK: u32 = 8;
-/// Header length in the upper four bits.
+/// Offset of the byte whose upper four bits are the header length.
 pub const AT_LENGTH: u32 = 12;
-/// Control bits.
+/// Offset of the control bits.
 pub const AT_FLAGS: u32 = 13;
-/// Window.
+/// Offset of the window.
 pub const AT_WINDOW: u32 = 14;
-/// Checksum.
+/// Offset of the checksum.
 pub const AT_CHECKSUM: u32 = 16;
-/// Length without options.
+/// Length of the header without options.
 pub const FIXED: u32 = 20;
 
-/// A header's fields, in host order.
+/// Fields of a TCP header, in host order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
     /// Source port.
@@ -70,7 +70,7 @@ impl Tcp {
         })
     }
 
-    /// Whether all of these bits are set.
+    /// Whether all control bits in `bits` are set.
     #[inline(always)]
     #[must_use]
     pub const fn has(&self, bits: u8) -> bool {

@@ -1,4 +1,4 @@
-//! ICMP errors about a packet that we forwarded, written for the one who sent it.
+//! ICMP errors about a forwarded packet, rewritten for the packet's sender.
 //!
 //! A router that cannot forward a packet quotes its beginning (RFC 792, RFC 4443). The quoted packet is one of ours, with
 //! the numbers of the leg it left on; its sender knows it by those of the other leg. Without this, path MTU discovery
@@ -7,9 +7,9 @@
 use super::Buffer;
 use super::checksum::Diff;
 
-/// IPv4: destination unreachable, "fragmentation needed" among its codes.
+/// IPv4: destination unreachable, with "fragmentation needed" among its codes.
 pub const V4_UNREACHABLE: u8 = 3;
-/// The code of it that says "fragmentation needed" (RFC 1191).
+/// Code of IPv4 destination unreachable: "fragmentation needed" (RFC 1191).
 pub const V4_TOO_BIG: u8 = 4;
 /// IPv4: time exceeded.
 pub const V4_EXCEEDED: u8 = 11;
@@ -20,17 +20,17 @@ pub const V6_TOO_BIG: u8 = 2;
 /// IPv6: time exceeded.
 pub const V6_EXCEEDED: u8 = 3;
 
-/// ICMP header in front of the quoted packet.
+/// Length of the ICMP header in front of the quoted packet.
 pub const HEADER: u32 = 8;
-/// Its checksum.
+/// Offset of the checksum in the ICMP header.
 pub const AT_CHECKSUM: u32 = 2;
 
-/// What of the quoted TCP header is rewritten: ports and sequence number, the eight bytes that every router quotes.
+/// Changes to the quoted TCP header: ports and sequence number, the eight bytes that every router quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted {
-    /// Ports as in [`super::Tuple::ports`] but in host order, as its sender wrote them.
+    /// Ports as the packet's sender wrote them: source port in the upper half (see [`super::Tuple::ports`]).
     pub ports: u32,
-    /// Added to the sequence number.
+    /// Offset added to the sequence number.
     pub seq: u32,
 }
 

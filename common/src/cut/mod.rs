@@ -5,8 +5,8 @@
 //! stream has its own `d2`. Any packet of one leg can therefore be written in the numbers of the other and forwarded, at
 //! any time and in any order, and means the same there. Whoever receives a byte twice discards it, as TCP does.
 //!
-//! What stands here is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host tests
-//! on arrays.
+//! The code of this module is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host
+//! tests on arrays.
 
 pub mod bits;
 pub mod buffer;

@@ -13,20 +13,20 @@ use super::header::{ACK, AT_CHECKSUM, FIN, Tcp};
 use super::rewrite::{self, Change, Stamps};
 use super::{Diff, checksum};
 
-/// The numbers of one leg.
+/// Ports, initial numbers and clocks of one leg.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     /// Ports of the sender and of the receiver.
     ports: (u16, u16),
-    /// Number of the first byte of the sender's stream, and of the receiver's.
+    /// Sequence number of the first byte of the sender's stream, and of the receiver's.
     first: (u32, u32),
-    /// Added to the sender's clock, and to the receiver's.
+    /// Offset of the sender's clock, and of the receiver's.
     clock: (u32, u32),
     /// Scale of the sender's window on this leg.
     scale: u8,
 }
 
-/// A packet, in positions.
+/// A packet, described by positions in the streams.
 #[derive(Clone, Debug)]
 struct Packet {
     at: u32,
@@ -75,7 +75,7 @@ impl Packet {
         all
     }
 
-    /// The header as it is on a leg, its checksum over itself.
+    /// The TCP header as written for a leg, with its checksum over itself alone.
     fn on(&self, leg: &Leg) -> Vec<u8> {
         let options = self.options(leg);
         let mut bytes = Vec::new();
@@ -157,7 +157,7 @@ fn rewritten(mut bytes: Vec<u8>, change: &Change, stamps: &mut Stamps) -> Option
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// What leaves on the other leg is what a sender there would have written.
+    /// A rewritten packet equals what a sender on the other leg would have written.
     #[test]
     fn a_packet_means_the_same_on_either_leg(a in leg(), b in leg(), packet in packet()) {
         let change = Change {
@@ -188,7 +188,7 @@ proptest! {
         prop_assert_eq!(&got[at + 2..], &want[at + 2..]);
     }
 
-    /// There and back again.
+    /// Rewriting from leg A to leg B and back gives the original packet.
     #[test]
     fn rewriting_can_be_undone(a in leg(), b in leg(), packet in packet()) {
         let there = |from: &Leg, to: &Leg| Change {
@@ -241,7 +241,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes, nothing is read or written beyond it, and nothing loops.
+    /// Random bytes: nothing is read or written beyond the packet, and nothing loops.
     #[test]
     fn noise_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Some(tcp) = Tcp::read(bytes.as_slice(), 0) {

@@ -12,23 +12,23 @@ pub const SACK_PERMITTED: u8 = 4;
 pub const SACK: u8 = 5;
 /// Timestamps (RFC 7323).
 pub const STAMPS: u8 = 8;
-/// Padding in front of an option.
+/// No-operation: padding in front of an option.
 pub const NOP: u8 = 1;
-/// End of the list.
+/// End of the option list.
 pub const END: u8 = 0;
 
-/// More options in one header than this, padding included, are taken for a malformed one. Linux, Windows, macOS and the
+/// Most options in one header, padding included; more are taken for a malformed header. Linux, Windows, macOS and the
 /// BSDs send eight at most.
 pub const MOST: u32 = 12;
 
-/// What is done with each option. Not a closure: the compiler would make a function of that, and the stack of a BPF
-/// program is 512 bytes for all its functions.
+/// Visitor of TCP options. Not a closure: the compiler would make a function of that, and the stack of a BPF program is
+/// 512 bytes for all its functions.
 pub trait Visit<B: Buffer + ?Sized> {
-    /// An option of this kind and length at this offset. `None` stops the walk.
+    /// Visits the option of this kind and length at offset `at`. `None` stops the walk.
     fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()>;
 }
 
-/// Shows each of the `len` bytes' options at `start` to `visitor`. `None` where it said so, or the list is malformed.
+/// Walks the `len` bytes of options at `start`. `None` where `visitor` stopped the walk, or the list is malformed.
 #[inline(always)]
 pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u32, visitor: &mut V) -> Option<()> {
     let mut offset = 0;
@@ -60,22 +60,21 @@ pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u3
     if offset >= len { Some(()) } else { None }
 }
 
-/// Where the options of an established connection's packet are: timestamps, and selective acknowledgement with its
-/// length. 0 for what is not there.
+/// Offsets of the options of an established connection's packet, 0 for an option that is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Offset of the timestamps.
     pub stamps: u32,
     /// Offset of the selective acknowledgement.
     pub sack: u32,
-    /// Its length.
+    /// Length of the selective acknowledgement.
     pub sack_length: u32,
 }
 
-/// NOP, NOP, timestamps of length 10: how nearly every packet with options begins.
+/// The first four bytes of options in most packets that have any: NOP, NOP, timestamps of length 10.
 const COMMON: u32 = 0x0101_080a;
 
-/// Looks for them among the `len` bytes of options at `start`.
+/// Finds timestamps and selective acknowledgement among the `len` bytes of options at `start`.
 #[inline(always)]
 pub fn find<B: Buffer + ?Sized>(packet: &mut B, start: u32, len: u32) -> Option<Found> {
     let nothing = packet.forgotten(0);

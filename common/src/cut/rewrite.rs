@@ -5,36 +5,36 @@ use super::checksum::Diff;
 use super::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, FIXED, Tcp};
 use super::options::find;
 
-/// How a direction's TCP headers change.
+/// Changes to the TCP headers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Source port on the other leg.
     pub source: u16,
     /// Destination port on the other leg.
     pub destination: u16,
-    /// Added to sequence numbers.
+    /// Offset added to sequence numbers.
     pub seq: u32,
-    /// Added to acknowledgement numbers and SACK edges.
+    /// Offset added to acknowledgement numbers and SACK edges.
     pub ack: u32,
-    /// Window scale of the packet's sender, as it announced it on its own leg.
+    /// Window scale of the packet's sender, as announced on its own leg.
     pub scale_from: u8,
     /// Window scale that the packet's receiver applies to what comes on its leg.
     pub scale_to: u8,
-    /// Bytes beyond the packet's acknowledgement that the receiver may take for acknowledged, because we answer for them.
-    /// The window ends where it did.
+    /// Bytes beyond the packet's acknowledgement that the balancer acknowledges itself. The right edge of the window
+    /// stays.
     pub answered_for: u32,
 }
 
-/// The timestamps of a direction.
+/// Changes to the timestamps of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// Added to TSval. Not yet known where `fixed` is false.
+    /// Offset added to TSval; meaningless while `fixed` is false.
     pub value: u32,
-    /// `value` is known.
+    /// Whether `value` is known.
     pub fixed: bool,
-    /// What the first TSval is to become: the receiver's old clock, going on. Used where `value` is not yet known.
+    /// The first TSval to write where `value` is not yet known: the clock that the receiver has seen so far goes on.
     pub clock: u32,
-    /// Added to TSecr, where known. Otherwise TSecr becomes 0, which receivers ignore (RFC 7323, section 3.2).
+    /// Offset added to TSecr, where known. Otherwise TSecr becomes 0, which receivers ignore (RFC 7323, section 3.2).
     pub echo: Option<u32>,
     /// The TSval written, if there was one.
     pub written: Option<u32>,
@@ -51,7 +51,7 @@ pub const fn window(window: u16, from: u8, to: u8, less: u32) -> u16 {
     if scaled > 0xffff { 0xffff } else { scaled as u16 }
 }
 
-/// Rewrites the TCP header at `at`, which `tcp` was read from, but for its checksum: returns what that changes by.
+/// Rewrites the TCP header at `at`, which `tcp` was read from, except its checksum, and returns the difference to that.
 /// `None` where the options are malformed; the packet is spoilt then.
 #[inline(always)]
 pub fn tcp<B: Buffer + ?Sized>(
@@ -119,7 +119,7 @@ fn stamp<B: Buffer + ?Sized>(
     Some(())
 }
 
-/// The edges of up to four blocks (RFC 2018, section 3).
+/// Rewrites the edges of up to four SACK blocks (RFC 2018, section 3).
 #[inline(always)]
 fn edges<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32, diff: &mut Diff) -> Option<()> {
     let mut edge = 0;

@@ -1,7 +1,7 @@
 //! "Packet too big", said to the sender of a packet that does not get to its receiver (RFC 1191, RFC 8201).
 //!
-//! It comes from the address that the packet was sent to, and quotes its beginning: as much as every sender needs to know
-//! its own packet again.
+//! The message comes from the address that the packet was sent to, and quotes the packet's beginning: as much as every
+//! sender needs to know its own packet again.
 
 use super::icmp::{HEADER, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG};
 use super::{Buffer, Diff};
@@ -15,14 +15,14 @@ const V6_HEADER: u32 = 40;
 const QUOTED: u32 = 20;
 const HOPS: u32 = 64;
 
-/// Length of the headers that are put in front of the quoted packet.
+/// Length of the IP and ICMP headers in front of the quoted packet.
 #[inline(always)]
 #[must_use]
 pub const fn room(version: u32) -> u32 {
     HEADER + if version == 4 { V4_HEADER } else { V6_HEADER }
 }
 
-/// Length of what is quoted.
+/// Length of the quoted part of the packet.
 #[inline(always)]
 #[must_use]
 pub const fn quoted(version: u32) -> u32 {
@@ -32,17 +32,17 @@ pub const fn quoted(version: u32) -> u32 {
 /// A packet that is too big, as its sender wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct TooBig<'a> {
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub version: u32,
-    /// Its sender's address: four words in host order, of which the last one is an IPv4 address.
+    /// Address of the packet's sender: four words in host order, of which the last one is an IPv4 address.
     pub source: &'a [u32; 4],
-    /// Its receiver's.
+    /// Address of the packet's receiver.
     pub destination: &'a [u32; 4],
-    /// What would get through.
+    /// Largest IP packet that would get through.
     pub mtu: u32,
 }
 
-/// Writes the headers at `l3`; the quoted packet stands behind them and ends the packet.
+/// Writes the message's IP and ICMP headers at `l3`; the quoted packet stands behind them and ends the packet.
 #[inline(always)]
 pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) -> Option<()> {
     let TooBig {

@@ -1,25 +1,25 @@
-//! How far the two directions of a flow have come, and how it ends.
+//! Connection tracking of a cut flow: progress of its two directions, and its end.
 
 use super::flow::{EARLY_FIN, FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
 use super::header::{ACK, FIN, RST, SYN, Tcp};
 use super::{bits, seq};
 
-/// What a packet has done to its flow.
+/// Effect of a packet on its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// It goes on.
+    /// The flow goes on.
     Open,
-    /// Both directions are finished and acknowledged, by this packet.
+    /// Both directions are finished and acknowledged, with this packet.
     Finished,
-    /// The sender of this packet has reset it.
+    /// The sender of this packet has reset the flow.
     Reset,
 }
 
-/// How far an acknowledgement may be ahead of what has been noted: two packets of one direction on two CPUs at once may
-/// leave the lower number behind.
+/// How far an acknowledgement may be ahead of the noted sequence number: two packets of one direction on two CPUs at
+/// once may leave the lower number behind.
 const AHEAD: u32 = 1 << 16;
 
-/// How often a number that another CPU moves is tried again: as many CPUs would have to work on one direction.
+/// Attempts to move a number that other CPUs move, too: as many CPUs would have to work on one direction.
 const TRIES: u32 = 4;
 
 /// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's socket
@@ -35,10 +35,9 @@ fn window(flow: &Flow) -> u32 {
     if scale >= 14 { 1 << 30 } else { 0x1_fffe << scale }
 }
 
-/// Whether a packet of this flow can be from its sender: its numbers must both lie where the two ends are. One that is
-/// not is forwarded like any other, for its receiver knows best, but changes nothing here; who guesses both numbers has
-/// to guess about as well as for the receiver itself (RFC 5961, section 5). `seq` and `ack` are the packet's numbers as
-/// they leave.
+/// Whether a packet of this flow can be from its sender: both numbers, as they leave, must lie in the two ends'
+/// windows. Any other packet is forwarded, for its receiver knows best, but changes nothing here; who guesses both
+/// numbers has to guess about as well as for the receiver itself (RFC 5961, section 5).
 #[inline(always)]
 #[must_use]
 pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
@@ -56,9 +55,9 @@ pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
         && sent.wrapping_add(AHEAD).wrapping_sub(ack) <= window + AHEAD
 }
 
-/// Notes a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
-/// packet's numbers as they leave, on the leg on which `peer` arrives: there they compare with what `peer` holds.
-/// `believed` is what [`plausible`] says of them.
+/// Records a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
+/// packet's numbers as they leave, on the leg on which `peer` arrives: they compare with what `peer` holds. `believed`
+/// is the result of [`plausible`].
 #[inline(always)]
 pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u32, believed: bool) -> Noted {
     if tcp.has(RST) {
@@ -66,8 +65,8 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
             bits::set(&mut way.flags, RESET);
             return Noted::Reset;
         }
-        // What a sender that gives up with bytes under way writes: accepted if they have all arrived. At any other
-        // number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
+        // A sender that gives up with bytes under way writes this number: accepted if they have all arrived. At any
+        // other number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
         if tcp.seq == way.high {
             bits::set(&mut way.flags, RESET_MAYBE);
         }
@@ -89,11 +88,11 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
     Noted::Open
 }
 
-/// Counts bytes up to `end`, and remembers a FIN.
+/// Advances the direction's highest sequence number to `end`, counts the bytes, and records a FIN.
 ///
-/// Packets of one direction may be here on two CPUs at once. A FIN must not be lost to one that began before it and ends
-/// after it, for nothing comes behind it: so that one only moves the number that it has read, and takes the flag away only
-/// where it has found it before.
+/// Packets of one direction may run here on two CPUs at once. A FIN must not be lost to a packet that began before it
+/// and ends after it, since no other packet follows: so a packet moves only the number that it has read, and clears the
+/// flag only where it has found it before.
 #[inline(always)]
 fn advance(way: &mut Way, end: u32, is_fin: bool) {
     let mut tries = 0;
@@ -137,16 +136,16 @@ mod tests {
 
     use super::*;
 
-    /// A flow just cut, and what each end knows: positions in the two streams, from the client (0) and from the host.
+    /// A flow just cut, and what each end knows: positions in the two streams, the client's (0) and the host's (1).
     struct Model {
         flow: Flow,
-        /// First numbers of the client's stream on legs A and B, then of the host's.
+        /// Initial numbers of the client's stream on legs A and B, then of the host's.
         first: [[u32; 2]; 2],
         sent: [u32; 2],
         heard: [u32; 2],
     }
 
-    /// Two CPUs at once, as only a program may: each has the whole of what is shared in its hands.
+    /// Two threads share a direction without a lock, as two CPUs share a map's element in a program.
     #[test]
     fn a_fin_is_not_lost_to_what_another_cpu_does_at_the_same_time() {
         use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -155,7 +154,7 @@ mod tests {
         unsafe impl Sync for Shared {}
         let (way, gate) = (Shared(std::cell::UnsafeCell::default()), AtomicU32::new(0));
         let (rounds, mut lost) = (20_000, 0);
-        // Closer together than who sleeps would wake.
+        // By yielding: threads that sleep would not wake close enough together.
         let wait = |turn: u32| {
             gate.fetch_add(1, SeqCst);
             while gate.load(SeqCst) < 2 * turn {
@@ -211,7 +210,7 @@ mod tests {
             }
         }
 
-        /// A packet with these numbers, as the program has it done.
+        /// Runs a packet with these numbers through the program's steps.
         fn raw(&mut self, way: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> Noted {
             let flow = &mut self.flow;
             let (there, back) = if way == 0 {
@@ -233,7 +232,7 @@ mod tests {
             note(way, peer, &tcp, payload, out, out_ack, believed)
         }
 
-        /// One of a sender's at a position of its stream.
+        /// Runs a packet at position `at` of the sender's stream, acknowledging what the sender has heard.
         fn says(&mut self, way: usize, flags: u8, at: u32, payload: u32) -> Noted {
             let seq = self.first[way][way].wrapping_add(at);
             let ack = self.first[1 - way][way].wrapping_add(self.heard[way]);
@@ -246,7 +245,7 @@ mod tests {
             self.says(way, ACK | fin, at, payload)
         }
 
-        /// It has heard of everything, and says so.
+        /// Runs an acknowledgement of everything that the other end has sent.
         fn hears(&mut self, way: usize) -> Noted {
             self.heard[way] = self.sent[1 - way];
             self.says(way, ACK, self.sent[way], 0)
@@ -258,8 +257,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of what is sent and heard, and however far one end is behind within the window: bytes are
-        /// counted, and the end is seen when both have heard all, and not before.
+        /// Random orders of data and acknowledgements, with either end behind within the window: bytes are counted, and
+        /// the end is seen when both ends have heard everything, and not before.
         #[test]
         fn a_conversation_is_followed_to_its_end(
             first in numbers(),
@@ -310,7 +309,7 @@ mod tests {
             }
         }
 
-        /// Numbers that are not where the two ends are change nothing, and end nothing.
+        /// Packets whose numbers lie outside the two ends' windows change nothing, and end nothing.
         #[test]
         fn who_does_not_know_the_numbers_changes_nothing(
             first in numbers(),
@@ -329,7 +328,7 @@ mod tests {
                 let off = what.wrapping_sub(from);
                 off > window + AHEAD && off < 0u32.wrapping_sub(window + AHEAD)
             };
-            // Either of them is wrong; a reset has only one.
+            // One of the two numbers is wrong; a reset has only one that counts.
             let at = model.first[way][way].wrapping_add(DATA);
             let other = model.first[1 - way][way].wrapping_add(DATA);
             let reset = flags & RST != 0;
@@ -353,7 +352,7 @@ mod tests {
         }
     }
 
-    /// What follows a FIN shows that it was not the sender's: the connection goes on, and its end is still seen.
+    /// Data behind a FIN shows that the FIN was not the sender's: the connection goes on, and its end is still seen.
     #[test]
     fn a_fin_that_is_overtaken_is_forgotten() {
         let mut model = Model::new([[7, 70], [700, u32::MAX]]);

@@ -4,41 +4,41 @@ use crate::cut::bits;
 
 /// Slots of a table; prime.
 pub const SLOTS: u32 = 65_537;
-/// What a slot holds where no host may get a flow.
+/// Value of a slot without a host: none may get a flow.
 pub const NO_HOST: u16 = u16::MAX;
-/// Most tables: services that share a cluster share one for each family.
+/// Most tables of slots: services that share a cluster share one for each family.
 pub const MAX_TABLES: u32 = 2048;
-/// Most services.
+/// Most layer-4 services.
 pub const MAX_SERVICES: u32 = 1024;
 /// Most addresses and ports that services listen on, each port of a range counted.
 pub const MAX_TARGETS: u32 = 65_536;
 /// Most hosts of all services together.
 pub const MAX_HOSTS: u32 = 16_384;
-/// Most ports of hosts that differ from the service's.
+/// Entries of `L4_PORTS`: ports of hosts that differ from the service's.
 pub const MAX_PORTS: u32 = 65_536;
 /// Most addresses that mode `nat` writes as the source.
 pub const MAX_SOURCES: u32 = 16_384;
-/// Connections that can be known at once, where nothing else is configured: two entries each.
+/// Connections that can be known at once, unless configured otherwise: two entries of `L4_ESTABLISHED` each.
 pub const DEFAULT_FLOWS: u32 = 262_144;
-/// Entries of flows that have just begun, or that only one side has said anything in: the oldest make room, so that a
-/// flood of them costs no established one.
+/// Entries of `L4_OPENING`: flows that have just begun, or in which only one side has spoken. The oldest make room, so
+/// that a flood of them costs no established flow.
 pub const MAX_OPENING: u32 = 131_072;
-/// Datagrams whose first fragment has been seen.
+/// Entries of `L4_FRAGMENTS`: datagrams whose first fragment has been seen.
 pub const MAX_FRAGMENTS: u32 = 16_384;
 /// Most Ethernet addresses of this machine.
 pub const MAX_MACS: u32 = 4096;
-/// A key among them, which says that all of them are there.
+/// Key in `L4_MACS` which says that all of this machine's addresses are in the map.
 pub const ALL_MACS: u64 = 0;
 
 /// Words of `L4_WANTED`: a bit for each port of TCP, then one for each of UDP.
 pub const WANTED_WORDS: u32 = 2 * 65_536 / 64;
 
-/// A port's bit in `L4_WANTED`. Most packets of a machine are no service's: this one load tells.
+/// Bit of a port in `L4_WANTED`. Most packets of a machine are no service's: one load of this bit tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortBit {
-    /// The word.
+    /// Index of the word in the map.
     pub word: u32,
-    /// The bit in it.
+    /// Number of the bit in the word.
     pub bit: u32,
 }
 
@@ -62,7 +62,7 @@ impl PortBit {
     }
 }
 
-/// How packets get to a host.
+/// Forwarding modes: how packets get to a host.
 pub mod mode {
     /// Source and destination are translated; the host's answers come back through us.
     pub const NAT: u8 = 0;
@@ -72,7 +72,7 @@ pub mod mode {
     pub const DSR_IPIP: u8 = 2;
 }
 
-/// What a service listens on.
+/// Address, port and protocol that a service listens on: key of `L4_SERVICES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
@@ -98,76 +98,76 @@ impl Target {
 pub mod service {
     /// All flows of a source address go to the same host.
     pub const BY_SOURCE: u8 = 1;
-    /// Some host has another port than the one listened on: `L4_PORTS` is to be asked.
+    /// Some host has another port than the one listened on: `L4_PORTS` must be looked up.
     pub const HAS_PORTS: u8 = 2;
 }
 
-/// What is done with packets to a [`Target`].
+/// Service that listens on a [`Target`]: value of `L4_SERVICES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Its number, for counters and names.
+    /// Number of the service, for counters and names.
     pub number: u16,
     /// One of [`mode`].
     pub mode: u8,
     /// Bits of [`service`].
     pub flags: u8,
-    /// Its table's place in `L4_TABLES`.
+    /// Index of the service's table in `L4_TABLES`.
     pub table: u32,
     /// Ticks without a packet after which a flow has ended.
     pub idle: u32,
 }
 
-/// A host, and how its packets get there. Userspace keeps the way up to date: it follows routes and neighbours.
+/// A host and its next hop, which userspace keeps up to date as routes and neighbours change: value of `L4_HOSTS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
+    /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 4],
-    /// Its address, IPv4-mapped where it is IPv4, words in host order.
+    /// Address of the host, IPv4-mapped where it is IPv4, words in host order.
     pub address: [u32; 4],
-    /// Destination and source Ethernet addresses, as they stand in a header.
+    /// Ethernet header towards the host: destination, then source.
     pub macs: [u32; 3],
-    /// The interface that packets leave by. 0: the next hop is not known.
+    /// Interface by which packets leave. 0: the next hop is not known.
     pub ifindex: u32,
-    /// The interface below it, where that is one of a VLAN: what XDP sends by.
+    /// Interface that XDP sends by: the lower one, where `ifindex` is a VLAN's.
     pub port: u32,
-    /// The VLAN's number; 0 for none.
+    /// VLAN of `ifindex`; 0 for none.
     pub vlan: u16,
-    /// Largest IP packet that gets there.
+    /// Largest IP packet that gets to the host.
     pub mtu: u16,
-    /// Its sources for mode `nat` in `L4_SOURCES`: the first, and how many.
+    /// Index in `L4_SOURCES` of the first source address for mode `nat`.
     pub first_source: u32,
-    /// See above; 0 for none.
+    /// Number of source addresses for mode `nat`, from `first_source` on; 0 for none.
     pub sources: u32,
 }
 
-/// What all services have in common.
+/// Settings common to all services: the one element of `L4_CONFIG`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// First port for mode `nat`, and how many there are.
+    /// First source port for mode `nat`.
     pub first_port: u32,
-    /// See above.
+    /// Number of source ports for mode `nat`, from `first_port` on.
     pub ports: u32,
-    /// Ticks after which a flow that has only begun may be forgotten.
+    /// Ticks without a packet after which a flow that has only begun may lose its source port.
     pub opening: u32,
-    /// IPv4 outer source of tunnels: the fixed bits, and which bits are not fixed.
+    /// Fixed bits of the outer IPv4 source address of tunnels.
     pub outer_v4: u32,
-    /// See above.
+    /// Mask of the bits of the outer IPv4 source address that vary with the flow.
     pub outer_v4_free: u32,
-    /// IPv6 outer source: the first 96 bits. The last 32 vary.
+    /// First 96 bits of the outer IPv6 source address of tunnels. The last 32 vary with the flow.
     pub outer_v6: [u32; 3],
 }
 
-/// A packet's addresses, ports and protocol, as it arrives. All in host order.
+/// Addresses, ports and protocol of an arriving packet, in host order: key of the flow tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Source address, IPv4-mapped where it is IPv4.
     pub source: [u32; 4],
-    /// Destination address, the same.
+    /// Destination address, IPv4-mapped where it is IPv4.
     pub destination: [u32; 4],
     /// Source port in the upper half, destination port in the lower.
     pub ports: u32,
@@ -176,7 +176,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of packets that go the other way.
+    /// Key with source and destination swapped.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
@@ -189,27 +189,28 @@ impl Key {
     }
 }
 
-/// Bits of [`Flow::state`], which only packets of the flow's own direction set.
+/// Bits of [`Flow::state`], set by packets of the flow's own direction alone.
 pub mod state {
-    /// The direction is the host's.
+    /// The entry is the host's direction.
     pub const REPLY: u16 = 1;
-    /// The host has said something: its first packet has been seen.
+    /// The host's direction has seen its first packet.
     pub const ANSWERED: u16 = 2;
     /// The sender has sent its FIN.
     pub const FIN: u16 = 4;
     /// The sender has sent a reset.
     pub const RST: u16 = 8;
-    /// Both sides have heard each other.
+    /// Both sides have heard each other. Unused: such flows stand in `L4_ESTABLISHED`.
     pub const ESTABLISHED: u16 = 16;
-    /// It is counted as a connection of its source no more.
+    /// The shield no longer counts the flow as a connection of its source.
     pub const PARTED: u16 = 32;
 }
 
-/// One direction of a flow: what becomes of its packets. A flow has one, and in mode `nat` a second for the answers.
+/// One direction of a flow and what becomes of its packets: value of the flow tables. In mode `nat` a second entry
+/// stands for the replies.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// A field of the maps of feature `next_abi` alone, so that all others lie elsewhere.
+    /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u64; 2],
     /// Source address to write (mode `nat`).
@@ -218,9 +219,9 @@ pub struct Flow {
     pub destination: [u32; 4],
     /// Ports to write, as in [`Key`] (mode `nat`).
     pub ports: u32,
-    /// The host's place in `L4_HOSTS`.
+    /// Index of the host in `L4_HOSTS`.
     pub host: u32,
-    /// The service's number.
+    /// Number of the service.
     pub service: u16,
     /// One of [`mode`].
     pub mode: u8,
@@ -232,21 +233,21 @@ pub struct Flow {
     pub vlan: u16,
     /// Tick of the last packet.
     pub seen: u32,
-    /// Ticks without a packet after which it has ended.
+    /// Ticks without a packet after which the direction has ended.
     pub idle: u32,
-    /// TCP: what the sender has acknowledged last.
+    /// TCP: last acknowledgement number of the sender.
     pub ack: u32,
     /// TCP, in the host's direction: the number that the client must acknowledge to show that it has heard the host.
     pub first: u32,
-    /// The client's Ethernet address and ours, as they stand in a header of ours to it.
+    /// Ethernet header towards the client: destination, then source.
     pub macs: [u32; 3],
-    /// The interface the client's packets come in by.
+    /// Interface by which the client's packets come in.
     pub ifindex: u32,
     /// Packets of this direction.
     pub packets: u32,
     /// Always zero.
     pub _pad2: u32,
-    /// Bytes of their IP packets.
+    /// Bytes of this direction's IP packets.
     pub bytes: u64,
 }
 
@@ -260,21 +261,21 @@ impl Flow {
     }
 }
 
-/// Where the word of [`Flow::state`] begins.
+/// Offset of [`Flow::state`], where its 32-bit word begins.
 const STATE: usize = core::mem::offset_of!(Flow, state);
 
-/// Established flows whose hosts answer their clients themselves. That nobody can see: forged packets make such flows, too,
-/// and so they get no more than a part of the table.
+/// Established flows of direct server return (DSR): the one element of `L4_ONE_WAY`. Replies bypass the balancer, so
+/// forged packets can create such flows: they get no more than a part of the table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
-    /// How many there are: programs count those that come, userspace says now and then how many are left.
+    /// Number of such flows: programs count new ones, userspace corrects it now and then.
     pub flows: u64,
-    /// How many there may be.
+    /// Most such flows.
     pub most: u64,
 }
 
-/// Which datagram a fragment belongs to.
+/// Datagram that a fragment belongs to: key of `L4_FRAGMENTS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fragment {
@@ -282,17 +283,17 @@ pub struct Fragment {
     pub source: [u32; 4],
     /// Destination address.
     pub destination: [u32; 4],
-    /// The datagram's number.
+    /// Identification of the datagram.
     pub id: u32,
     /// Protocol number.
     pub protocol: u32,
 }
 
-/// Counters of a service or a host, one for each CPU.
+/// Counters of a service, one for each CPU: value of `L4_SERVICE_TALLY`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Flows begun.
+    /// New flows.
     pub flows: u64,
     /// Packets of clients.
     pub packets_in: u64,
@@ -305,7 +306,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Both together.
+    /// Sum of two tallies.
     #[must_use]
     pub const fn and(self, other: &Self) -> Self {
         Self {
@@ -346,7 +347,7 @@ crate::layout!(Key {
     protocol,
 });
 
-/// The layouts of [`Flow`] and [`Host`], with what another version has in front.
+/// Gives [`Flow`] and [`Host`] their layouts; `front` is the field that feature `next_abi` puts first.
 macro_rules! layouts {
     ($($front:ident)?) => {
         crate::layout!(Flow {

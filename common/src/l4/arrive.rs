@@ -1,4 +1,4 @@
-//! A packet's arrival: what it is, and what the shield says to it.
+//! First half of the programs: parses a packet, and asks the shield about it.
 
 use super::abi::{Fragment, PortBit};
 use super::decide::Scratch;
@@ -14,33 +14,33 @@ use crate::shield::{
     admit::{Admission, Gate},
 };
 
-/// What the first look at a packet has shown. No enum: programs must not copy what a variant leaves undefined.
+/// Result of the first look at a packet. No enum: programs must not copy what a variant leaves undefined.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
     /// One of [`seen`].
     pub kind: u32,
-    /// The guard; [`NO_GUARD`] for none.
+    /// Guard of the packet's destination; [`NO_GUARD`] for none.
     pub guard: u32,
-    /// With [`seen::ENDED`].
+    /// Verdict, valid with [`seen::ENDED`] and [`seen::TOLD`].
     pub verdict: Verdict,
 }
 
-/// What [`Glance::kind`] is.
+/// Values of [`Glance::kind`].
 pub mod seen {
-    /// All that there is to know.
+    /// Decided: [`super::Glance::verdict`] stands, and nothing is left to do.
     pub const ENDED: u32 = 0;
-    /// An IPv4 packet to a port that is guarded somewhere, with headers as most have them.
+    /// IPv4 packet with plain headers to a port that is guarded at some address.
     pub const PLAIN: u32 = 1;
-    /// It is denied and counted, and has still to be told of.
+    /// IPv4 packet with plain headers that is denied and counted; a sample has still to be sent to userspace.
     pub const TOLD: u32 = 2;
-    /// The same to a port that nobody guards, and somebody wants.
+    /// IPv4 packet with plain headers to a port that is not guarded, and that some service may want.
     pub const WANTED: u32 = 3;
-    /// Another packet.
+    /// Any other packet: its headers have not been read.
     pub const OTHER: u32 = 4;
 }
 
 impl Glance {
-    /// Nothing has been looked at.
+    /// Glance at a packet whose headers have not been read.
     pub const OTHER: Self = Self::new(seen::OTHER, NO_GUARD, Verdict::new(Reason::L4Miss, Action::Pass));
 
     #[inline(always)]
@@ -78,7 +78,8 @@ pub fn glance<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, l3: u32) ->
     Glance::new(if is_told { seen::TOLD } else { seen::ENDED }, gate.guard, denied)
 }
 
-/// The first half: reads the headers into `s`, and asks the shield. Nothing, if the packet may be a service's.
+/// Reads the headers into `s`, and asks the shield. `None` if the packet may be a service's: [`super::forward`] goes
+/// on.
 #[inline(always)]
 pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
     packet: &mut B,
@@ -108,7 +109,7 @@ pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
             Gate::NONE
         }
     } else {
-        // Which it has been before, but the verifier does not remember.
+        // [`glance`] has read these headers already, but the verifier does not remember.
         if packet::read_straight(packet, l3, &mut s.seen).is_none() {
             return Some(Verdict::new(Reason::L4Malformed, Action::Pass));
         }
@@ -143,17 +144,17 @@ pub fn arrive<B: Buffer + ?Sized, K: Kernel>(
     Some(Verdict::new(Reason::L4Miss, Action::Pass))
 }
 
-/// What the headers of a packet are.
+/// Kind of a packet's headers.
 enum Headers {
-    /// Those of TCP or UDP, or a later fragment's whose first one is known.
+    /// TCP or UDP, or a later fragment whose first one is known.
     Whole,
-    /// Those of ICMP.
+    /// ICMP of the packet's IP version.
     Icmp,
-    /// None that could be a service's.
+    /// Headers that no service's packet can have.
     Other(Verdict),
 }
 
-/// Reads the headers of any packet.
+/// Reads the headers of any packet into `seen`.
 #[inline(always)]
 fn read<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, l3: u32, version: u32, seen: &mut Seen) -> Headers {
     let miss = Verdict::new(Reason::L4Miss, Action::Pass);
@@ -181,8 +182,8 @@ fn read<B: Buffer + ?Sized, K: Kernel>(packet: &B, kernel: &K, l3: u32, version:
     Headers::Whole
 }
 
-/// A packet whose headers cannot be read, or that has more of them than anybody means well: the kernel's business, unless
-/// the shield drops it here, lest it be a way around. The first part of a header may be all that a fragment has.
+/// Verdict on a packet whose headers cannot be read, or are too many: passed to the kernel, unless the shield drops it
+/// here, lest it be a way around. A fragment is passed: the first part of a header may be all that it has.
 #[inline(always)]
 fn unreadable<K: Kernel>(kernel: &K, seen: &Seen, reason: Reason) -> Verdict {
     if seen.fragment == WHOLE && kernel.settings().is_some_and(|settings| settings.malformed != 0) {
@@ -211,7 +212,7 @@ fn cookie<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scr
     Some(Verdict::new(Reason::ShieldCookie, action))
 }
 
-/// Which datagram a packet is a part of.
+/// Key of the datagram that a packet is a part of.
 #[inline(always)]
 pub(super) const fn fragment(seen: &Seen) -> Fragment {
     Fragment {

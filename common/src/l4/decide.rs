@@ -1,4 +1,4 @@
-//! The body of the programs: which service, which host, what becomes of the packet.
+//! Second half of the programs: finds service, flow and host, and decides about the packet.
 
 use super::abi::{Flow, Host, Key, NO_HOST, SLOTS, Service, Target, mode, service, state};
 use super::arrive::{Glance, arrive, fragment, glance};
@@ -12,29 +12,29 @@ use crate::cut::Buffer;
 use crate::shield::{self, abi::NO_GUARD};
 use crate::{Reason, hash};
 
-/// The same on every balancer, so that they agree without talking.
+/// Seed of the flow hash, equal on every balancer, so that they agree without talking.
 const SEED: u64 = 0x6c34_7369_676e_616c;
 
-/// Working memory: more than a program's stack holds.
+/// Working memory of a packet: more than a program's stack holds.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Scratch {
-    /// The packet.
+    /// Headers of the packet.
     pub seen: Seen,
-    /// How it is sent.
+    /// How the packet is sent.
     pub out: Out,
-    /// A new flow, the client's direction.
+    /// Client's direction of a new flow.
     pub forward: Flow,
-    /// A new flow, the host's direction.
+    /// Host's direction of a new flow.
     pub reply: Flow,
-    /// The host's direction's key.
+    /// Key of the host's direction.
     pub reverse: Key,
-    /// The shield's.
+    /// Working memory of the shield.
     pub shield: shield::Scratch,
 }
 
 impl Scratch {
-    /// For another packet.
+    /// Resets the fields that only some packets set.
     #[inline(always)]
     pub(super) fn prepare(&mut self) {
         self.out.tunnel = 0;
@@ -46,7 +46,7 @@ impl Scratch {
 
 /// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
 ///
-/// For whoever runs it without a verifier; programs take the two halves one by one.
+/// Runs both halves, for callers without a verifier; the programs call [`arrive`] and [`forward`] one by one.
 pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     packet: &mut B,
     kernel: &K,
@@ -62,7 +62,7 @@ pub fn balance<B: Buffer + ?Sized, K: Kernel>(
     arrive(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
 }
 
-/// The second half: which flow, which host.
+/// Decides about a packet that [`arrive`] has read and let through: finds its flow, or a host for a new one.
 #[inline(always)]
 pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
     if !matches!(s.seen.key.protocol, TCP | UDP) {
@@ -97,7 +97,7 @@ pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mu
     }
 }
 
-/// The key of a flow's other direction in mode `nat`.
+/// Key of a flow's other direction in mode `nat`.
 #[inline(always)]
 #[must_use]
 pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
@@ -109,7 +109,7 @@ pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
     }
 }
 
-/// The client has ended its connection: if the host has, too, it is no connection of its source any more.
+/// Ends the shield's count of a connection whose client has sent its FIN, if the host has sent one, too.
 #[inline(always)]
 fn part<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow) {
     s.reverse = other_way(flow, s.seen.key.protocol);
@@ -149,9 +149,9 @@ fn has_ended<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow, now: u32) -> b
     }
 }
 
-/// A client's packet of a flow that has begun: the flow to carry it. One that both sides have confirmed gets a place that
-/// no newer one takes from it; where the table is full it stays where it is. Nothing, where the flow has to begin anew: its
-/// way back is another's by now, or a host that has not answered may not be the right one any more.
+/// Finds the entry for a client's packet of a flow that has begun, and promotes the flow once both sides have confirmed
+/// it; without room it stays where it is. `None` where the flow has to begin anew: its replies' key is another flow's
+/// by now, or a host that has not answered may not be the right one any more.
 #[inline(always)]
 fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, now: u32) -> Option<&'a mut Flow> {
     let mut promoted = false;
@@ -172,7 +172,7 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
             promoted = kernel.promote(&s.seen.key, flow, None);
         }
     }
-    // What was promoted is no longer where it was: another flow may get its place at any time.
+    // A promoted flow's old entry is removed: another flow may get its place at any time.
     if promoted {
         if s.shield.guard != NO_GUARD {
             shield::admit::confirmed(kernel, &s.seen, s.shield.guard);
@@ -183,7 +183,7 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
     }
 }
 
-/// A packet of a known flow.
+/// Sends a packet of a known flow to its host or client.
 #[inline(always)]
 fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, flow: &mut Flow) -> Verdict {
     if s.seen.fragment == FIRST {
@@ -198,7 +198,7 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     let way_back = kernel.way_back();
     let (ifindex, vlan) = kernel.arrival();
     if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
-        // A flow that another balancer has taken over from us, overheard.
+        // An overheard packet, of a flow that another balancer has taken over from us.
         if !kernel.is_for_us() {
             return Verdict::new(Reason::L4Miss, Action::Pass);
         }
@@ -207,7 +207,8 @@ fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     onward(packet, kernel, &s.seen, &mut s.out, flow, Reason::L4Forwarded)
 }
 
-/// The client's packets come from another Ethernet address: a router has taken over from another. Answers go there too.
+/// Records another Ethernet address, interface or VLAN of the client's packets, for instance after a failover of
+/// routers, in both directions: replies go there, too.
 #[inline(always)]
 fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u32; 3]) {
     let (ifindex, vlan) = kernel.arrival();
@@ -224,7 +225,7 @@ fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u3
     }
 }
 
-/// A flow by its key, wherever it is.
+/// Finds a flow among the established and those that have begun.
 #[inline(always)]
 fn find<'a, K: Kernel>(kernel: &'a K, key: &Key) -> Option<&'a mut Flow> {
     match kernel.established(key) {
@@ -233,13 +234,13 @@ fn find<'a, K: Kernel>(kernel: &'a K, key: &Key) -> Option<&'a mut Flow> {
     }
 }
 
-/// Whether `reply` is what answers to these packets of a client become.
+/// Whether `reply` is the host's direction of the flow with the client's key `key`.
 #[inline(always)]
 pub(super) fn answers(reply: &Flow, key: &Key) -> bool {
     reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
 }
 
-/// A host that packets can be sent to.
+/// Finds a host whose next hop is known.
 #[inline(always)]
 fn reach<K: Kernel>(kernel: &K, host: u32) -> Result<&Host, Reason> {
     match kernel.host(host) {
@@ -249,7 +250,7 @@ fn reach<K: Kernel>(kernel: &K, host: u32) -> Result<&Host, Reason> {
     }
 }
 
-/// To the host.
+/// Sends a client's packet to the flow's host, or tells its sender that it is too big.
 #[inline(always)]
 fn onward<B: Buffer + ?Sized, K: Kernel>(
     packet: &mut B,
@@ -278,8 +279,8 @@ fn onward<B: Buffer + ?Sized, K: Kernel>(
     Verdict::new(reason, Action::Send)
 }
 
-/// Addresses of the tunnel; returns the length of its header. The outer source varies with the flow, so that the host's
-/// network card spreads its flows over queues.
+/// Sets the addresses of the tunnel, and returns the length of its header. The outer source varies with the flow, so
+/// that the host's network card spreads its flows over queues.
 #[inline(always)]
 fn tunnel<K: Kernel>(kernel: &K, seen: &Seen, out: &mut Out, host: &Host) -> u32 {
     let entropy = flow_hash(&seen.key) as u32;
@@ -298,7 +299,7 @@ fn tunnel<K: Kernel>(kernel: &K, seen: &Seen, out: &mut Out, host: &Host) -> u32
     }
 }
 
-/// Whether an address is IPv4, in its mapped form.
+/// Whether an address is an IPv4-mapped one.
 #[inline(always)]
 #[must_use]
 pub const fn is_v4(address: &[u32; 4]) -> bool {
@@ -327,14 +328,14 @@ fn translated<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, fl
     Verdict::new(reason, Action::Send)
 }
 
-/// Hash of what a flow's packets have in common.
+/// Hash of a flow's addresses, ports and protocol, as the client sends them.
 #[inline(always)]
 #[must_use]
 pub const fn flow_hash(key: &Key) -> u64 {
     hash::mix(source_hash(key) ^ ((key.ports as u64) << 32 | key.protocol as u64))
 }
 
-/// Hash of a client.
+/// Hash of a client's address.
 #[inline(always)]
 #[must_use]
 pub const fn source_hash(key: &Key) -> u64 {
@@ -342,14 +343,14 @@ pub const fn source_hash(key: &Key) -> u64 {
     hash::mix(hash::mix(SEED ^ ((a as u64) << 32 | b as u64)) ^ ((c as u64) << 32 | d as u64))
 }
 
-/// The slot of a hash.
+/// Slot of a hash.
 #[inline(always)]
 #[must_use]
 pub const fn slot(hash: u64) -> u32 {
     (((hash >> 32) * SLOTS as u64) >> 32) as u32
 }
 
-/// The host of a flow that nothing is known of.
+/// Chooses the service, and the host of its slot, for a flow that is not known.
 #[inline(always)]
 fn choose<K: Kernel>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
     let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
@@ -363,13 +364,13 @@ fn choose<K: Kernel>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
     Some((found, u32::from(host)))
 }
 
-/// A packet of no known flow: the first of one, perhaps.
+/// Begins a flow with a packet that belongs to none, if a service listens on its destination.
 #[inline(always)]
 fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, now: u32) -> Verdict {
     let Some((service, host)) = choose(kernel, &s.seen.key) else {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     };
-    // Asked only where there is no flow, or where the frame's addresses are others than the flow's.
+    // Looked up only where there is no flow, or where the frame's addresses differ from the flow's.
     if !kernel.is_for_us() {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     }
@@ -408,7 +409,7 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
     onward(packet, kernel, &s.seen, &mut s.out, &s.forward, Reason::L4Opened)
 }
 
-/// An ICMP error about a packet of a flow.
+/// Forwards an ICMP error about a packet of a flow to the end that sent the packet.
 #[inline(always)]
 fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
     let miss = Verdict::new(Reason::L4Miss, Action::Pass);

@@ -1,4 +1,4 @@
-//! ICMP errors about packets of a flow, for the end that has to hear of them (RFC 792, RFC 4443).
+//! ICMP errors about packets of a flow, forwarded to the end that sent the packet (RFC 792, RFC 4443).
 //!
 //! A router quotes the beginning of the packet that it could not forward. In mode `nat` that is the packet as we sent it,
 //! and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered the
@@ -10,25 +10,25 @@ use super::rewrite::addresses;
 use crate::cut::icmp::{AT_CHECKSUM, HEADER, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
 use crate::cut::{Buffer, Diff, Tuple};
 
-/// What an error is about.
+/// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quoted {
-    /// Packets that arrive from the one it was sent to have this key.
+    /// Key of the packets that arrive from the quoted packet's receiver.
     pub arriving: Key,
-    /// Where the quoted IP header begins.
+    /// Offset of the quoted IP header.
     pub l3: u32,
-    /// Where its ports are.
+    /// Offset of the quoted ports.
     pub l4: u32,
 }
 
-/// Whether a packet is an ICMP message of the IP version it comes in.
+/// Whether a packet is a whole ICMP message of the IP version that carries it.
 #[inline(always)]
 #[must_use]
 pub fn is_icmp(seen: &Seen) -> bool {
     seen.key.protocol == if seen.version == 4 { ICMP } else { ICMPV6 } && seen.fragment == WHOLE
 }
 
-/// Reads what an ICMP error quotes. `None` for other messages, and for what is no service's.
+/// Reads the packet that an ICMP error quotes. `None` for other messages, and for packets that cannot be a service's.
 #[inline(always)]
 pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
     let kind = packet.u8(seen.l4)?;
@@ -68,13 +68,14 @@ pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
     Some(Quoted { arriving, l3, l4 })
 }
 
-/// Writes an error for the peer of the flow's direction `flow`, which the packets arriving from where it is about have.
+/// Rewrites an ICMP error for the sender of the quoted packet. `flow` is the direction of [`Quoted::arriving`]: its
+/// destination is that sender.
 #[inline(always)]
 pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quoted, flow: &Flow) -> Option<()> {
     let peer = &flow.destination;
     let mut diff = Diff::default();
     let before = packet.u16(quoted.l3 + 10)?;
-    // What it quotes went from the peer to the address that the peer knows.
+    // The quoted packet went from the peer to the address that the peer knows.
     let inner = addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source, 0)?;
     diff.and(inner);
     if seen.version == 4 {
@@ -84,7 +85,7 @@ pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quote
     let new = flow.ports.rotate_left(16);
     packet.set_u32(quoted.l4, new)?;
     diff.u32(ports, new);
-    // Its sender, a router, stays.
+    // The source address stays: it is a router's.
     let outer = addresses(packet, seen.l3, seen.version, None, peer, 0)?;
     if seen.version == 6 {
         diff.and(outer);

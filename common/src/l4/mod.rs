@@ -5,9 +5,9 @@
 //! [`mode`]: source and destination are translated, or the packet goes on as it is, to the host's Ethernet address or in
 //! a tunnel, and the host answers the client itself.
 //!
-//! All of it is generic over the packet's bytes ([`crate::cut::Buffer`]) and over what the kernel provides ([`Kernel`]):
-//! an XDP program and a TC program run it on packets and maps, host tests on arrays and a model of the maps.
-//! Minimum kernel: 5.12.
+//! The code is generic over the packet's bytes ([`crate::cut::Buffer`]) and over what the kernel provides ([`Kernel`]):
+//! an XDP program and a TC program run it on packets and maps, host tests on arrays and a model of the maps. Minimum
+//! kernel: 5.12.
 
 pub mod abi;
 pub mod arrive;

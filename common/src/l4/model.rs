@@ -1,4 +1,4 @@
-//! What the programs run on, without a kernel: maps as Rust's own, for host tests and fuzzing.
+//! Model of the programs' maps without a kernel, as Rust collections, for host tests and fuzzing.
 
 extern crate std;
 
@@ -14,10 +14,10 @@ use crate::shield::abi::{Flood, NO_GUARD, Tally as ShieldTally};
 use crate::shield::prefixes::{NONE, Node};
 use crate::shield::{self, Bucket, CrowdKey, Dropped, Guard, Judged, Settings, prefixes};
 
-/// Flows stay where they are once they are there, as an element of a kernel's map does while a program runs.
+/// Flow table whose entries never move, as an element of a kernel's map does not while a program runs.
 type Flows = RefCell<HashMap<Key, Box<Flow>>>;
 
-/// The maps.
+/// Maps of layer-4 services.
 #[derive(Default)]
 pub struct Maps {
     /// Flows that both sides have confirmed.
@@ -38,31 +38,31 @@ pub struct Maps {
     pub local: HashSet<Key>,
     /// Ports of datagrams.
     pub fragments: RefCell<HashMap<Fragment, u32>>,
-    /// What all services have in common.
+    /// Settings common to all services.
     pub config: Config,
     /// The clock.
     pub now: Cell<u32>,
     /// Flows that have been removed, for the program that still reads them.
     #[allow(clippy::vec_box, reason = "somebody may hold a reference into the box")]
     gone: RefCell<Vec<Box<Flow>>>,
-    /// Packets counted.
+    /// Number of packets counted.
     pub counted: Cell<u32>,
-    /// The shield's.
+    /// Maps of the shield.
     pub shield: Shield,
 }
 
-/// The shield's maps.
+/// Maps of the shield, modelled.
 #[derive(Default)]
 pub struct Shield {
     /// Guards by what they guard.
     pub targets: HashMap<Target, u32>,
-    /// By number.
+    /// Guards by number.
     pub guards: HashMap<u32, Guard>,
-    /// What they have in common.
+    /// Settings common to all guards.
     pub settings: Settings,
-    /// The prefixes that all share.
+    /// Table of the prefixes common to all guards.
     pub common: Vec<Node>,
-    /// Those of guards.
+    /// Tables of guards' own prefixes, by guard.
     pub tables: HashMap<u32, Vec<Node>>,
     /// Rates of sources.
     pub sources: RefCell<HashMap<u32, Box<Bucket>>>,
@@ -72,13 +72,13 @@ pub struct Shield {
     pub tallies: RefCell<HashMap<u32, Box<ShieldTally>>>,
     /// SYNs to guards.
     pub floods: RefCell<HashMap<u32, Box<Flood>>>,
-    /// What has been told of dropped packets.
+    /// Samples of dropped packets.
     pub samples: RefCell<Vec<Dropped>>,
     /// The cookie of any SYN, where the backlog is full.
     pub cookie: Option<(u32, u16)>,
     /// Length of the frame, where it is not endless.
     pub frame: Option<u32>,
-    /// Its Ethernet address is another machine's.
+    /// Whether the frame is addressed to another machine.
     pub is_overheard: bool,
 }
 

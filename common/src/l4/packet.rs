@@ -1,4 +1,4 @@
-//! What a packet says of itself: its addresses, its ports, whether it is a fragment.
+//! Parser of IP, TCP and UDP headers, fragments and extension headers included.
 
 use super::abi::Key;
 use crate::Reason;
@@ -15,32 +15,32 @@ pub const UDP: u32 = 17;
 /// `IPPROTO_ICMPV6`.
 pub const ICMPV6: u32 = 58;
 
-/// Length of an IPv4 header without options, and of an IPv6 header.
+/// Length of an IPv4 header without options.
 pub const V4_HEADER: u32 = 20;
-/// See above.
+/// Length of an IPv6 header without extension headers.
 pub const V6_HEADER: u32 = 40;
 /// Length of a UDP header.
 pub const UDP_HEADER: u32 = 8;
-/// IPv6 extension headers that are gone through; a packet with more is the kernel's business.
+/// Most IPv6 extension headers that are walked; a packet with more is passed to the kernel.
 pub const MOST_EXTENSIONS: u32 = 6;
 
-/// A packet, as far as it has been understood.
+/// Headers of a packet, parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Seen {
     /// Addresses, ports (0 in a later fragment) and protocol.
     pub key: Key,
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub l3: u32,
-    /// Where what it carries begins.
+    /// Offset of the header behind the IP header.
     pub l4: u32,
-    /// Length of the IP packet, by its header.
+    /// Length of the IP packet, as its header says.
     pub length: u32,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub version: u32,
-    /// A fragment: [`WHOLE`], [`FIRST`] or [`LATER`].
+    /// Kind of fragment: [`WHOLE`], [`FIRST`] or [`LATER`].
     pub fragment: u32,
-    /// The datagram's number, where it is a fragment.
+    /// Identification of the datagram, in a fragment.
     pub id: u32,
     /// Length of the TCP or UDP header.
     pub header: u32,
@@ -64,7 +64,7 @@ impl Seen {
         }
     }
 
-    /// The packet as its sender is told of it.
+    /// Description of the packet for the ICMP message to its sender.
     #[inline(always)]
     #[must_use]
     pub fn too_big(&self, mtu: u32) -> TooBig<'_> {
@@ -77,15 +77,15 @@ impl Seen {
     }
 }
 
-/// No fragment.
+/// Value of [`Seen::fragment`]: not a fragment.
 pub const WHOLE: u32 = 0;
-/// The first fragment of a datagram.
+/// Value of [`Seen::fragment`]: the first fragment of a datagram.
 pub const FIRST: u32 = 1;
-/// One behind it.
+/// Value of [`Seen::fragment`]: a fragment behind the first one.
 pub const LATER: u32 = 2;
 
-/// The key of an IPv4 packet without options that is no fragment and carries a whole TCP or UDP header: of nearly all
-/// packets there are. For others the long way says what they are.
+/// Reads the key of an IPv4 packet without options that is no fragment and carries a whole TCP or UDP header: of nearly
+/// all packets there are. `None` for others, which [`ip`] and [`ports`] read.
 #[inline(always)]
 pub fn straight<B: Buffer + ?Sized>(packet: &B, l3: u32) -> Option<Key> {
     let [first, second, third, source, destination, ports, _, _, fourth, _] = packet.words(l3)?;
@@ -106,7 +106,7 @@ pub fn straight<B: Buffer + ?Sized>(packet: &B, l3: u32) -> Option<Key> {
     })
 }
 
-/// Reads the headers of such a packet.
+/// Reads the headers of a packet that [`straight`] has read the key of.
 #[inline(always)]
 pub fn read_straight<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -> Option<()> {
     let [first, _, third, source, destination, ports, seq, ack, fourth, _] = packet.words(l3)?;
@@ -132,7 +132,7 @@ pub fn read_straight<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut Seen) -
     Some(())
 }
 
-/// Reads the IP header at `l3` of a frame of so many bytes. `Err` says why it cannot be any service's packet.
+/// Reads the IP header at `l3` of a frame of `frame` bytes. `Err` says why it cannot be any service's packet.
 #[inline(always)]
 pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, frame: u32, seen: &mut Seen) -> Result<(), Reason> {
     seen.l3 = l3;
@@ -149,8 +149,8 @@ pub fn ip<B: Buffer + ?Sized>(packet: &B, l3: u32, version: u32, frame: u32, see
     }
 }
 
-/// Length of an IP packet whose header names `length`, not counting `header`. What the kernel has put together from
-/// several packets may be longer than a header can name, which says 0 then ("BIG TCP", RFC 2675).
+/// Length of an IP packet whose header says `length`, not counting `header`. A packet that the kernel has merged may be
+/// longer than a header can say, which says 0 then ("BIG TCP", RFC 2675).
 #[inline(always)]
 const fn whole(length: u32, header: u32, l3: u32, frame: u32) -> u32 {
     if length == 0 && frame > u16::MAX as u32 {
@@ -234,7 +234,7 @@ fn v6<B: Buffer + ?Sized>(packet: &B, l3: u32, frame: u32, seen: &mut Seen) -> O
     Some(true)
 }
 
-/// Reads the ports, and of TCP what is followed of a connection. `Err` where the header is not whole or not possible.
+/// Reads the ports, and of TCP flags and numbers. `Err` where the header is truncated or impossible.
 #[inline(always)]
 pub fn ports<B: Buffer + ?Sized>(packet: &B, seen: &mut Seen) -> Result<(), Reason> {
     let read = if seen.key.protocol == TCP {

@@ -5,13 +5,14 @@ use super::decide::{Scratch, answers, flow_hash};
 use super::{kernel::Kernel, track};
 use crate::{Reason, hash};
 
-/// Ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds none.
+/// Source ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds
+/// none.
 const TRIES: u32 = 16;
-/// Of these, how many are always the same for a flow, and taken only if they are free. The others may be had from a flow
-/// that nobody has confirmed for a while.
+/// Number of the first tries, which are always the same ports for a flow, and taken only if they are free. The later
+/// ones may also be taken from a flow that nobody has confirmed for a while.
 const FIXED_TRIES: u32 = 8;
 
-/// Finds a source address and port for a new flow, and remembers what its answers become.
+/// Finds a source address and port for a new flow, and remembers the direction of its replies.
 #[inline(always)]
 pub(super) fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Service, now: u32) -> Reason {
     let (index, key) = (s.forward.host, s.seen.key);
@@ -48,10 +49,10 @@ pub(super) fn map_ports<K: Kernel>(kernel: &K, s: &mut Scratch, service: &Servic
     let start = flow_hash(&key);
     let mut tried = 0;
     while tried < TRIES {
-        // Each anew: of draws that follow each other at a distance, many would meet the same crowded neighbourhood.
+        // A hash for each try: draws that follow each other at a distance would meet the same crowded neighbourhood.
         let mut draw = start.wrapping_add(u64::from(tried));
         if tried >= FIXED_TRIES {
-            // Other ones the next time, should all of these be taken.
+            // Other ports at the next tick, should all of these be taken.
             draw = draw.wrapping_add(u64::from(now) << 32);
         }
         let draw = hash::mix(draw);

@@ -4,16 +4,16 @@ use super::abi::Flow;
 use super::packet::{LATER, Seen};
 use crate::cut::{Buffer, Diff};
 
-/// What changes the checksum of what an IP packet carries: its addresses (the pseudo-header), and the rest.
+/// Differences to the TCP or UDP checksum: by the addresses (the pseudo-header), and by the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {
-    /// By the addresses.
+    /// Difference by the addresses.
     pub addresses: Diff,
-    /// By what it covers itself.
+    /// Difference by the bytes that the checksum covers itself.
     pub rest: Diff,
 }
 
-/// Takes one hop away. `None` where none is left. Keeps the checksum of an IPv4 header.
+/// Decrements the hop limit (TTL). `None` where no hop is left. Updates the checksum of an IPv4 header.
 #[inline(always)]
 pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
     let at = if seen.version == 4 { seen.l3 + 8 } else { seen.l3 + 7 };
@@ -31,8 +31,8 @@ pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
     Some(())
 }
 
-/// Writes addresses into the IP header at `l3`; without a `source` that stays. Keeps the checksum of an IPv4 header, from
-/// which `hops` have been taken away.
+/// Writes addresses into the IP header at `l3`; without a `source` that stays. Updates the checksum of an IPv4 header,
+/// from which the caller has taken `hops` away.
 #[inline(always)]
 pub fn addresses<B: Buffer + ?Sized>(
     packet: &mut B,
@@ -70,8 +70,8 @@ pub fn addresses<B: Buffer + ?Sized>(
     Some(diff)
 }
 
-/// Writes a flow's addresses into an IPv4 header and takes one hop away, which changes a checksum of the header alone: all
-/// of it by one read and one write.
+/// Writes a flow's addresses into an IPv4 header and takes one hop away: one read and one write for all of it. `Err` as
+/// in [`translate`].
 #[inline(always)]
 fn plain<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Option<Diff>, bool> {
     let at = seen.l3 + 8;
@@ -91,8 +91,8 @@ fn plain<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result
         .map(|()| diff))
 }
 
-/// Writes a flow's addresses and ports, and takes one hop away. `Err(true)`: no hop is left; `Err(false)`: the packet ends
-/// too early. The checksum of what it carries is left to the caller.
+/// Writes a flow's addresses and ports, and takes one hop away. `Err(true)`: no hop is left; `Err(false)`: the packet
+/// ends too early. The checksum of TCP or UDP is left to the caller.
 #[inline(always)]
 pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Changes, bool> {
     let written = if seen.version == 4 {

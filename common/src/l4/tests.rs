@@ -1,4 +1,4 @@
-//! The body of the programs, run here: there and back again, whatever the packet; and noise.
+//! Tests of the programs' common code: packets and their replies, and random bytes.
 
 extern crate std;
 
@@ -110,7 +110,7 @@ fn packet() -> impl Strategy<Value = Packet> {
         })
 }
 
-/// What becomes of a packet: the verdict, the bytes with the checksum that the hooks would write.
+/// Runs a packet: the verdict, and the bytes with the checksum that the hooks would write.
 fn run(maps: &Maps, packet: &Packet, s: &mut Scratch) -> (u32, u32, Vec<u8>) {
     let mut bytes = packet.bytes();
     let version = if packet.is_v4() { 4 } else { 6 };
@@ -128,7 +128,7 @@ fn run(maps: &Maps, packet: &Packet, s: &mut Scratch) -> (u32, u32, Vec<u8>) {
     (verdict.reason(), verdict.action(), bytes)
 }
 
-/// Two checksums that mean the same: 0 and 0xffff are the same number in ones' complement.
+/// Whether two checksums mean the same: 0 and 0xffff are the same number in ones' complement.
 fn same(a: &[u8], b: &[u8], field: usize) -> bool {
     let sum = |bytes: &[u8]| u16::from_be_bytes([bytes[field], bytes[field + 1]]) % 0xffff;
     a.len() == b.len() && sum(a) == sum(b) && a[..field] == b[..field] && a[field + 2..] == b[field + 2..]
@@ -137,8 +137,8 @@ fn same(a: &[u8], b: &[u8], field: usize) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
-    /// What the host gets is what a client at our address would have sent it; what the client gets of the answer is what
-    /// the service's own address would have.
+    /// The host gets the packet that a client at our address would have sent it; the client gets the reply that the
+    /// service's own address would have sent.
     #[test]
     fn a_packet_goes_there_and_its_answer_back(packet in packet(), answer in prop::collection::vec(any::<u8>(), 0..80)) {
         let maps = Maps::with_services(VIP4, VIP6);
@@ -165,7 +165,7 @@ proptest! {
         prop_assert_eq!(reason, Reason::L4Replied as u32);
         let want = Packet { key: packet.key.reversed(), hops: 8, ..back };
         prop_assert!(same(&at_client, &want.bytes(), field));
-        // Again, and confirmed: it goes where it went.
+        // The client's next packet, confirmed: it goes where the first one went.
         let third = Packet { flags: 0x10, ack: packet.seq.wrapping_add(1), ..packet.clone() };
         let (reason, _, _) = run(&maps, &third, &mut s);
         prop_assert_eq!(reason, Reason::L4Forwarded as u32);
@@ -193,7 +193,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes, nothing is read or written beyond it, and nothing loops.
+    /// Random changes to a packet: nothing is read or written beyond it, and nothing loops.
     #[test]
     fn noise_is_survived(packet in packet(), changes in prop::collection::vec((any::<u8>(), any::<u8>()), 0..8), cut: u8) {
         let maps = Maps::with_services(VIP4, VIP6);
@@ -211,7 +211,7 @@ proptest! {
         }
     }
 
-    /// What the straight way reads, the long way reads alike.
+    /// The short way of reading headers and the long way agree.
     #[test]
     fn both_ways_of_reading_agree(packet in packet(), changes in prop::collection::vec((0u8..60, any::<u8>()), 0..4), cut: u8) {
         let mut bytes = packet.bytes();

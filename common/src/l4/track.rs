@@ -1,17 +1,17 @@
-//! What is followed of a flow: who has spoken, who has ended it.
+//! Connection tracking of a service's flows: confirmation, end, idle time.
 
 use super::Seen;
 use super::abi::{Flow, state};
 use super::packet::TCP;
 use crate::cut::header::{ACK, FIN, RST, SYN};
 
-/// A client's acknowledgement may be this far ahead of what the host has said first, and still show that it has heard it.
+/// How far a client's acknowledgement may be ahead of the host's first byte, and still show that it has heard the host.
 const NEAR: u32 = 1 << 24;
 
-/// Notes a packet of a flow.
+/// Records a packet in its direction of a flow.
 #[inline(always)]
 pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
-    // A host that has no answer to its SYN-ACK says it again for a minute: that keeps no port from others.
+    // A host repeats an unanswered SYN-ACK for a minute: that must not keep the port from other flows.
     let again = flow.state & (state::REPLY | state::ANSWERED) == state::REPLY | state::ANSWERED && has_syn(seen);
     if !again {
         flow.seen = now;
@@ -39,7 +39,7 @@ pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
     flow.mark(state);
 }
 
-/// Whether it is TCP and has its SYN bit set.
+/// Whether a packet is TCP and has its SYN bit set.
 #[inline(always)]
 fn has_syn(seen: &Seen) -> bool {
     seen.key.protocol == TCP && seen.flags as u8 & SYN != 0
@@ -82,7 +82,7 @@ pub fn begins_anew(seen: &Seen, flow: &Flow, now: u32) -> bool {
         && (flow.state & (state::FIN | state::RST) != 0 || is_over(idle, flow.idle))
 }
 
-/// Whether so many ticks are too many. What seems older than half of the clock's round is newer than now.
+/// Whether `ticks` exceed `most`. A time that seems older than half of the clock's range is newer than now.
 #[inline(always)]
 #[must_use]
 pub const fn is_over(ticks: u32, most: u32) -> bool {

@@ -1,44 +1,44 @@
-//! What becomes of a packet, and how it is sent.
+//! Verdict on a packet, and how it is sent.
 
 use super::abi::{Flow, Host};
 use super::rewrite::Changes;
 use crate::Reason;
 
-/// What the kernel is to do with a packet.
+/// Action of the hook on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
-    /// It goes its way as if we were not there.
+    /// Pass the packet to the kernel, as if there were no program.
     Pass = 0,
-    /// It ends here.
+    /// Drop the packet.
     Drop = 1,
-    /// It is sent as [`Out`] says.
+    /// Send the packet as [`Out`] says.
     Send = 2,
-    /// Its sender is told that [`Out::mtu`] bytes are the most.
+    /// Tell the packet's sender that [`Out::mtu`] bytes are the most (ICMP).
     TooBig = 3,
 }
 
-/// What is done with a packet, and why. One number, because a function of a BPF program returns one register.
+/// Action on a packet, and its reason. One number, because a function of a BPF program returns one register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Verdict(u64);
 
 impl Verdict {
-    /// A verdict.
+    /// Verdict of an action and its reason.
     #[inline(always)]
     #[must_use]
     pub const fn new(reason: Reason, action: Action) -> Self {
         Self((reason as u64) << 8 | action as u64)
     }
 
-    /// The number of its [`Reason`].
+    /// Number of the [`Reason`].
     #[inline(always)]
     #[must_use]
     pub const fn reason(self) -> u32 {
         (self.0 >> 8) as u32
     }
 
-    /// What is done.
+    /// Number of the [`Action`].
     #[inline(always)]
     #[must_use]
     pub const fn action(self) -> u32 {
@@ -50,36 +50,36 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Out {
-    /// Destination and source Ethernet addresses, as they stand in a header.
+    /// Ethernet header of the packet: destination, then source.
     pub macs: [u32; 3],
-    /// The interface it leaves by.
+    /// Interface by which the packet leaves.
     pub ifindex: u32,
-    /// The interface below it.
+    /// Interface that XDP sends by: the lower one, where `ifindex` is a VLAN's.
     pub port: u32,
-    /// Its VLAN; 0 for none.
+    /// VLAN of the packet; 0 for none.
     pub vlan: u32,
-    /// The IP version of the tunnel; 0 for none.
+    /// IP version of the tunnel; 0 for none.
     pub tunnel: u32,
     /// Outer source address.
     pub outer_source: [u32; 4],
     /// Outer destination address.
     pub outer_destination: [u32; 4],
-    /// 1 where addresses were written.
+    /// 1 where addresses were written: `l4_tc` then updates checksums.
     pub translated: u32,
-    /// Hops before and after that, as far as they differ.
+    /// Hop limit before the change; only its difference to `hops` counts.
     pub hops_before: u32,
-    /// See above.
+    /// Hop limit after the change.
     pub hops: u32,
-    /// Where the checksum is that `changes` apply to; 0 for none.
+    /// Offset of the checksum that `changes` apply to; 0 for none.
     pub checksum: u32,
-    /// The most that gets there.
+    /// Largest IP packet that gets to the host.
     pub mtu: u32,
-    /// What the checksum changes by.
+    /// Differences to that checksum.
     pub changes: Changes,
 }
 
 impl Out {
-    /// To a host.
+    /// Sets next hop and interface to a host's.
     #[inline(always)]
     pub(super) fn aim_at_host(&mut self, host: &Host) {
         self.set_macs(&host.macs);
@@ -88,7 +88,7 @@ impl Out {
         self.vlan = u32::from(host.vlan);
     }
 
-    /// To a flow's client.
+    /// Sets next hop and interface to those of a flow's client.
     #[inline(always)]
     pub(super) fn aim_at_client(&mut self, flow: &Flow) {
         self.set_macs(&flow.macs);
@@ -97,7 +97,8 @@ impl Out {
         self.vlan = u32::from(flow.vlan);
     }
 
-    /// Word by word: an array's copy becomes a call that goes byte by byte, for as long as a look-up takes.
+    /// Sets the Ethernet addresses, word by word: an array's copy becomes a call that goes byte by byte, for as long as
+    /// a look-up takes.
     #[inline(always)]
     pub(super) fn set_macs(&mut self, macs: &[u32; 3]) {
         let (a, b, c) = (macs[0], macs[1], macs[2]);

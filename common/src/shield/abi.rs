@@ -3,38 +3,38 @@
 use crate::Reason;
 use crate::l4::Target;
 
-/// Most listeners and services that are guarded, each with rules of its own.
+/// Most guards: listeners and services with rules of their own.
 pub const MAX_GUARDS: u32 = 2048;
-/// Tables of prefixes of their own that guards may have, one each, and one that nobody has ([`NO_GUARDS`]).
+/// Size of `SHIELD_TABLES`: a table of prefixes for each guard, and the one of [`NO_GUARDS`].
 pub const MAX_TABLES: u32 = MAX_GUARDS + 1;
-/// The number of a table that no program asks for: writing it waits for all programs that run.
+/// Index of a table that no program asks for: writing it waits for all programs that run.
 pub const NO_GUARDS: u32 = MAX_GUARDS;
 /// Most addresses and ports that are guarded, each port of a range counted.
 pub const MAX_TARGETS: u32 = 131_072;
 /// Most prefixes with a port that listeners listen on.
 pub const MAX_PREFIXED: u32 = 16_384;
-/// Sources whose rates are known at once, where nothing else is configured.
+/// Sources whose rates are known at once, unless configured otherwise.
 pub const DEFAULT_SOURCES: u32 = 262_144;
-/// Most sources with connections that are counted at once.
+/// Size of `SHIELD_CROWD`: pairs of source and guard whose connections are counted at once.
 pub const MAX_CROWD: u32 = 1 << 17;
-/// Samples of one kind that a CPU may take until userspace has looked again.
+/// Samples of one kind that a CPU may take until userspace refills the quota.
 pub const SAMPLES: u64 = 10;
 /// Bytes of the ring that samples of dropped packets go through.
 pub const SAMPLE_BYTES: u32 = 128 * 1024;
-/// What no guard has as its number.
+/// Guard number that stands for "no guard".
 pub const NO_GUARD: u32 = u32::MAX;
 
 /// Bits of [`Guard::flags`].
 pub mod flag {
-    /// Packets that are not possible are dropped.
+    /// Malformed packets are dropped.
     pub const MALFORMED: u32 = 1;
     /// SYNs are answered with cookies while the listener's backlog is full.
     pub const COOKIES: u32 = 2;
-    /// It guards a layer-4 service: what begins a flow is known there.
+    /// The guard belongs to a layer-4 service, which knows itself which packets begin a flow.
     pub const SERVICE: u32 = 4;
-    /// It has prefixes of its own.
+    /// The guard has prefixes of its own.
     pub const PREFIXES: u32 = 8;
-    /// Some rate of packets or bytes is limited.
+    /// The guard limits a rate of packets or bytes.
     pub const RATES: u32 = 16;
 }
 
@@ -49,7 +49,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// So many in a second, and so many at once.
+    /// A limit of `per_second` units, with bursts of `burst`.
     #[must_use]
     pub const fn new(per_second: u64, burst: u64) -> Self {
         const SECOND: u128 = 1_000_000_000;
@@ -63,11 +63,11 @@ impl Limit {
     }
 }
 
-/// What is limited: the index into [`Guard::limits`] and [`Cell::times`].
+/// Kind of limit: the index into [`Guard::limits`] and [`Cell::times`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum What {
-    /// Connections, and flows of UDP, that begin.
+    /// New connections, and new flows of UDP.
     Connections = 0,
     /// Packets.
     Packets = 1,
@@ -81,104 +81,105 @@ pub enum What {
 pub struct Guard {
     /// Bits of [`flag`].
     pub flags: u32,
-    /// Most connections of a source at once; 0 for no limit.
+    /// Most concurrent connections of a source; 0 for no limit.
     pub concurrent: u32,
-    /// SYNs in a second from which on it is asked whether the backlog is full.
+    /// SYNs in a second from which on the listener's backlog is checked.
     pub syns: u32,
-    /// Which bits of an IPv4 address tell a source from others.
+    /// Mask of the bits of an IPv4 address that tell sources apart.
     pub mask_v4: u32,
-    /// Which bits of an IPv6 address do.
+    /// Mask of the bits of an IPv6 address that tell sources apart.
     pub mask_v6: [u32; 4],
-    /// Limits of a source, by [`What`].
+    /// Limits of each source, by [`What`].
     pub limits: [Limit; 3],
 }
 
-/// What is known of a source's rates.
+/// Token buckets of one source at one guard.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// Whose it is: a hash of the source and of the guard, under a secret seed.
+    /// Hash of the source and of the guard, under a secret seed.
     pub tag: u64,
-    /// When its buckets are full again, by [`What`]; in ns of the monotonic clock.
+    /// Times at which the buckets are full again, by [`What`]; in ns of the monotonic clock.
     pub times: [u64; 3],
 }
 
-/// Sources that share a place. One whose buckets are full has nothing to lose, and makes room first.
+/// Set of cells that sources hash to: value of `SHIELD_SOURCES`. A source whose buckets are full has nothing to lose,
+/// and makes room first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// The sources.
+    /// Cells of the sources in this set.
     pub cells: [Cell; 4],
 }
 
-/// What all guards have in common.
+/// Settings common to all guards: the one element of `SHIELD_SETTINGS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Secret, so that nobody can aim at another's place.
+    /// Secret seed of the hash, so that nobody can aim at another source's cell.
     pub seed: u64,
-    /// How many [`Bucket`]s there are; 0: rates are not limited.
+    /// Number of [`Bucket`]s; 0: rates are not limited.
     pub buckets: u32,
-    /// 1: headers that cannot be read are dropped, whoever they are for: the kernel would drop them, too.
+    /// 1: packets with unreadable headers are dropped, whatever their destination: the kernel would drop them, too.
     pub malformed: u32,
-    /// Where the table of the prefixes that all share begins in `SHIELD_NODES`; [`NO_TABLE`] where there is none.
+    /// Index in `SHIELD_NODES` of the table of prefixes common to all guards; [`NO_TABLE`] for none.
     pub common: u32,
-    /// Changes whenever who guards what has changed.
+    /// Generation of the guards' targets: a change makes every [`Recent`] stale.
     pub round: u32,
 }
 
-/// There are no prefixes that all share.
+/// Value of [`Settings::common`]: no prefixes are common to all guards.
 pub const NO_TABLE: u32 = u32::MAX;
 
-/// The guard of a destination, as it was found last: most packets of a CPU go to few.
+/// Cached guard of a destination: most packets of a CPU go to few.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     /// The destination.
     pub target: Target,
-    /// [`Settings::round`] of that time; 0: nothing has been found.
+    /// [`Settings::round`] when the guard was looked up; 0: the entry is empty.
     pub round: u32,
-    /// The guard; [`NO_GUARD`] for none.
+    /// The destination's guard; [`NO_GUARD`] for none.
     pub guard: u32,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub version: u32,
 }
 
-/// How many are remembered.
+/// Entries of the cache `SHIELD_RECENT`.
 pub const RECENT: u32 = 16;
 
-/// A source with connections at a guard.
+/// Key of `SHIELD_CROWD`: a source with connections at a guard.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CrowdKey {
-    /// Its address, as far as it tells it from others.
+    /// Masked address of the source.
     pub source: [u32; 4],
     /// The guard.
     pub guard: u32,
 }
 
-/// What was decided against a packet: the index of a guard's counter.
+/// Decision of the shield against a packet: the index of a guard's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Judged {
-    /// The packet is not possible.
+    /// The packet is malformed.
     Malformed = 0,
-    /// Its source is denied.
+    /// A prefix denies the source.
     Denied = 1,
-    /// Its source has sent too many packets.
+    /// The source has exceeded its packet rate.
     Packets = 2,
-    /// Its source has sent too many bytes.
+    /// The source has exceeded its byte rate.
     Bytes = 3,
-    /// Its source has begun too many connections.
+    /// The source has exceeded its rate of new connections.
     Connections = 4,
-    /// Its source has too many connections.
+    /// The source has too many concurrent connections.
     Concurrent = 5,
     /// A SYN was answered with a cookie. Not a drop: the client may go on.
     Cookie = 6,
 }
 
 impl Judged {
-    /// All of them, by number.
+    /// All decisions, by number.
     pub const ALL: [Self; 7] = [
         Self::Malformed,
         Self::Denied,
@@ -189,7 +190,7 @@ impl Judged {
         Self::Cookie,
     ];
 
-    /// The exit of the program that it makes.
+    /// The exit of the program for this decision.
     #[inline(always)]
     #[must_use]
     pub const fn reason(self) -> Reason {
@@ -205,29 +206,29 @@ impl Judged {
     }
 }
 
-/// What is counted of a guard, one for each CPU.
+/// Counters of a guard, one for each CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// By [`Judged`].
+    /// Packets by [`Judged`].
     pub judged: [u64; 8],
 }
 
-/// SYNs to a guard.
+/// Rate of SYNs to a guard: value of `SHIELD_FLOODS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flood {
-    /// The second, of 2^30 ns, that `syns` is of.
+    /// Second of the monotonic clock (2^30 ns) that `syns` counts.
     pub second: u32,
-    /// SYNs in it.
+    /// SYNs in that second.
     pub syns: u32,
 }
 
-/// A packet that was dropped.
+/// Sample of a dropped packet: event to userspace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// When, in ns of the monotonic clock.
+    /// Time of the drop, in ns of the monotonic clock.
     pub time: u64,
     /// Source address, IPv4-mapped where it is IPv4, words in host order.
     pub source: [u32; 4],
@@ -237,7 +238,7 @@ pub struct Dropped {
     pub ports: u32,
     /// Protocol number.
     pub protocol: u32,
-    /// The guard; [`NO_GUARD`] where it is not known.
+    /// The guard; [`NO_GUARD`] where it is unknown.
     pub guard: u32,
     /// One of [`Judged`].
     pub judged: u32,
@@ -245,7 +246,7 @@ pub struct Dropped {
     pub length: u32,
     /// TCP control bits.
     pub flags: u32,
-    /// The interface that it came in by.
+    /// Interface by which the packet came in.
     pub ifindex: u32,
     /// Always zero.
     pub _pad: u32,

@@ -1,4 +1,4 @@
-//! What is decided of a packet to a guarded port, and in which order.
+//! Admission of a packet to a guarded port: the checks, in their order.
 
 use super::abi::{
     Bucket, Cell, CrowdKey, Dropped, Flood, Guard, Judged, NO_GUARD, NO_TABLE, Settings, Tally, What, flag,
@@ -11,60 +11,60 @@ use crate::l4::abi::PortBit;
 use crate::l4::track::is_syn;
 use crate::l4::{Key, Seen};
 
-/// What the kernel provides: the shield's maps, and the packet's circumstances. References into maps are not exclusive:
-/// other CPUs write the same cells, each field whole.
+/// Access to the shield's maps and to the packet's context. References into maps are not exclusive: other CPUs write
+/// the same cells, each field whole.
 #[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
 pub trait Kernel {
     /// The monotonic clock in ns, as fine as is cheap.
     fn clock(&self) -> u64;
-    /// What all guards have in common.
+    /// Settings common to all guards.
     fn settings(&self) -> Option<&Settings>;
     /// Whether any address with this port is guarded.
     fn is_guarded(&self, at: PortBit) -> bool;
-    /// Whether a listener on a prefix guards it.
+    /// Whether any listener on a prefix guards this port.
     fn is_guarded_anywhere(&self, at: PortBit) -> bool;
     /// The guard of a packet's destination; [`NO_GUARD`] for none.
     fn guard_of(&self, key: &Key, version: u32, round: u32) -> u32;
-    /// A guard.
+    /// The rules of the guard `number`.
     fn guard(&self, number: u32) -> Option<&Guard>;
-    /// What the prefixes that all share say of an address; their table begins at `first`.
+    /// Verdict of the common prefixes on an address; their table begins at `first`.
     fn common(&self, first: u32, address: &[u32; 4], is_v4: bool) -> u32;
-    /// What a guard's own prefixes say of it.
+    /// Verdict of a guard's own prefixes on an address.
     fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32;
-    /// Sources that share a place.
+    /// The cells at a place of the rate table.
     fn bucket(&self, place: u32) -> Option<&mut Bucket>;
-    /// How many connections a source has.
+    /// Number of connections that the source has at the guard.
     fn crowd(&self, key: &CrowdKey) -> u32;
-    /// It has one more.
+    /// Counts one more connection of the source at the guard.
     fn join(&self, key: &CrowdKey);
-    /// It has one less.
+    /// Counts one connection less of the source at the guard.
     fn part(&self, key: &CrowdKey);
     /// The counters of a guard.
     fn judged(&self, guard: u32) -> Option<&mut Tally>;
-    /// The SYNs to a guard.
+    /// The rate of SYNs to a guard.
     fn flood(&self, guard: u32) -> Option<&mut Flood>;
-    /// Whether another sample of a kind may be taken.
+    /// Whether another sample of this decision may be taken, by this CPU's quota; takes it from the quota.
     fn may_sample(&self, judged: Judged) -> bool;
-    /// Tells userspace of a dropped packet.
+    /// Sends a sample of a dropped packet to userspace.
     fn sample(&self, dropped: &Dropped);
     /// The cookie for a SYN with a TCP header of `length` bytes, and the MSS that it stands for, where the listening
     /// socket's backlog is full.
     fn cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)>;
-    /// Bytes of the frame.
+    /// Length of the frame, in bytes.
     fn frame(&self) -> u32;
-    /// The value, of which the verifier no longer knows where it comes from: see [`Buffer::forgotten`].
+    /// Returns `value` so that the verifier no longer knows where it comes from: see [`Buffer::forgotten`].
     fn forgotten(&self, value: u32) -> u32 {
         value
     }
-    /// The interface that it came in by.
+    /// Interface by which the packet came in.
     fn interface(&self) -> u32;
 }
 
-/// Working memory.
+/// Working memory of the shield: more than a program's stack holds.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Scratch {
-    /// What is told of a dropped packet.
+    /// Sample of a dropped packet, as it is sent to userspace.
     pub dropped: Dropped,
     /// A copy of a SYN's headers, IP and TCP, words as they stand in the packet.
     pub headers: [u32; 25],
@@ -72,37 +72,37 @@ pub struct Scratch {
     pub guard: u32,
 }
 
-/// What is to be done with a packet.
+/// Decision of the shield about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It goes on; it may be a service's.
+    /// Continue: the packet may be a service's.
     Pass,
-    /// It goes on to a listener.
+    /// Pass the packet to the kernel, for a listener.
     Listener,
-    /// It ends here.
+    /// Drop the packet.
     Drop(Judged),
-    /// It begins a connection to a listener: whether its backlog is full is to be asked.
+    /// Check the listener's backlog: the SYN is one of a flood, and gets a cookie if the backlog is full.
     Syn,
 }
 
-/// What addresses and ports alone say of a packet.
+/// Guard and common prefixes' verdict, by a packet's addresses and ports alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// Whose it is; [`NO_GUARD`]: nobody's.
+    /// Guard of the destination; [`NO_GUARD`] for none.
     pub guard: u32,
-    /// The prefixes that all guards share deny its source.
+    /// Whether the common prefixes deny the source.
     pub is_denied: bool,
 }
 
 impl Gate {
-    /// Nobody's.
+    /// Gate of a packet without a guard.
     pub const NONE: Self = Self {
         guard: NO_GUARD,
         is_denied: false,
     };
 }
 
-/// Looks at a packet's addresses and ports.
+/// Looks up the guard of a packet's destination and the common prefixes' verdict on its source.
 #[inline(always)]
 pub fn gate<K: Kernel>(kernel: &K, key: &Key, version: u32) -> Gate {
     let mut gate = Gate::NONE;
@@ -117,7 +117,7 @@ pub fn gate<K: Kernel>(kernel: &K, key: &Key, version: u32) -> Gate {
     gate
 }
 
-/// Looks at a packet of a guard's whose headers have been read.
+/// Applies a guard's rules to a packet whose headers have been read.
 #[inline(always)]
 pub fn admit<B: Buffer + ?Sized, K: Kernel>(
     packet: &B,
@@ -160,7 +160,7 @@ pub fn admit<B: Buffer + ?Sized, K: Kernel>(
     }
 }
 
-/// The cell of a source.
+/// Finds the cell of a source, or takes one over for it.
 #[inline(always)]
 fn cell<'a, K: Kernel>(kernel: &K, bucket: &'a mut Bucket, tag: u64) -> &'a mut Cell {
     let (at, is_new) = rate::find(bucket, tag);
@@ -183,8 +183,8 @@ fn charge<K: Kernel>(kernel: &K, seen: &Seen, settings: &Settings, guard: &Guard
     None
 }
 
-/// A packet that begins a connection, or a flow of UDP, and has been admitted otherwise: whether its source may not have
-/// another one.
+/// Checks limits of connections for a packet that begins one, or a flow of UDP, and has been admitted otherwise: `Some`
+/// if the source may not have another one.
 #[inline(always)]
 pub fn begins<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch) -> Option<Judged> {
     let number = s.guard;
@@ -207,7 +207,7 @@ pub fn begins<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch) -> Option<Jud
     Some(Judged::Connections)
 }
 
-/// A flow of a service has been confirmed by both sides.
+/// Counts a connection of the source: a flow of a service has been confirmed by both sides.
 #[inline(always)]
 pub fn confirmed<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
     if let Some(guard) = kernel.guard(number)
@@ -218,7 +218,7 @@ pub fn confirmed<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
     }
 }
 
-/// The client has ended such a flow.
+/// Counts a connection less of the source: both sides have ended a flow of a service.
 #[inline(always)]
 pub fn ended<K: Kernel>(kernel: &K, seen: &Seen, number: u32) {
     if let Some(guard) = kernel.guard(number)
@@ -249,7 +249,7 @@ fn is_flood<K: Kernel>(kernel: &K, guard: &Guard, number: u32) -> bool {
     flood.syns > guard.syns
 }
 
-/// Counts what is decided against a packet, and tells of it now and then.
+/// Counts a decision against a packet, and samples the packet if the quota allows.
 #[inline(always)]
 pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) -> Admission {
     count(kernel, s.guard, judged);
@@ -259,7 +259,7 @@ pub fn refuse<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judge
     Admission::Drop(judged)
 }
 
-/// Tells of a packet that is dropped.
+/// Sends a sample of a dropped packet to userspace.
 #[inline(always)]
 pub fn tell<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged) {
     let dropped = &mut s.dropped;
@@ -280,7 +280,7 @@ pub fn tell<K: Kernel>(kernel: &K, seen: &Seen, s: &mut Scratch, judged: Judged)
     kernel.sample(dropped);
 }
 
-/// Counts it alone.
+/// Counts a decision against a packet, without a sample.
 #[inline(always)]
 pub fn count<K: Kernel>(kernel: &K, guard: u32, judged: Judged) {
     if guard != NO_GUARD
@@ -307,7 +307,7 @@ mod tests {
             ..Guard::default()
         };
         let begin = maps.now.get();
-        // How many of so many SYNs in a second are a flood's.
+        // Number of `syns` SYNs in a second that count as a flood's.
         let of = |second: u32, syns: u32| {
             maps.now.set(begin + (second + 1) * SECOND);
             (0..syns).filter(|_| is_flood(&maps, &guard, 1)).count()
@@ -316,7 +316,7 @@ mod tests {
             .map(|(second, syns)| of(second, syns))
             .into();
         assert_eq!(found, [0, 200, 300, 50, 0, 50, 50]);
-        // Of a CPU that is behind: the second goes on.
+        // On a CPU whose clock is behind, the second goes on.
         of(10, 90);
         maps.now.set(maps.now.get() - 1);
         assert_eq!((0..20).filter(|_| is_flood(&maps, &guard, 1)).count(), 10);

@@ -1,4 +1,4 @@
-//! A SYN is answered in its place: the packet becomes the SYN-ACK, with a cookie for a sequence number.
+//! SYN cookies: the SYN itself becomes the SYN-ACK, with a cookie for a sequence number.
 //!
 //! The cookie is the kernel's own (`bpf_tcp_gen_syncookie`, kernel 5.3), so that the client's acknowledgement makes a
 //! connection at the listening socket without anything having been remembered (RFC 4987, section 3.6). It holds the MSS
@@ -12,17 +12,18 @@ use crate::l4::packet::{Seen, V4_HEADER, V6_HEADER, WHOLE};
 use crate::l4::rewrite::Changes;
 use crate::l4::verdict::Out;
 
-/// What a client may send before the kernel has made the connection and says otherwise.
+/// Window of the SYN-ACK: what a client may send before the kernel has made the connection and announces its own
+/// window.
 const WINDOW: u32 = 64_240;
 const HOPS: u8 = 64;
 /// The MSS option's kind and length (RFC 9293, section 3.2).
 const MSS: u32 = 0x0204 << 16;
 
-/// Words of a TCP header with all options that there can be.
+/// Words of the longest TCP header.
 const TCP_WORDS: u32 = 15;
 
-/// The cookie for a SYN and its MSS, if its listener's backlog is full. SYNs with data, IPv4 options or extension headers
-/// are left to the kernel.
+/// Makes the cookie and MSS for a SYN, if its listener's backlog is full. SYNs with data, IPv4 options or extension
+/// headers are left to the kernel.
 #[inline(always)]
 pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
     packet: &B,
@@ -53,7 +54,7 @@ pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
     kernel.cookie(&seen.key, headers, seen.header)
 }
 
-/// Writes the answer.
+/// Turns the SYN into the SYN-ACK with this cookie and MSS.
 #[inline(always)]
 pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, cookie: u32, mss: u16) -> Option<()> {
     let hops_at = seen.l3 + if seen.version == 4 { 8 } else { 7 };
@@ -103,7 +104,7 @@ pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, co
     Some(())
 }
 
-/// Source and destination address change places.
+/// Swaps source and destination address.
 #[inline(always)]
 fn swap<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
     let (source, destination) = (&seen.key.source, &seen.key.destination);

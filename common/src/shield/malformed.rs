@@ -1,4 +1,4 @@
-//! Packets that no host sends who means well.
+//! Malformed packets: contradictory TCP flags, impossible source addresses, lengths that do not fit.
 
 use crate::cut::Buffer;
 use crate::l4::decide::is_v4;
@@ -9,10 +9,10 @@ const SYN: u32 = 2;
 const RST: u32 = 4;
 const ACK: u32 = 16;
 const URG: u32 = 32;
-/// The control bits that have to fit together.
+/// Control bits that must form a valid combination.
 const TOGETHER: u32 = FIN | SYN | RST | ACK | URG;
 
-/// A bit for each combination that a TCP sends, as netfilter has them (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
+/// Set of valid combinations of control bits, as netfilter has it (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
 const POSSIBLE: u64 = 1 << SYN
     | 1 << (SYN | URG)
     | 1 << (SYN | ACK)
@@ -23,8 +23,8 @@ const POSSIBLE: u64 = 1 << SYN
     | 1 << ACK
     | 1 << (ACK | URG);
 
-/// Whether a packet, whose frame has so many bytes, is not possible: it ends before its header says, its control bits
-/// contradict each other, or it comes from where nobody is.
+/// Whether a packet in a frame of `frame` bytes is malformed: longer than the frame, with contradictory control bits,
+/// port 0 or an impossible UDP length, from its own destination or an impossible source address.
 #[inline(always)]
 #[must_use]
 pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> bool {
@@ -53,7 +53,7 @@ pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> 
     false
 }
 
-/// Whether source and destination are one address.
+/// Whether source and destination are the same address (LAND attack).
 #[inline(always)]
 fn is_own(seen: &Seen) -> bool {
     let (source, destination) = (&seen.key.source, &seen.key.destination);
@@ -62,8 +62,8 @@ fn is_own(seen: &Seen) -> bool {
             || (source[2] == destination[2] && source[1] == destination[1] && source[0] == destination[0]))
 }
 
-/// Whether the source's address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,
-/// or IPv4 in the clothing of IPv6, which would be taken for IPv4 here.
+/// Whether the source address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,
+/// or an IPv4-mapped IPv6 address, which would be taken for IPv4 here.
 #[inline(always)]
 fn is_nobody(seen: &Seen) -> bool {
     let [a, b, c, d] = seen.key.source;

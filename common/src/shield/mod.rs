@@ -1,13 +1,13 @@
-//! The shield: what is decided of a packet before a listener or a layer-4 service sees it.
+//! The shield: packet filtering and rate limits in front of listeners and layer-4 services.
 //!
-//! A packet to a guarded port is looked at in this order: whether its source is denied for all ([`prefixes`]), whether it
-//! is possible at all ([`malformed`]), whether this guard denies its source, whether that has packets and bytes left
-//! ([`rate`]), and, if it begins a connection, whether its source may have another one. A SYN to a listener whose backlog
-//! is full is answered with a cookie in its place ([`cookie`]). What belongs to no listener and no service is never
-//! touched.
+//! A packet to a guarded port is checked in this order: whether its source is denied for all ([`prefixes`]), whether it
+//! is malformed ([`malformed`]), whether this guard denies its source, whether the source has packets and bytes left
+//! ([`rate`]), and, if it begins a connection, whether its source may have another one. A SYN to a listener whose
+//! backlog is full is answered with a cookie in its place ([`cookie`]). Packets that belong to no listener and no
+//! service are dropped only if their headers cannot be read, and only where a guard drops malformed packets.
 //!
-//! All of it is generic over the packet's bytes and over what the kernel provides ([`admit::Kernel`]), as
-//! [`crate::l4`] is. Minimum kernel: 5.12.
+//! The code is generic over the packet's bytes and over what the kernel provides ([`admit::Kernel`]), as [`crate::l4`]
+//! is. Minimum kernel: 5.12.
 
 pub mod abi;
 pub mod admit;

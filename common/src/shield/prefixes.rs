@@ -5,13 +5,13 @@
 //! into the leaves below it, so the walk never turns back: one load for each node, and nothing to remember but the
 //! next index. An IPv4 address takes at most 3 nodes, an IPv6 address at most [`MOST_NODES`].
 //!
-//! `signalbox_core::prefixes` builds the table. It is never changed, only replaced as a whole.
+//! `signalbox_core::prefixes` builds the table. A table is never changed, only replaced as a whole.
 
-/// No prefix holds the address.
+/// Verdict: no prefix holds the address.
 pub const NONE: u32 = 0;
-/// The longest prefix that holds the address denies it.
+/// Verdict: the longest prefix that holds the address denies it.
 pub const DENY: u32 = 1;
-/// The longest prefix that holds the address allows it.
+/// Verdict: the longest prefix that holds the address allows it.
 pub const ALLOW: u32 = 2;
 
 /// Leading bits of an address that are the index of its first node.
@@ -24,23 +24,24 @@ pub const FIRST_V4: u32 = 0;
 pub const FIRST_V6: u32 = 1 << DIRECT_BITS;
 /// Nodes that are indexed directly; all others stand behind them.
 pub const DIRECT: u32 = 2 << DIRECT_BITS;
-/// Most nodes on an address's way: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros behind them.
+/// Most nodes on the path of an address: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros behind them.
 pub const MOST_NODES: u32 = 19;
 
 const _: () = assert!(DIRECT_BITS + NODE_BITS * MOST_NODES >= 128);
 const _: () = assert!(1 << NODE_BITS == u64::BITS);
 
-/// What the next 6 bits of an address lead to: bit `i` of each mask is for those addresses whose 6 bits are `i`.
+/// Node of the trie, decides the next 6 bits of an address: bit `i` of each mask is for the addresses whose 6 bits are
+/// `i`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Another node decides. The masks below say nothing then.
+    /// Slots that lead to a child node; the other masks say nothing of these.
     pub child: u64,
-    /// The verdict is [`DENY`].
+    /// Slots whose verdict is [`DENY`].
     pub deny: u64,
-    /// The verdict is [`ALLOW`]; where no mask has the bit, it is [`NONE`].
+    /// Slots whose verdict is [`ALLOW`]; a slot in no mask has [`NONE`].
     pub allow: u64,
-    /// Index of the node of the lowest bit of `child`; those of the others follow it.
+    /// Index of the child of the lowest bit of `child`; those of the higher bits follow it.
     pub base: u32,
     /// Always zero.
     pub _pad: u32,
@@ -56,9 +57,9 @@ impl Node {
     }
 }
 
-/// Where nodes are kept: a map of the kernel, or memory.
+/// Storage of nodes: a map of the kernel, or memory.
 pub trait Nodes {
-    /// The node at an index; `None` beyond the end.
+    /// The node at `index`; `None` beyond the end.
     fn node(&self, index: u32) -> Option<&Node>;
 }
 
@@ -68,7 +69,8 @@ impl Nodes for [Node] {
     }
 }
 
-/// [`NONE`], [`DENY`] or [`ALLOW`] for an address: words in host order, an IPv4 address in the last one.
+/// Looks up the verdict on an address, [`NONE`], [`DENY`] or [`ALLOW`]: words in host order, an IPv4 address in the
+/// last one.
 ///
 /// The address is shifted through two registers, by constants alone: 5.10's verifier allows no load from the stack at an
 /// index that is not constant, and a shift of 128 bits would be a library's function. The loop's bound is only for the
@@ -77,7 +79,7 @@ impl Nodes for [Node] {
 #[must_use]
 pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) -> u32 {
     let [w0, w1, w2, w3] = *address;
-    // What is left of the address, its next bit the highest one of `high`.
+    // The rest of the address, its next bit the highest one of `high`.
     let (mut index, mut high, mut low) = if is_v4 {
         (FIRST_V4 + (w3 >> 16), u64::from(w3) << 48, 0)
     } else {
@@ -105,8 +107,8 @@ pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) ->
     NONE
 }
 
-/// How many bits are set. By arithmetic, since BPF has no instruction for it: sums of 2, 4 and 8 bits side by side, then
-/// of all bytes in the highest one.
+/// Counts the bits that are set. By arithmetic, since BPF has no instruction for it: sums of 2, 4 and 8 bits side by
+/// side, then of all bytes in the highest one.
 #[inline(always)]
 #[must_use]
 pub const fn ones(mut x: u64) -> u32 {

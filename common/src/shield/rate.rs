@@ -1,16 +1,16 @@
 //! Rates of sources: token buckets in a table of fixed size.
 //!
 //! A bucket is kept as the time at which it will be full again (the generic cell rate algorithm): one number, and no
-//! refill. A source whose buckets are full is as one that nobody knows, so forgetting it changes nothing: of the four that
-//! share a place, the one that is full first makes room for a new one. However many sources there are, the memory is the
-//! same, and nothing is allocated for a packet.
+//! refill. Forgetting a source whose buckets are full changes nothing, since an unknown source has full buckets, too:
+//! of the four that share a place, the one that is full first makes room for a new one. However many sources there are,
+//! the memory is the same, and nothing is allocated for a packet.
 //!
 //! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would cost
 //! every packet.
 
 use super::abi::{Bucket, Cell, Guard, What};
 
-/// Where the cell of a source is; where there is none, that of another one which is to be taken, and 1.
+/// Finds the cell of a source: its index and 0. For an unknown source, the index of the cell to take over and 1.
 #[inline(always)]
 #[must_use]
 pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
@@ -20,7 +20,7 @@ pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
         let [a, b, c] = cell.times;
         let full = a.max(b).max(c);
         if cell.tag == tag {
-            // Nobody is full before.
+            // With 0 no cell that follows replaces this one.
             (taken, least, is_new) = (i, 0, 0);
         } else if full < least {
             (taken, least) = (i, full);
@@ -30,7 +30,7 @@ pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
     (taken, is_new)
 }
 
-/// The cell at a place, for a source whose tag is given if it is new there.
+/// The cell at index `at`; for a `new` source, emptied and given its tag.
 #[inline(always)]
 pub fn cell(bucket: &mut Bucket, at: u32, new: Option<u64>) -> &mut Cell {
     let cell = &mut bucket.cells[at as usize & 3];
@@ -43,7 +43,7 @@ pub fn cell(bucket: &mut Bucket, at: u32, new: Option<u64>) -> &mut Cell {
     cell
 }
 
-/// Takes so many tokens, if there are as many; none otherwise.
+/// Takes `units` tokens, if there are as many; none otherwise.
 #[inline(always)]
 pub fn take(cell: &mut Cell, guard: &Guard, what: What, units: u32, now: u64) -> bool {
     let limit = &guard.limits[what as usize];
@@ -62,7 +62,7 @@ pub fn take(cell: &mut Cell, guard: &Guard, what: What, units: u32, now: u64) ->
     true
 }
 
-/// How many tokens a source has left.
+/// Number of tokens that a source has left; `None` without a limit.
 #[must_use]
 pub fn left(cell: Option<&Cell>, guard: &Guard, what: What, now: u64) -> Option<u64> {
     let limit = &guard.limits[what as usize];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time no source gets more than its burst and what its rate has brought.
+        /// Over any period no source gets more than its burst plus what its rate has added.
         #[test]
         fn nobody_gets_more_than_burst_and_rate(
             rate in 1u64..1000, burst in 4u64..1000, gaps in prop::collection::vec((0u64..SECOND, 1u32..5), 1..200),

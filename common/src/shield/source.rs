@@ -1,10 +1,10 @@
-//! Who is one source: an address, as far as its bits tell it from others.
+//! Sources: an address, masked to the bits that a guard tells sources by.
 
 use super::abi::Guard;
 use crate::hash;
 use crate::l4::decide::is_v4;
 
-/// The bits of an address that a guard tells sources by.
+/// Masks an address to the bits that the guard tells sources by.
 #[inline(always)]
 #[must_use]
 pub const fn masked(address: &[u32; 4], guard: &Guard) -> [u32; 4] {
@@ -21,7 +21,7 @@ pub const fn masked(address: &[u32; 4], guard: &Guard) -> [u32; 4] {
     }
 }
 
-/// The hash by which a source is known at a guard. Never 0: that is nobody's.
+/// Hash by which a source is known at a guard. Never 0, the tag of an empty cell.
 #[inline(always)]
 #[must_use]
 pub const fn tag(seed: u64, source: &[u32; 4], guard: u32) -> u64 {
@@ -30,14 +30,14 @@ pub const fn tag(seed: u64, source: &[u32; 4], guard: u32) -> u64 {
     hash::mix(high ^ ((c as u64) << 32 | d as u64)) | 1
 }
 
-/// The place of a tag among so many.
+/// Index of a tag's bucket among `buckets`.
 #[inline(always)]
 #[must_use]
 pub const fn place(tag: u64, buckets: u32) -> u32 {
     (((tag >> 32) * buckets as u64) >> 32) as u32
 }
 
-/// The words of an IPv6 mask of so many bits, at most 128.
+/// Words of the IPv6 mask of `bits` bits, at most 128.
 #[must_use]
 pub const fn mask_v6(bits: u32) -> [u32; 4] {
     let mask = if bits == 0 { 0 } else { u128::MAX << (128 - bits) };
@@ -49,7 +49,7 @@ pub const fn mask_v6(bits: u32) -> [u32; 4] {
     ]
 }
 
-/// An IPv4 mask of so many bits, at most 32.
+/// IPv4 mask of `bits` bits, at most 32.
 #[must_use]
 pub const fn mask_v4(bits: u32) -> u32 {
     if bits == 0 { 0 } else { u32::MAX << (32 - bits) }
