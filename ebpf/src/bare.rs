@@ -1,4 +1,5 @@
-//! XDP: the least that a program can do with a packet, to measure others by. signalbox itself never attaches it.
+//! XDP program `bare_tx`: the least that a program can do with a packet, as the baseline of measurements. signalbox
+//! itself never attaches it.
 
 use aya_ebpf::{bindings::xdp_action::XDP_TX, macros::xdp, programs::XdpContext};
 

@@ -7,12 +7,13 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 
-/// What the clock has said.
+/// Cached time of the clock.
 #[repr(C)]
 struct Heard {
-    /// The kernel's count of ticks then. The verifier replaces the helper that reads it by a load (64-bit machines).
+    /// The kernel's tick count (jiffies) at that time. The verifier replaces the helper that reads it by a load (64-bit
+    /// machines).
     jiffies: u64,
-    /// ns.
+    /// `CLOCK_MONOTONIC`, in ns.
     time: u64,
 }
 
@@ -37,7 +38,7 @@ pub fn coarse_ns() -> u64 {
     }
 }
 
-/// Ticks of 2^20 ns.
+/// Current time, in ticks of 2^20 ns.
 #[inline(always)]
 pub fn tick() -> u32 {
     (coarse_ns() >> 20) as u32

@@ -6,7 +6,7 @@ use signalbox_common::reason::{REASONS, Reason};
 #[map]
 pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASONS, 0);
 
-/// Counts one exit.
+/// Counts one exit of a program.
 #[inline(always)]
 pub fn count(reason: Reason) {
     bump(&COUNTERS, reason as u32);

@@ -1,8 +1,9 @@
-//! TC: a bad link for tests and labs. Drops, doubles and overtakes TCP packets; signalbox itself never attaches it.
+//! TC program `impair`: a bad link for tests and labs. Drops, duplicates and reorders TCP packets; signalbox itself
+//! never attaches it.
 //!
-//! A program cannot hold a packet back. One that is to be overtaken takes a detour: out of a second veth with a slow
-//! queue (`tbf`), whose peer sends it home by [`impair_return`]. A queue lets the first packet after a pause go at once,
-//! so a copy goes ahead of it and ends at the peer.
+//! A program cannot hold a packet back. A packet that is to be overtaken takes a detour: out of a second veth with a
+//! slow queue (`tbf`), whose peer sends it home by [`impair_return`]. A queue lets the first packet after a pause go at
+//! once, so a copy goes ahead of it and ends at the peer.
 
 use aya_ebpf::{
     bindings::{TC_ACT_OK, TC_ACT_SHOT},
@@ -12,7 +13,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-/// What to do and what was done; one copy of the object is loaded for each place that is impaired.
+/// Settings and counters of the impairment; one copy of the object is loaded for each place that is impaired.
 #[map]
 static IMPAIR: Array<u32> = Array::with_max_entries(8, 0);
 
@@ -20,19 +21,19 @@ static IMPAIR: Array<u32> = Array::with_max_entries(8, 0);
 const DROP: u32 = 0;
 const DUPLICATE: u32 = 1;
 const REORDER: u32 = 2;
-/// The interface on which the detour begins.
+/// Interface on which the detour begins.
 const DETOUR: u32 = 3;
-/// The flags of a redirect that brings a packet home: 0 to the egress, `BPF_F_INGRESS` to the ingress of `HOME`.
+/// Flags of the redirect that brings a packet home: 0 to the egress, `BPF_F_INGRESS` to the ingress of `HOME`.
 const DIRECTION: u32 = 4;
-/// The interface that is impaired.
+/// Interface that is impaired.
 const HOME: u32 = 5;
-/// Packets the verdict has fallen on; and those looked at in all.
+/// Counters: packets that were impaired, and packets looked at in all.
 const HIT: u32 = 6;
 const SEEN: u32 = 7;
 
-/// In a packet's mark: it has had its share. Veth pairs within one namespace leave it alone.
+/// Mark of a packet that has been decided about. Veth pairs within one namespace leave the mark alone.
 const DONE: u32 = 0x1bad_0000;
-/// It ends at the detour's far end.
+/// Mark of a packet that is dropped at the detour's far end.
 const LOST: u32 = 0x2bad_0000;
 
 const ETH_HEADER: usize = 14;
@@ -74,7 +75,7 @@ pub fn impair(ctx: TcContext) -> i32 {
     TC_ACT_OK
 }
 
-/// At the detour's far end: home. What is lost ends here, and so does the interface's own chatter.
+/// Sends packets at the detour's far end home. Lost ones end here, and so does the interface's own chatter.
 #[classifier]
 pub fn impair_return(ctx: TcContext) -> i32 {
     // SAFETY: the context is the kernel's, valid for the time of the call.
@@ -107,7 +108,7 @@ fn setting(slot: u32) -> u32 {
     IMPAIR.get(slot).copied().unwrap_or(0)
 }
 
-/// Two CPUs may lose a count between them; nobody needs it exact.
+/// Counts a packet. Two CPUs may lose a count between them; nobody needs it exact.
 #[inline(always)]
 fn bump(slot: u32) {
     if let Some(count) = IMPAIR.get_ptr_mut(slot) {

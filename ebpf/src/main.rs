@@ -1,5 +1,5 @@
-//! The eBPF programs of signalbox. Thin: parse, look up, verdict, count. What they decide stands in
-//! `signalbox-common`, where host tests run it too.
+//! The eBPF programs of signalbox. Thin: parse, look up, verdict, count. The decisions stand in `signalbox-common`,
+//! where host tests run them too.
 //!
 //! Built by `cargo xtask build-ebpf`; loaded by `signalbox::kernel`.
 #![no_std]
@@ -18,7 +18,7 @@ mod relay;
 mod shield;
 mod steer;
 
-/// The kernel wants it of programs that call a helper such as `bpf_tcp_gen_syncookie`.
+/// License of the object: the kernel requires it of programs that call a helper such as `bpf_tcp_gen_syncookie`.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

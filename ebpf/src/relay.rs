@@ -20,11 +20,11 @@ use crate::count::count;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// The socket that takes what arrives on the socket with this cookie. No program is attached to this map.
+/// Peer of each socket, by socket cookie: where its received bytes go. No program is attached to this map.
 #[map]
 static PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
 
-/// The sockets whose received bytes this program sees.
+/// Sockets that this program is attached to, and whose received bytes it sees.
 #[map]
 static VERDICTS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
 
@@ -34,7 +34,7 @@ static LEGS: HashMap<u64, Leg> = HashMap::with_max_entries(MAX_GATES, BPF_F_NO_P
 #[map]
 static GATES: Array<Gate> = Array::with_max_entries(MAX_GATES, BPF_F_MMAPABLE);
 
-/// Gates that have just closed.
+/// Events: gates that have just closed.
 #[map]
 static GATE_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
@@ -97,7 +97,8 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     }
 }
 
-/// Wakes userspace. A full ring loses the event; userspace's sweep finds the closed gate all the same.
+/// Tells userspace that a gate has closed, and wakes it. A full ring loses the event; userspace's sweep finds the
+/// closed gate all the same.
 #[inline(always)]
 fn tell(gate: u32) {
     let _ = GATE_EVENTS.output::<GateEvent>(GateEvent { gate, _pad: 0 }, 0);

@@ -1,7 +1,7 @@
-//! `sk_lookup`: gives a new connection to a bound address:port or prefix:port to our listening sockets.
+//! `sk_lookup`: assigns a new connection to a bound address:port or prefix:port to our listening sockets.
 //!
-//! Runs for SYNs only (`Documentation/bpf/prog_sk_lookup.rst`). What is not bound goes on as if we were not there:
-//! the node's sshd must not notice us. What is bound but has no socket is dropped, so that no other process gets it.
+//! Runs for SYNs only (`Documentation/bpf/prog_sk_lookup.rst`). An unbound destination goes on as if we were not there:
+//! the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process gets it.
 
 use aya_ebpf::{
     bindings::sk_action,

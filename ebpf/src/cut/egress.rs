@@ -1,4 +1,4 @@
-//! Egress: what this machine's own sockets say, of handshakes and of flows that are cut.
+//! Egress hook of tier `cut`: handshakes and cut flows, as this machine's own sockets send them.
 
 use aya_ebpf::{
     helpers::{bpf_l4_csum_replace, bpf_skb_store_bytes},
@@ -74,7 +74,7 @@ fn understood<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
     // SAFETY: a non-null element of the array, each field of which is read or written whole.
     let flow = unsafe { &mut *FLOWS.get_ptr_mut(entry.index)? };
     if learn {
-        // It is forwarded, on the leg that the other direction arrives on.
+        // A forwarded packet, on the leg that the other direction arrives on.
         let way = &mut flow.ways[(!entry.way & 1) as usize];
         way.hop_ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
         way.macs = macs(&view)?;
@@ -88,7 +88,7 @@ fn understood<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
             let _ = TUPLES.remove(&arriving);
             return Some(offer::<F>(ctx, &view, &arriving, &tcp));
         }
-        // Somebody else's connection has the very ports of a live flow: it must try again with others.
+        // Another connection was given the ports of a live flow: it must try again with others.
         return Some(refuse(&tcp));
     }
     if entry.way == 0 && tcp.has(SYN | ACK) && flow.ways[0].flags & DOUBTED != 0 {
@@ -115,7 +115,7 @@ fn macs(view: &View) -> Option<[u32; 3]> {
     Some([view.u32(0)?, view.u32(4)?, view.u32(8)?])
 }
 
-/// A socket of a cut flow speaks.
+/// Decides about a packet that a socket of a cut flow sends.
 #[inline(never)]
 fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flow: &mut Flow) -> Verdict {
     let silenced = Verdict::new(Reason::CutSilenced, DROP);
@@ -173,8 +173,8 @@ fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flo
     Verdict::new(Reason::CutDrains, PASS)
 }
 
-/// Writes the acknowledgement, and the clock: the client's goes on where the socket's stopped, and the host must not see
-/// it run backwards (RFC 7323, PAWS).
+/// Rewrites the acknowledgement number and the TSval of leg B's socket: the client's clock goes on where the socket's
+/// stopped, and the host must not see it run backwards (RFC 7323, PAWS).
 #[inline(always)]
 fn update<F: Family>(ctx: &TcContext, tcp: &Tcp, ack: u32, stamp: Option<u32>) {
     let mut diff = Diff::default();
@@ -199,7 +199,7 @@ fn checksum<F: Family>(ctx: &TcContext, diff: Diff) {
     unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
 }
 
-/// Turns what a dying socket says into a reset at `expected`.
+/// Turns the last packet of a dying socket into a reset at `expected`.
 #[inline(always)]
 fn reset_at<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> {
     let mut diff = Diff::default();
@@ -216,7 +216,7 @@ fn reset_at<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> 
     stored.then_some(())
 }
 
-/// Our answer to a client's SYN: leg A's half of a flow.
+/// Records our SYN-ACK to a client: leg A's half of a flow.
 #[inline(never)]
 fn answer<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Verdict {
     answered::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::NONE)
@@ -251,7 +251,7 @@ fn answered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp
     Some(Verdict::new(Reason::CutAnswered, PASS))
 }
 
-/// The largest segment that all interfaces that carry legs can take.
+/// MSS that all interfaces that carry legs can take.
 #[inline(always)]
 fn segment_limit<F: Family>() -> u16 {
     let limit = CUT_CONFIG.get(0).map_or(0, |config| config.mss);
@@ -267,7 +267,7 @@ fn segment_limit<F: Family>() -> u16 {
     }
 }
 
-/// Leg B's SYN: offers what leg A has, and no more.
+/// Edits leg B's SYN to offer what leg A has, and no more.
 #[inline(never)]
 fn offer<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Verdict {
     offered::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::NONE)
@@ -315,7 +315,7 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
     if shake.agreed & ours.bits & OFFERED_SCALE != 0 && ours.scale > shake.scale_client {
         return refused(flow, why::WINDOW);
     }
-    // What this machine does not offer at all cannot be had: the host's answer will show it.
+    // Options that this machine does not offer at all cannot be had: the host's answer will show it.
     let Some(mut diff) = handshake::mirror(&mut packet, F::TCP, tcp, shake.agreed, mss) else {
         return refused(flow, why::MALFORMED);
     };
@@ -324,12 +324,12 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
     if first {
         let now = tick();
         flow.first_b = tcp.seq.wrapping_add(1);
-        // Bytes injected less bytes consumed stood here.
+        // `d1` held bytes injected less bytes consumed.
         flow.d1 = flow.d1.wrapping_add(flow.first_b).wrapping_sub(shake.first_client);
         flow.d2 = shake.first_vip;
         flow.ways[1].stamp = ours.stamp.wrapping_sub(milliseconds());
-        // What the socket has said since may be later than its SYN-ACK, if that had a cookie; less than a millisecond or
-        // two is how exactly the socket's clock can be told.
+        // The clock of leg A's socket may be later than its SYN-ACK, if that had a cookie; it can be told to a
+        // millisecond or two, and a smaller difference is none.
         let late = flow.t2.wrapping_sub(shake.clock);
         if !(2..=COOKIE_LATE + 2).contains(&late) {
             flow.t2 = shake.clock;
@@ -340,7 +340,7 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
         } else {
             0
         };
-        // Read and replaced when the host answers.
+        // MSS and options of leg A stand here until the host's SYN-ACK: `pair::complete` reads and replaces them.
         flow.owed_end = u32::from(shake.mss_vip);
         flow.ways[0].flags = u32::from(shake.agreed & (OFFERED_SACK | OFFERED_STAMPS | OFFERED_SCALE));
         flow.ways[0].high = shake.first_client;

@@ -1,4 +1,4 @@
-//! A packet of a cut flow, rewritten and sent on.
+//! Forwarding of a cut flow's packets: rewritten for the other leg, and redirected.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -25,9 +25,9 @@ use super::{
 };
 
 const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
-/// Marks, in `tc_index`, the packet that shows the next hop's address when it leaves.
+/// Value of `tc_index` that marks a packet whose next hop is learnt when it leaves.
 pub const LEARN: u32 = 0x5b02;
-/// How long a next hop is good for, in ticks: about a second. Neighbours and routes change.
+/// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
 pub const HOP_TICKS: u32 = 950;
 
 /// A next hop: interface and Ethernet addresses, or an interface whose neighbour the kernel has to find.
@@ -152,9 +152,9 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
     }
 }
 
-/// How far a bare acknowledgement of the client's is ahead of what the host has received. While userspace still delivers
-/// it may be beyond the host's window, and a host drops such a one, acknowledgement and all (RFC 9293, section 3.4). At
-/// the number that the host expects it is always acceptable.
+/// Distance of a client's bare acknowledgement from the host's `RCV.NXT`. While userspace still delivers, it may be
+/// beyond the host's window, and a host drops such a segment, acknowledgement and all (RFC 9293, section 3.4); at
+/// `RCV.NXT` it is always acceptable.
 #[inline(always)]
 fn ahead(seq: u32, flow: &Flow) -> u32 {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
@@ -167,8 +167,9 @@ fn ahead(seq: u32, flow: &Flow) -> u32 {
     }
 }
 
-/// How far userspace has taken over more of the client's bytes than the host acknowledges. Leg A's socket has acknowledged
-/// them, and a client drops what acknowledges too much less (RFC 5961, section 5.2; `tcp_ack`, "TOO_OLD_ACK").
+/// Bytes of the client's stream that userspace answers for and the host has not acknowledged. Leg A's socket has
+/// acknowledged them, and a client drops an acknowledgement that is too old (RFC 5961, section 5.2; `tcp_ack`,
+/// "TOO_OLD_ACK").
 #[inline(always)]
 fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
     // SAFETY: aligned, whole; userspace writes both through its mapping.
@@ -185,8 +186,8 @@ fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
     }
 }
 
-/// Writes the IP header of the other leg; without a `source` the sender stays. The checksum of an IPv4 header is kept
-/// here; returned is what the addresses change the TCP pseudo-header by, or nothing where the packet has no hops left.
+/// Writes the IP addresses of the other leg and takes one hop away; without a `source` the sender stays. Updates an
+/// IPv4 header's checksum, and returns the difference to the TCP pseudo-header: `Some(None)` where no hop is left.
 #[inline(always)]
 pub fn addresses<F: Family>(
     view: &mut View,
@@ -221,8 +222,9 @@ pub fn addresses<F: Family>(
     Some(Some(diff))
 }
 
-/// Lets routers fragment an IPv4 packet. One that nobody was to fragment may have no number, and its fragments need one; the
-/// segments of such a super-packet would all get the same, or be refused (`inet_gso_segment`, net/ipv4/af_inet.c): false.
+/// Clears the DF bit of an IPv4 packet. A packet with DF may have no identification, and its fragments need one; false
+/// for a super-packet without: its segments would all get the same, or be refused (`inet_gso_segment`,
+/// net/ipv4/af_inet.c).
 #[inline(always)]
 fn fragmentable(view: &mut View, seq: u32, is_super: bool) -> Option<bool> {
     const DONT_FRAGMENT: u16 = 0x4000;
@@ -246,7 +248,7 @@ fn fragmentable(view: &mut View, seq: u32, is_super: bool) -> Option<bool> {
     Some(true)
 }
 
-/// The next hop of a direction, if it is still good: its interface otherwise.
+/// Next hop of a direction, while it is still good: its interface alone otherwise.
 #[inline(always)]
 pub fn next_hop(way: &Way, now: u32) -> Hop {
     let known = (now.wrapping_sub(way.hop_until) as i32) < 0;
@@ -256,9 +258,9 @@ pub fn next_hop(way: &Way, now: u32) -> Hop {
     }
 }
 
-/// Looks the next hop of a direction up again, if it has grown old. Where its neighbour is not known, or where the
-/// machine does not forward (a lookup is refused then), it stays old: the kernel's output path finds the neighbour, and
-/// `cut_out` reads its address off the packet. Returns the interface when that has been looked at.
+/// Looks the next hop of a direction up again, if it has expired, and returns its interface then. Without a neighbour,
+/// or where the machine does not forward (the lookup is refused), it stays expired: the kernel's output path finds the
+/// neighbour, and `cut_out` reads the address off the packet.
 #[inline(always)]
 pub fn refresh<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32) -> Option<u32> {
     let now = tick();
@@ -311,8 +313,8 @@ fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u
     }
 }
 
-/// Sends the packet. `l3` is what changes the pseudo-header, `l4` what changes the rest that the checksum at `checksum`
-/// covers: a checksum that hardware is to complete holds only the former yet.
+/// Redirects the packet to the next hop. `l3` and `l4` are the differences, of the pseudo-header and of the rest, to
+/// the checksum at `checksum`: one that hardware is to complete holds only the former yet.
 #[inline(always)]
 pub fn send<F: Family>(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u32, l3: Diff, l4: Diff) -> Option<i32> {
     if let Some(macs) = hop.macs {

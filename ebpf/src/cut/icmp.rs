@@ -1,4 +1,4 @@
-//! ICMP errors about packets that we forwarded.
+//! ICMP errors about packets of cut flows, translated for the packet's sender.
 
 use aya_ebpf::programs::TcContext;
 use signalbox_common::{
@@ -22,8 +22,9 @@ use super::{
     skb::{ETH, Family, TCP, View, address, tick},
 };
 
-/// The way to a client is narrow. The host would lower the path MTU of the balancer's address, and so of all clients, for ten
-/// minutes: instead routers may fragment what goes to this client. `seq` is the number of the packet that was too large.
+/// Handles "packet too big" from the way to a client. The host would lower the path MTU of the balancer's address, and
+/// so of all clients, for ten minutes: instead routers may fragment this client's packets. `seq` is the packet's
+/// number.
 #[inline(always)]
 fn too_big(flow: &mut Flow, seq: u32) -> Verdict {
     let (acknowledged, sent) = (flow.ways[0].ack, flow.ways[1].high.wrapping_add(flow.d2));
@@ -79,7 +80,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let drained = unsafe { (&raw const flow.drained).read_volatile() };
     if entry.way == 1 && drained < DRAINED && !share::is_again(ctx) {
-        // It may be about what leg B's socket has sent: that must hear of it, too.
+        // The error may be about a packet of leg B's socket, which must hear of it, too.
         share::again(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
     }
@@ -87,7 +88,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
     if F::VERSION == 4 && entry.way == 0 && kind == V4_UNREACHABLE && view.u8(F::TCP + 1)? == V4_TOO_BIG && !is_told {
         return Some(too_big(flow, view.u32(inner_tcp + 4)?));
     }
-    // What the error is about went out on this leg and came in on the other, from its peer: who gets the error.
+    // The quoted packet went out on this leg and came in on the other, from its peer: the peer gets the error.
     let (us, peer, ports, seq) = if entry.way == 0 {
         (&flow.local, &flow.backend, flow.ports_b, 0u32.wrapping_sub(flow.d2))
     } else {
@@ -113,7 +114,7 @@ fn translated<F: Family>(ctx: &TcContext, view: &mut View) -> Option<Verdict> {
         diff.u16(old, new);
     }
     diff.and(quoted(view, inner_tcp, &Quoted { ports, seq })?);
-    // Its sender, a router, stays: only who it is for changes.
+    // The source address, a router's, stays: only the destination changes.
     let outer = match addresses::<F>(view, None, peer)? {
         Some(diff) => diff,
         None => return Some(Verdict::new(Reason::CutHops, DROP)),

@@ -1,4 +1,4 @@
-//! Ingress: which packets are ours.
+//! Ingress hook of tier `cut`: finds the packets of cut flows, and records handshakes.
 
 use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcContext};
 use signalbox_common::{
@@ -49,7 +49,7 @@ fn of_family<F: Family>(ctx: &TcContext) -> Verdict {
 
 #[inline(always)]
 fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
-    // No more than is needed of every packet: what is not linear yet has to be copied.
+    // No more bytes than every packet's decision needs: the part that is not linear yet has to be copied.
     let mut view = View::new(ctx, F::TCP + FIXED);
     let protocol = view.u8(F::PROTOCOL)?;
     if F::VERSION == 4 {
@@ -125,7 +125,8 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     Some(ours::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
 }
 
-/// A packet that cannot be rewritten: not passed up if it belongs to a cut flow, since the kernel would reset it.
+/// Verdict on a packet that cannot be rewritten: dropped if it belongs to a cut flow, since the kernel would answer it
+/// with a reset.
 #[inline(always)]
 fn unless_ours<F: Family>(view: &View, ports: u32, reason: Reason) -> Verdict {
     let Some(tuple) = tuple::<F, _>(view, ports) else {
@@ -161,7 +162,7 @@ fn ours<F: Family>(
         return Verdict::new(Reason::CutSuperseded, PASS);
     }
     if now != state::CUT {
-        // Kept up to date for the resets that userspace sends.
+        // The acknowledgement number is kept up to date for the resets that userspace sends.
         let (there, back) = if entry.way == 0 {
             (flow.d1, flow.d2)
         } else {
@@ -178,13 +179,13 @@ fn ours<F: Family>(
         if entry.way == 1 {
             return share::syn(tcp, flow);
         }
-        // A stray one does no harm to a listening socket. A client in earnest confirms what we answer.
+        // A stray SYN does no harm to a listening socket. A client in earnest confirms the answer.
         bits::set(&mut flow.ways[0].flags, DOUBTED);
         opening::<F>(ctx, view, tuple);
         return Verdict::new(Reason::CutDoubted, PASS);
     }
     if entry.way == 0 && flow.ways[0].flags & DOUBTED != 0 && confirms(tuple, tcp) {
-        // The old connection's client is no more.
+        // The client has given up the old connection.
         bits::set(&mut flow.ways[0].flags, RESET);
         tell(entry.index);
         supersede(tuple, flow);
@@ -207,9 +208,9 @@ fn ours<F: Family>(
     forward::packet::<F>(ctx, view, tcp, entry, flow)
 }
 
-/// Whether a packet confirms another connection from the ports of a flow that is over, whose SYN was answered by a cookie
-/// before this program could see it. The kernel knows the cookie. Initial numbers of one pair of ports go on by the clock (RFC
-/// 6528), and so do cookies: both may lie in the old connection's windows, but behind its end.
+/// Whether a packet confirms a new connection on the tuple of a flow that is over, whose SYN was answered by a cookie
+/// before this program could see it. The kernel knows the cookie. Initial sequence numbers of one tuple go on by the
+/// clock (RFC 6528), and so do cookies: both may lie in the old connection's windows, but behind its end.
 #[inline(always)]
 fn is_of_another(tcp: &Tcp, flow: &Flow) -> bool {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
@@ -221,15 +222,16 @@ fn is_of_another(tcp: &Tcp, flow: &Flow) -> bool {
         || !track::plausible(flow, true, tcp.seq.wrapping_add(flow.d1), tcp.ack.wrapping_sub(flow.d2))
 }
 
-/// The client's entry is free for another flow.
+/// Removes the client's entry of `TUPLES`: free for another flow.
 #[inline(always)]
 fn supersede(tuple: &Tuple, flow: &mut Flow) {
     bits::set(&mut flow.ways[0].flags, SUPERSEDED);
     let _ = TUPLES.remove(tuple);
 }
 
-/// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the SYN comes
-/// again behind a reset at `expected`, the number of the first byte that the socket has not received.
+/// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the packet
+/// becomes a reset at `expected`, the number of the first byte that the socket has not received, and the SYN comes
+/// again behind it.
 #[inline(never)]
 fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
     share::again(ctx);
@@ -249,14 +251,14 @@ fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
     Verdict::new(Reason::CutUnseated, PASS)
 }
 
-/// Whether routers on the packet's way may fragment it, and those that come behind it.
+/// Whether routers may fragment the packet, and those that follow it.
 #[inline(always)]
 pub fn may_be_fragmented<F: Family>(view: &View) -> Option<bool> {
     const DONT_FRAGMENT: u16 = 0x4000;
     Some(F::VERSION == 4 && view.u16(ETH + 6)? & DONT_FRAGMENT == 0)
 }
 
-/// Whether this is the third packet of a handshake with our listening socket.
+/// Whether a packet is the third one of a handshake with our listening socket.
 #[inline(always)]
 fn confirms(tuple: &Tuple, tcp: &Tcp) -> bool {
     // SAFETY: a non-null element, of which numbers are read.
@@ -268,7 +270,7 @@ fn confirms(tuple: &Tuple, tcp: &Tcp) -> bool {
     })
 }
 
-/// A client's SYN: remembered, if it is for one of our bindings.
+/// Records a client's SYN, if it is for one of our bindings.
 #[inline(never)]
 fn opening<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Verdict {
     remembered::<F>(ctx, view, tuple).unwrap_or(Verdict::NONE)

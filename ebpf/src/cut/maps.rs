@@ -1,4 +1,4 @@
-//! The maps of tier `cut`. Those of flows are pinned by userspace, which they outlive.
+//! The maps of tier `cut`. The maps of flows are pinned by userspace, and outlive it.
 
 use aya_ebpf::{
     macros::map,
@@ -16,7 +16,7 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Where a packet's addresses and ports lead. Its memory is taken beforehand: a burst of new flows would find none left
+/// Flow and direction by a packet's addresses and ports. Preallocated: a burst of new flows would find no memory
 /// otherwise, since a program can only take what the kernel has set aside for it.
 #[map]
 pub static TUPLES: HashMap<Tuple, Entry> = HashMap::with_max_entries(MAX_TUPLES, 0);
@@ -24,16 +24,17 @@ pub static TUPLES: HashMap<Tuple, Entry> = HashMap::with_max_entries(MAX_TUPLES,
 #[map]
 pub static FLOWS: Array<Flow> = Array::with_max_entries(DEFAULT_FLOWS, BPF_F_MMAPABLE);
 
-/// By leg B's source port: the index of the flow that is being connected, plus one. 64 bits, because that is how far
-/// apart the elements of an array map are at least.
+/// Flow that is being connected, by leg B's source port: its index plus one. 64 bits, because that is how far apart the
+/// elements of an array map are at least.
 #[map]
 pub static PENDING: Array<u64> = Array::with_max_entries(PORTS, BPF_F_MMAPABLE);
 
-/// Handshakes of clients. The oldest make room: a flood of SYNs costs the cut, not the connection.
+/// Handshakes of clients, by the client's tuple. The oldest make room: a flood of SYNs costs the cut, not the
+/// connection.
 #[map]
 pub static SHAKES: LruHashMap<Tuple, Shake> = LruHashMap::with_max_entries(MAX_SHAKES, 0);
 
-/// Flows that have ended.
+/// Events: flows that have ended.
 #[map]
 static ENDS: RingBuf = RingBuf::with_byte_size(ENDS_BYTES, 0);
 
@@ -44,18 +45,18 @@ pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_
 #[map]
 pub static CUT_CONFIG: Array<Config> = Array::with_max_entries(1, 0);
 
-/// For userspace alone: what the numbers in a flow stand for, so that another process can tell.
+/// Names by the numbers that flows hold: for userspace alone, so that another process can tell what they stand for.
 #[map]
 pub static NAMES: HashMap<u32, Name> = HashMap::with_max_entries(MAX_NAMES, BPF_F_NO_PREALLOC);
 
-/// Tells userspace, which looks from time to time: nobody is woken for it. A full ring loses the event; a sweep finds
-/// the flow all the same.
+/// Tells userspace that a flow has ended, without waking it: it polls. A full ring loses the event; a sweep finds the
+/// flow all the same.
 #[inline(always)]
 pub fn tell(index: u32) {
     let _ = ENDS.output::<Ended>(Ended { index, _pad: 0 }, BPF_RB_NO_WAKEUP);
 }
 
-/// The flow that leg B's source port is being connected for, and its index.
+/// Looks up the flow that is being connected from a source port of leg B: its index, and its entry.
 #[inline(always)]
 pub fn pending(port: u32) -> Option<(u32, *mut Flow)> {
     let index = PENDING.get(port & 0xffff)?;

@@ -1,7 +1,7 @@
-//! TC programs of tier `cut`: packets of a cut flow are rewritten from one leg into the other and sent on; the rest goes
-//! its way as if we were not there.
+//! TC programs of tier `cut`: packets of a cut flow are rewritten from one leg into the other and sent on; all others
+//! pass as if there were no program.
 //!
-//! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. What they decide stands
+//! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. Their decisions stand
 //! in `signalbox_common::cut`. Minimum kernel: 5.12 (`BPF_ATOMIC`).
 
 mod egress;
@@ -20,24 +20,24 @@ use signalbox_common::Reason;
 
 use crate::count::{COUNTERS, bump};
 
-/// The next program, or the kernel, goes on with the packet.
+/// Action that leaves the packet to the next program, or to the kernel (`TCX_NEXT`, `TC_ACT_UNSPEC`).
 const PASS: i32 = -1;
 const DROP: i32 = 2;
 
-/// What is done with a packet, and why. One number, because a function of a BPF program returns one register.
+/// Action on a packet, and its reason. One number, because a function of a BPF program returns one register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 struct Verdict(u64);
 
 impl Verdict {
-    /// It is not for who was asked.
+    /// Verdict on a packet that this program has nothing to do with.
     const NONE: Self = Self(u64::MAX);
 
     const fn new(reason: Reason, action: i32) -> Self {
         Self((reason as u64) << 32 | action as u32 as u64)
     }
 
-    /// Counts it, and says what the kernel is to do; `otherwise` where there is none.
+    /// Counts the reason and returns the action; for [`Self::NONE`] counts `otherwise` and passes the packet.
     #[inline(always)]
     fn carry_out(self, otherwise: Reason) -> i32 {
         if self == Self::NONE {

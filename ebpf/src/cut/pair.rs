@@ -1,4 +1,4 @@
-//! A host's SYN-ACK completes a flow: from here on both legs are known.
+//! Pairing of the legs: a host's SYN-ACK completes a flow, and from then on both legs are known.
 
 use signalbox_common::{
     Reason,
@@ -45,7 +45,7 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     if may_be_fragmented::<F>(view) != Some(false) {
         return unfit(flow, why::FRAGMENTS);
     }
-    // The legs' options were made equal in our SYN: what leg A has stands in these bits.
+    // The legs' options were made equal in our SYN: leg A's stand in these bits.
     let have = flow.ways[0].flags as u8;
     if (have ^ offer.bits) & OFFERED_STAMPS != 0 {
         return unfit(flow, why::STAMPS);
@@ -78,7 +78,7 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     flow.ways[1].high = first_host;
     flow.ways[0].seen = now;
     flow.ways[1].seen = now;
-    // What leg A offered stood in the client's.
+    // The client's flags held the options of leg A.
     flow.ways[0].flags = 0;
     flow.ways[1].flags = 0;
     flow.sent_b = flow.first_b;
@@ -92,14 +92,13 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
         let _ = TUPLES.remove(&b);
         return unfit(flow, why::TABLE_FULL);
     }
-    // Looked at last: a FIN that comes later finds the entry, and is forwarded. One that is past the look for it on another
-    // CPU goes to leg A's socket, unknown: userspace finds it there, or its sender repeats it.
-    // SAFETY: a non-null element; one byte.
+    // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
+    // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
     let progress = SHAKES.get_ptr(&a).map_or(0, |shake| unsafe { (*shake).progress });
     if progress & FINISHED != 0 {
         bits::set(&mut flow.ways[0].flags, EARLY_FIN);
     } else if progress & ANSWERED == 0 {
-        // Forgotten, or begun anew by a SYN.
+        // The handshake was evicted, or begun anew by a SYN.
         bits::set(&mut flow.ways[0].flags, FIN_UNKNOWN);
     }
     Verdict::new(Reason::CutPaired, PASS)

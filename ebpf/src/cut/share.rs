@@ -1,4 +1,4 @@
-//! While leg B's socket is not drained it still needs the host's acknowledgements.
+//! Sharing of the host's packets with leg B's socket, which needs the host's acknowledgements until it is drained.
 //!
 //! The host's packet goes on to the client whole; the socket gets a copy of its header, which acknowledges no more than
 //! the socket has sent and carries nothing. So the socket never acknowledges a byte that it does not own.
@@ -25,10 +25,11 @@ use super::{
 const BPF_F_INGRESS: u64 = 1;
 const BPF_F_RECOMPUTE_CSUM: u64 = 1;
 
-/// Marks, in `tc_index`, the packet that comes again to be forwarded.
+/// Value of `tc_index` that marks a packet which comes again to be forwarded.
 pub const AGAIN: u32 = 0x5b01;
 
-/// Whether leg B's socket is to hear of this packet of the host's.
+/// Whether leg B's socket needs this packet of the host's; marks the flow drained once the host has acknowledged
+/// everything.
 #[inline(always)]
 pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     // SAFETY: aligned, whole; userspace writes both through its mapping, the end first.
@@ -64,14 +65,14 @@ pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
     !is_again(ctx)
 }
 
-/// Whether the end of what is owed is the one that was read. Processors that order loads as they like (Arm) may read it before
-/// the word beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a flow's life.
+/// Whether `owed` is the current [`Flow::owed_end`]. CPUs that reorder loads (Arm) may have read it before the word
+/// beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a flow's life.
 #[inline(always)]
 fn still_owed(flow: &mut Flow, owed: u32) -> bool {
     bits::exchange(&mut flow.owed_end, owed, owed)
 }
 
-/// Whether a packet of the host's can be from it. Asked only while something is owed.
+/// Whether a packet can be from the host, by its numbers. Asked only while leg B's socket has something to deliver.
 #[inline(always)]
 fn believed(tcp: &Tcp, flow: &Flow) -> bool {
     track::plausible(
@@ -82,7 +83,7 @@ fn believed(tcp: &Tcp, flow: &Flow) -> bool {
     )
 }
 
-/// Sends the packet through this program again, to be forwarded; what is left here is for leg B's socket.
+/// Sends a clone of the packet through this program again, to be forwarded; the original is left for the socket.
 #[inline(always)]
 pub fn again(ctx: &TcContext) {
     let skb = ctx.skb.skb;
@@ -95,13 +96,13 @@ pub fn again(ctx: &TcContext) {
     }
 }
 
-/// Whether this packet comes again.
+/// Whether a packet was sent through this program again by [`again`].
 #[inline(always)]
 pub fn is_again(ctx: &TcContext) -> bool {
     field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == AGAIN
 }
 
-/// A host that repeats its SYN-ACK has not seen the socket's answer.
+/// Verdict on a host's SYN or SYN-ACK of a cut flow: a host that repeats its SYN-ACK has not seen the socket's answer.
 #[inline(always)]
 pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
     if tcp.has(ACK) && flow.drained < DRAINED {
@@ -111,8 +112,8 @@ pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
     }
 }
 
-/// Sends the packet through this program again, to be forwarded, and cuts what is left here down to a bare
-/// acknowledgement for the socket.
+/// Sends a clone of the packet through this program again, to be forwarded, and cuts the original down to a bare
+/// acknowledgement for leg B's socket.
 #[inline(never)]
 pub fn acknowledgement<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &Flow) -> Verdict {
     let failed = Verdict::new(Reason::CutMalformed, DROP);
@@ -121,7 +122,7 @@ pub fn acknowledgement<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &Flow) -> Ve
     if unsafe { bpf_skb_change_tail(ctx.skb.skb, F::TCP + FIXED, 0) } != 0 {
         return failed;
     }
-    // Not more than it has sent, or it would be refused (RFC 9293, section 3.10.7.4).
+    // Not more than the socket has sent, or it would refuse the acknowledgement (RFC 9293, section 3.10.7.4).
     let ack = if seq::after(tcp.ack, flow.sent_b) {
         flow.sent_b
     } else {

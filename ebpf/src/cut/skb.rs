@@ -1,4 +1,4 @@
-//! A packet at a TC hook: its bytes, its addresses, its time.
+//! Access to a packet at a TC hook: its bytes, its addresses, its time.
 
 use aya_ebpf::{
     bindings::__sk_buff,
@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use signalbox_common::cut::{Buffer, Tuple};
 
-/// Of `Flow::started`.
+/// Clock of `Flow::started` and the other ticks of a flow.
 pub use crate::clock::tick;
 
 pub const ETH: u32 = 14;
@@ -17,8 +17,8 @@ pub const TCP: u8 = 6;
 pub const IPV4: u32 = 0x0800_u16.to_be() as u32;
 pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 
-/// Milliseconds of `CLOCK_MONOTONIC`, which timestamps run by: exact, for a clock that runs back by more than one of
-/// them is refused by the receiver (PAWS).
+/// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps: exact, for the receiver refuses a clock that runs back by
+/// more than one of them (PAWS).
 #[inline(always)]
 pub fn milliseconds() -> u32 {
     // SAFETY: reads a clock.
@@ -30,12 +30,12 @@ pub fn milliseconds() -> u32 {
 pub struct View {
     data: usize,
     end: usize,
-    /// Some number.
+    /// A number that the verifier does not know, for [`forgotten`].
     unknown: u32,
 }
 
 impl View {
-    /// As much of the packet as is linear, which is at least its headers, if it has them.
+    /// View of the packet's linear part, which is made to hold at least `headers` bytes, if the packet has them.
     #[inline(always)]
     pub fn new(ctx: &TcContext, headers: u32) -> Self {
         let view = Self::now(ctx);
@@ -55,14 +55,15 @@ impl View {
         Self::of(ctx.data(), ctx.data_end(), unknown)
     }
 
-    /// A packet that lies between `data` and `end`, and some number that the verifier does not know.
+    /// View of a packet that lies between `data` and `end`; `unknown` is any number that the verifier does not know.
     #[inline(always)]
     pub const fn of(data: usize, end: usize, unknown: u32) -> Self {
         Self { data, end, unknown }
     }
 
-    /// The verifier wants to see the very pointer that was compared with the packet's end. At the machine level packets
-    /// may be read at any alignment, where the kernel says that this is efficient (x86-64, arm64).
+    /// Pointer to the `T` at offset `at`, checked as the verifier wants it: the very pointer that was compared with the
+    /// packet's end. At the machine level packets may be read at any alignment, where the kernel says that this is
+    /// efficient (x86-64, arm64).
     #[inline(always)]
     fn at<T>(&self, at: u32) -> Option<*mut T> {
         let start = self.data + (at & 0xff) as usize;
@@ -77,7 +78,7 @@ impl View {
     }
 }
 
-/// Hides a number from compiler and verifier, behind one that neither knows; see [`Buffer::forgotten`].
+/// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::forgotten`].
 #[inline(always)]
 pub fn forgotten(value: u32, unknown: u32) -> u32 {
     let mut hidden = value ^ unknown;
@@ -86,7 +87,7 @@ pub fn forgotten(value: u32, unknown: u32) -> u32 {
     hidden ^ unknown
 }
 
-/// Hides a number from the compiler alone; see [`Buffer::opaque`].
+/// Hides a number from the compiler alone: see [`Buffer::opaque`].
 #[inline(always)]
 pub fn opaque(mut value: u32) -> u32 {
     // SAFETY: does nothing, but that the compiler must not undo this.
@@ -170,9 +171,9 @@ impl Buffer for View {
     }
 }
 
-/// A packet of this machine's own. Its buffer is nearly always shared with the socket that will send it again, and a
-/// program that writes in place would make the kernel copy each of them: so this writes by a helper, for the few that
-/// are edited.
+/// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that will send it
+/// again, and a program that writes in place would make the kernel copy each of them: so this type writes by a helper,
+/// for the few that are edited.
 pub struct Shared<'a>(pub &'a TcContext);
 
 impl Shared<'_> {
@@ -227,22 +228,22 @@ impl Buffer for Shared<'_> {
     }
 }
 
-/// What differs between the families.
+/// Differences between IPv4 and IPv6. Offsets are from the beginning of the frame.
 pub trait Family {
-    /// Where the TCP header is, in a packet without options or extension headers.
+    /// Offset of the TCP header, in a packet without options or extension headers.
     const TCP: u32;
     const VERSION: u8;
-    /// Where the hop limit is.
+    /// Offset of the hop limit (TTL).
     const HOPS: u32;
     const FIB_FAMILY: u8;
-    /// Where the next protocol is.
+    /// Offset of the protocol (next header).
     const PROTOCOL: u32;
     const ICMP: u8;
-    /// How many of its four words an address has in the packet, and where the source address is.
+    /// Number of an address's four words that the packet has; below, the offset of the source address.
     const WORDS: usize;
     const SOURCE: u32;
 
-    /// Length of what follows the IP header, by the IP header; it must be there.
+    /// Length of the IP packet's payload, as its header says; `None` where the packet of `len` bytes is shorter.
     fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32>;
 }
 
@@ -288,7 +289,7 @@ impl Family for V6 {
     }
 }
 
-/// The address at `at`.
+/// Reads the address at offset `at`.
 #[inline(always)]
 pub fn address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
     if F::WORDS == 1 {
@@ -303,7 +304,7 @@ pub fn address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
     }
 }
 
-/// The tuple of the packet whose ports are at `ports`.
+/// Reads the tuple of a packet whose ports are at offset `ports`.
 #[inline(always)]
 pub fn tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple> {
     let length = 4 * F::WORDS as u32;
@@ -314,7 +315,7 @@ pub fn tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple> {
     })
 }
 
-/// A field of the context.
+/// Reads a field of the context.
 #[inline(always)]
 pub fn field(ctx: &TcContext, get: impl FnOnce(*mut __sk_buff) -> *const u32) -> u32 {
     // SAFETY: the pointer is into the context that the kernel gave for the time of the call. Volatile, so that the

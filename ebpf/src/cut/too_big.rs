@@ -1,4 +1,4 @@
-//! A packet that its next link does not take: its sender is told, as a router would tell it.
+//! "Packet too big": the sender of a packet that exceeds the next link's MTU is told, as a router would tell it.
 //!
 //! The kernel tells the senders of packets that it routes. Packets of a cut flow are redirected, and a link whose MTU was
 //! lowered under the flow would swallow them.
@@ -24,10 +24,10 @@ use super::{
     skb::{ETH, Family, View, field},
 };
 
-/// A super-packet is measured by the segments that it will be cut into.
+/// Flag of `bpf_check_mtu`: measures a super-packet by the segments that it will be cut into.
 const BPF_MTU_CHK_SEGS: u64 = 1;
 
-/// The MTU of the interface that a packet is to leave by, if that is too small for it.
+/// MTU of the interface that a packet is to leave by, if that is too small for it.
 #[inline(always)]
 pub fn exceeded(ctx: &TcContext, ifindex: u32) -> Option<u32> {
     let mut mtu = 0u32;
@@ -42,7 +42,7 @@ pub fn may_be_told<F: Family>(view: &View, flow: &Flow) -> bool {
     F::VERSION == 6 || (flow.ways[1].flags & NARROW == 0 && may_be_fragmented::<F>(view) == Some(false))
 }
 
-/// Turns the packet into the message, and sends it back.
+/// Turns the packet into the ICMP message, and sends that back.
 #[inline(never)]
 pub fn tell<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Verdict {
     let action = told::<F>(ctx, tuple, mtu).unwrap_or(DROP);
@@ -64,7 +64,7 @@ fn told<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Option<i32> {
         }
     }
     let mut view = View::new(ctx, ETH + too_big::room(version) + too_big::quoted(version));
-    // Back to who has sent it.
+    // Ethernet addresses swapped: back to the sender.
     view.set_u32(0, b << 16 | c >> 16)?;
     view.set_u32(4, c << 16 | a >> 16)?;
     view.set_u32(8, a << 16 | b >> 16)?;

@@ -25,7 +25,7 @@ pub fn l4_decap(ctx: XdpContext) -> u32 {
     }
 }
 
-/// The length of a tunnel's header, and the IP version of what is in it.
+/// Length of a tunnel's outer header, and IP version of the inner packet; `None` without a tunnel.
 #[inline(always)]
 fn inner(ctx: &XdpContext) -> Option<(u32, u32)> {
     let packet = View::of(ctx.data(), ctx.data_end(), 0);

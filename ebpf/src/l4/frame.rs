@@ -1,4 +1,4 @@
-//! The Ethernet frame of a packet, and what is put around it.
+//! The Ethernet frame of a packet, and the outer headers of tunnels.
 
 use signalbox_common::cut::{Buffer, checksum::Diff};
 use signalbox_common::l4::{Seen, verdict::Out};
@@ -14,20 +14,20 @@ pub const TAG: u32 = 4;
 const HOPS: u32 = 64;
 const DONT_FRAGMENT: u32 = 0x4000;
 
-/// The Ethernet addresses for packets back to a frame's sender, as they stand in a header.
+/// Ethernet header back to a frame's sender: destination, then source.
 #[inline(always)]
 pub fn way_back<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
     let [a, b, c] = packet.words(0)?;
     Some([b << 16 | c >> 16, c << 16 | a >> 16, a << 16 | b >> 16])
 }
 
-/// The EtherType of an IP version.
+/// EtherType of an IP version.
 #[inline(always)]
 pub fn ethertype(version: u32) -> u16 {
     if version == 4 { IPV4 } else { IPV6 }
 }
 
-/// The words of a tunnel's IPv4 header (RFC 2003).
+/// Words of a tunnel's outer IPv4 header (RFC 2003).
 #[inline(always)]
 pub fn outer_v4(seen: &Seen, out: &Out) -> [u32; 5] {
     let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };
@@ -44,12 +44,12 @@ pub fn outer_v4(seen: &Seen, out: &Out) -> [u32; 5] {
         sum.u32(0, words[i]);
         i += 1;
     }
-    // Nothing has become the header: the checksum of nothing, changed by it.
+    // The checksum of an empty header, changed by the difference to this one.
     words[2] |= u32::from(sum.applied(0xffff));
     words
 }
 
-/// The first two words of a tunnel's IPv6 header (RFC 2473); the flow label varies with the flow.
+/// First two words of a tunnel's outer IPv6 header (RFC 2473); the flow label varies with the flow.
 #[inline(always)]
 pub fn outer_v6(seen: &Seen, out: &Out) -> [u32; 2] {
     let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };

@@ -1,4 +1,4 @@
-//! The maps of layer-4 services, and what they are to `signalbox_common`.
+//! The maps of layer-4 services, and [`Kernel`] for them.
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_tuple},
@@ -31,32 +31,32 @@ pub const HERE: u64 = u64::MAX;
 /// `BPF_TCP_LISTEN`.
 pub const LISTEN: u32 = 10;
 
-/// A table's slots, with what makes it a multiple of 8 bytes.
+/// Slots of a table, padded to a multiple of 8 bytes.
 #[repr(C, align(8))]
 pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 
-/// Flows that both sides have confirmed. Memory is taken as they come: an entry that finds none is tried again with the
-/// flow's next packet.
+/// Flows that both sides have confirmed. Not preallocated: an entry that finds no memory is tried again with the flow's
+/// next packet.
 #[map]
 static L4_ESTABLISHED: HashMap<Key, Flow> = HashMap::with_max_entries(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
 
-/// Flows that have begun. The oldest make room.
+/// Flows that have begun and are not confirmed. The oldest make room.
 #[map]
 static L4_OPENING: LruHashMap<Key, Flow> = LruHashMap::with_max_entries(MAX_OPENING, 0);
 
 #[map]
 static L4_SERVICES: HashMap<Target, Service> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
-/// An array of maps, each of one [`Slots`], replaced whole by one swap. It is made and pinned by userspace before the
-/// object is loaded (`signalbox::kernel::l4`): a definition of its own would need BTF, whose line numbers the verifier
-/// refuses wherever the code has an empty piece of assembly.
+/// Tables of slots: an array of maps, each of one [`Slots`], replaced whole by one swap. Userspace makes and pins it
+/// before the object is loaded (`signalbox::kernel::l4`): a definition of its own would need BTF, whose line numbers
+/// the verifier refuses wherever the code has an empty piece of assembly.
 #[map]
 static L4_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
 
 #[map]
 static L4_HOSTS: Array<Host> = Array::with_max_entries(MAX_HOSTS, 0);
 
-/// By the service's number and the host's, each 16 bits.
+/// Ports of hosts that differ from the service's, by the service's number and the host's, each 16 bits.
 #[map]
 static L4_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_PORTS, BPF_F_NO_PREALLOC);
 
@@ -78,15 +78,15 @@ static L4_SERVICE_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_
 #[map]
 static L4_ONE_WAY: Array<OneWay> = Array::with_max_entries(1, 0);
 
-/// This machine's Ethernet addresses, as numbers.
+/// Ethernet addresses of this machine, as numbers.
 #[map]
 static L4_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
 
-/// Which ports anybody may want packets to.
+/// Ports that a service listens on, or mode `nat` uses as source ports: a bit for each port and protocol.
 #[map]
 static L4_WANTED: Array<u64> = Array::with_max_entries(WANTED_WORDS, BPF_F_MMAPABLE);
 
-/// This CPU's working memory.
+/// Working memory of this CPU.
 #[inline(always)]
 pub fn scratch() -> Option<&'static mut Scratch> {
     let scratch = L4_SCRATCH.get_ptr_mut(0)?;
@@ -94,19 +94,19 @@ pub fn scratch() -> Option<&'static mut Scratch> {
     Some(unsafe { &mut *scratch })
 }
 
-/// The maps, and the packet's circumstances.
+/// The maps, and the context of one packet: implements [`Kernel`].
 pub struct Maps {
-    /// What helpers take for the packet.
+    /// Context pointer, as helpers take it.
     pub ctx: *mut c_void,
     pub ifindex: u32,
     pub vlan: u16,
-    /// It is known to be addressed to us.
+    /// Whether the hook knows that the frame is addressed to this machine.
     pub is_for_us: bool,
-    /// The packet, as it arrived.
+    /// View of the packet, as it arrived.
     pub view: View,
-    /// Payload of each packet, where several are put together; 0 elsewhere.
+    /// Payload of each segment in a super-packet (`gso_size`); 0 elsewhere.
     pub segment: u32,
-    /// Bytes of the frame.
+    /// Length of the frame, in bytes.
     pub frame: u32,
 }
 
@@ -135,7 +135,7 @@ fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
     }
 }
 
-/// Whether one more flow whose host answers by itself may be established.
+/// Whether one more flow of direct server return may be established.
 #[inline(always)]
 fn one_way_has_room() -> bool {
     // SAFETY: a non-null element; whatever is read of it is a number.
@@ -152,7 +152,7 @@ fn count_one_way() {
     }
 }
 
-/// Writes what sockets are looked up by; returns its length.
+/// Fills in the tuple that socket lookups take, and returns its length.
 #[inline(always)]
 pub unsafe fn tuple_of(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u32 {
     // SAFETY: every bit pattern is valid in each part of the union.
@@ -221,7 +221,8 @@ impl Kernel for Maps {
         if reverse.is_none() {
             count_one_way();
         }
-        // The first stay valid until the program ends: who carries on with them loses no more than a count.
+        // The old entries stay readable until the program ends: a CPU that goes on with them loses no more than a
+        // count.
         let _ = L4_OPENING.remove(key);
         if let Some((key, _)) = reverse {
             let _ = L4_OPENING.remove(key);

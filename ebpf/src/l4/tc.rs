@@ -1,4 +1,5 @@
-//! TC: the same on packets that the kernel has put together, or has still to cut and complete.
+//! TC program `l4_tc`: runs the services' code on packets that the kernel has merged (GRO), or has still to segment and
+//! checksum.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -38,15 +39,16 @@ const DROP: i32 = 2;
 const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
 const BPF_F_MARK_MANGLED_0: u64 = 1 << 5;
 const PACKET_HOST: u32 = 0;
-/// UDP put together by the kernel has no size of its own to shrink; that all fits has been checked.
+/// Flag of `bpf_skb_adjust_room`: keeps `gso_size`. Merged UDP has no segment size that may shrink; the MTU has been
+/// checked.
 const BPF_F_ADJ_ROOM_FIXED_GSO: u64 = 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 
-/// As far as headers are followed, and a TCP header behind them.
+/// Bytes that are made linear: as far as headers are walked, and a TCP header behind them.
 const HEADERS: u32 = 234;
 
-/// By hand, as `l4_xdp`.
+/// The TC program. Declared by hand, and not by `#[classifier]`, for the same reason as `l4_xdp`.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "classifier")]
 pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
@@ -75,7 +77,7 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
     // A tagged packet comes again, untagged, at the VLAN's own interface.
     let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
     let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
-    // What a bridge or a promiscuous interface shows us of others is not ours to send on.
+    // Frames of others, seen by a bridge or a promiscuous interface, are not ours to send on.
     let meant_for_us = field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let version = match protocol {
         _ if tagged != 0 || meant_for_us != PACKET_HOST => return miss,
@@ -108,7 +110,7 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
     if !parts::has(SERVICES) {
         return miss;
     }
-    // See `l4_xdp`.
+    // A fresh view: the verifier forgets what it knew of the packet's bounds, and checks the rest once (see `l4_xdp`).
     maps.view = View::now(ctx);
     let mut view = maps.view;
     (forward(&mut view, &maps, s), Some(s))
@@ -153,7 +155,7 @@ fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
     }
 }
 
-/// Tells the sender that the packet is too big: the packet becomes the answer.
+/// Tells the packet's sender that it is too big: the packet becomes the ICMP message.
 #[inline(always)]
 fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
     let (seen, out) = (&s.seen, &s.out);
@@ -187,7 +189,7 @@ fn store<T>(skb: *mut __sk_buff, at: u32, value: T) -> Option<()> {
     (stored == 0).then_some(())
 }
 
-/// Keeps the checksum of what the IP packet carries, as far as that has been computed yet.
+/// Updates the TCP or UDP checksum, as far as it has been computed yet.
 #[inline(always)]
 unsafe fn checksum(skb: *mut __sk_buff, s: &Scratch) {
     let (seen, out) = (&s.seen, &s.out);

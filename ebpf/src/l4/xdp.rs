@@ -1,4 +1,4 @@
-//! XDP: a packet is changed where it lies, and sent from there.
+//! XDP program `l4_xdp`: changes a packet in place, and sends it from there.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -33,8 +33,8 @@ use crate::{
     parts,
 };
 
-/// By hand and not by `#[xdp]`, which would call it from another function: a return costs as much as reading the headers,
-/// where the kernel guards returns against speculation.
+/// The XDP program. Declared by hand and not by `#[xdp]`, which would call it from another function: a return costs as
+/// much as reading the headers, where the kernel guards returns against speculation.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "xdp")]
 pub extern "C" fn l4_xdp(ctx: *mut xdp_md) -> u32 {
@@ -102,8 +102,8 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut Scratch>) {
         return (glance.verdict, l2, None);
     }
     let Some(s) = scratch() else { return miss };
-    // Of what has been learnt on the way here nothing but what is written down: the verifier looks at the rest once, and
-    // not for every kind of headers anew. Also below.
+    // From here on the verifier must know nothing of the packet but what `s` holds: so it checks the rest of the
+    // program once, and not again for every kind of headers. Also below.
     let l2 = view.forgotten(l2) & 0x1f;
     if let Some(verdict) = arrive(&mut view, &maps, l2, version, glance, s) {
         return (verdict, l2, Some(s));
@@ -153,7 +153,7 @@ fn send(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> u32 {
     }
 }
 
-/// Tells the sender that the packet is too big: the packet becomes the answer.
+/// Tells the packet's sender that it is too big: the packet becomes the ICMP message.
 #[inline(always)]
 fn tell(ctx: &XdpContext, s: &mut Scratch, l2: u32) -> Option<u32> {
     let (seen, out) = (&s.seen, &mut s.out);
@@ -198,13 +198,13 @@ fn headers(packet: &mut View, seen: &Seen, out: &Out, l2: u32) -> Option<()> {
     Some(())
 }
 
-/// Keeps the checksum of what the IP packet carries.
+/// Updates the TCP or UDP checksum.
 #[inline(always)]
 fn checksum(packet: &mut View, ctx: &XdpContext, seen: &Seen, out: &Out) -> Option<()> {
     let old = packet.u16(out.checksum)?;
     let is_udp = seen.key.protocol == UDP;
     if is_udp && old == 0 && seen.version == 4 {
-        // It has none (RFC 768).
+        // The datagram has no checksum (RFC 768).
         return Some(());
     }
     let mut pseudo = pseudo(seen);
@@ -228,8 +228,8 @@ fn checksum(packet: &mut View, ctx: &XdpContext, seen: &Seen, out: &Out) -> Opti
     packet.set_u16(out.checksum, new)
 }
 
-/// The sum of the pseudo-header that the packet came with (RFC 9293, section 3.1; RFC 8200, section 8.1), as a change of
-/// nothing. What maps an IPv4 address into an IPv6 one adds nothing to it.
+/// Sum of the pseudo-header that the packet came with (RFC 9293, section 3.1; RFC 8200, section 8.1), as a difference
+/// to nothing. The words that map an IPv4 address into an IPv6 one add nothing to it.
 #[inline(always)]
 fn pseudo(seen: &Seen) -> Diff {
     let (source, destination) = (&seen.key.source, &seen.key.destination);
@@ -252,10 +252,10 @@ fn pseudo(seen: &Seen) -> Diff {
 }
 
 const CHUNK: u32 = 64;
-/// As long as a frame in one piece can be.
+/// Most chunks of a frame that is in one piece.
 const MOST_CHUNKS: u32 = 64;
 
-/// The sum of `length` bytes from `at`, in memory order made host order.
+/// Sum of `length` bytes from offset `at`, in memory order made host order.
 #[inline(always)]
 fn whole(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
     let (start, end) = (ctx.data() + (at & 0xff) as usize, ctx.data_end());

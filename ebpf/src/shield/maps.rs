@@ -1,5 +1,5 @@
-//! The maps of the shield, and what they are to `signalbox_common`. None is pinned: each process fills its own before
-//! its programs take the place of another's.
+//! The maps of the shield, and [`Kernel`] for them. None is pinned: each process fills its own before its programs take
+//! the place of another's.
 
 use aya_ebpf::{
     bindings::{bpf_fib_lookup as FibParams, bpf_sock_tuple},
@@ -33,19 +33,19 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Which ports are guarded, as `L4_WANTED` says which are wanted.
+/// Ports that are guarded at any address: a bit for each port and protocol, as in `L4_WANTED`.
 #[map]
 static SHIELD_PORTS: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
 
-/// Ports that are guarded at some prefix: at addresses that nobody has listed one by one.
+/// Ports that are guarded at some prefix, and so at addresses that are not listed one by one.
 #[map]
 static SHIELD_ANYWHERE: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
 
-/// The guard of an address and port.
+/// Guards by address, port and protocol.
 #[map]
 static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
-/// The guard of a prefix and port, of TCP.
+/// Guards by prefix and TCP port.
 #[map]
 static SHIELD_PREFIXED: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_PREFIXED, BPF_F_NO_PREALLOC);
 
@@ -55,35 +55,37 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 #[map]
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
-/// The table of the prefixes that all share, twice: one side is in force, the other is written. A map of its own and not
-/// one of `SHIELD_TABLES`, because only a look-up in a map that the verifier knows is no call: a denied packet costs a
-/// third.
+/// Table of the prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and
+/// not one of `SHIELD_TABLES`, because only a look-up in a map that the verifier knows is inlined: a denied packet
+/// costs a third.
 #[map]
 static SHIELD_NODES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// What guards the destinations of late.
+/// Cache of the guards of recent destinations.
 #[map]
 static SHIELD_RECENT: PerCpuArray<Recent> = PerCpuArray::with_max_entries(RECENT, 0);
 
-/// An array of maps, each an array of [`Node`]s, replaced whole by one swap; see `L4_TABLES` for why it is none here.
+/// Tables of guards' own prefixes: an array of maps, each an array of [`Node`]s, replaced whole by one swap; see
+/// `L4_TABLES` for why it is declared otherwise here.
 #[map]
 static SHIELD_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
 
 #[map]
 static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES / 4, 0);
 
-/// Connections of sources. Userspace counts them now and then; between two counts only new ones are added.
+/// Concurrent connections by source and guard. Userspace recounts them now and then; in between only the programs'
+/// changes are added.
 #[map]
 static SHIELD_CROWD: HashMap<CrowdKey, u32> = HashMap::with_max_entries(MAX_CROWD, BPF_F_NO_PREALLOC);
 
 #[map]
 static SHIELD_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
 
-/// SYNs to guards, of all CPUs together: a client on a quiet one is in the same flood.
+/// Rates of SYNs to guards, of all CPUs together: a client on a quiet CPU is in the same flood.
 #[map]
 static SHIELD_FLOODS: Array<Flood> = Array::with_max_entries(MAX_GUARDS, 0);
 
-/// How many samples of each kind may still be taken. Userspace adds some whenever it looks.
+/// Samples of each kind that may still be taken, by [`Judged`]. Userspace refills the quota whenever it looks.
 #[map]
 static SHIELD_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
 
@@ -106,7 +108,7 @@ impl Nodes for Table {
     }
 }
 
-/// The side of `SHIELD_NODES` that begins here.
+/// Side of `SHIELD_NODES` that begins at this index.
 struct Side(u32);
 
 impl Nodes for Side {
@@ -117,7 +119,7 @@ impl Nodes for Side {
 }
 
 impl Maps {
-    /// The guard of a destination, by all there are.
+    /// Looks up the guard of a destination, by address first and then by prefix.
     #[inline(always)]
     fn find_guard(&self, target: &Target, key: &Key, version: u32) -> Option<u32> {
         // SAFETY: a number, read at once.
@@ -139,12 +141,12 @@ impl Maps {
         }
         let place = SteerKey::new((target.port_protocol >> 16) as u16, version as u8, addr);
         let guard = *SHIELD_PREFIXED.get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))?;
-        // A prefix may have addresses of others, whose packets are only routed through this machine.
+        // A prefix may include other machines' addresses, whose packets are only routed through this machine.
         (is_forwarded(self.ctx, self.ifindex, key, version) == 0).then_some(guard)
     }
 }
 
-/// 1 where the kernel would route a packet on to another machine.
+/// Whether the kernel would route a packet on to another machine: 1 or 0.
 #[inline(never)]
 fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 {
     const AF_INET: u8 = 2;
@@ -215,7 +217,7 @@ impl Kernel for Maps {
                     && recent.target.address[0] == target.address[0]));
         if !is_known {
             core::hint::cold_path();
-            // Copies, so that nothing has to lie in memory for who comes this way.
+            // Copies, so that the fast path keeps nothing in memory for this one.
             let (target, key) = (target, *key);
             recent.guard = self.find_guard(&target, &key, version).unwrap_or(NO_GUARD);
             recent.target = target;
@@ -310,7 +312,7 @@ impl Kernel for Maps {
 
     #[inline(always)]
     fn sample(&self, dropped: &Dropped) {
-        // Who follows looks often enough; waking it is dear. A full ring loses samples, not counts.
+        // No wake-up: the reader polls often enough, and waking it is dear. A full ring loses samples, not counts.
         let _ = SHIELD_SAMPLES.output::<Dropped>(dropped, BPF_RB_NO_WAKEUP);
     }
 
@@ -334,7 +336,7 @@ impl Kernel for Maps {
             }
             bpf_sk_release(socket.cast());
             if made >= 0 {
-                // What an earlier connection of these ports has left: tier `cut` would take it for this one's.
+                // The handshake of an earlier connection of this tuple: tier `cut` would take it for this one's.
                 let tuple = Tuple {
                     source: key.source,
                     destination: key.destination,
