@@ -1,4 +1,4 @@
-//! The command line, and what it comes to.
+//! The command line, and the [`Plan`] that it describes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Only this scenario (such as `unique-100`) or family (`unique`); may be given several times
     #[arg(long, value_name = "SCENARIO")]
     only: Vec<String>,
-    /// Who takes part
+    /// Contenders that take part
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = contender::ALL)]
     contenders: Vec<Contender>,
     /// Threads of the balancers; several numbers make several contenders [default: 2 everywhere, and 1 in the main
@@ -56,17 +56,17 @@ pub(crate) struct Args {
     pub(crate) no_install: bool,
 }
 
-/// What else this program does with namespaces.
+/// Subcommands instead of a benchmark of connections.
 #[derive(Subcommand)]
 pub(crate) enum Instead {
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
     Lab(playground::Args),
-    /// What packets of layer-4 services cost
+    /// Measure the cost of packets of layer-4 services
     #[command(override_usage = "cargo xtask bench xdp [OPTIONS]")]
     Xdp(crate::xdp::Args),
 }
 
-/// What is to be run.
+/// Plan of a run.
 pub(crate) struct Plan {
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) setups: Vec<Setup>,
@@ -77,11 +77,11 @@ pub(crate) struct Plan {
     pub(crate) length: Duration,
 }
 
-/// What starting and stopping a contender takes on top of warm-up and measurement.
+/// Time to start and stop a contender, on top of warm-up and measurement.
 const OVERHEAD: Duration = Duration::from_millis(450);
 
 impl Args {
-    /// Checks it all, and builds signalbox where it is needed.
+    /// Checks the arguments, and builds signalbox where it is needed.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let (rounds, seconds, warm_up) = if self.quick { (2, 0.6, 250) } else { (4, 2.0, 750) };
         let seconds = self.seconds.unwrap_or(seconds);
@@ -146,7 +146,7 @@ impl Args {
 }
 
 impl Plan {
-    /// About how long it takes.
+    /// Estimates how long the run takes.
     pub(crate) fn estimate(&self) -> Duration {
         let one = |s: &Scenario| {
             let length = if s.is_timed() {
@@ -161,7 +161,7 @@ impl Plan {
         self.scenarios.iter().map(one).sum::<Duration>() + programs
     }
 
-    /// Who takes part in it.
+    /// Contenders that take part in a scenario.
     pub(crate) fn setups_of(&self, scenario: &Scenario) -> Vec<Setup> {
         let most = self.most_threads();
         let all = !self.spare_time || scenario.is_main();
@@ -169,19 +169,19 @@ impl Plan {
         self.setups.iter().filter(takes_part).cloned().collect()
     }
 
-    /// Whose BPF programs are looked at.
+    /// Contenders whose BPF programs are measured.
     pub(crate) fn with_programs(&self) -> impl Iterator<Item = &Setup> {
         let most = self.most_threads();
         let ours = |s: &&Setup| s.contender.is_signalbox();
         self.setups.iter().filter(ours).filter(move |s| s.threads == most)
     }
 
-    /// The largest number of threads.
+    /// Largest number of threads of any contender.
     fn most_threads(&self) -> usize {
         self.setups.iter().map(|s| s.threads).max().unwrap_or(0)
     }
 
-    /// Memory hardly varies: two rounds do.
+    /// Number of rounds of a scenario. Memory hardly varies: two rounds do.
     pub(crate) fn rounds_of(&self, scenario: &Scenario) -> usize {
         if scenario.is_timed() {
             self.rounds
@@ -191,13 +191,13 @@ impl Plan {
     }
 }
 
-/// The folder of the workspace.
+/// Root folder of the workspace.
 pub(crate) fn workspace() -> &'static Path {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
     bench.parent().unwrap_or(bench)
 }
 
-/// The signalbox to run: the one that is given, or one built from this checkout.
+/// Path of the signalbox to run: the given one, or one built from this checkout.
 pub(crate) fn signalbox(given: Option<&Path>) -> Result<PathBuf> {
     let path = given.map_or_else(build, |path| Ok(std::path::absolute(path)?))?;
     ensure!(path.is_file(), "there is no {}", path.display());

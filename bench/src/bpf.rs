@@ -1,5 +1,5 @@
-//! What runs of BPF programs cost, as the kernel counts it when asked to. Counting costs time itself: not for use
-//! during a measurement.
+//! Cost of BPF programs' runs, as the kernel counts it when asked to. Counting costs time itself: not for use during a
+//! measurement.
 
 use std::io::Error;
 use std::mem::size_of;
@@ -16,24 +16,24 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const ENABLE_STATS: libc::c_int = 32;
 const STATS_RUN_TIME: u32 = 0;
 
-/// The kernel counts for as long as this is there.
+/// Guard: the kernel counts runs of BPF programs while it exists.
 pub(crate) struct Counting {
     _fd: OwnedFd,
 }
 
-/// A program, and what it did since it was loaded while the kernel counted.
+/// A BPF program, and its runs since it was loaded while the kernel counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Program {
-    /// The kernel's number for it.
+    /// Number of the program in the kernel.
     pub(crate) id: u32,
-    /// Up to 15 letters of it.
+    /// First 15 letters of the program's name.
     pub(crate) name: String,
     pub(crate) runs: u64,
     pub(crate) nanos: u64,
 }
 
 impl Counting {
-    /// Linux 5.8 or later, and root.
+    /// Starts counting. Takes Linux 5.8 or later, and root.
     pub(crate) fn start() -> Result<Self> {
         let fd = file(
             ENABLE_STATS,
@@ -47,7 +47,7 @@ impl Counting {
     }
 }
 
-/// Those that these processes hold, as programs or as links.
+/// BPF programs that these processes hold, as programs or as links.
 pub(crate) fn programs_of(pids: &[u32]) -> Vec<Program> {
     let mut ids: Vec<_> = pids.iter().flat_map(|&pid| held_by(pid)).collect();
     ids.sort_unstable();
@@ -96,7 +96,7 @@ struct Attributes {
     info: u64,
 }
 
-/// The start of the kernel's `struct bpf_prog_info`: what we do not read is only counted.
+/// Start of the kernel's `struct bpf_prog_info`: fields that we do not read are only padding.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -109,14 +109,14 @@ struct Info {
 
 const _: () = assert!(std::mem::offset_of!(Info, name) == 64 && std::mem::offset_of!(Info, run_nanos) == 192);
 
-/// A command that gives a file.
+/// Runs a command of `bpf(2)` that returns a file descriptor.
 fn file(command: libc::c_int, attributes: Attributes) -> Result<OwnedFd, Error> {
     let fd = bpf(command, attributes)?;
     // SAFETY: the kernel has just made it for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The commands above and no others.
+/// Runs a command of `bpf(2)`: one of the constants above.
 fn bpf(command: libc::c_int, mut attributes: Attributes) -> Result<libc::c_int, Error> {
     let size = size_of::<Attributes>();
     // SAFETY: the attributes are as long as is said and outlive the call. Where they have a pointer, it is to an `Info`

@@ -1,4 +1,4 @@
-//! What a result is worth nothing without: on which machine and kernel it was had, with which versions.
+//! Facts that a result is worth nothing without: machine, kernel and versions.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::args::{Plan, workspace};
 use crate::machine;
 
-/// All of that.
+/// Machine, kernel and versions of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts {
     pub(crate) cpu: String,
@@ -22,14 +22,14 @@ pub(crate) struct Facts {
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
     pub(crate) warm_up_seconds: f64,
-    /// Seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub(crate) started: u64,
-    /// How busy the machine was before, with nothing of ours at work.
+    /// Busy part of the machine before the run, with nothing of ours at work.
     pub(crate) busy_before: f64,
 }
 
 impl Facts {
-    /// Those of now.
+    /// Gathers the facts of this machine and plan.
     pub(crate) fn gather(plan: &Plan) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -60,7 +60,7 @@ impl Facts {
     }
 }
 
-/// Of the checkout; `+` if it has changes.
+/// Revision of the checkout; `+` if it has changes.
 fn revision() -> String {
     let root = workspace().to_string_lossy().into_owned();
     let revision = first_line("git", &["-C", &root, "rev-parse", "--short=12", "HEAD"]);
@@ -68,7 +68,7 @@ fn revision() -> String {
     revision + if changes.is_empty() { "" } else { "+" }
 }
 
-/// What a command says first, on whichever output.
+/// First line of a command's output, on stdout or stderr.
 fn first_line(program: impl AsRef<std::ffi::OsStr>, words: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(words).output() else {
         return String::new();

@@ -16,7 +16,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// An empty histogram.
     pub(crate) fn new() -> Self {
         Self {
             buckets: vec![0; (SUB * (65 - SUB_BITS)) as usize],
@@ -25,7 +25,7 @@ impl Histogram {
         }
     }
 
-    /// Adds one.
+    /// Adds a duration.
     pub(crate) fn record(&mut self, value: Duration) {
         let nanos = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)] += 1;
@@ -33,7 +33,7 @@ impl Histogram {
         self.sum += u128::from(nanos);
     }
 
-    /// Adds all of another.
+    /// Adds all durations of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -42,18 +42,18 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// How many were added.
+    /// Number of durations added.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean, exact. Nothing of nothing.
+    /// Mean of the durations, exact; `None` without any.
     pub(crate) fn mean(&self) -> Option<Duration> {
         let mean = self.sum.checked_div(u128::from(self.count))?;
         Some(Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The duration that so large a part of all, 0 to 1, does not exceed.
+    /// Quantile: the duration that `part` of all, 0 to 1, does not exceed.
     pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
         let wanted = ((part * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
@@ -65,13 +65,13 @@ impl Histogram {
     }
 }
 
-/// Where a value is counted: exact up to `SUB`, then `SUB` buckets for each doubling.
+/// Bucket of a value: exact up to `SUB`, then `SUB` buckets for each doubling.
 fn bucket(nanos: u64) -> usize {
     let shift = nanos.max(1).ilog2().saturating_sub(SUB_BITS);
     (u64::from(shift * SUB) + (nanos >> shift)) as usize
 }
 
-/// The middle of what a bucket counts.
+/// Middle of a bucket's range.
 fn middle(index: usize) -> u64 {
     let sub = SUB as usize;
     let shift = (index / sub).saturating_sub(1);

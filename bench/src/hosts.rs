@@ -7,22 +7,22 @@ use crate::load::bulk::Sink;
 use crate::load::tls;
 use crate::process::Process;
 
-/// What is asked for in the Host header; the balancers know no other.
+/// Name in the Host header of all requests; the balancers know no other.
 pub(crate) const NAME: &str = "app.bench.example";
-/// The large answer.
+/// Length of the large answer, in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// All of them, until dropped.
+/// All router hosts, running until dropped.
 pub(crate) struct Hosts {
     servers: Vec<Process>,
-    /// Where bulk streams end.
+    /// Sinks of bulk streams.
     pub(crate) sinks: Vec<Sink>,
-    /// Who speaks TLS with them.
+    /// TLS client that trusts the hosts' certificate.
     pub(crate) tls: tls::Client,
 }
 
 impl Hosts {
-    /// Starts them.
+    /// Starts the hosts in the lab.
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         std::fs::write(lab.dir().join("1m"), vec![b'x'; LARGE])?;
         let mut hosts = Self {
@@ -43,13 +43,13 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The pids of all.
+    /// Pids of all hosts' processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.servers.iter().flat_map(Process::pids).collect()
     }
 }
 
-/// Makes one for all hosts, as common as can be: ECDSA with P-256. The client that knows it.
+/// Makes one certificate for all hosts, ECDSA with P-256 as is common, and the client that trusts it.
 fn certificate(lab: &Lab) -> Result<tls::Client> {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
     std::fs::write(lab.dir().join("cert.pem"), made.cert.pem())?;
@@ -57,7 +57,7 @@ fn certificate(lab: &Lab) -> Result<tls::Client> {
     tls::Client::new(NAME, made.cert.der().clone())
 }
 
-/// Every handshake is a full one. One process for each host: it is the work of both together that the machine's CPUs must carry.
+/// nginx' configuration. Every handshake is a full one. One process for each host: the machine's CPUs must carry both.
 fn config_text(lab: &Lab, number: usize) -> Result<String> {
     let dir = lab
         .dir()

@@ -1,5 +1,5 @@
-//! Ctrl-C only raises a flag. Whatever takes long looks at it, so that the way out leads through every `Drop`, which
-//! is where processes are ended and namespaces removed.
+//! Interruption: Ctrl-C only raises a flag. Whatever takes long looks at it, so that the way out leads through every
+//! `Drop`, which is where processes are ended and namespaces removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ extern "C" fn raise(_: libc::c_int) {
     RAISED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end the run in order.
+/// Installs handlers: from now on SIGINT, SIGTERM and SIGHUP end the run in order.
 pub(crate) fn install() -> Result<()> {
     let action = SigAction::new(SigHandler::Handler(raise), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -36,7 +36,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Sleeps until then, or fails early.
+/// Sleeps until `then`, or fails early if the run is to end.
 pub(crate) fn sleep_until(then: Instant) -> Result<()> {
     loop {
         check()?;

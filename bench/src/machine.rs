@@ -1,4 +1,4 @@
-//! What the whole machine does, from `/proc`.
+//! CPU time and memory of the whole machine, from `/proc`.
 //!
 //! The balancer's own processes are not enough: work that the kernel does for them in softirqs and kernel threads is
 //! charged to nobody, and it is most of what an eBPF datapath costs.
@@ -8,25 +8,25 @@ use std::time::Duration;
 /// Counters of all CPUs in jiffies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Cpu {
-    /// In user space.
+    /// Time in user space.
     pub(crate) user: u64,
-    /// At anything, user space included.
+    /// Time not idle, user space included.
     pub(crate) busy: u64,
-    /// In softirqs, which is where packets are forwarded.
+    /// Time in softirqs, which is where packets are forwarded.
     pub(crate) softirq: u64,
-    /// Taken by the host of this virtual machine.
+    /// Time taken by the host of this virtual machine.
     pub(crate) steal: u64,
-    /// All there was.
+    /// Total time, idle included.
     pub(crate) total: u64,
 }
 
 impl Cpu {
-    /// Now.
+    /// Reads the counters.
     pub(crate) fn now() -> Self {
         Self::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// From then until now.
+    /// Difference to earlier counters.
     pub(crate) fn since(&self, then: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(then.user),
@@ -37,12 +37,12 @@ impl Cpu {
         }
     }
 
-    /// The part of all there was.
+    /// Part that `jiffies` are of the total time.
     pub(crate) fn part(&self, jiffies: u64) -> f64 {
         jiffies as f64 / self.total.max(1) as f64
     }
 
-    /// user nice system idle iowait irq softirq steal; what guests use is in user already.
+    /// Parses `/proc/stat`: user nice system idle iowait irq softirq steal; what guests use is in user already.
     fn parse(stat: &str) -> Self {
         let line = stat.lines().next().unwrap_or_default();
         let mut n = [0; 8];
@@ -61,13 +61,13 @@ impl Cpu {
     }
 }
 
-/// The time of so many jiffies; USER_HZ is 100 on every architecture we run on.
+/// Duration of `jiffies`; USER_HZ is 100 on every architecture we run on.
 pub(crate) fn time(jiffies: u64) -> Duration {
     Duration::from_millis(jiffies * 10)
 }
 
-/// Kernel memory in bytes that holds sockets and the maps of BPF programs among others: small things are slabs, large
-/// ones `vmalloc`, and maps with a part for each CPU are neither.
+/// Kernel memory in bytes that holds sockets and maps of BPF programs among others: small things are slabs, large ones
+/// `vmalloc`, and per-CPU maps are neither.
 pub(crate) fn kernel_memory() -> u64 {
     kernel_part(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
 }
@@ -77,7 +77,7 @@ fn kernel_part(meminfo: &str) -> u64 {
     names.iter().map(|name| field(meminfo, name)).sum::<u64>() * 1024
 }
 
-/// The number after a name at the start of a line; 0 if it is not there.
+/// Number after a name at the start of a line; 0 if it is not there.
 pub(crate) fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

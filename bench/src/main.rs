@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The number of rows that failed.
+/// Runs the benchmarks and writes the report: the number of rows that failed.
 fn run(args: &Args) -> Result<usize> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let plan = args.plan()?;
@@ -77,7 +77,8 @@ fn run(args: &Args) -> Result<usize> {
     Ok(report.failed())
 }
 
-/// As many open files as we may have, for us and, inherited, for all contenders: idle connections are two each.
+/// Raises the limit of open files as far as we may, for us and, inherited, for all contenders: idle connections are two
+/// each.
 fn raise_limits() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     ensure!(

@@ -1,4 +1,4 @@
-//! One measurement: what happened in a window, and what the machine spent on it.
+//! Measurement: work done in a window, and CPU time and memory that the machine spent on it.
 
 use std::time::{Duration, Instant};
 
@@ -11,36 +11,36 @@ use crate::load::{Errors, Window};
 use crate::machine::{self, Cpu};
 use crate::process;
 
-/// What one turn of one contender gave. Numbers that there are none of are NaN here and null in JSON.
+/// Result of one turn of one contender. Numbers that do not apply are NaN here and null in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Sample {
-    /// Requests, or GB; see the scenario's unit.
+    /// Requests or GB, by the scenario's unit.
     pub(crate) work: f64,
-    /// Requests in a second, or Gbit/s.
+    /// Requests per second, or Gbit/s.
     pub(crate) rate: f64,
-    /// Bytes of answers, as Gbit/s.
+    /// Rate of answers' bytes, in Gbit/s.
     pub(crate) gbit: f64,
-    /// Requests in a second that were due, where that is given and not found.
+    /// Requests per second that were due, in an open loop.
     pub(crate) offered: Option<f64>,
-    /// How long requests took.
+    /// Latency of requests.
     pub(crate) latency: Option<Latency>,
-    /// CPU time in µs for each unit of work: the whole machine's.
+    /// CPU time of the whole machine in µs, for each unit of work.
     pub(crate) cpu: f64,
-    /// The same, only what is charged to the balancer's processes.
+    /// CPU time that is charged to the balancer's processes in µs, for each unit of work.
     pub(crate) own_cpu: f64,
-    /// The part of the machine that was busy.
+    /// Busy part of the machine.
     pub(crate) busy: f64,
-    /// The part that the host of this virtual machine took.
+    /// Part of the machine that the host of this virtual machine took.
     pub(crate) steal: f64,
-    /// The part that programs used in user space that are none of ours.
+    /// Part of the machine that other programs than ours used in user space.
     pub(crate) foreign: f64,
-    /// What idle connections cost.
+    /// Memory of idle connections.
     pub(crate) memory: Option<Memory>,
-    /// What failed.
+    /// Errors of the turn.
     pub(crate) errors: Errors,
 }
 
-/// In µs.
+/// Latency of requests, in µs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Latency {
     pub(crate) mean: f64,
@@ -49,7 +49,7 @@ pub(crate) struct Latency {
     pub(crate) p999: f64,
 }
 
-/// In bytes for each connection.
+/// Memory of idle connections, in bytes for each connection.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Memory {
     /// Resident memory of the balancer's processes.
@@ -58,11 +58,11 @@ pub(crate) struct Memory {
     pub(crate) kernel: f64,
 }
 
-/// More than this of stolen or foreign time, and a measurement is marked.
+/// Part of stolen or foreign time above which a measurement is marked.
 const DISTURBED: f64 = 0.02;
 
 impl Sample {
-    /// One that gave nothing but an error.
+    /// Sample of a turn that gave nothing but an error.
     pub(crate) fn failed(why: String) -> Self {
         let mut errors = Errors::default();
         errors.add(why);
@@ -82,8 +82,8 @@ impl Sample {
         }
     }
 
-    /// Of an amount of work in a time. What was spent is of about the same time: what counts is how much in a second.
-    /// `errors` are to be added.
+    /// Sample of `work` done in `time`. CPU time was `spent` in about the same time, so it is taken per second. The
+    /// caller adds `errors`.
     pub(crate) fn of(work: f64, time: Duration, spent: &Spent) -> Self {
         let rate = work / time.as_secs_f64();
         let each = |cpu: Duration| {
@@ -113,7 +113,7 @@ impl Sample {
 }
 
 impl Latency {
-    /// Of a histogram that is not empty.
+    /// Mean and quantiles of a histogram; `None` if it is empty.
     pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
         let micros = |d: Duration| d.as_secs_f64() * 1e6;
         Some(Self {
@@ -125,10 +125,10 @@ impl Latency {
     }
 }
 
-/// What a window cost.
+/// CPU time spent in a window.
 #[derive(Debug)]
 pub(crate) struct Spent {
-    /// Between the two looks at it: on a busy machine neither comes quite in time.
+    /// Time between the two readings: on a busy machine neither comes quite in time.
     pub(crate) elapsed: Duration,
     machine: Duration,
     balancer: Duration,
@@ -137,16 +137,16 @@ pub(crate) struct Spent {
     foreign: f64,
 }
 
-/// Whose CPU time is whose.
+/// Meter of CPU time, told whose processes are whose.
 pub(crate) struct Meter {
-    /// The balancer's processes.
+    /// Pids of the balancer.
     pub(crate) balancer: Vec<u32>,
-    /// Those of the hosts.
+    /// Pids of the hosts.
     pub(crate) hosts: Vec<u32>,
 }
 
 impl Meter {
-    /// Waits for the window, and for its end, and says what was spent in between and what `counter` counted.
+    /// Waits until the window has passed: the CPU time spent in it, and the difference of `counter` over it.
     pub(crate) fn watch(&self, window: Window, counter: impl Fn() -> u64) -> Result<(Spent, u64)> {
         let ours: Vec<_> = self
             .hosts

@@ -1,10 +1,10 @@
-//! In which order contenders take their turns.
+//! Order in which contenders take their turns.
 //!
 //! A machine drifts: it heats up, neighbours come and go. Round 1 goes backwards through round 0 (A B C, C B A), so that
 //! over a pair of rounds each contender has the same mean position in time; the next pair starts with another one, so
 //! that the same two do not always follow each other.
 
-/// The turns of a round: indexes into the list of contenders.
+/// Turns of a round: indexes into the list of contenders.
 pub(crate) fn turns(contenders: usize, round: usize) -> Vec<usize> {
     let first = round / 2;
     let mut turns: Vec<_> = (0..contenders).map(|i| (i + first) % contenders).collect();

@@ -13,7 +13,7 @@ const IP: Needed = ("ip", "iproute2", None);
 const SYSCTL: Needed = ("sysctl", "procps", None);
 const SETPRIV: Needed = ("setpriv", "util-linux", None);
 
-/// What a benchmark needs.
+/// Packages that a benchmark needs.
 pub(crate) const BENCH: [Needed; 6] = [
     HAPROXY,
     ("nginx", "nginx-light", Some("nginx.service")),
@@ -26,7 +26,7 @@ pub(crate) const BENCH: [Needed; 6] = [
     SYSCTL,
     SETPRIV,
 ];
-/// What packets of services are measured with.
+/// Packages that measurements of services' packets need.
 pub(crate) const PACKETS: [Needed; 5] = [
     ("nft", "nftables", None),
     ("ethtool", "ethtool", None),
@@ -34,10 +34,10 @@ pub(crate) const PACKETS: [Needed; 5] = [
     SYSCTL,
     SETPRIV,
 ];
-/// What the lab needs, and what those who try it do.
+/// Packages that the lab needs, and its users.
 pub(crate) const LAB: [Needed; 4] = [HAPROXY, ("curl", "curl", None), IP, SETPRIV];
 
-/// Installs what is missing, or says what is.
+/// Installs missing packages, or fails with their names.
 pub(crate) fn ensure_installed(needed: &[Needed], may_install: bool) -> Result<()> {
     let missing: Vec<_> = needed.iter().filter(|(what, ..)| !is_there(what)).collect();
     if missing.is_empty() {

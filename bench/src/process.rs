@@ -1,4 +1,4 @@
-//! A child process that does not outlive its owner, and what it and its children use.
+//! Child processes that do not outlive their owner, and the CPU time and memory of processes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A running child.
+/// A running child process.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts it, both outputs going to `<dir>/<name>.log`.
+    /// Starts a child, both outputs going to `<dir>/<name>.log`.
     pub(crate) fn start(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let file = File::create(&log)?;
@@ -25,22 +25,22 @@ impl Process {
         Ok(Self { child, log })
     }
 
-    /// Whether it still runs.
+    /// Whether the child still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the child, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Its own pid.
+    /// Pid of the child.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The end of what it said.
+    /// End of the child's output.
     pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -48,7 +48,7 @@ impl Process {
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
     }
 
-    /// Its pid and those of its children.
+    /// Pids of the child and its own children.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let me = self.child.id();
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -59,7 +59,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks it to end at once: all of ours take a second SIGTERM, or the first, for that. Then without asking.
+    /// Ends the child: by two SIGTERMs, at one or the other of which all of ours end at once, then by SIGKILL.
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         for _ in 0..2 {
@@ -77,7 +77,7 @@ impl Drop for Process {
     }
 }
 
-/// A little of `/proc/<pid>/stat`.
+/// Some fields of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq)]
 struct Stat {
     parent: u32,
@@ -90,7 +90,7 @@ impl Stat {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The second field is a name in brackets that may itself have brackets and spaces.
+    /// Parses a line, whose second field is a name in brackets that may itself have brackets and spaces.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<_> = line.rsplit_once(')')?.1.split_whitespace().collect();
         Some(Self {

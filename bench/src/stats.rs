@@ -1,20 +1,20 @@
-//! What several rounds come to.
+//! Statistics of several rounds.
 
 use serde::Serialize;
 
-/// The middle of several measurements, and how far they lie apart.
+/// Median of several measurements, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// The median.
+    /// Median of the values.
     pub(crate) median: f64,
-    /// The smallest.
+    /// Smallest value.
     pub(crate) min: f64,
-    /// The largest.
+    /// Largest value.
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of numbers in any order; `None` of none. Those that are no numbers are left out.
+    /// Spread of the finite numbers among `values`, in any order; `None` of none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -29,8 +29,8 @@ impl Spread {
     }
 }
 
-/// The spread of what `combine` makes of two contenders' measurements of the same round. Pairs first and the median
-/// after: noise that lasts longer than a round hits both of a pair and cancels.
+/// Spread of what `combine` makes of two contenders' measurements of the same round. Pairs first and the median after:
+/// noise that lasts longer than a round hits both of a pair and cancels.
 pub(crate) fn paired<T>(
     mine: &[(usize, T)],
     theirs: &[(usize, T)],

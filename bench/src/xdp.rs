@@ -1,5 +1,5 @@
-//! `cargo xtask bench xdp`: what a packet of a layer-4 service costs, by BPF_PROG_TEST_RUN, against a program that does
-//! nothing but send it back; what tables cost; what a connection costs in memory.
+//! `cargo xtask bench xdp`: cost of a layer-4 service's packet, by BPF_PROG_TEST_RUN, against a program that only sends
+//! it back; cost of tables; memory of a connection.
 
 mod shield;
 
@@ -15,7 +15,7 @@ use signalbox_core::maglev::{self, Candidate};
 
 use crate::packets;
 
-/// What `cargo xtask bench xdp` takes.
+/// Arguments of `cargo xtask bench xdp`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Rounds of all measurements, one after the other; medians are shown
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Packets per second through namespaces instead, beside nftables
     #[arg(long)]
     packets: bool,
-    /// Length of a measurement of these
+    /// Length of a measurement through namespaces
     #[arg(long, value_name = "S", default_value_t = 2.0, requires = "packets")]
     seconds: f64,
     /// The signalbox to run, instead of one built from this checkout
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         });
     }
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).context("a network namespace")?;
-    // The kernel takes frames for those of loopback, and TC looks at none that are for others.
+    // BPF_PROG_TEST_RUN has frames come in by loopback, and TC looks at none that are for other addresses.
     let named = std::process::Command::new("ip")
         .args(["link", "set", "lo", "address", "02:00:00:00:00:01"])
         .status();
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             times.push(measure(&mut trial, path)?);
         }
     }
-    // The median is what it costs beside all else that this machine does, the tenth what it costs by itself.
+    // The median is the cost beside all else that this machine does, the tenth percentile the cost by itself.
     let found: Vec<[f64; 2]> = times
         .iter_mut()
         .map(|times| [percentile(times, 50), percentile(times, 10)])
@@ -155,7 +155,7 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
         ifindex: 1,
         ..Flow::default()
     };
-    // Written into itself, so that it is found again the next time.
+    // A flow that is translated into itself, so that the next run finds it again.
     let itself = |source: [u32; 4], destination: [u32; 4], ports: u32, direction: u16| {
         let key = Key {
             source,
@@ -231,7 +231,8 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
 
 fn measure(trial: &mut Trial, path: &Path) -> Result<f64> {
     let mut total = Duration::ZERO;
-    // What has to run by itself does so again and again: the first would pay for what other paths have displaced.
+    // A path that is measured by itself runs again and again: the first run would pay for what other paths have
+    // displaced.
     let calls = if path.runs == 1 { RUNS } else { 1 };
     for _ in 0..calls {
         let (returned, _, time) = trial.run(path.which, &path.frame, path.runs)?;
@@ -245,13 +246,13 @@ fn median(times: &mut [f64]) -> f64 {
     percentile(times, 50)
 }
 
-/// The value that so many in a hundred are not above.
+/// Percentile: the value that `percent` of a hundred do not exceed.
 fn percentile(times: &mut [f64], percent: usize) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() * percent / 100).copied().unwrap_or_default()
 }
 
-/// What a change of hosts costs: a table of a thousand hosts with weights from 1 to 100.
+/// Measures the cost of a change of hosts: a table of a thousand hosts with weights from 1 to 100.
 fn tables(trial: &Trial) -> Result<()> {
     let hosts: Vec<Candidate> = (0..1000u16)
         .map(|index| Candidate {
@@ -298,7 +299,7 @@ fn tables(trial: &Trial) -> Result<()> {
     Ok(())
 }
 
-/// Opens connections, each by its SYN, the host's answer and the client's acknowledgement.
+/// Measures the memory of connections, each opened by its SYN, the host's answer and the client's acknowledgement.
 fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
     let before = available()?;
     let began = Instant::now();
@@ -337,7 +338,7 @@ fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
     Ok(())
 }
 
-/// `MemAvailable`, in KiB.
+/// Available memory (`MemAvailable`), in KiB.
 fn available() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -345,7 +346,7 @@ fn available() -> Result<u64> {
     number.context("/proc/meminfo says nothing of MemAvailable")
 }
 
-/// A frame over IPv4 with 64 bytes of payload, checksums right.
+/// Frame of TCP over IPv4 with 64 bytes of payload and right checksums.
 fn frame(from: [u32; 4], to: [u32; 4], source: u16, destination: u16, flags: u8, ack: u32) -> Vec<u8> {
     let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
     tcp.extend([0; 4]);

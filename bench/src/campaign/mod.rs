@@ -18,20 +18,20 @@ use crate::order::turns;
 use crate::scenario::{Bench, Kind, Scenario};
 use programs::Programs;
 
-/// What a contender gave in a scenario, by round.
+/// Samples of a contender in a scenario, by round.
 pub(crate) struct Series {
     pub(crate) scenario: Scenario,
     pub(crate) setup: Setup,
     pub(crate) samples: Vec<(usize, Sample)>,
 }
 
-/// Everything that was found out.
+/// Results of a run.
 pub(crate) struct Findings {
     pub(crate) series: Vec<Series>,
     pub(crate) programs: Vec<Programs>,
 }
 
-/// Runs it all. Only what nobody is to blame for ends it early; a contender that fails has that as its result.
+/// Runs the plan. Only errors that are no contender's end it early; a contender that fails has that as its result.
 pub(crate) fn run(plan: &Plan) -> Result<Findings> {
     let lab = Lab::new()?;
     let run = Run {
@@ -54,7 +54,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Findings> {
     Ok(Findings { series, programs })
 }
 
-/// What everything in a run has in common.
+/// Context of a run: plan, hosts and lab.
 struct Run<'a> {
     plan: &'a Plan,
     hosts: &'a Hosts,
@@ -88,7 +88,7 @@ impl Run<'_> {
         Ok(table)
     }
 
-    /// One turn of one contender, and the BPF programs it had at its end.
+    /// Runs one turn of one contender: its sample, and the BPF programs it had at the end.
     fn measure(
         &self,
         scenario: &Scenario,

@@ -1,4 +1,5 @@
-//! The rate for `latency-half`: half of what the slowest bears, so that it is the same for all and too much for none.
+//! Rate for `latency-half`: half of what the slowest contender bears, so that it is the same for all and too much for
+//! none.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::measure::Sample;
 use crate::scenario::{ALL, CLOSED_LOOP};
 use crate::stats::Spread;
 
-/// From what is known by now; who has not been measured yet is, briefly. NaN if nobody bears anything.
+/// Computes the rate from the results so far; a contender that has none is measured briefly. NaN if none bears
+/// anything.
 pub(super) fn half_rate(run: &Run<'_>, known: &[Series], setups: &[Setup]) -> Result<f64> {
     let mut rates = Vec::new();
     for setup in setups {
@@ -37,7 +39,7 @@ fn calibrate(run: &Run<'_>, setup: &Setup) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Without rounds that failed: their rate is worth nothing.
+/// Median rate of the rounds without errors: the rate of others is worth nothing.
 fn clean_rate<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Option<f64> {
     let clean = samples.into_iter().filter(|s| s.errors.total() == 0);
     Spread::of(clean.map(|s| s.rate)).map(|spread| spread.median)

@@ -1,4 +1,4 @@
-//! After everything else: what signalbox' BPF programs cost, in runs of their own.
+//! Cost of signalbox' BPF programs, measured after everything else in runs of their own.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::bpf::{Counting, Program};
 use crate::interrupt;
 use crate::scenario::CLOSED_LOOP;
 
-/// In which scenarios: many small packets, and few large ones.
+/// Scenarios of the measurement: many small packets, and few large ones.
 const SCENARIOS: [&str; 2] = [CLOSED_LOOP, "bulk-4"];
 
-/// One contender in one of them.
+/// BPF programs of one contender in one scenario.
 #[derive(Debug, Serialize)]
 pub(crate) struct Programs {
     pub(crate) scenario: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Programs {
     pub(crate) programs: Vec<Program>,
 }
 
-/// All of them, with the largest number of threads.
+/// Measures all contenders with BPF programs, with the largest number of threads.
 pub(super) fn count(run: &Run<'_>) -> Result<Vec<Programs>> {
     let mut all = Vec::new();
     let scenarios = run.plan.scenarios.iter().filter(|s| SCENARIOS.contains(&s.name));
@@ -51,5 +51,5 @@ pub(super) fn count(run: &Run<'_>) -> Result<Vec<Programs>> {
 const LENGTH: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(250);
 
-/// How long one of them takes, for [`crate::args::Plan::estimate`], and how many scenarios there are of them.
+/// Duration of one measurement, for [`crate::args::Plan::estimate`], and the number of scenarios.
 pub(crate) const TIME: (Duration, usize) = (WARM_UP.saturating_add(LENGTH), SCENARIOS.len());

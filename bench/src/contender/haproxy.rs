@@ -1,5 +1,5 @@
-//! HAProxy as one would put it before router hosts: TCP mode, so that it may splice, and the Host header
-//! and the server name only peeked at.
+//! HAProxy as one would put it before router hosts: TCP mode, so that it may splice, and Host header and server name
+//! only peeked at.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ pub(super) fn command(lab: &Lab, threads: usize, splice: bool) -> Result<Command
         (1..).zip(HOSTS).map(line).collect()
     };
     let splice = if splice { "option splice-auto" } else { "" };
-    // An answer that is not HTTP after all is refused, as signalbox refuses names without a route.
+    // A request that is not HTTP after all is refused, as signalbox refuses names without a route.
     let text = format!(
         "global
   nbthread {threads}

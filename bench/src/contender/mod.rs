@@ -1,4 +1,4 @@
-//! Who is measured: a name from the command line, a configuration, a process that is started for each measurement.
+//! Contenders: a name from the command line, a configuration, a process that is started for each measurement.
 
 mod haproxy;
 mod nginx;
@@ -19,7 +19,7 @@ use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::idle::probe;
 use crate::process::Process;
 
-/// One of them.
+/// A contender by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// No balancer: the kernel forwards packets to hosts that the client chooses.
@@ -29,26 +29,26 @@ pub(crate) enum Contender {
         /// With `option splice-auto`.
         splice: bool,
     },
-    /// nginx' stream module. It does not look at the Host header.
+    /// nginx' stream module, which does not look at the Host header.
     Nginx,
     /// Sōzu, if it is installed: no package of Debian's.
     Sozu,
     /// signalbox with a datapath tier.
     Signalbox {
-        /// As in `datapath: { tier: … }`; `auto` is none at all, which is how it is used.
+        /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do.
         tier: String,
     },
-    /// Another build of signalbox, as it comes.
+    /// Another build of signalbox, with its default tier.
     Other,
 }
 
-/// To which all are compared.
+/// Name of the contender that all are compared with.
 pub(crate) const REFERENCE: &str = "haproxy";
-/// The name of plain forwarding.
+/// Name of plain forwarding.
 pub(crate) const BASELINE: &str = "direct";
-/// The name of another build.
+/// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
-/// All there are, as long as nobody asks for fewer.
+/// Contenders that take part by default.
 pub(crate) const ALL: &str =
     "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap";
 
@@ -73,7 +73,7 @@ impl FromStr for Contender {
 }
 
 impl Contender {
-    /// Whether it is a signalbox, whichever.
+    /// Whether the contender is a build of signalbox.
     pub(crate) const fn is_signalbox(&self) -> bool {
         matches!(self, Self::Signalbox { .. } | Self::Other)
     }
@@ -93,10 +93,10 @@ impl std::fmt::Display for Contender {
     }
 }
 
-/// How one is started.
+/// Everything to start a contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Who.
+    /// Kind of contender.
     pub(crate) contender: Contender,
     /// Threads that carry traffic.
     pub(crate) threads: usize,
@@ -117,7 +117,7 @@ impl std::fmt::Display for Setup {
 pub(crate) struct Running {
     process: Option<Process>,
     addresses: Vec<Ipv4Addr>,
-    /// Clears away what outlives the process.
+    /// Command that removes what outlives the process.
     after: Option<Command>,
 }
 
@@ -132,7 +132,7 @@ impl Drop for Running {
 }
 
 impl Setup {
-    /// Starts it, and waits until requests through it have reached both hosts.
+    /// Starts the contender, and waits until requests through it have reached both hosts.
     pub(crate) fn start(&self, lab: &Lab) -> Result<Running> {
         let command = match &self.contender {
             Contender::Direct => None,
@@ -158,7 +158,7 @@ impl Setup {
 }
 
 impl Running {
-    /// Where the client goes for a port, in turns.
+    /// Addresses that the client connects to for a port, in turns.
     pub(crate) fn targets(&self, port: u16) -> Vec<SocketAddrV4> {
         self.addresses
             .iter()
@@ -166,12 +166,12 @@ impl Running {
             .collect()
     }
 
-    /// The pids of its processes.
+    /// Pids of the contender's processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.process.as_ref().map(Process::pids).unwrap_or_default()
     }
 
-    /// Where it ran into the ground by itself, its last words.
+    /// Last output of the contender, if it has ended by itself.
     pub(crate) fn death(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
         (!process.is_running()).then(|| process.last_words())
@@ -209,7 +209,7 @@ impl Running {
     }
 }
 
-/// A request that goes to the hosts.
+/// Bytes of a request that goes to the hosts.
 pub(crate) fn request(path: &str, once: bool) -> Vec<u8> {
     let close = if once { "Connection: close\r\n" } else { "" };
     format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\nUser-Agent: signalbox-bench\r\n{close}\r\n").into_bytes()

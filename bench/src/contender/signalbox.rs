@@ -1,4 +1,4 @@
-//! signalbox with a given datapath tier; all else as it comes.
+//! signalbox with a given datapath tier; all other settings are defaults.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     let socket = lab.dir().join("admin.sock");
-    // As it comes is what is compared with others; a tier of its own is for comparison with that.
+    // The default is compared with other balancers; a tier of its own is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),

@@ -1,4 +1,4 @@
-//! Removing namespaces of ours with the processes in them, of this run and of runs that were killed.
+//! Removal of our namespaces with the processes in them, of this run and of runs that were killed.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -6,12 +6,12 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What the names of a run's namespaces and of its directory begin with.
+/// Prefix of the names of a run's namespaces and of its directory.
 pub(super) fn prefix(pid: u32) -> String {
     format!("sbb{pid}-")
 }
 
-/// Removes what belongs to runs whose process is no more.
+/// Removes namespaces and directories of runs whose process is no more.
 pub(super) fn remove_stale() {
     for name in names_in(Path::new("/run/netns")) {
         if owner(&name).is_some_and(|pid| !is_running(pid)) {
@@ -26,7 +26,7 @@ pub(super) fn remove_stale() {
     }
 }
 
-/// Removes what has such a prefix.
+/// Removes the namespaces with this prefix, and the directory of that name.
 pub(super) fn remove_all(prefix: &str) {
     for name in namespaces(prefix) {
         remove(&name);
@@ -34,19 +34,19 @@ pub(super) fn remove_all(prefix: &str) {
     let _ = std::fs::remove_dir_all(std::env::temp_dir().join(prefix.trim_end_matches('-')));
 }
 
-/// The namespaces whose names begin with this.
+/// Namespaces whose names begin with `prefix`.
 pub(crate) fn namespaces(prefix: &str) -> Vec<String> {
     let mut names = names_in(Path::new("/run/netns"));
     names.retain(|name| name.starts_with(prefix));
     names
 }
 
-/// The process that made what has this name.
+/// Pid of the run that a name belongs to.
 fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("sbb")?.split_once('-')?.0.parse().ok()
 }
 
-/// Whether it still runs, and its number is not another's by now.
+/// Whether a run's process still runs, and its pid is not another program's by now.
 fn is_running(pid: u32) -> bool {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     pid != std::process::id() && comm.starts_with("signalbox-bench")
@@ -62,7 +62,7 @@ fn remove(name: &str) {
     delete(name);
 }
 
-/// Ends whatever runs in it: a namespace lives as long as a process in it. This process itself is never in one, only
+/// Ends all processes in a namespace, which lives as long as a process in it. This process itself is never in one, only
 /// threads of it.
 pub(crate) fn end_processes(name: &str) {
     let pids = ip(["netns", "pids", name])
@@ -78,7 +78,7 @@ pub(crate) fn end_processes(name: &str) {
     }
 }
 
-/// Takes its name away.
+/// Removes the name of a namespace.
 pub(crate) fn delete(name: &str) {
     let _ = ip(["netns", "del", name]);
 }

@@ -5,7 +5,7 @@
 //!                                                   10.72.2.1 ──veth── 10.72.2.2 host 2
 //! ```
 //!
-//! The balancer's namespace forwards packets too: that is the limit to which the balancers are compared.
+//! The balancer's namespace forwards packets, too: plain forwarding is the limit to which the balancers are compared.
 
 pub(crate) mod clean;
 mod namespace;
@@ -17,11 +17,11 @@ use anyhow::Result;
 
 pub(crate) use namespace::Ns;
 
-/// The balancer, as the client sees it.
+/// Address of the balancer, as the client sees it.
 pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 1);
-/// The router hosts.
+/// Addresses of the router hosts.
 pub(crate) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 72, 1, 2), Ipv4Addr::new(10, 72, 2, 2)];
-/// The client's addresses: eight times as many connections before a pair of ports comes back.
+/// Addresses of the client: eight times as many connections before a pair of ports comes back.
 pub(crate) const CLIENTS: [Ipv4Addr; 8] = {
     let mut all = [Ipv4Addr::UNSPECIFIED; 8];
     let mut i = 0;
@@ -32,8 +32,8 @@ pub(crate) const CLIENTS: [Ipv4Addr; 8] = {
     all
 };
 
-/// The same for all, whatever the machine is tuned to. TIME_WAIT is kept so short of places that it neither blocks
-/// ports nor costs memory; backlogs are longer than any burst here; nothing is remembered of earlier connections.
+/// Settings of every namespace, whatever the machine is tuned to. TIME_WAIT buckets are so few that they neither block
+/// ports nor cost memory; backlogs are longer than any burst here; nothing is remembered of earlier connections.
 const SYSCTLS: [&str; 7] = [
     "net.ipv4.tcp_max_tw_buckets=64",
     "net.ipv4.ip_local_port_range=1024 65535",
@@ -44,25 +44,26 @@ const SYSCTLS: [&str; 7] = [
     "net.ipv4.tcp_wmem=4096 16384 4194304",
 ];
 
-/// The namespaces, and a directory for configurations and logs. All gone on drop.
+/// Namespaces of a run, and a directory for configurations and logs. All are removed on drop.
 pub(crate) struct Lab {
-    /// Where the load comes from.
+    /// Namespace of the client.
     pub(crate) client: Ns,
-    /// Where the balancer runs.
+    /// Namespace of the balancer.
     pub(crate) lb: Ns,
-    /// Where it goes.
+    /// Namespaces of the router hosts.
     pub(crate) hosts: [Ns; 2],
     dir: Cleanup,
 }
 
-/// Everything named after this run; made before the first namespace, so that a failure half-way is cleaned up too.
+/// Removes everything named after this run; made before the first namespace, so that a failure half-way is cleaned up,
+/// too.
 struct Cleanup {
     prefix: String,
     dir: PathBuf,
 }
 
 impl Lab {
-    /// Removes what a run left that was killed, and builds it.
+    /// Removes leftovers of killed runs, and builds the network.
     pub(crate) fn new() -> Result<Self> {
         clean::remove_stale();
         let prefix = clean::prefix(std::process::id());
@@ -80,7 +81,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The run's directory.
+    /// Directory of the run.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir.dir
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns};
 
-/// The kernel's own default.
+/// Congestion control of all connections: the kernel's own default.
 const CONGESTION: &str = "cubic";
 
 /// A namespace by its name under `/run/netns`. Cheap to clone.
@@ -20,13 +20,13 @@ pub(crate) struct Ns {
 }
 
 impl Ns {
-    /// Makes it.
+    /// Makes a namespace.
     pub(crate) fn create(name: &str) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", name]), "")?;
         Self::open(name)
     }
 
-    /// One that is there.
+    /// Opens a namespace that exists.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let handle = File::open(format!("/run/netns/{name}"))?;
         Ok(Self {
@@ -35,17 +35,17 @@ impl Ns {
         })
     }
 
-    /// The name.
+    /// Name of the namespace.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Moves this thread into it, for good: only for threads made for that.
+    /// Moves this thread into the namespace, for good: only for threads made for that.
     pub(crate) fn enter(&self) -> Result<()> {
         setns(&*self.handle, CloneFlags::CLONE_NEWNET).with_context(|| format!("enter {}", self.name))
     }
 
-    /// Runs `work` on a thread inside. Sockets it opens stay inside wherever they are used.
+    /// Runs `work` on a thread inside the namespace. Sockets it opens stay inside wherever they are used.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -56,8 +56,8 @@ impl Ns {
         })
     }
 
-    /// A command that will run inside, with the pid of the command itself, and that dies with this process: even
-    /// SIGKILL leaves no balancer behind (save workers of nginx, which the next start removes).
+    /// A command that will run inside the namespace, with the pid of the command itself, and that dies with this
+    /// process: even SIGKILL leaves no balancer behind (save workers of nginx, which the next start removes).
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -67,28 +67,29 @@ impl Ns {
         command
     }
 
-    /// Runs lines of `ip -batch` in it.
+    /// Runs lines of `ip -batch` in the namespace.
     pub(crate) fn ip(&self, lines: &str) -> Result<()> {
         run(Command::new("ip").args(["-n", &self.name, "-batch", "-"]), lines)
     }
 
-    /// Sets `name=value` pairs of sysctl in it.
+    /// Sets `name=value` pairs of sysctl in the namespace.
     pub(super) fn sysctl(&self, settings: &[&str]) -> Result<()> {
         let net = format!("--net=/run/netns/{}", self.name);
         run(Command::new("nsenter").args([&net, "sysctl", "-qw"]).args(settings), "")
     }
 
-    /// Loads rules of `nft -f` in it.
+    /// Loads rules of `nft -f` in the namespace.
     pub(crate) fn nft(&self, rules: &str) -> Result<()> {
         run(self.command("nft").args(["-f", "-"]), rules)
     }
 
-    /// Has its end of a veth poll for packets, which is what takes those that XDP sends from the other end.
+    /// Has the namespace's end of a veth poll for packets (NAPI): only so it takes those that XDP sends from the other
+    /// end.
     pub(crate) fn poll_packets(&self) -> Result<()> {
         run(self.command("ethtool").args(["-K", "eth0", "gro", "on"]), "")
     }
 
-    /// A veth pair from here, the balancer's, to `ns`, which sends everything through it.
+    /// Connects this namespace, the balancer's, by a veth pair to `ns`, which sends everything through it.
     ///
     /// Routes say which congestion control is used, because a namespace may not choose one by sysctl that the machine
     /// does not allow to everybody, and would else inherit the machine's: with BBR, pacing is most of what is measured.
@@ -114,7 +115,7 @@ impl Ns {
     }
 }
 
-/// Runs a command that must succeed.
+/// Runs a command that must succeed, with `input` on its stdin.
 fn run(command: &mut Command, input: &str) -> Result<()> {
     let what = format!("{command:?}");
     let mut start = || -> Result<_> {

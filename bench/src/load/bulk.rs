@@ -1,7 +1,7 @@
-//! Streams that carry as much as they can, from the client to sinks at the router hosts.
+//! Bulk streams, as fast as they go, from the client to sinks at the router hosts.
 //!
-//! At the end of each the sink says how much it got: a stream that arrives shorter than it was sent is an error, not a
-//! fast stream.
+//! At the end of each stream the sink says how much it got: a stream that arrives shorter than it was sent is an error,
+//! not a fast stream.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -16,11 +16,11 @@ use super::{Errors, Window, source};
 use crate::interrupt;
 use crate::lab::Ns;
 
-/// Where sinks listen, and the balancers' `tcp` listeners.
+/// Port of the sinks, and of the balancers' `tcp` listeners.
 pub(crate) const PORT: u16 = 5201;
 const CHUNK: usize = 256 * 1024;
 
-/// Takes streams and counts them, until dropped.
+/// Sink: takes streams and counts their bytes, until dropped.
 pub(crate) struct Sink {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
@@ -28,7 +28,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Listens in `ns`.
+    /// Starts a sink that listens in `ns`.
     pub(crate) fn start(ns: &Ns, at: Ipv4Addr) -> Result<Self> {
         let listener = ns.run(|| Ok(TcpListener::bind((at, PORT))?))?;
         listener.set_nonblocking(true)?;
@@ -52,7 +52,7 @@ impl Sink {
         })
     }
 
-    /// Bytes so far.
+    /// Bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -113,7 +113,7 @@ fn stream(target: SocketAddrV4, window: Window) -> Result<()> {
         .context("connect")?;
     socket.set_nonblocking(false)?;
     let mut stream = TcpStream::from(socket);
-    // Wakes from time to time, to see whether it is over.
+    // Timeouts, so that the thread sees whether the run is over.
     stream.set_write_timeout(Some(Duration::from_millis(100)))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let (chunk, mut sent) = (vec![b'b'; CHUNK], 0_u64);

@@ -10,31 +10,31 @@ use super::response::Response;
 use super::wire::Wire;
 use super::{source, tls};
 
-/// What it is about to do.
+/// State of a connection: what it does next.
 #[derive(PartialEq)]
 enum State {
     Connecting,
-    /// Nothing, until it is asked to.
+    /// Idle, until a request is sent.
     Ready,
     Asking,
-    /// Answered in full; the other side is to close, so that TIME_WAIT is always its own.
+    /// Answered in full; the other side is to close, so that TIME_WAIT is always on its side.
     Ending,
 }
 
-/// What came of an event.
+/// Outcome of an event on a connection.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing yet.
+    /// No response yet: wait for the next event.
     Wait,
     /// A response is complete; its request began at the given moment.
     Answered(Instant),
     /// The other side closed after its last response.
     Ended,
-    /// It is of no use any more.
+    /// The connection has failed, for this reason.
     Failed(String),
 }
 
-/// One that is open or being opened.
+/// A connection that is open or being opened.
 pub(crate) struct Connection {
     wire: Wire,
     state: State,
@@ -60,27 +60,28 @@ impl Connection {
         })
     }
 
-    /// The socket, for epoll.
+    /// Socket of the connection, for epoll.
     pub(crate) fn socket(&self) -> &Socket {
         self.wire.socket()
     }
 
-    /// When the present request began. That of the first is when connecting did, unless it is asked otherwise.
+    /// Beginning of the present request. The first one begins when connecting does, unless [`Self::ask`] says
+    /// otherwise.
     pub(crate) fn began(&self) -> Instant {
         self.began
     }
 
-    /// Whether it is still being opened.
+    /// Whether the connection is still being opened.
     pub(crate) fn is_connecting(&self) -> bool {
         self.state == State::Connecting
     }
 
-    /// Whether it could be asked something.
+    /// Whether a request could be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
 
-    /// Connecting is over: with success, or with the reason why not.
+    /// Ends connecting: with success, or with the reason why not.
     pub(crate) fn connected(&mut self) -> Result<(), String> {
         if let Ok(Some(e)) = self.socket().take_error() {
             return Err(format!("connect: {}", e.kind()));
@@ -89,7 +90,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks (again), with the moment from which the answer's latency counts.
+    /// Sends a request; its latency counts from `began`.
     pub(crate) fn ask(&mut self, request: &[u8], began: Instant) -> Step {
         self.began = began;
         self.state = State::Asking;
@@ -100,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// Takes what has come. `to_the_end`: the other side has closed, so there is no need to wait for another event.
+    /// Reads what has arrived. `to_the_end`: the other side has closed, so there is no need to wait for another event.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], once: bool, to_the_end: bool) -> Step {
         loop {
             let n = match self.wire.receive(buffer) {
@@ -126,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// What it waits for; nothing if it is ready.
+    /// Phase that the connection waits in; `None` if it is ready.
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
         match self.state {
             State::Connecting => Some("connect"),
@@ -137,7 +138,8 @@ impl Connection {
     }
 }
 
-/// In words that are the same each time, so that they can be counted; but for TLS, whose kinds are all one.
+/// Reason of an error, in words that are the same each time, so that they can be counted; but for TLS, whose kinds are
+/// all one.
 fn reason(e: &Error) -> String {
     match e.kind() {
         ErrorKind::InvalidData => e.to_string(),

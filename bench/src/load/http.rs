@@ -15,27 +15,27 @@ use crate::histogram::Histogram;
 use crate::interrupt;
 use crate::lab::Ns;
 
-/// What is asked, and how.
+/// Plan of a closed-loop load.
 pub(crate) struct Plan {
-    /// Where.
+    /// Targets of the connections.
     pub(crate) route: Route,
-    /// The bytes of a request.
+    /// Bytes of a request.
     pub(crate) request: Vec<u8>,
     /// Whether a connection ends with its response.
     pub(crate) once: bool,
-    /// When it counts.
+    /// Window of the measurement.
     pub(crate) window: Window,
 }
 
-/// What came of it.
+/// Outcome of a closed-loop load.
 pub(crate) struct Outcome {
-    /// The latency of each response in the window.
+    /// Latencies of the responses in the window.
     pub(crate) latency: Histogram,
-    /// What failed, in the window or before.
+    /// Failures, in the window or before.
     pub(crate) errors: Errors,
 }
 
-/// Runs it to its end on threads in `ns`; `meanwhile` runs here beside them.
+/// Runs the plan to its end on threads in `ns`; `meanwhile` runs here beside them.
 pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
     let threads = plan.route.connections.min(2);
     let worker = |thread| Worker::new(plan, thread, threads)?.run();
@@ -58,7 +58,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// The `thread`-th of so many, with its share of the connections.
+    /// Worker number `thread` of `threads`, with its share of the connections.
     fn new(plan: &'a Plan, thread: usize, threads: usize) -> Result<Self> {
         Ok(Self {
             plan,

@@ -16,7 +16,7 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Opens so many from the namespace this thread is in.
+    /// Opens `count` connections from the namespace this thread is in.
     pub(crate) fn open(targets: &[SocketAddrV4], count: usize, request: &[u8]) -> Result<Self> {
         let mut streams = Vec::with_capacity(count);
         for number in 0..count {
@@ -28,7 +28,7 @@ impl Idle {
         Ok(Self { streams })
     }
 
-    /// Uses each once more: those that the balancer lost in the meantime are errors.
+    /// Uses each connection once more: those that the balancer lost in the meantime are errors.
     pub(crate) fn check(&self, request: &[u8]) -> Errors {
         let mut errors = Errors::default();
         for stream in &self.streams {
@@ -63,7 +63,7 @@ fn ask(mut stream: &TcpStream, request: &[u8]) -> Result<()> {
     }
 }
 
-/// One request on a connection of its own; the body's last byte but one tells which host answered.
+/// Sends one request on a connection of its own; the body's last byte but one tells which host answered.
 pub(crate) fn probe(to: SocketAddrV4, request: &[u8]) -> Result<u8> {
     let stream = connect(to)?;
     stream.set_read_timeout(Some(Duration::from_millis(500)))?;

@@ -20,17 +20,17 @@ use anyhow::Result;
 
 use crate::lab::Ns;
 
-/// When it counts. What happens before is warm-up.
+/// Window of a measurement. Anything before it is warm-up.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
-    /// From.
+    /// Begin of the window.
     pub(crate) start: Instant,
-    /// To.
+    /// End of the window.
     pub(crate) end: Instant,
 }
 
 impl Window {
-    /// One that begins after a warm-up.
+    /// A window that begins after a warm-up.
     pub(crate) fn after(warm_up: Duration, length: Duration) -> Self {
         let start = Instant::now() + warm_up;
         Self {
@@ -39,13 +39,13 @@ impl Window {
         }
     }
 
-    /// Whether it is in it.
+    /// Whether a moment is in the window.
     pub(crate) fn has(&self, moment: Instant) -> bool {
         (self.start..self.end).contains(&moment)
     }
 }
 
-/// Runs `worker` with its number on so many threads in `ns`, and `meanwhile` here beside them.
+/// Runs `worker` with its number on each of `threads` threads in `ns`, and `meanwhile` here beside them.
 fn on_threads<R: Send, T>(
     ns: &Ns,
     threads: usize,
@@ -65,24 +65,24 @@ fn on_threads<R: Send, T>(
     })
 }
 
-/// What went wrong, and how often. Errors of the warm-up count too: a balancer has no excuse for them.
+/// Errors, counted by kind. Those of the warm-up count, too: a balancer has no excuse for them.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Errors(BTreeMap<String, u64>);
 
 impl Errors {
-    /// One more of a kind.
+    /// Counts one more error of a kind.
     pub(crate) fn add(&mut self, what: impl Into<String>) {
         *self.0.entry(what.into()).or_default() += 1;
     }
 
-    /// All of another.
+    /// Adds all errors of another count.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (what, count) in &other.0 {
             *self.0.entry(what.clone()).or_default() += count;
         }
     }
 
-    /// How many.
+    /// Total number of errors.
     pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()
     }

@@ -20,33 +20,33 @@ use crate::histogram::Histogram;
 use crate::interrupt;
 use crate::lab::Ns;
 
-/// How long after the end answers are waited for.
+/// Time after the window in which answers are still waited for.
 const GRACE: Duration = Duration::from_secs(2);
 const THREADS: usize = 2;
 
-/// What is asked, and how.
+/// Plan of an open-loop load.
 pub(crate) struct Plan {
-    /// Where.
+    /// Targets of the connections.
     pub(crate) route: Route,
-    /// The bytes of a request.
+    /// Bytes of a request.
     pub(crate) request: Vec<u8>,
-    /// Requests in a second.
+    /// Requests per second, of all connections together.
     pub(crate) rate: f64,
-    /// When it counts.
+    /// Window of the measurement.
     pub(crate) window: Window,
 }
 
-/// What came of it.
+/// Outcome of an open-loop load.
 pub(crate) struct Outcome {
-    /// Of each request that was due in the window.
+    /// Latencies of the requests that were due in the window.
     pub(crate) latency: Histogram,
     /// Answers that came in the window.
     pub(crate) answered: u64,
-    /// What failed, whenever.
+    /// Failures, in the window, before and after.
     pub(crate) errors: Errors,
 }
 
-/// Runs it to its end on threads in `ns`; `meanwhile` runs here beside them.
+/// Runs the plan to its end on threads in `ns`; `meanwhile` runs here beside them.
 pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
     let origin = Instant::now();
     let worker = |thread| Worker::new(plan, origin, thread)?.run();
@@ -67,10 +67,10 @@ pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Res
 struct Worker<'a> {
     plan: &'a Plan,
     slots: Slots<'a>,
-    /// Connections with nothing to do, the longest so first.
+    /// Idle connections, the longest idle first.
     free: VecDeque<usize>,
     schedule: Schedule,
-    /// The number of the next request.
+    /// Number of the next request.
     next: u64,
     latency: Histogram,
     answered: u64,
@@ -125,7 +125,7 @@ impl<'a> Worker<'a> {
             let Some(slot) = self.free.pop_front() else {
                 return;
             };
-            // It may have been lost since.
+            // The connection may have been lost since.
             let Some(connection) = self.slots.get(slot).filter(|c| c.is_ready()) else {
                 continue;
             };
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Until the next request is due, if there is a connection for it.
+    /// Time until the next request is due, if there is a connection for it.
     fn pause(&self, now: Instant) -> Duration {
         let long = Duration::from_millis(20);
         if self.free.is_empty() || self.schedule.left(self.next, self.plan.window.end) == 0 {
@@ -176,7 +176,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// `epoll_wait` counts in milliseconds, which is many requests.
+/// Waits for events, with a timeout finer than `epoll_wait`'s milliseconds, in which many requests are due.
 fn wait(epoll: &Epoll, events: &mut [EpollEvent], pause: Duration) -> Result<usize> {
     let pause = nix::sys::time::TimeSpec::from_duration(pause);
     // SAFETY: the events are as many as is said, and `EpollEvent` is the kernel's `epoll_event`; the time outlives the

@@ -1,23 +1,23 @@
-//! Where an HTTP/1.1 response ends: only what our own servers send, but every byte of it counted.
+//! Parser that finds the end of an HTTP/1.1 response: only what our own servers send, but every byte of it counted.
 
-/// A response as far as it has come.
+/// A response, as far as it has arrived.
 #[derive(Default)]
 pub(crate) struct Response {
     head: Vec<u8>,
     body_left: Option<usize>,
 }
 
-/// Longer heads are not ours.
+/// Longest head of a response; longer ones are not our servers'.
 const MAX_HEAD: usize = 4096;
 
 impl Response {
-    /// Ready for another one.
+    /// Resets the parser for another response.
     pub(crate) fn reset(&mut self) {
         self.head.clear();
         self.body_left = None;
     }
 
-    /// Takes what has come. Whether that is all of it, or what is wrong.
+    /// Parses the bytes that have arrived: whether the response is complete, or why it is wrong.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, &'static str> {
         let body = match self.body_left {
             Some(_) => bytes.len(),
@@ -30,7 +30,7 @@ impl Response {
         Ok(*left == 0)
     }
 
-    /// How many of the bytes belong to the body already.
+    /// Parses bytes of the head: how many of them belong to the body already.
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let before = self.head.len();
         self.head.extend_from_slice(&bytes[..bytes.len().min(MAX_HEAD)]);

@@ -1,28 +1,29 @@
-//! When requests are due at a fixed rate, shared out to threads.
+//! Schedule of requests at a fixed rate, shared out to threads.
 
 use std::time::{Duration, Instant};
 
-/// The moments at which one thread of several sends. Each is computed from the beginning: errors do not add up.
+/// Moments at which one thread of several sends. Each is computed from the beginning: errors do not add up.
 #[derive(Clone, Copy)]
 pub(super) struct Schedule {
-    /// When the first of all threads is due.
+    /// Moment at which the first request of all threads is due.
     pub(super) origin: Instant,
-    /// Requests in a second, of all threads together.
+    /// Requests per second, of all threads together.
     pub(super) rate: f64,
-    /// Which one this is.
+    /// Number of this thread.
     pub(super) thread: usize,
-    /// How many there are.
+    /// Number of threads.
     pub(super) threads: usize,
 }
 
 impl Schedule {
-    /// When this thread's `n`-th request is due. Threads take turns, so that together they keep one interval.
+    /// Moment at which this thread's `n`-th request is due. Threads take turns, so that together they keep one
+    /// interval.
     pub(super) fn due(&self, n: u64) -> Instant {
         let nth = n * self.threads as u64 + self.thread as u64;
         self.origin + Duration::from_secs_f64(nth as f64 / self.rate)
     }
 
-    /// How many of this thread's requests, from the `n`-th on, are due before `end`.
+    /// Number of this thread's requests, from the `n`-th on, that are due before `end`.
     pub(super) fn left(&self, n: u64, end: Instant) -> u64 {
         let nths = (end.saturating_duration_since(self.origin).as_secs_f64() * self.rate).ceil() as u64;
         let mine = nths.saturating_sub(self.thread as u64).div_ceil(self.threads as u64);

@@ -1,7 +1,7 @@
 //! The connections of one thread of the load, and the epoll that watches them.
 //!
-//! A slot keeps its place whoever is in it. What fails is counted and opened again a little later, not at once: a
-//! balancer that refuses everything must not keep us too busy to stop.
+//! A slot keeps its place whichever connection is in it. A failure is counted and the slot opened again a little later,
+//! not at once: a balancer that refuses everything must not keep us too busy to stop.
 
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use super::connection::{Connection, Step};
 use super::{Errors, Window, tls};
 
-/// After this a request counts as lost.
+/// Time after which a request counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where connections go.
+/// Targets of connections, and their number.
 pub(crate) struct Route {
     /// Addresses, in turns.
     pub(crate) targets: Vec<SocketAddrV4>,
-    /// How many connections at a time.
+    /// Connections at a time.
     pub(crate) connections: usize,
-    /// With TLS on top, or without.
+    /// TLS client, for connections with TLS.
     pub(crate) tls: Option<tls::Client>,
 }
 
-/// All of a thread's.
+/// Connections of one thread.
 pub(super) struct Slots<'a> {
     route: &'a Route,
     pub(super) epoll: Epoll,
@@ -37,7 +37,7 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Those of the `thread`-th of so many, being opened.
+    /// Opens the share of thread number `thread` of `threads`.
     pub(super) fn open_all(route: &'a Route, thread: usize, threads: usize) -> Result<Self> {
         let share = (route.connections + thread) / threads;
         let mut slots = Self {
@@ -53,7 +53,7 @@ impl<'a> Slots<'a> {
         Ok(slots)
     }
 
-    /// Puts a new connection into a slot. Edge-triggered and for everything at once: one call for its whole life.
+    /// Puts a new connection into a slot. Registered edge-triggered and for all events: one call for its whole life.
     pub(super) fn open(&mut self, slot: usize) {
         let target = self.route.targets[self.next_target % self.route.targets.len()];
         self.next_target += 1;
@@ -83,7 +83,7 @@ impl<'a> Slots<'a> {
         connected.map_err(|what| self.fail(slot, what)).is_ok()
     }
 
-    /// What came of an event that a slot can be read from, if it is one.
+    /// Reads from a slot's connection, if the event says that it is readable: the outcome.
     pub(super) fn receive(&mut self, slot: usize, once: bool, flags: EpollFlags) -> Step {
         let end = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
         match &mut self.slots[slot] {
@@ -94,13 +94,13 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Counts it and leaves the slot empty for now.
+    /// Counts a failure and leaves the slot empty for now.
     pub(super) fn fail(&mut self, slot: usize, what: String) {
         self.errors.add(what);
         self.slots[slot] = None;
     }
 
-    /// From time to time: fills empty slots, and gives up on what is late.
+    /// Fills empty slots, and gives up on late requests; to be called often, does so at intervals.
     pub(super) fn tend(&mut self, now: Instant) {
         if now < self.look_again {
             return;
@@ -120,7 +120,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// What has not moved during a whole window is lost, even if the window was shorter than our patience.
+    /// Counts connections that have waited during the whole window as failed, even if it was shorter than a request's
+    /// timeout.
     pub(super) fn blame_stalled(&mut self, Window { start, end }: Window) {
         if end - start < Duration::from_secs(1) {
             return;
@@ -132,7 +133,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// How many wait for a response.
+    /// Number of connections that wait for a response.
     pub(super) fn asking(&self) -> u64 {
         let waits = |c: &&Connection| c.waits_for() == Some("response");
         self.slots.iter().flatten().filter(waits).count() as u64

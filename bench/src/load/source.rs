@@ -1,4 +1,4 @@
-//! Which of its addresses and ports a client connection comes from.
+//! Source addresses and ports of the client's connections.
 //!
 //! Ports are walked through in order rather than left to the kernel, whose search for a free one grows with the number
 //! of connections made: that would be the client's cost in every figure. A pair comes back after half a million.
@@ -13,7 +13,8 @@ use crate::lab::CLIENTS;
 const FIRST_PORT: usize = 2000;
 const PORTS: usize = 60_000;
 
-/// Shared by all threads and all runs, so that a port is not taken again while its last connection is remembered.
+/// Number of the next address and port, shared by all threads and all runs, so that a port is not taken again while its
+/// last connection is remembered.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// A socket bound to the next address and port, not connected, not blocking.
@@ -26,7 +27,7 @@ pub(crate) fn socket() -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// The address changes each time, the port after all of them.
+/// Address and port number `n`: the address changes each time, the port after all addresses.
 fn nth(n: usize) -> (Ipv4Addr, u16) {
     let port = FIRST_PORT + n / CLIENTS.len() % PORTS;
     (CLIENTS[n % CLIENTS.len()], port as u16)

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Makes connections to one name.
+/// TLS client for one server name.
 #[derive(Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
@@ -18,7 +18,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// One that takes this certificate and no other: an answer then comes from a host of ours.
+    /// A client that takes this certificate and no other: an answer then comes from a host of ours.
     pub(crate) fn new(name: &str, certificate: CertificateDer<'static>) -> Result<Self> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13])?
@@ -32,13 +32,14 @@ impl Client {
         })
     }
 
-    /// The state of a new connection.
+    /// TLS state of a new connection.
     pub(super) fn connection(&self) -> Result<ClientConnection, Error> {
         ClientConnection::new(self.config.clone(), self.name.clone())
     }
 }
 
-/// Compares and does not verify: signatures are dear, and what the client spends is missing where it is measured.
+/// Verifier that compares certificates and does not check signatures: these are dear, and the CPU time that the client
+/// spends is missing where it is measured.
 #[derive(Debug)]
 struct Pinned(CertificateDer<'static>);
 

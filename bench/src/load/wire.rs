@@ -1,4 +1,4 @@
-//! What a connection's bytes go through: a socket, or TLS over it.
+//! Transport of a connection's bytes: a socket, or TLS over it.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
@@ -23,8 +23,8 @@ impl Wire {
         &self.socket
     }
 
-    /// Sends all of it. TLS begins its handshake, and keeps the bytes until that is over: they then go with the last
-    /// of it. Requests are far smaller than a send buffer, so a short write is a failure.
+    /// Sends all bytes. TLS begins its handshake, and keeps the bytes until that is over: they then go with its last
+    /// flight. Requests are far smaller than a send buffer, so a short write is a failure.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(tls) = &mut self.tls else {
             return match (&self.socket).write(bytes)? {
@@ -36,7 +36,7 @@ impl Wire {
         flush(tls, &self.socket)
     }
 
-    /// Receives some; 0 at the end of the connection itself, of which the end of TLS must be known by then.
+    /// Receives some bytes; 0 at the end of the connection, which TLS must have announced by then.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let Some(tls) = &mut self.tls else {
             return (&self.socket).read(buffer);

@@ -1,4 +1,4 @@
-//! Who balances packets, and how each is started.
+//! Contenders that balance packets, and how each is started.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,14 +10,14 @@ use super::{PORT, PORTS};
 use crate::lab::{HOSTS, Lab, Ns, VIP};
 use crate::process::Process;
 
-/// One of them.
+/// A contender by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contender {
-    /// Nobody: the client chooses the host. The limit.
+    /// No balancer: the client chooses the host, and the kernel forwards. The limit.
     Forwarding,
     /// DNAT by a hash of the flow, and masquerading, with connection tracking.
     Nftables,
-    /// signalbox as it comes on a veth: TC programs.
+    /// signalbox with its default on a veth: TC programs.
     Tc,
     /// signalbox with `layer4: { hook: native }`: XDP programs.
     Native,
@@ -35,7 +35,7 @@ impl Contender {
         }
     }
 
-    /// Where the client sends to, port by port in turns.
+    /// Addresses that the client sends to, port by port in turns.
     pub(super) fn targets(self) -> &'static [Ipv4Addr] {
         match self {
             Self::Forwarding => &HOSTS,
@@ -57,12 +57,12 @@ impl Contender {
 #[derive(Default)]
 pub(super) struct Running {
     process: Option<Process>,
-    /// Clears away what outlives the process, or needs none.
+    /// Command that removes what outlives the process, or needs none.
     after: Option<Command>,
 }
 
 impl Running {
-    /// Where it ran into the ground by itself, its last words.
+    /// Last output of the contender, if it has ended by itself.
     pub(super) fn death(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
         (!process.is_running()).then(|| process.last_words())
@@ -78,7 +78,7 @@ impl Drop for Running {
     }
 }
 
-/// Rules that a flow's first packet goes through; for later ones there is connection tracking.
+/// Loads rules that a flow's first packet goes through; for later ones there is connection tracking.
 fn nftables(lb: &Ns) -> Result<Running> {
     let ports = format!("{PORT}-{}", PORT + PORTS - 1);
     let [first, second] = HOSTS;
@@ -125,7 +125,7 @@ clusters:
     std::fs::write(&config, text)?;
     let mut command = lab.lb.command(program);
     command.arg("run").arg("--config").arg(config).args(["--log", "warn"]);
-    // What is pinned outlives the process.
+    // Pinned programs and maps outlive the process.
     let mut after = lab.lb.command(program);
     after.arg("detach");
     Ok(Running {

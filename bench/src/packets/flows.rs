@@ -1,4 +1,4 @@
-//! The client's flows: each is known to both sides before it is measured, then it only sends.
+//! Flows of the client: each is known to both sides before it is measured, then it only sends.
 
 use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -17,21 +17,21 @@ use super::{PORT, PORTS, SOCKETS};
 use crate::interrupt;
 use crate::lab::{CLIENTS, Lab};
 
-/// As little as Ethernet has room for.
+/// Payload of a packet: as little as fills the shortest Ethernet frame.
 pub(super) const PAYLOAD: [u8; 18] = [0x55; 18];
-/// Time until every flow has been answered: a balancer starts meanwhile.
+/// Time for every flow to be answered: a balancer starts meanwhile.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Questions that each flow is to have answered: the host has been heard, and the client again.
+/// Requests that each flow must have answered: the host has been heard, and the client again.
 const QUESTIONS: usize = 3;
 
-/// Sockets, and where each of them sends to.
+/// Sockets of the client, and the targets that each of them sends to.
 pub(super) struct Flows {
     sockets: Vec<UdpSocket>,
     targets: Vec<SocketAddrV4>,
 }
 
 impl Flows {
-    /// Every turn has ports of its own: nothing is left of the turn before.
+    /// Opens the sockets. Every turn has ports of its own: nothing is left of the turn before.
     pub(super) fn open(lab: &Lab, targets: &[Ipv4Addr], turn: u16) -> Result<Self> {
         let first = 20_000 + turn % 1000 * SOCKETS;
         let bind = || -> Result<Vec<UdpSocket>> {
@@ -45,7 +45,7 @@ impl Flows {
         })
     }
 
-    /// Asks on every flow until it has been answered so many times; both hosts are to have answered.
+    /// Sends requests on every flow until it has been answered [`QUESTIONS`] times; both hosts must have answered.
     pub(super) fn greet(&self, mut death: impl FnMut() -> Option<String>) -> Result<()> {
         let limit = Instant::now() + LIMIT;
         let mut by_host = [0; 2];
@@ -67,7 +67,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Sends on all of them as fast as can be.
+    /// Starts sending on all flows as fast as can be.
     pub(super) fn load(self) -> Load {
         let state = Arc::<State>::default();
         let its = Arc::clone(&state);
@@ -97,7 +97,8 @@ impl Flows {
     }
 }
 
-/// Asks these, and strikes out who has answered. A balancer that is not there yet refuses, or says nothing.
+/// Sends a request to each of `waiting`, and removes those that have answered. A balancer that is still starting
+/// refuses, or says nothing.
 fn ask(socket: &UdpSocket, waiting: &mut Vec<SocketAddrV4>, by_host: &mut [u32; 2]) {
     for to in &*waiting {
         let _ = socket.send_to(&PAYLOAD, to);
@@ -114,13 +115,13 @@ fn ask(socket: &UdpSocket, waiting: &mut Vec<SocketAddrV4>, by_host: &mut [u32; 
     }
 }
 
-/// What a sender and who watches it have in common.
+/// State shared by a sender and its observer.
 #[derive(Default)]
 struct State {
     stop: AtomicBool,
-    /// Packets so far.
+    /// Packets sent so far.
     sent: AtomicU64,
-    /// The thread's CPU time in ns.
+    /// CPU time of the thread, in ns.
     busy: AtomicU64,
 }
 
@@ -131,17 +132,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Packets so far.
+    /// Packets sent so far.
     pub(super) fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::Relaxed)
     }
 
-    /// CPU time so far.
+    /// CPU time of the sender so far.
     pub(super) fn busy(&self) -> Duration {
         Duration::from_nanos(self.state.busy.load(Ordering::Relaxed))
     }
 
-    /// Ends it; fails if it could not send.
+    /// Ends the sender; fails if it could not send.
     pub(super) fn end(mut self) -> Result<()> {
         self.state.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("a sender")?;

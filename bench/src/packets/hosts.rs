@@ -1,4 +1,4 @@
-//! The hosts: they answer until they are to count, then they only count.
+//! Hosts that answer packets until they are to count them, and then only count.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{PORT, PORTS};
 use crate::lab::{HOSTS, Lab, Ns};
 
-/// Both, until dropped.
+/// Both hosts, until dropped.
 pub(super) struct Hosts {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Where signalbox' checks connect. Nobody accepts: the kernel's word will do.
+    /// Listeners for signalbox' health checks. Nobody accepts: the kernel's handshake will do.
     _listeners: Vec<TcpListener>,
 }
 
@@ -38,7 +38,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// From now on packets are counted where they come in, and go no further.
+    /// Begins to count: from now on packets are counted where they come in, and go no further.
     pub(super) fn count<'a>(&self, lab: &'a Lab) -> Result<Counter<'a>> {
         let last = PORT + PORTS - 1;
         for (ns, address) in lab.hosts.iter().zip(HOSTS) {
@@ -75,7 +75,7 @@ fn bind(address: Ipv4Addr) -> Result<(Vec<UdpSocket>, TcpListener)> {
     Ok((sockets, TcpListener::bind((address, PORT))?))
 }
 
-/// Answers with the host's number.
+/// Answers each packet with the host's number.
 fn answer(sockets: &[UdpSocket], number: u8, stop: &AtomicBool) {
     let mut buffer = [0; 64];
     while !stop.load(Ordering::Relaxed) {
@@ -92,13 +92,13 @@ fn answer(sockets: &[UdpSocket], number: u8, stop: &AtomicBool) {
     }
 }
 
-/// What arrives, until dropped.
+/// Counter of the packets that arrive at the hosts, until dropped.
 pub(super) struct Counter<'a> {
     hosts: &'a [Ns],
 }
 
 impl Counter<'_> {
-    /// Packets so far, host by host.
+    /// Packets that have arrived so far, host by host.
     pub(super) fn arrived(&self) -> Result<Vec<u64>> {
         self.hosts.iter().map(arrived).collect()
     }
@@ -121,7 +121,7 @@ fn arrived(ns: &Ns) -> Result<u64> {
     packets(&String::from_utf8_lossy(&output.stdout)).context("nft says nothing of packets")
 }
 
-/// `packets N bytes M`.
+/// Parses the `N` of `packets N bytes M`.
 fn packets(text: &str) -> Option<u64> {
     let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
     words.nth(1)?.parse().ok()

@@ -1,7 +1,7 @@
 //! `cargo xtask bench xdp --packets`: small packets of UDP through a service, in a network of namespaces, against what
 //! the kernel does by itself: forwarding, and nftables that translate addresses.
 //!
-//! The client sends as fast as it can; what counts is what arrives at the hosts, translated. All that a packet costs,
+//! The client sends as fast as it can; packets that arrive at the hosts, translated, count. All that a packet costs,
 //! from the client's system call to the host's interface, is on the same CPUs, so the rate is the inverse of all of it:
 //! forwarding says what of it is not the balancer's.
 
@@ -26,40 +26,40 @@ use contender::Contender;
 use flows::Flows;
 use hosts::Hosts;
 
-/// The first port of the service, and of the hosts.
+/// First port of the service, and of the hosts.
 const PORT: u16 = 7000;
-/// So many ports, and so many sockets of the client's: each pair of them is a flow.
+/// Number of ports, and below of the client's sockets: each pair of them is a flow.
 const PORTS: u16 = 64;
 const SOCKETS: u16 = 16;
-/// The sender's, before a measurement begins.
+/// Time that the sender runs before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// What is to be done.
+/// Plan of a run.
 pub(crate) struct Plan<'a> {
     pub(crate) rounds: usize,
     pub(crate) length: Duration,
-    /// Another signalbox than one built from this checkout.
+    /// The signalbox to run, instead of one built from this checkout.
     pub(crate) signalbox: Option<&'a Path>,
     pub(crate) may_install: bool,
 }
 
-/// What one turn of one contender gave.
+/// Result of one turn of one contender.
 struct Sample {
-    /// Packets that arrived in a second.
+    /// Packets that arrived, per second.
     arrived: f64,
-    /// The part of those sent that did not.
+    /// Part of the packets sent that did not arrive.
     lost: f64,
-    /// What the sender, in whose softirqs packets go all the way, and the kernel's own threads for softirqs spent on a
-    /// packet that arrived, in ns. Others may use the machine meanwhile.
+    /// CPU time in ns for a packet that arrived: of the sender, in whose softirqs packets go all the way, and of the
+    /// kernel's threads for softirqs. Others may use the machine meanwhile.
     cpu: f64,
-    /// What all CPUs spent on it in softirqs.
+    /// Time in ns for a packet that arrived, of all CPUs in softirqs.
     softirq: f64,
 }
 
-/// A contender's samples, by round.
+/// Samples of a contender, by round.
 type Series = Vec<(usize, Sample)>;
 
-/// What all turns have in common.
+/// Context of all turns: network and hosts.
 struct Bench {
     lab: Lab,
     hosts: Hosts,
@@ -73,7 +73,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     let signalbox = args::signalbox(plan.signalbox)?;
     interrupt::install()?;
     let lab = Lab::new()?;
-    // A veth takes nothing from XDP at the other end unless it polls, as network cards do. The same for all.
+    // A veth takes nothing from XDP at the other end unless it polls, as network cards do. All contenders have it so.
     for ns in lab.hosts.iter().chain([&lab.client]) {
         ns.poll_packets()?;
     }
@@ -136,7 +136,7 @@ impl Bench {
     }
 }
 
-/// The kernel's threads that take over where there are too many softirqs.
+/// Pids of the kernel's threads that take over where there are too many softirqs.
 fn softirq_threads() -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

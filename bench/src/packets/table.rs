@@ -1,4 +1,4 @@
-//! What is printed: medians, and ratios of the same round.
+//! The printed table: medians, and ratios of the same round.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::contender::Contender;
 use super::{PORTS, Plan, SOCKETS, Sample, Series, flows};
 use crate::stats::{Spread, paired};
 
-/// A line for each contender.
+/// Table with a line for each contender.
 pub(super) fn text(series: &[Series], plan: &Plan<'_>) -> String {
     let mut text = format!(
         "UDP of {} bytes, {} flows, one sender, {} rounds of {} s in turns; medians\n  \

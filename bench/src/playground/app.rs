@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 
 use crate::lab::Ns;
 
-/// Where it listens, in the host's own namespace.
+/// Address of the application, in the host's own namespace.
 pub(super) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080);
 
-/// Listens in `ns`. It ends with this process: nothing of it is outside but a socket in a namespace that is removed.
+/// Starts the application in `ns`. It ends with this process: nothing of it is outside but a socket in a namespace that
+/// is removed.
 pub(super) fn start(ns: &Ns, name: &'static str) -> anyhow::Result<()> {
     let listener = ns.run(|| Ok(TcpListener::bind(AT)?))?;
     std::thread::spawn(move || {
@@ -19,7 +20,7 @@ pub(super) fn start(ns: &Ns, name: &'static str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers requests until the router host has had enough.
+/// Answers requests of one connection until the router host closes it.
 fn serve(stream: &TcpStream, name: &str) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
@@ -52,7 +53,7 @@ fn answer(mut to: &TcpStream, status: &str, body: &str) -> Result<()> {
     )
 }
 
-/// What matters of a request. HAProxy has seen to it that it is one.
+/// The parts of a request that matter. HAProxy has seen to it that the request is valid.
 #[derive(Debug, PartialEq)]
 struct Request {
     path: String,
@@ -61,7 +62,7 @@ struct Request {
 }
 
 impl Request {
-    /// None at the end of the connection.
+    /// Reads a request; `None` at the end of the connection.
     fn read(reader: &mut impl std::io::BufRead) -> Result<Option<Self>> {
         let mut lines = reader.lines();
         let Some(first) = lines.next().transpose()? else {
@@ -87,7 +88,7 @@ impl Request {
     }
 }
 
-/// `500K`, `20M`, `4G` or a number of bytes.
+/// Parses a size: `500K`, `20M`, `4G` or a number of bytes.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G']);
     let shift = match &text[digits.len()..] {

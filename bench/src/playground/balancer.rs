@@ -1,4 +1,4 @@
-//! signalbox in its namespace: started here, killed by whoever tries that, and started again here or from a shell.
+//! signalbox in the lab: started here, killed by whoever tries that, and started again here or from a shell.
 
 use std::io::Result as IoResult;
 use std::os::unix::net::UnixStream;
@@ -13,22 +13,22 @@ use super::site::Site;
 use crate::lab::Ns;
 use crate::process::Process;
 
-/// Which signalbox runs there, if one does.
+/// The signalbox that runs in the balancer's namespace, if one does.
 pub(super) struct Balancer {
     ns: Ns,
     dir: PathBuf,
     program: PathBuf,
     socket: PathBuf,
-    /// The one that was started here.
+    /// Process that was started here.
     process: Option<Process>,
-    /// The one that answers on the admin socket: started here or by the operator.
+    /// Pid of the process that answers on the admin socket: started here or by the operator.
     serving: Option<u32>,
-    /// What to type to start one.
+    /// Command line with which an operator starts signalbox.
     command: String,
 }
 
 impl Balancer {
-    /// Writes its configuration and starts it.
+    /// Writes signalbox' configuration and starts it.
     pub(super) fn new(site: &Site, network: &Network) -> Result<Self> {
         let text = include_str!("signalbox.yaml").replace("@DIR@", &site.dir().display().to_string());
         std::fs::write(config(site), text)?;
@@ -45,7 +45,7 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Starts it where none runs.
+    /// Starts signalbox where none runs.
     pub(super) fn start(&mut self) -> Result<()> {
         if self.is_down() {
             let mut command = self.ns.command(&self.program);
@@ -57,12 +57,12 @@ impl Balancer {
         Ok(())
     }
 
-    /// Whether there is none, and none is being started.
+    /// Whether no signalbox runs, and none is being started.
     pub(super) fn is_down(&self) -> bool {
         self.process.is_none() && self.serving.is_none()
     }
 
-    /// What has changed since this was last asked.
+    /// Message about changes since the last call, if there are any.
     pub(super) fn news(&mut self) -> Option<String> {
         let mut news = Vec::new();
         if let Some(process) = &mut self.process
@@ -95,13 +95,13 @@ impl Balancer {
 
 const CONFIG: &str = "signalbox.yaml";
 
-/// Its configuration.
+/// Path of signalbox' configuration.
 pub(super) fn config(site: &Site) -> PathBuf {
     site.path(CONFIG)
 }
 
-/// How an operator runs signalbox in the balancer's namespace. Not by `ip netns exec`: that puts a fresh /sys over the
-/// one where programs and maps are pinned.
+/// Beginning of the command with which an operator runs signalbox in the balancer's namespace. Not by `ip netns exec`:
+/// that puts a fresh /sys over the one where programs and maps are pinned.
 pub(super) fn enter(site: &Site) -> String {
     let namespace = site.namespace(super::site::BALANCER);
     format!("nsenter --net=/run/netns/{namespace} {}", site.program().display())
@@ -111,13 +111,13 @@ fn run_command(site: &Site) -> String {
     format!("{} run --config {} &", enter(site), config(site).display())
 }
 
-/// Who listens there.
+/// Pid of the process that listens on a socket.
 fn server(socket: &Path) -> IoResult<u32> {
     let stream = UnixStream::connect(socket)?;
     Ok(getsockopt(&stream, PeerCredentials)?.pid().cast_unsigned())
 }
 
-/// Whether it runs. One that has ended and that nobody has waited for yet has a number, but no program any more.
+/// Whether a process runs. One that has ended and that nobody has waited for yet has a number, but no program any more.
 fn is_alive(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }

@@ -1,4 +1,4 @@
-//! The client: curl, told once what is the same in every command.
+//! The client: curl, with a configuration for what is common to all commands.
 
 use std::path::PathBuf;
 
@@ -18,12 +18,12 @@ pub(super) fn write_config(site: &Site) -> Result<()> {
     Ok(std::fs::write(config(site), text)?)
 }
 
-/// Where it is.
+/// Path of curl's configuration.
 pub(super) fn config(site: &Site) -> PathBuf {
     site.path("curlrc")
 }
 
-/// How an operator runs curl in the client's namespace.
+/// Beginning of the command with which an operator runs curl in the client's namespace.
 pub(super) fn curl(site: &Site) -> String {
     format!(
         "ip netns exec {} curl -K {}",

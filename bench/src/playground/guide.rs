@@ -1,10 +1,10 @@
-//! What is printed once everything answers: what is there, and what to try. Every command is indented by two spaces and
-//! stands as it is to be typed, so that it can be copied, and that a test can run it.
+//! Guide that is printed once everything answers: what is there, and what to try. Every command is indented by two
+//! spaces and stands as it is to be typed, so that it can be copied, and that a test can run it.
 
 use super::site::{BALANCER, Site};
 use super::{balancer, client};
 
-/// All of it.
+/// Text of the guide.
 pub(super) fn text(site: &Site) -> String {
     let (curl, enter) = (client::curl(site), balancer::enter(site));
     let (signalbox, socket) = (site.program(), site.socket());

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     no_install: bool,
 }
 
-/// Runs it until told to stop.
+/// Runs the lab until told to stop.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     packages::ensure_installed(&packages::LAB, !args.no_install)?;
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// To standard output. A reader that has gone, such as a closed terminal, is no reason to end without cleaning up.
+/// Prints to standard output. A reader that has gone, such as a closed terminal, is no reason to end without cleaning
+/// up.
 fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -16,10 +16,10 @@ use anyhow::Result;
 use super::site::{BALANCER, Site};
 use crate::lab::Ns;
 
-/// Where signalbox listens. These addresses are also in `signalbox.yaml`.
+/// Address that signalbox listens on. The addresses here are also in `signalbox.yaml`.
 pub(super) const VIP: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
-/// The router hosts: two clusters of two.
+/// Router hosts, by name: two clusters of two.
 pub(super) const HOSTS: [(&str, Ipv4Addr); 4] = [
     ("north-1", Ipv4Addr::new(10, 92, 1, 2)),
     ("north-2", Ipv4Addr::new(10, 92, 2, 2)),
@@ -27,11 +27,11 @@ pub(super) const HOSTS: [(&str, Ipv4Addr); 4] = [
     ("south-2", Ipv4Addr::new(10, 93, 2, 2)),
 ];
 
-/// The namespaces. [`Site`] removes them.
+/// Namespaces of the lab. [`Site`] removes them.
 pub(super) struct Network {
     pub(super) client: Ns,
     pub(super) balancer: Ns,
-    /// In the order of [`HOSTS`].
+    /// Namespaces of the router hosts, in the order of [`HOSTS`].
     pub(super) hosts: [Ns; 4],
 }
 

@@ -15,10 +15,10 @@ use crate::interrupt;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Each cluster by a route of its own, one without TLS and one with.
+/// URLs of the two clusters, each by a route of its own: one without TLS and one with.
 const URLS: [&str; 2] = ["http://north.lab.example/", "https://south.lab.example/"];
 
-/// Until every router host has answered through the balancer, or something has ended.
+/// Waits until every router host has answered through the balancer, or something has ended.
 pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, routers: &mut [Router]) -> Result<()> {
     client::write_config(site)?;
     let (mut seen, limit) = (Vec::new(), Instant::now() + LIMIT);
@@ -56,7 +56,7 @@ pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, rout
     tell_what_is_missing(site)
 }
 
-/// On a machine that cannot do all of it, the lab shows less than it promises.
+/// Says what is missing on a machine that cannot do all that the lab promises.
 fn tell_what_is_missing(site: &Site) -> Result<()> {
     let mut status = Command::new(site.program());
     status.args(["status", "-o", "json", "--socket"]).arg(site.socket());

@@ -1,4 +1,4 @@
-//! The router hosts: a HAProxy in each, and an application behind it that says where it is.
+//! Router hosts: a HAProxy in each, and an application behind it that says which host it is on.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::site::Site;
 use crate::lab::Ns;
 use crate::process::Process;
 
-/// One of them.
+/// A router host.
 pub(super) struct Router {
     name: &'static str,
     ns: Ns,
@@ -20,7 +20,7 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Starts all of them.
+    /// Starts all router hosts.
     pub(super) fn all(site: &Site, network: &Network) -> Result<Vec<Self>> {
         certificate(site)?;
         let hosts = network.hosts.iter().zip(HOSTS);
@@ -58,7 +58,7 @@ impl Router {
         Ok(())
     }
 
-    /// Whether its HAProxy has ended since this was last asked, and how.
+    /// Message if the host's HAProxy has ended since the last call, and how.
     pub(super) fn news(&mut self) -> Option<String> {
         let process = self.haproxy.as_mut()?;
         let (how, pid, words) = (process.ended()?, process.pid(), process.last_words());
@@ -70,7 +70,7 @@ impl Router {
     }
 }
 
-/// One for all hosts and names, which is its own authority.
+/// Makes one certificate for all hosts and names, which is its own authority.
 fn certificate(site: &Site) -> Result<()> {
     let names = ["north", "south", "app"].map(|name| format!("{name}.lab.example"));
     let made = rcgen::generate_simple_self_signed(names)?;

@@ -1,5 +1,5 @@
-//! What a lab is called, and the directory that belongs to it: locked while it runs, so that there are no two of a name,
-//! and whatever is found under that name once locked is a leftover.
+//! Name of a lab, and its directory: locked while the lab runs, so that there are no two of a name, and whatever is
+//! found under that name once locked is a leftover.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -10,20 +10,21 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::lab::{Ns, clean};
 
-/// The role whose namespace signalbox runs in.
+/// Role whose namespace signalbox runs in.
 pub(super) const BALANCER: &str = "balancer";
 
-/// Everything of this name: removed before it is made, and on drop.
+/// Everything of a lab's name: removed before it is made, and on drop.
 pub(super) struct Site {
     name: String,
-    /// Under /run rather than in a temporary directory: its name is known, and only root may make it there.
+    /// Directory of the lab. Under /run rather than in a temporary directory: its name is known, and only root may make
+    /// it there.
     dir: PathBuf,
     signalbox: PathBuf,
     _lock: File,
 }
 
 impl Site {
-    /// Takes the name, and clears away what a lab has left there that was killed.
+    /// Takes a name, and removes leftovers of a killed lab of that name.
     pub(super) fn take(suffix: &str, signalbox: &Path) -> Result<Self> {
         // No hyphen: it ends the name in those of the namespaces, and so no name is the beginning of another.
         let is_plain = suffix.len() <= 20 && suffix.chars().all(|c| c.is_ascii_alphanumeric());
@@ -44,32 +45,32 @@ impl Site {
         Ok(site)
     }
 
-    /// The name of the namespace for a role.
+    /// Name of the namespace for a role.
     pub(super) fn namespace(&self, role: &str) -> String {
         format!("{}-{role}", self.name)
     }
 
-    /// The directory for configurations, logs and sockets.
+    /// Directory for configurations, logs and sockets.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A file in it.
+    /// Path of a file in the directory.
     pub(super) fn path(&self, file: &str) -> PathBuf {
         self.dir.join(file)
     }
 
-    /// signalbox by a name that is short enough to be typed.
+    /// Path of signalbox that is short enough to be typed.
     pub(super) fn program(&self) -> PathBuf {
         self.path("signalbox")
     }
 
-    /// The balancer's admin socket.
+    /// Path of the balancer's admin socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.path("admin.sock")
     }
 
-    /// Processes, whoever started them, then pins, then namespaces, then files.
+    /// Removes processes, whoever started them, then pins, then namespaces, then files.
     fn clear(&self) {
         let names = clean::namespaces(&self.namespace(""));
         names.iter().for_each(|name| clean::end_processes(name));
@@ -86,7 +87,8 @@ impl Site {
         }
     }
 
-    /// What is pinned would outlive the namespace. A process that has just been killed holds it for a moment yet.
+    /// Removes pinned programs and maps, which would outlive the namespace. Tries again, for a process that has just
+    /// been killed holds them for a moment yet.
     fn detach(&self, namespace: &str) -> Result<()> {
         let ns = Ns::open(namespace)?;
         let limit = Instant::now() + Duration::from_secs(5);
@@ -110,7 +112,7 @@ impl Drop for Site {
     }
 }
 
-/// Who has the lock.
+/// File with the pid of the lab that holds the lock.
 const PID: &str = "pid";
 
 fn lock(dir: &Path) -> Result<File> {
@@ -125,7 +127,7 @@ fn lock(dir: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(error).context("lock"),
     }
-    // Between open and lock its owner may have removed it.
+    // Between open and lock the directory's owner may have removed it.
     let is_same = fs::metadata(dir).is_ok_and(|now| lock.metadata().is_ok_and(|then| now.ino() == then.ino()));
     ensure!(is_same, "a lab is just being removed: try again");
     Ok(lock)

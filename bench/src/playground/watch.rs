@@ -1,4 +1,4 @@
-//! Until it is told to stop: says what has ended, and starts it again when asked to.
+//! Watches the lab until it is told to stop: says what has ended, and starts it again when asked to.
 
 use std::io::BufRead as _;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,7 +11,7 @@ use super::router::Router;
 use super::say;
 use crate::interrupt;
 
-/// Returns on Ctrl-C, SIGTERM or SIGHUP.
+/// Watches until Ctrl-C, SIGTERM or SIGHUP.
 pub(super) fn until_interrupted(balancer: &mut Balancer, routers: &mut [Router]) {
     let enter = lines();
     while !interrupt::raised() {
@@ -28,13 +28,13 @@ pub(super) fn until_interrupted(balancer: &mut Balancer, routers: &mut [Router])
     }
 }
 
-/// What runs stays as it is.
+/// Starts whatever has ended; running processes stay as they are.
 fn restart(balancer: &mut Balancer, routers: &mut [Router]) -> Result<()> {
     routers.iter_mut().try_for_each(Router::start)?;
     balancer.start()
 }
 
-/// Lines of standard input, as they come. Without any (`</dev/null`) there are none.
+/// Receives a message for each line of standard input, as it comes; none from `</dev/null`.
 fn lines() -> Receiver<()> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

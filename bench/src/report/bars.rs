@@ -1,20 +1,20 @@
-//! Bars side by side: a line for each contender, a panel for each scenario.
+//! Bar chart: a line for each contender, a panel for each scenario.
 
 use super::svg::{Anchor, GRID, INK, PALE, RED, Svg};
 use crate::stats::Spread;
 
-/// A scenario.
+/// Panel of a scenario.
 pub(super) struct Panel {
     pub(super) title: String,
-    /// As many as there are names; what a contender did not take part in has none.
+    /// Bars, as many as there are names; `None` for a contender that did not take part.
     pub(super) bars: Vec<Option<Bar>>,
 }
 
-/// What a contender has in it.
+/// Bar of a contender.
 pub(super) struct Bar {
-    /// None if it failed.
+    /// Measured value; `None` if the contender failed.
     pub(super) value: Option<Spread>,
-    /// To HAProxy.
+    /// Ratio to HAProxy.
     pub(super) ratio: Option<f64>,
 }
 
@@ -23,10 +23,10 @@ const LEFT: f64 = 168.0;
 const TOP: f64 = 76.0;
 const LINE: f64 = 22.0;
 const GAP: f64 = 14.0;
-/// For a number and a ratio behind the longest bar.
+/// Width of the number and ratio behind the longest bar.
 const LABEL: f64 = 108.0;
 
-/// The picture.
+/// Draws the chart.
 pub(super) fn draw(title: &str, names: &[String], panels: &[Panel]) -> String {
     let mut svg = Svg::new(WIDTH, TOP + LINE * names.len() as f64 + 14.0);
     svg.text((16.0, 28.0), 16, Anchor::Start, INK, title);
@@ -70,7 +70,7 @@ fn lines() -> impl Iterator<Item = f64> {
     (0..).map(|line| TOP + LINE * f64::from(line))
 }
 
-/// One for each family, a lighter one for its variants.
+/// Colour of a contender: one for each family, a lighter one for its variants.
 pub(super) fn colour(name: &str) -> &'static str {
     match name.split(' ').next().unwrap_or_default() {
         "haproxy" => "#0969da",
@@ -82,7 +82,7 @@ pub(super) fn colour(name: &str) -> &'static str {
     }
 }
 
-/// Three digits that count, or all before the point, in groups.
+/// Formats a number: one decimal below 100, none above, thousands in groups.
 fn thousands(value: f64) -> String {
     if value < 1000.0 {
         let digits = if value < 100.0 { 1 } else { 0 };

@@ -1,13 +1,13 @@
-//! Which columns a scenario's table has.
+//! Columns of a scenario's table.
 
 use super::row::Row;
 use crate::scenario::Kind;
 use crate::stats::Spread;
 
-/// A column: its head, and what a row has there.
+/// A column: its head, and the text of a row.
 pub(super) type Column = (&'static str, fn(&Row) -> String);
 
-/// Those for a kind of scenario.
+/// Columns for a kind of scenario.
 pub(super) fn of(kind: Kind) -> &'static [Column] {
     match kind {
         Kind::Unique(_) | Kind::Reused(_) | Kind::Tls(_) => REQUESTS,
@@ -79,7 +79,7 @@ const IDLE: &[Column] = &[
     }),
 ];
 
-/// A median, or `-`.
+/// Formats a median, or `-`.
 pub(super) fn number(value: Option<Spread>, scale: f64, digits: usize) -> String {
     value.map_or_else(|| "-".into(), |spread| format!("{:.digits$}", spread.median * scale))
 }

@@ -1,10 +1,10 @@
-//! Latencies: a line for each contender from its median to what one request in a thousand exceeds, on a scale of
-//! powers, because the tail is what differs.
+//! Chart of latencies: a line for each contender from its median to what one request in a thousand exceeds, on a
+//! logarithmic scale, because the tail is what differs.
 
 use super::bars::colour;
 use super::svg::{Anchor, GRID, INK, PALE, RED, Svg};
 
-/// A contender: p50, p99 and p99.9 in ms, unless it failed.
+/// Line of a contender: p50, p99 and p99.9 in ms, unless it failed.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) millis: Option<[f64; 3]>,
@@ -16,7 +16,7 @@ const RIGHT: f64 = 756.0;
 const TOP: f64 = 84.0;
 const HEIGHT: f64 = 24.0;
 
-/// The picture.
+/// Draws the chart.
 pub(super) fn draw(title: &str, lines: &[Line]) -> String {
     let bottom = TOP + HEIGHT * lines.len() as f64;
     let mut svg = Svg::new(WIDTH, bottom + 14.0);
@@ -56,7 +56,8 @@ pub(super) fn draw(title: &str, lines: &[Line]) -> String {
     svg.finish(title)
 }
 
-/// 1, 2 and 5 of each power of ten: from the last not above the least to the first not below the most.
+/// Ticks of the scale: 1, 2 and 5 of each power of ten, from the last not above the least to the first not below the
+/// most.
 fn ticks(least: f64, most: f64) -> Vec<f64> {
     let powers = [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0];
     let all: Vec<f64> = powers

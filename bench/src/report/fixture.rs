@@ -10,7 +10,7 @@ use crate::facts::Facts;
 use crate::measure::{Latency, Memory, Sample};
 use crate::scenario::{ALL, Kind, Scenario};
 
-/// A report with all of it.
+/// A report with all made-up results.
 pub(super) fn report() -> Report {
     let facts = Facts {
         cpu: "CPU".into(),
@@ -47,7 +47,7 @@ pub(super) fn report() -> Report {
     }
 }
 
-/// Every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
+/// Rows of every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
 pub(super) fn rows() -> Vec<Row> {
     let all: Vec<_> = ALL.iter().flat_map(series).collect();
     all.iter().map(|series| Row::new(series, &all)).collect()

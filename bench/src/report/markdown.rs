@@ -8,7 +8,7 @@ use super::plots::Picture;
 use super::row::Row;
 use crate::campaign::programs::Programs;
 
-/// All of it.
+/// Text of the report.
 pub(super) fn text(report: &Report, pictures: &[Picture]) -> String {
     let mut text = head(report);
     for picture in pictures {

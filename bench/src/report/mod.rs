@@ -1,4 +1,4 @@
-//! From samples to what is read: a summary of each series, as JSON, as Markdown and in pictures.
+//! Reports: a summary of each series, as JSON, as Markdown and in pictures.
 
 mod bars;
 mod columns;
@@ -21,7 +21,7 @@ use crate::campaign::programs::Programs;
 use crate::facts::Facts;
 use row::Row;
 
-/// Everything, as in `latest.json`.
+/// The whole report, as in `latest.json`.
 #[derive(Serialize)]
 pub(crate) struct Report {
     facts: Facts,
@@ -31,7 +31,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Makes it.
+    /// Summarises findings.
     pub(crate) fn new(facts: Facts, seconds_taken: f64, findings: Findings) -> Self {
         let all = &findings.series;
         Self {
@@ -42,13 +42,13 @@ impl Report {
         }
     }
 
-    /// Writes `latest.json`, `latest.md` with its pictures, and `readme.md`; the text of the second.
+    /// Writes `latest.json`, `latest.md` with its pictures, and `readme.md`; returns the text of `latest.md`.
     pub(crate) fn write(&self, dir: &Path) -> Result<String> {
         let pictures = plots::all(&self.rows);
         let text = markdown::text(self, &pictures);
         std::fs::create_dir_all(dir)?;
         for picture in plots::NAMES {
-            // One of an earlier run would be taken for one of this.
+            // A picture of an earlier run would be taken for one of this.
             let _ = std::fs::remove_file(dir.join(picture));
         }
         for picture in &pictures {
@@ -60,7 +60,7 @@ impl Report {
         Ok(text)
     }
 
-    /// How many rows have errors.
+    /// Number of rows with errors.
     pub(crate) fn failed(&self) -> usize {
         self.rows.iter().filter(|row| row.errors.total() > 0).count()
     }

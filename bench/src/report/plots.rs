@@ -1,4 +1,4 @@
-//! Which pictures there are, and what is in them.
+//! Pictures of the report, and the rows in each.
 
 use super::bars::{self, Bar, Panel};
 use super::dots::{self, Line};
@@ -6,17 +6,17 @@ use super::row::Row;
 use crate::scenario::Kind;
 use crate::stats::Spread;
 
-/// A file for the folder of results.
+/// A picture: a file for the folder of results.
 pub(super) struct Picture {
     pub(super) file: &'static str,
     pub(super) title: &'static str,
     pub(super) svg: String,
 }
 
-/// All files that there may be.
+/// Names of all pictures that there may be.
 pub(super) const NAMES: [&str; 5] = ["unique.svg", "reused.svg", "latency.svg", "tls.svg", "throughput.svg"];
 
-/// Those for which there are results.
+/// Draws the pictures for which there are results.
 pub(super) fn all(rows: &[Row]) -> Vec<Picture> {
     let [unique, reused, latency, tls, throughput] = NAMES;
     let rate = |row: &Row| row.summary.rate;
@@ -64,7 +64,7 @@ fn rates(
             names.push(name(row));
         }
     }
-    // Those with fewer threads are not in every scenario: the order is that of the one with most.
+    // Contenders with fewer threads are not in every scenario: the order is that of the panel with most.
     let scenarios: Vec<_> = rows.chunk_by(|a, b| a.scenario == b.scenario).collect();
     let longest = scenarios.iter().max_by_key(|rows| rows.len())?;
     names.sort_by_key(|wanted| longest.iter().position(|row| name(row) == *wanted));

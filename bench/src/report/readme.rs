@@ -1,4 +1,4 @@
-//! The few numbers for the README: the load tests of the thesis with its columns, and how the rest compares.
+//! Tables for the README: the load tests of the thesis with its columns, and how the rest compares.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::row::Row;
 use crate::contender::{BASELINE, REFERENCE};
 
 const OURS: &str = "signalbox-auto";
-/// Contenders, and what they are called there.
+/// Contenders, and their names in the README.
 const WHO: [(&str, &str); 4] = [
     (BASELINE, "plain routing"),
     (REFERENCE, "HAProxy"),
@@ -16,7 +16,7 @@ const WHO: [(&str, &str); 4] = [
     (OURS, "**signalbox**"),
 ];
 
-/// A line: what it is, and what a row has there.
+/// A line of a table: its head, and the text of a row.
 type Line = (&'static str, fn(&Row) -> String);
 
 const REQUESTS: &[Line] = &[
@@ -26,13 +26,13 @@ const REQUESTS: &[Line] = &[
     TAIL,
 ];
 
-/// The 50th, 99th and 99.9th percentile of the latency.
+/// Line of the latency's 50th, 99th and 99.9th percentile.
 const TAIL: Line = ("p50 / p99 / p99.9 ms", |r| {
     let times = [r.summary.p50, r.summary.p99, r.summary.p999];
     times.map(|time| number(time, 1e-3, 2)).join(" / ")
 });
 
-/// Scenarios, what they are called there, and their lines.
+/// Scenarios, their names in the README, and their lines.
 const TABLES: [&[(&str, &str, &[Line])]; 2] = [
     &[
         ("unique-1", "unique connections, 1 at a time", REQUESTS),
@@ -61,7 +61,7 @@ const LATENCY: &[Line] = &[
 ];
 const RATIO: Line = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
 
-/// Both tables, of rows with the most threads; scenarios that were not run are left out.
+/// Text of both tables, of rows with the most threads; scenarios that were not run are left out.
 pub(super) fn text(report: &Report) -> String {
     let rows = &report.rows;
     let threads = rows.iter().map(|row| row.threads).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A row of the results: what one contender's rounds in one scenario come to, by itself and beside the others'.
+//! Row of the results: one contender's rounds in one scenario, summarised by themselves and beside the others'.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::measure::Sample;
 use crate::scenario::Scenario;
 use crate::stats::{Spread, paired};
 
-/// One contender in one scenario.
+/// Results of one contender in one scenario.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) scenario: Scenario,
@@ -17,42 +17,42 @@ pub(super) struct Row {
     pub(super) threads: usize,
     pub(super) summary: Summary,
     pub(super) errors: Errors,
-    /// In how many rounds others used the machine too.
+    /// Number of rounds in which others used the machine, too.
     pub(super) disturbed: usize,
     pub(super) samples: Vec<Sample>,
 }
 
-/// Over the rounds. µs for times, bytes for memory.
+/// Spreads over the rounds. µs for times, bytes for memory.
 #[derive(Serialize)]
 pub(super) struct Summary {
     pub(super) work: Option<Spread>,
     pub(super) rate: Option<Spread>,
     pub(super) gbit: Option<Spread>,
     pub(super) offered: Option<Spread>,
-    /// Rate (p99 where that is fixed, resident memory where there is none) by that of HAProxy with as many threads in
-    /// the same round.
+    /// Ratio to HAProxy with as many threads in the same round: of rates, of p99 where the rate is fixed, of resident
+    /// memory where there is none.
     pub(super) ratio: Option<Spread>,
     pub(super) mean: Option<Spread>,
     pub(super) p50: Option<Spread>,
     pub(super) p99: Option<Spread>,
     pub(super) p999: Option<Spread>,
     pub(super) cpu: Option<Spread>,
-    /// CPU less that of plain forwarding in the same round.
+    /// CPU time beyond that of plain forwarding in the same round.
     pub(super) added_cpu: Option<Spread>,
-    /// Its median by that of HAProxy with as many threads.
+    /// Ratio of the median of `added_cpu` to that of HAProxy with as many threads.
     pub(super) added_ratio: Option<f64>,
     pub(super) own_cpu: Option<Spread>,
     pub(super) resident: Option<Spread>,
-    /// Kernel memory less that of plain forwarding.
+    /// Kernel memory beyond that of plain forwarding.
     pub(super) added_kernel: Option<Spread>,
 }
 
 impl Row {
-    /// Of a series; all others are there to be compared with.
+    /// Row of a series; `all` are there to be compared with.
     pub(super) fn new(series: &Series, all: &[Series]) -> Self {
         let samples = &series.samples;
         let of = |value: &dyn Fn(&Sample) -> Option<f64>| Spread::of(samples.iter().filter_map(|(_, s)| value(s)));
-        // Forwarding has no threads: it is compared with the most there are.
+        // Forwarding has no threads: it is compared with the series that has most.
         let other = |name: &str, threads: usize| -> &[(usize, Sample)] {
             let fits = all.iter().filter(|other| {
                 other.scenario == series.scenario
@@ -102,7 +102,7 @@ impl Row {
     }
 }
 
-/// Of medians, not of rounds: a difference may come near to nothing, and a quotient by that could be anything.
+/// Ratio of medians, not of rounds: a difference may come near to nothing, and a quotient by that could be anything.
 fn quotient(mine: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let theirs = theirs?.median;
     (theirs > 0.0).then_some(mine?.median / theirs)

@@ -1,4 +1,4 @@
-//! As much of SVG as our pictures need. They have a background of their own, so that they can be read on a dark page.
+//! SVG, as much as our pictures need. They have a background of their own, so that they can be read on a dark page.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ pub(super) struct Svg {
     height: f64,
 }
 
-/// Which end of a text is at its place.
+/// End of a text that stands at its coordinates.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -23,7 +23,7 @@ pub(super) const GRID: &str = "#d8dee4";
 pub(super) const RED: &str = "#cf222e";
 
 impl Svg {
-    /// An empty one.
+    /// An empty picture.
     pub(super) fn new(width: f64, height: f64) -> Self {
         let mut svg = Self {
             body: String::new(),
@@ -58,7 +58,7 @@ impl Svg {
         );
     }
 
-    /// `y` is where the letters stand.
+    /// Draws text; `y` is the baseline.
     pub(super) fn text(&mut self, (x, y): (f64, f64), size: u32, anchor: Anchor, colour: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -72,7 +72,7 @@ impl Svg {
         );
     }
 
-    /// The file. `title` is for who cannot see it.
+    /// Text of the file. `title` is for screen readers.
     pub(super) fn finish(self, title: &str) -> String {
         let Self { body, width, height } = self;
         let title = escape(title);
@@ -89,7 +89,8 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Fails unless it is well-formed, as far as we write XML: tags closed in order, attributes quoted, nothing unescaped.
+/// Fails unless a file is well-formed, as far as we write XML: tags closed in order, attributes quoted, nothing
+/// unescaped.
 #[cfg(test)]
 pub(super) fn assert_well_formed(xml: &str) {
     let mut open = Vec::new();

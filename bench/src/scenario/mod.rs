@@ -1,4 +1,4 @@
-//! What is measured: a list, and for each kind a function from a running contender to a [`Sample`].
+//! Scenarios: a list, and for each kind a function from a running contender to a [`Sample`].
 
 mod run;
 
@@ -12,34 +12,34 @@ use crate::hosts::Hosts;
 use crate::lab::Lab;
 use crate::measure::Sample;
 
-/// One of them.
+/// A scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Scenario {
-    /// For the command line and the results.
+    /// Name for the command line and the results.
     pub(crate) name: &'static str,
-    /// For people.
+    /// Title for readers.
     pub(crate) title: &'static str,
-    /// What happens.
+    /// Kind of load.
     pub(crate) kind: Kind,
 }
 
-/// The kinds, with their number of connections at a time.
+/// Kinds of load, with their number of connections at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// A connection for each request.
+    /// One connection for each request.
     Unique(usize),
-    /// Connections that stay.
+    /// Persistent connections, in a closed loop.
     Reused(usize),
-    /// Connections that stay, asked at a fixed rate.
+    /// Persistent connections, with requests at a fixed rate.
     Latency(usize),
-    /// A connection with a TLS handshake for each request.
+    /// One connection with a TLS handshake for each request.
     Tls(usize),
-    /// Connections that stay, with answers of 1 MiB.
+    /// Persistent connections, with answers of 1 MiB.
     Large(usize),
-    /// Streams to the hosts.
+    /// Bulk streams to the hosts.
     Bulk(usize),
-    /// Connections on which nothing happens.
+    /// Idle connections.
     Idle(usize),
 }
 
@@ -47,7 +47,7 @@ const fn scenario(name: &'static str, title: &'static str, kind: Kind) -> Scenar
     Scenario { name, title, kind }
 }
 
-/// All of them, in the order in which they run.
+/// All scenarios, in the order in which they run.
 pub(crate) const ALL: [Scenario; 12] = [
     scenario("unique-1", "Unique connections, 1 at a time", Kind::Unique(1)),
     scenario("unique-100", "Unique connections, 100 at a time", Kind::Unique(100)),
@@ -67,27 +67,27 @@ pub(crate) const ALL: [Scenario; 12] = [
     scenario("idle-2000", "Memory of 2000 idle connections", Kind::Idle(2000)),
 ];
 
-/// What a scenario works with.
+/// Context of a scenario: network, hosts and contender.
 pub(crate) struct Bench<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) hosts: &'a Hosts,
     pub(crate) running: &'a Running,
     pub(crate) warm_up: Duration,
     pub(crate) length: Duration,
-    /// Requests in a second, for the scenarios that are told.
+    /// Requests per second, for the scenarios with a fixed rate.
     pub(crate) offered: f64,
 }
 
-/// Where `latency-half` has its rate from.
+/// Scenario that gives `latency-half` its rate.
 pub(crate) const CLOSED_LOOP: &str = "reused-100";
 
 impl Scenario {
-    /// Whether `--only` with this word means it.
+    /// Whether `--only` with this word selects the scenario.
     pub(crate) fn is_meant(&self, word: &str) -> bool {
         self.name == word || self.name.split('-').next() == Some(word)
     }
 
-    /// Whether it is one of those that show most, and are worth the time of every number of threads.
+    /// Whether the scenario is one of those that show most, and are worth the time of every number of threads.
     pub(crate) fn is_main(&self) -> bool {
         matches!(
             self.kind,
@@ -95,12 +95,12 @@ impl Scenario {
         )
     }
 
-    /// Whether it takes as long as it is told to; the others take as long as they need.
+    /// Whether the scenario takes as long as it is told to; the others take as long as they need.
     pub(crate) fn is_timed(&self) -> bool {
         !matches!(self.kind, Kind::Idle(_))
     }
 
-    /// Runs it once.
+    /// Runs the scenario once.
     pub(crate) fn run(&self, bench: &Bench<'_>) -> Result<Sample> {
         match self.kind {
             Kind::Unique(connections) => run::requests(bench, connections, "/", true),

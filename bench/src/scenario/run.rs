@@ -1,4 +1,4 @@
-//! What happens in each kind of scenario, and what comes of it.
+//! Runs of each kind of scenario, and their samples.
 
 use std::time::{Duration, Instant};
 
@@ -33,12 +33,12 @@ impl Bench<'_> {
     }
 }
 
-/// Connections without TLS, asked again as soon as they have answered.
+/// Runs a closed loop over connections without TLS: each gets its next request as soon as it has answered.
 pub(super) fn requests(bench: &Bench<'_>, connections: usize, path: &str, once: bool) -> Result<Sample> {
     closed_loop(bench, bench.route(80, connections, None), path, once)
 }
 
-/// The same with a handshake each, and nothing remembered from one to the next.
+/// Runs a closed loop over connections with a full TLS handshake each, one for each request.
 pub(super) fn handshakes(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let tls = Some(bench.hosts.tls.clone());
     closed_loop(bench, bench.route(443, connections, tls), "/", true)
@@ -63,7 +63,7 @@ fn closed_loop(bench: &Bench<'_>, route: Route, path: &str, once: bool) -> Resul
     Ok(sample)
 }
 
-/// At the rate that is offered, whatever comes back.
+/// Runs an open loop at the offered rate, whatever comes back.
 pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     ensure!(bench.offered > 0.0, "nobody got through `{}`", super::CLOSED_LOOP);
     let meter = bench.meter();
@@ -82,7 +82,7 @@ pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The rate stays that of responses; the cost is that of a GB.
+/// Runs a closed loop of large answers. The rate stays that of responses; the cost is that of a GB.
 pub(super) fn large(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let mut sample = requests(bench, connections, "/1m", false)?;
     let gigabytes = LARGE as f64 / 1e9;
@@ -92,7 +92,7 @@ pub(super) fn large(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Counted where it arrives: what a balancer has swallowed is not yet carried.
+/// Runs bulk streams, counted where they arrive: bytes that a balancer has swallowed are not yet carried.
 pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> {
     let meter = bench.meter();
     let received = || bench.hosts.sinks.iter().map(bulk::Sink::received).sum();
@@ -108,14 +108,14 @@ pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> 
     Ok(sample)
 }
 
-/// Memory before and after connections have been used once.
+/// Measures memory before and after connections have been used once.
 pub(super) fn idle(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let pids = bench.running.pids();
     let targets = bench.running.targets(80);
     let request = request("/", false);
     let before = (process::resident(&pids), machine::kernel_memory());
     let idle = bench.lab.client.run(|| Idle::open(&targets, connections, &request))?;
-    // Time for whoever hands connections over to the kernel to let go of them.
+    // Time for a balancer that hands connections over to the kernel to let go of them.
     interrupt::sleep_until(Instant::now() + Duration::from_millis(700))?;
     let each = |before: u64, after: u64| (after as f64 - before as f64) / connections as f64;
     let memory = Memory {

@@ -1,4 +1,4 @@
-//! What the shield costs: a denied packet, one that passes, one whose source has a rate, a SYN that is answered.
+//! Cost of the shield: a denied packet, one that passes, one whose source has a rate, a SYN that is answered.
 
 use std::net::TcpListener;
 use std::time::Instant;
@@ -15,17 +15,18 @@ use signalbox_core::prefixes::{Verdict, build};
 use super::{CLIENT, Path, RUNS, VIP, frame};
 
 const PREFIXES: usize = 1_000_000;
-/// Of `frame`'s flags.
+/// Control bits, as `frame` takes them.
 const ACK: u8 = 0x10;
 const SYN: u8 = 2;
 
-/// A million denied prefixes, a guard without rates on port 8443, one with rates on 8444, and a listener on 8445.
+/// Prepares a million denied prefixes, a guard without rates on port 8443, one with rates on 8444, and a listener on
+/// 8445.
 pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListener> {
     let denied = [0, 0, 0xffff, 0xcb00_7107];
     let mut prefixes: Vec<(IpNet, Verdict)> = (0..PREFIXES as u64)
         .map(|at| {
             let random = hash::mix(at);
-            // Not the clients': 11.0.0.0 to 127.255.255.255.
+            // Prefixes without the clients: 11.0.0.0 to 127.255.255.255.
             let address = ((11 + random % 116) << 24) as u32 | (random >> 32) as u32 & 0x00ff_ffff;
             let length = 20 + (random >> 8 & 0xff) as u8 % 13;
             (Ipv4Net::new_assert(address.into(), length).into(), Verdict::Deny)
@@ -68,7 +69,7 @@ pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListene
         anyhow::ensure!(status.is_ok_and(|status| status.success()), "`ip {words}` failed");
     }
     let listener = TcpListener::bind("198.51.100.1:8445").context("a listener")?;
-    // Always, as if the backlog were full.
+    // Cookies always, as if the backlog were full.
     std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").context("tcp_syncookies")?;
     let path = |name, frame, returns, runs| Path {
         name,
