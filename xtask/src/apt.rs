@@ -1,10 +1,10 @@
-//! Debian packages: which are missing, and installing those and no others.
+//! Debian packages: finds missing ones, and installs those and no others.
 
 use anyhow::Result;
 
 use crate::exec::{Run, find_program, is_root};
 
-/// A package, and others that do as well as it.
+/// A package, and alternatives that do as well.
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) or: &'static [&'static str],
@@ -48,7 +48,7 @@ pub(crate) fn install(names: &[&'static str]) -> Result<()> {
             "DEBIAN_FRONTEND=noninteractive",
             "apt-get",
             "-qq",
-            // On a fresh machine unattended upgrades may hold it.
+            // On a fresh machine unattended upgrades may hold the lock.
             "-o",
             "DPkg::Lock::Timeout=600",
         ]))

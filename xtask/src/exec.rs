@@ -16,7 +16,7 @@ use crate::root::root;
 /// A command that is printed before it runs. It runs in the root of the checkout unless told otherwise.
 pub(crate) struct Run {
     command: Command,
-    /// Only what was set here is printed: the rest of the environment is the caller's.
+    /// Variables that were set here, to be printed: the rest of the environment is the caller's.
     shown_env: Vec<String>,
 }
 
@@ -30,12 +30,12 @@ impl Run {
         })
     }
 
-    /// The cargo that runs us, so that a toolchain chosen with `cargo +x` stays chosen.
+    /// A command of the cargo that runs us, so that a toolchain chosen with `cargo +x` stays chosen.
     pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Result<Self> {
         Ok(Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))?.args(args))
     }
 
-    /// As root: directly, or by sudo.
+    /// A command that runs as root: directly, or by sudo.
     pub(crate) fn as_root(program: &str) -> Result<Self> {
         if is_root() {
             Self::new(program)
@@ -66,7 +66,7 @@ impl Run {
         self
     }
 
-    /// Runs it with our own stdout and stderr.
+    /// Runs the command with our own stdout and stderr.
     pub(crate) fn run(mut self) -> Result<()> {
         let line = self.announce();
         let status = self.command.status().with_context(|| cannot_start(&line))?;
@@ -76,20 +76,20 @@ impl Run {
         Ok(())
     }
 
-    /// Runs it in place of this process; returns only if that fails.
+    /// Runs the command in place of this process; returns only if that fails.
     pub(crate) fn replace(mut self) -> Result<()> {
         let line = self.announce();
         Err(self.command.exec()).with_context(|| cannot_start(&line))
     }
 
-    /// Runs it and passes on what it says, line by line, also to `each`.
+    /// Runs the command and passes its output on, line by line, also to `each`.
     pub(crate) fn run_tee(mut self, mut each: impl FnMut(&str)) -> Result<()> {
         let line = self.announce();
         let (said, says) = std::io::pipe().context("no pipe")?;
         // cargo's test runner says some of it on its stdout, nextest on its stderr.
         let child = self.command.stdout(says.try_clone()?).stderr(says).spawn();
         let mut child = child.with_context(|| cannot_start(&line))?;
-        // Holds the writing end, too.
+        // The command holds the pipe's writing end, too.
         drop(self);
         for text in BufReader::new(said).split(b'\n') {
             let text = text.with_context(|| format!("the output of `{line}` cannot be read"))?;
@@ -104,7 +104,7 @@ impl Run {
         Ok(())
     }
 
-    /// Its stdout, if it can be started and succeeds; nothing is printed. For questions, not for work.
+    /// Stdout of the command, if it can be started and succeeds; nothing is printed. For questions, not for work.
     pub(crate) fn answer(mut self) -> Option<String> {
         let output = self.command.stderr(Stdio::null()).output().ok()?;
         output
@@ -136,7 +136,7 @@ pub(crate) fn is_root() -> bool {
         .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
 }
 
-/// The first `name` in PATH, or in `~/.cargo/bin`, where `cargo install` puts it whether PATH has it or not.
+/// Finds the first `name` in PATH, or in `~/.cargo/bin`, where `cargo install` puts it whether PATH has it or not.
 pub(crate) fn find_program(name: &str) -> Option<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(cargo_home().map(|home| home.join("bin")));
@@ -155,7 +155,7 @@ fn cannot_start(line: &str) -> String {
     format!("`{line}` cannot be started; is it installed? `cargo xtask test --only install` installs what is needed")
 }
 
-/// As a shell would want it, so that a printed command can be pasted.
+/// Quotes a word for a shell, so that a printed command can be pasted.
 fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%~".contains(c);

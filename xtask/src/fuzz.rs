@@ -1,6 +1,6 @@
 //! `fuzz`: runs the targets of `fuzz/` with cargo-fuzz, which needs a nightly compiler.
 //!
-//! What libFuzzer finds goes to `fuzz/corpus/<target>`; `fuzz/seeds/<target>` is checked in and only read.
+//! Inputs that libFuzzer finds go to `fuzz/corpus/<target>`; `fuzz/seeds/<target>` is checked in and only read.
 
 use std::{fs, path::Path};
 
@@ -13,9 +13,9 @@ use crate::{
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// All targets without it
+    /// Target to run; all targets without it
     pub(crate) target: Option<String>,
-    /// For each target
+    /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
     /// Install cargo-fuzz, and a nightly compiler by rustup, if they are missing
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// cargo-fuzz, and a nightly compiler.
+/// Installs cargo-fuzz, and a nightly compiler.
 pub(crate) fn install() -> Result<()> {
     if !has_nightly() {
         if find_program("rustup").is_none() {

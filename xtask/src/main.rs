@@ -89,7 +89,7 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// In our place: a signal meant for what runs should not end only us, in front of it.
+/// Runs a package in place of this process: a signal meant for the package should not end only us, in front of it.
 fn cargo_run(package: &str, first: &[&str], args: Vec<OsString>) -> Result<()> {
     Run::cargo(["run", "--release", "-p", package, "--"])?
         .args(first)

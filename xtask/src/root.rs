@@ -1,4 +1,4 @@
-//! Where things stand in the checkout. Nothing here depends on the directory that xtask was called from.
+//! Paths in the checkout. Nothing here depends on the directory that xtask was called from.
 
 use std::{
     env,
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The root of the checkout. Asked at run time: two checkouts may share a target directory, and so this binary.
+/// Root of the checkout. Found at run time: two checkouts may share a target directory, and so this binary.
 pub(crate) fn root() -> Result<PathBuf> {
     let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let manifest = PathBuf::from(manifest);
@@ -20,17 +20,17 @@ pub(crate) fn root() -> Result<PathBuf> {
     })
 }
 
-/// Where the eBPF object is left by a build whose result goes nowhere else.
+/// Path of the eBPF object that a build leaves if its result goes nowhere else.
 pub(crate) fn fresh_object(root: &Path) -> PathBuf {
     root.join("target/ebpf/signalbox.bpf.o")
 }
 
-/// The checked-in object, embedded by `cargo run` on a machine without a BPF toolchain.
+/// Path of the checked-in object, embedded by `cargo run` on a machine without a BPF toolchain.
 pub(crate) fn prebuilt_object(root: &Path) -> PathBuf {
     root.join("ebpf/prebuilt/signalbox.bpf.o")
 }
 
-/// What the checked-in object was built from and by.
+/// Path of the record of the checked-in object: the sources and toolchain that it was built from.
 pub(crate) fn prebuilt_record(root: &Path) -> PathBuf {
     root.join("ebpf/prebuilt/signalbox.bpf.json")
 }

@@ -1,11 +1,11 @@
-//! Reads maps and programs out of an eBPF object.
+//! Reader of the maps and programs in an eBPF object.
 
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use super::floor::Needs;
 
-/// `bpf_map_def` as libbpf before 1.0 and aya read it: seven words.
+/// Length of `bpf_map_def` as libbpf before 1.0 and aya read it: seven words.
 const MAP_DEF: usize = 7 * 4;
 
 pub(super) struct Face {
@@ -16,7 +16,7 @@ pub(super) struct Face {
 
 pub(super) struct Program {
     pub(super) name: String,
-    /// The section's name, from which the loader takes the type.
+    /// Name of the section, from which the loader takes the program's type.
     pub(super) kind: String,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Map {
     pub(super) layout: String,
 }
 
-/// Both lists sorted by name: the linker's order is no promise.
+/// Reads maps and programs, both sorted by name: the linker's order is no promise.
 pub(super) fn read(bytes: &[u8]) -> Result<Face> {
     let file = object::File::parse(bytes)?;
     let mut face = Face {
@@ -58,14 +58,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
                     name,
                 });
             }
-            // Only its type in BTF says what it is; the loader's own dump is the place to read that.
+            // Only the map's type in BTF describes it; the loader's own dump is the place to read that.
             ".maps" if symbol.kind() == SymbolKind::Data => {
                 face.maps.push(Map {
                     layout: format!("btf size={}", symbol.size()),
                     name,
                 });
             }
-            // Functions that programs call stand there; they have no type.
+            // Functions that programs call stand in `.text`; they have no type.
             ".text" => {}
             _ if symbol.kind() == SymbolKind::Text && symbol.is_global() => {
                 face.programs.push(Program {
@@ -101,7 +101,7 @@ fn layout(def: &[u8]) -> Result<String> {
     ))
 }
 
-/// The names of `enum bpf_map_type` in linux/bpf.h.
+/// Name of a map type, as in `enum bpf_map_type` of linux/bpf.h.
 fn map_type(number: u32) -> String {
     const NAMES: [&str; 34] = [
         "unspec",

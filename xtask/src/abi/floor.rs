@@ -1,5 +1,5 @@
-//! What the programs need of a kernel: each helper, map type and instruction beside the version that brought it. Nothing may
-//! be newer than the oldest kernel that signalbox promises to run on.
+//! Requirements of the programs on a kernel: each helper, map type and instruction beside the version that brought it.
+//! Nothing may be newer than the oldest kernel that signalbox promises to run on.
 //!
 //! Versions are those of the commits that added each thing to Linux (`git describe --contains`): helpers and map types in
 //! include/uapi/linux/bpf.h, instructions in kernel/bpf/verifier.c. Vendors' kernels have them earlier, never later.
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 
-/// Major and minor.
+/// Kernel version: major and minor.
 pub(super) type Version = (u32, u32);
 
 /// The oldest kernel with all programs; `signalbox::kernel::version::OLDEST` is the same.
 pub(super) const OLDEST: Version = (5, 14);
 
-/// By number, as in `enum bpf_func_id`.
+/// Helpers by number, as in `enum bpf_func_id`.
 const HELPERS: [(i32, &str, Version); 35] = [
     (1, "map_lookup_elem", (3, 19)),
     (2, "map_update_elem", (3, 19)),
@@ -54,7 +54,7 @@ const HELPERS: [(i32, &str, Version); 35] = [
     (163, "check_mtu", (5, 12)),
 ];
 
-/// By number, as in `enum bpf_map_type`.
+/// Map types by number, as in `enum bpf_map_type`.
 const MAPS: [(u32, Version); 11] = [
     (1, (3, 19)),
     (2, (3, 19)),
@@ -89,12 +89,12 @@ const BPF_ADD: i32 = 0;
 const NEGATION: &str = "a negation, of whose register verifiers before 6.17 know nothing afterwards: \
                         count up, and hide the counter from the compiler by `Buffer::opaque`";
 
-/// What an object needs, and since when kernels have it.
+/// Requirements of an object, each with the version that kernels have it since.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs(BTreeMap<String, Version>);
 
 impl Needs {
-    /// Of the code of one section.
+    /// Adds the requirements of one section's code.
     pub(super) fn read(&mut self, code: &[u8]) -> Result<()> {
         let mut at = 0;
         while let Some(bytes) = code.get(at..at + 8) {
@@ -109,7 +109,7 @@ impl Needs {
         Ok(())
     }
 
-    /// Of a map's type.
+    /// Adds the requirement of a map's type.
     pub(super) fn map(&mut self, number: u32, name: &str) -> Result<()> {
         let Some((_, version)) = MAPS.iter().find(|(known, _)| *known == number) else {
             bail!("map type {name} is not in xtask/src/abi/floor.rs: add it with the kernel version that brought it");
@@ -118,12 +118,12 @@ impl Needs {
         Ok(())
     }
 
-    /// All of them.
+    /// All requirements, with their versions.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, Version)> {
         self.0.iter().map(|(name, version)| (name.as_str(), *version))
     }
 
-    /// Those that the oldest kernel lacks.
+    /// Lines about requirements that the oldest kernel lacks.
     pub(super) fn too_new(&self) -> Vec<String> {
         let newer = self.all().filter(|(_, version)| *version > OLDEST);
         newer
@@ -132,7 +132,7 @@ impl Needs {
     }
 }
 
-/// What an instruction needs beyond what every kernel with eBPF has.
+/// Requirement of an instruction, beyond what every kernel with eBPF has.
 fn need(opcode: u8, source: u8, offset: i16, immediate: i32) -> Result<Option<(String, Version)>> {
     let instruction = |name: &str, version| Ok(Some((format!("instruction {name}"), version)));
     let class = opcode & CLASS;

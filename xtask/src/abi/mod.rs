@@ -1,7 +1,8 @@
-//! `abi`: the face of the eBPF object as a text that is checked in, so that a change of it is seen in review.
+//! `abi`: maps and programs of the eBPF object as a text that is checked in, so that a change of them is seen in
+//! review.
 //!
-//! Pinned maps and a newer userspace meet at run time; whoever changes a line of `ebpf/abi.txt` asks himself whether
-//! ABI_VERSION has to change too.
+//! Pinned maps and a newer userspace meet at run time: a change of a line of `ebpf/abi.txt` raises the question whether
+//! ABI_VERSION has to change, too.
 
 mod elf;
 mod floor;
@@ -80,7 +81,7 @@ fn abi_version(lib: &str) -> Result<u32> {
         .context("common/src/lib.rs has no `pub const ABI_VERSION: u32 = ...;`")
 }
 
-/// Lines that only one side has. Both sides are sorted by name, so order says nothing.
+/// Difference of two texts: lines that only one has. Both are sorted by name, so order says nothing.
 fn diff(old: &str, new: &str) -> String {
     let mut diff = String::new();
     for line in old.lines().filter(|line| !new.lines().any(|other| other == *line)) {

@@ -1,6 +1,6 @@
-//! Rust source with comments and literals blanked, so that a rule about code does not stumble over prose.
+//! Source text with comments and literals blanked, so that a rule about code does not stumble over prose.
 
-/// As long as `text`, line by line.
+/// Blanks comments and literals; the result is as long as `text`, line by line.
 pub(super) fn only_code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -17,7 +17,7 @@ pub(super) fn only_code(text: &str) -> String {
     out
 }
 
-/// How many bytes at the start of `rest` are a comment or a literal.
+/// Number of bytes at the start of `rest` that are a comment or a literal.
 fn blank_len(rest: &str, before: Option<char>) -> usize {
     let in_ident = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     match rest.as_bytes() {
@@ -31,7 +31,7 @@ fn blank_len(rest: &str, before: Option<char>) -> usize {
     }
 }
 
-/// Block comments nest.
+/// Length of a block comment. These nest.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0usize, 0);
     while at < rest.len() {
@@ -60,7 +60,7 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// `r"..."`, `r#"..."#`; a raw identifier (`r#type`) is none.
+/// Length of a raw string, `r"..."` or `r#"..."#`; a raw identifier (`r#type`) is none.
 fn raw_string(rest: &str) -> usize {
     let hashes = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
     let body = 1 + hashes;
@@ -73,7 +73,7 @@ fn raw_string(rest: &str) -> usize {
         .map_or(rest.len(), |at| body + 1 + at + end.len())
 }
 
-/// `'x'` and `'\n'`; a lifetime is none.
+/// Length of a character literal, `'x'` or `'\n'`; a lifetime is none.
 fn char_literal(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {

@@ -1,4 +1,4 @@
-//! Which crate of the checkout may depend on which: `common <- ebpf`, `common <- core <- userspace <- bench`.
+//! Rules for dependencies between the crates of the checkout: `common <- ebpf`, `common <- core <- userspace <- bench`.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const ALLOWED: [(&str, &[&str]); 8] = [
     ("xtask", &[]),
 ];
 
-/// The core is pure: no runtime, no kernel, no API server.
+/// Crates that the core may not use, since it is pure: no runtime, no kernel, no API server.
 const NOT_IN_CORE: [&str; 4] = ["tokio", "aya", "kube", "k8s-openapi"];
 
 #[derive(Deserialize)]
@@ -39,13 +39,13 @@ pub(super) struct Package {
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
-    /// Of a crate of this checkout.
+    /// Path of the dependency, if it is a crate of this checkout.
     path: Option<String>,
     #[serde(default)]
     features: Vec<String>,
 }
 
-/// The manifests as cargo understands them, those outside the workspace too.
+/// Reads the manifests as cargo understands them, those outside the workspace, too.
 pub(super) fn read(root: &Path) -> Result<Vec<Package>> {
     let mut packages = Vec::new();
     for manifest in ["Cargo.toml", "ebpf/Cargo.toml", "fuzz/Cargo.toml"] {

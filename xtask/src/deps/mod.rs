@@ -20,7 +20,7 @@ use crate::root::root;
 use modules::Modules;
 use source::Source;
 
-/// Where the sources of each crate begin.
+/// Folders of the crates' sources.
 const CRATES: [&str; 7] = [
     "common/src",
     "core/src",
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Shows what a layout is planned by.
+/// Prints imports between modules, circles, and faults of names and comments.
 fn list() -> Result<()> {
     let root = root()?;
     for crate_root in CRATES {
@@ -96,7 +96,7 @@ fn list() -> Result<()> {
     Ok(())
 }
 
-/// The sources of one crate.
+/// Reads the sources of one crate.
 fn sources(root: &Path, crate_root: &str) -> Result<Vec<Source>> {
     let mut files = Vec::new();
     collect(&root.join(crate_root), &mut files)?;

@@ -1,4 +1,4 @@
-//! Which module of a package may import which.
+//! Imports between the modules of a package.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use petgraph::graphmap::DiGraphMap;
 
 use super::source::{Import, Source};
 
-/// The files of a package, and who imports whom.
+/// Files of a package, for the imports between them.
 pub(super) struct Modules<'a> {
     sources: &'a [Source],
     by_module: BTreeMap<&'a [String], usize>,
 }
 
-/// One file imports another.
+/// Import of one file by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrow<'a> {
     pub(super) from: &'a Source,
@@ -47,7 +47,7 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The file that a path leads to, through `pub use` where it is named by that.
+    /// File that a path leads to, through `pub use` where it is named by that.
     fn file_of(&self, path: &[String], depth: usize) -> Option<usize> {
         for length in (0..=path.len()).rev() {
             let Some(&index) = self.by_module.get(&path[..length]) else {
@@ -69,7 +69,7 @@ impl<'a> Modules<'a> {
         None
     }
 
-    /// Who imports whom, but for what a file only passes on.
+    /// Imports of one file by another, without re-exports (`pub use`).
     pub(super) fn arrows(&self) -> impl Iterator<Item = Arrow<'a>> {
         self.sources.iter().enumerate().flat_map(move |(from, source)| {
             source

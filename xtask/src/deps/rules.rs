@@ -1,11 +1,11 @@
-//! What a source may say, by where it stands.
+//! Rules for sources, by where they stand: who may name aya and kube, and use unsafe.
 
 use super::code::only_code;
 
-/// Only here may aya be named. Paths are prefixes: `userspace/src/kernel` is the file and the folder.
+/// Paths where aya may be named. They are prefixes: `userspace/src/kernel` is the file and the folder.
 const AYA: [&str; 3] = ["common/", "userspace/src/kernel", "userspace/tests/"];
 
-/// Only here may the kube crates be named.
+/// Paths where the kube crates may be named.
 const KUBE: [&str; 1] = ["userspace/src/source/kube"];
 
 const UNSAFE: [&str; 7] = [
@@ -18,7 +18,7 @@ const UNSAFE: [&str; 7] = [
     "userspace/tests/",
 ];
 
-/// Breaches in the file `name` (relative to the root), each with its line.
+/// Finds breaches in the file `name` (relative to the root), each with its line.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let may = |places: &[&str]| places.iter().any(|place| name.starts_with(place));
@@ -55,7 +55,7 @@ fn names_aya(line: &str) -> bool {
     imports || words(line, "aya").any(|end| line[end..].starts_with("::"))
 }
 
-/// Our own module has the name of the crate: `source::kube::spawn` is that.
+/// Whether a line names the crate `kube`. Our own module has the same name: `source::kube::spawn` is that.
 fn names_kube(line: &str) -> bool {
     let crates = ["kube", "kube_client", "kube_core", "kube_runtime", "k8s_openapi"];
     let import = line.trim_start().trim_start_matches("pub ").strip_prefix("use ");
@@ -71,7 +71,7 @@ fn has_word(line: &str, word: &str) -> bool {
     words(line, word).next().is_some()
 }
 
-/// The ends of the places where `word` stands alone.
+/// Ends of the places where `word` stands alone.
 fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
     let is_ident = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).filter_map(move |(at, _)| {

@@ -1,4 +1,4 @@
-//! A Rust source, taken apart: which module it is, what it imports, and what else the rules ask for. Tests are left out.
+//! Parsed Rust source: its module, its imports, and what else the rules ask for. Tests are left out.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use syn::{Attribute, Item};
 pub(super) struct Import {
     pub(super) path: Vec<String>,
     pub(super) line: usize,
-    /// `pub use`: others find it here.
+    /// Whether this is a `pub use`, so that others find the item here.
     pub(super) is_public: bool,
 }
 
 /// A file without its tests.
 pub(super) struct Source {
-    /// Relative to the root of the checkout.
+    /// Path of the file, relative to the root of the checkout.
     pub(super) name: String,
-    /// Of the file: `["datapath", "cut"]`. Empty for the root of a crate.
+    /// Module of the file: `["datapath", "cut"]`. Empty for the root of a crate.
     pub(super) module: Vec<String>,
     pub(super) items: Vec<Item>,
     pub(super) imports: Vec<Import>,
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-/// The module that a file is.
+/// Module of a file.
 fn module(name: &str, root: &str) -> Vec<String> {
     let below = Path::new(name).strip_prefix(root).unwrap_or(Path::new(name));
     let mut parts: Vec<String> = below
@@ -68,12 +68,12 @@ fn module(name: &str, root: &str) -> Vec<String> {
     parts
 }
 
-/// Items that are not for tests alone.
+/// Keeps the items that are not for tests alone.
 fn keep(from: Vec<Item>, into: &mut Vec<Item>) {
     into.extend(from.into_iter().filter(|item| !is_for_tests(attributes(item))));
 }
 
-/// The attributes of an item.
+/// Attributes of an item.
 pub(super) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -95,7 +95,7 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[cfg(test)]`, also as one of several conditions of `all`.
+/// Whether one of the attributes is `#[cfg(test)]`, also as one of several conditions of `all`.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg") && {
@@ -105,7 +105,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The paths in tokens that begin with `crate` or `super`, in macros too.
+/// Finds the paths in tokens that begin with `crate` or `super`, in macros, too.
 fn paths(module: &[String], tokens: TokenStream, found: &mut Vec<Import>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -129,7 +129,7 @@ fn paths(module: &[String], tokens: TokenStream, found: &mut Vec<Import>) {
     }
 }
 
-/// Whether `::` stands there.
+/// Whether `::` stands at index `at`.
 fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     let is_colon = |at: usize| match tokens.get(at) {
         Some(TokenTree::Punct(punct)) if punct.as_char() == ':' => Some(punct.spacing()),

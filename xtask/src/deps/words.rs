@@ -1,4 +1,4 @@
-//! What names and comments must keep to, as far as a program can tell.
+//! Rules for names and comments, as far as a program can check them.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use syn::{Attribute, Expr, ExprLit, Ident, Lit, Meta, Type};
 
 use super::source::Source;
 
-/// How the name of a constant duration ends.
+/// Endings of a constant duration's name.
 const DURATIONS: [&str; 3] = ["_TIMEOUT", "_INTERVAL", "_TTL"];
 
-/// Beginnings of a doc comment that leave out what it is about, so that who lands there by search has to guess.
+/// Beginnings of a doc comment that leave out what it is about, so that a reader who lands there by search has to
+/// guess.
 const PRONOUNS: [&str; 5] = ["It ", "Those ", "The same", "What ", "Who "];
 
-/// Where a source breaks the rules, each with its line.
+/// Finds the places where a source breaks the rules, each with its line.
 pub(super) fn check(source: &Source) -> Vec<String> {
     let mut finder = Finder {
         name: &source.name,
@@ -31,7 +32,7 @@ pub(super) fn check(source: &Source) -> Vec<String> {
 struct Finder<'a> {
     name: &'a str,
     faults: Vec<String>,
-    /// The last attribute was a line of a doc comment: this one goes on with it.
+    /// Whether the last attribute was a line of a doc comment, which this one continues.
     in_comment: bool,
 }
 
@@ -82,7 +83,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// The text of a line of a doc comment.
+/// Text of a line of a doc comment.
 fn doc(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(meta) = &attribute.meta else {
         return None;

@@ -41,7 +41,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What can be seen without a toolchain.
+/// Compares hashes of sources and object with the record, which takes no toolchain.
 fn compare(record: &Record, sources: &str, object: &[u8]) -> Result<()> {
     if record.sources_sha256 != sources {
         bail!("the sources of the eBPF programs have moved on since ebpf/prebuilt was built; {REMEDY}");

@@ -1,4 +1,4 @@
-//! Compiles `ebpf/` so that equal sources and an equal toolchain give equal bytes, wherever the checkout stands.
+//! Compilation of `ebpf/`: equal sources and an equal toolchain give equal bytes, wherever the checkout stands.
 
 use std::{
     env, fs,
@@ -15,10 +15,10 @@ use super::{
 use crate::exec::{Run, cargo_home};
 
 const TARGET: &str = "bpfel-unknown-none";
-/// Between flags in CARGO_ENCODED_RUSTFLAGS: paths may hold blanks.
+/// Separator of flags in CARGO_ENCODED_RUSTFLAGS: paths may hold blanks.
 const SEPARATOR: &str = "\x1f";
 
-/// The bytes of the object with these features of its crate.
+/// Builds the object with these features of its crate, and returns its bytes.
 pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Result<Vec<u8>> {
     let target_dir = root.join("target/ebpf");
     let cargo = match toolchain.kind {
@@ -51,13 +51,13 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Re
     Ok(object)
 }
 
-/// Our two crates are compiled each time: cargo goes by time stamps, and a restored or copied tree has old ones. A check
-/// of bytes may not be passed by an older build.
+/// Removes build results of our two crates, so that they are compiled each time: cargo goes by time stamps, and a
+/// restored or copied tree has old ones. A check of bytes may not be passed by an older build.
 fn forget_our_crates(target_dir: &Path) {
     let fingerprints = target_dir.join(TARGET).join("release/.fingerprint");
     let ours = fs::read_dir(fingerprints).into_iter().flatten().flatten();
     for entry in ours.filter(|entry| entry.file_name().to_string_lossy().starts_with("signalbox-")) {
-        // What cannot be removed is not there, or fails the build with a better message.
+        // A file that cannot be removed is not there, or fails the build with a better message.
         let _ = fs::remove_dir_all(entry.path());
     }
 }
@@ -78,7 +78,8 @@ fn flags(toolchain: &Toolchain, root: &Path) -> Result<Vec<String>> {
     Ok(flags)
 }
 
-/// A folder with nothing in it but this compiler's LLVM: bpf-linker opens the first library named so that it finds.
+/// Makes a folder with nothing in it but this compiler's LLVM: bpf-linker opens the first library named so that it
+/// finds.
 fn llvm_dir(toolchain: &Toolchain, target_dir: &Path) -> Result<PathBuf> {
     let dir = target_dir.join("llvm");
     if let Some(llvm) = &toolchain.llvm {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// By rename, so that a reader (another build's build.rs) sees the old bytes or the new ones, never half.
+/// Writes a file by rename, so that a reader (another build's build.rs) sees the old bytes or the new ones, never half.
 fn write(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
     let dir = path
         .parent()

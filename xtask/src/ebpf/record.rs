@@ -1,4 +1,4 @@
-//! `signalbox.bpf.json`: what the checked-in object was built from, and by which versions.
+//! `signalbox.bpf.json`: record of the sources and versions that the checked-in object was built from.
 
 use std::{fs, path::Path};
 
@@ -11,9 +11,9 @@ use super::toolchain::Toolchain;
 #[derive(Serialize, Deserialize, Debug, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
-    /// Of the sources, by `sources::hash`.
+    /// Hash of the sources, by `sources::hash`.
     pub(super) sources_sha256: String,
-    /// Of the object itself: catches an object that was replaced without its record.
+    /// Hash of the object itself: catches an object that was replaced without its record.
     pub(super) object_sha256: String,
     /// First line and LLVM version of `rustc -vV`.
     pub(super) rustc: String,

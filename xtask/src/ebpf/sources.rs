@@ -1,4 +1,4 @@
-//! One hash over everything the eBPF object is made from.
+//! Hash over everything the eBPF object is made from.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// What the object is made from, files and folders.
+/// Sources of the object, files and folders.
 const SOURCES: [&str; 5] = [
     "common/Cargo.toml",
     "common/src",
@@ -17,7 +17,7 @@ const SOURCES: [&str; 5] = [
     "ebpf/src",
 ];
 
-/// Depends on the names below `root` and on the bytes, not on where `root` is or when a file was touched.
+/// Hashes the sources below `root`: their names and bytes, not where `root` is or when a file was touched.
 pub(super) fn hash(root: &Path) -> Result<String> {
     let mut files = Vec::new();
     for source in SOURCES {
@@ -41,7 +41,7 @@ pub(super) fn hash(root: &Path) -> Result<String> {
     Ok(format!("{:x}", hash.finalize()))
 }
 
-/// Only what the compiler can see: an editor's backup beside a source must not change the hash.
+/// Whether the compiler can see a file: an editor's backup beside a source must not change the hash.
 fn is_source(path: &Path) -> bool {
     path.extension()
         .is_some_and(|ext| ext == "rs" || ext == "toml" || ext == "lock")

@@ -15,7 +15,7 @@ use super::{install, record::Record};
 use crate::exec::{Run, find_program};
 
 pub(super) const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
-/// The oldest compiler that takes edition 2024 and the language features of aya-ebpf.
+/// Oldest compiler that takes edition 2024 and the language features of aya-ebpf.
 const OLDEST: (u32, u32) = (1, 90);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,18 +24,18 @@ pub(super) enum Kind {
     Debian,
 }
 
-/// Everything that is needed, found.
+/// A complete toolchain.
 pub(super) struct Toolchain {
     pub(super) kind: Kind,
     pub(super) sysroot: PathBuf,
-    /// The LLVM that this rustc runs on; bpf-linker must read what that one wrote.
+    /// Library of the LLVM that this rustc runs on; bpf-linker must read what that LLVM wrote.
     pub(super) llvm: Option<PathBuf>,
     pub(super) linker: OsString,
     pub(super) rustc_version: String,
     pub(super) linker_version: String,
 }
 
-/// The one that built the recorded object if it is here, else the first that is complete.
+/// Chooses the toolchain that built the recorded object if it is here, else the first that is complete.
 pub(super) fn choose(recorded: Option<&Record>) -> Result<Toolchain> {
     let mut complete = Vec::new();
     let mut lacks = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn choose(recorded: Option<&Record>) -> Result<Toolchain> {
     Ok(complete.swap_remove(same.unwrap_or(0)))
 }
 
-/// What is missing is a list for a human.
+/// Finds a toolchain of a kind; `Err` lists what is missing, for a human.
 pub(super) fn find(kind: Kind) -> Result<Toolchain, String> {
     let mut missing = Vec::new();
     let rustc = rustc(kind);
@@ -129,7 +129,7 @@ fn rustc(kind: Kind) -> Result<(PathBuf, String), String> {
     Ok((PathBuf::from(sysroot.trim()), version.1))
 }
 
-/// `rustc -vV` as numbers to compare and as one line to record. The commit in the first line tells nightlies apart.
+/// Parses `rustc -vV`: numbers to compare, and one line to record. The commit in the first line tells nightlies apart.
 fn version_of(verbose: &str) -> Option<((u32, u32), String)> {
     let line = verbose.lines().next()?;
     let mut numbers = line.split_whitespace().nth(1)?.split('.').map(str::parse);
@@ -144,7 +144,7 @@ fn linker() -> Option<(OsString, String)> {
     Some((linker, version.lines().next()?.trim().to_owned()))
 }
 
-/// Asks the dynamic loader: the library's place and name differ between distributions and releases.
+/// Finds rustc's LLVM by the dynamic loader: the library's place and name differ between distributions and releases.
 fn llvm_of(sysroot: &Path) -> Option<PathBuf> {
     let libraries = Run::new("ldd").ok()?.args([sysroot.join("bin/rustc")]).answer()?;
     let line = libraries

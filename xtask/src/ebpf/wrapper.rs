@@ -1,10 +1,9 @@
 //! xtask as cargo's RUSTC_WRAPPER, for the eBPF build only. It changes two things that nothing else can:
 //!
 //! - cargo derives `-C metadata` of a path dependency outside the workspace root (`../common`) from its absolute path,
-//!   and rustc puts it into every symbol. Two checkouts would give two objects. A crate's name and version do as well:
-//!   there is one of each in this build.
-//! - bpf-linker opens the first libLLVM in LD_LIBRARY_PATH, which rustup sets to another compiler's. It gets the one of
-//!   the compiler whose output it reads.
+//! and rustc puts it into every symbol. Two checkouts would give two objects. A crate's name and version do as well:
+//! there is one of each in this build. - bpf-linker opens the first libLLVM in LD_LIBRARY_PATH, which rustup sets to
+//! another compiler's. The wrapper gives it that of the compiler whose output it reads.
 
 use std::{
     env,
@@ -13,7 +12,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Set in the environment when cargo runs us so; the value is the folder that holds LLVM.
+/// Variable that is set when cargo runs us as the wrapper; its value is the folder that holds LLVM.
 pub(super) const MARK: &str = "XTASK_RUSTC_WRAPPER_LLVM";
 
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -22,7 +21,7 @@ pub(crate) fn is_asked_for() -> bool {
     env::var_os(MARK).is_some()
 }
 
-/// Becomes rustc.
+/// Replaces this process by rustc.
 pub(crate) fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
     let Some(rustc) = args.next() else {
@@ -44,7 +43,7 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The arguments with `-C metadata` replaced. Host crates (build scripts, proc macros) leave nothing in the object.
+/// Arguments with `-C metadata` replaced. Host crates (build scripts, proc macros) leave nothing in the object.
 fn rewritten(mut args: Vec<OsString>, version: &str) -> Vec<OsString> {
     let after = |flag: &str| args.iter().position(|arg| arg == flag).and_then(|at| args.get(at + 1));
     let is_bpf = after("--target").is_some_and(|target| target.to_string_lossy().starts_with("bpf"));

@@ -1,4 +1,4 @@
-//! Stage `install`: what the tests need, and only what is missing of it.
+//! Stage `install`: installs what the tests need, and only what is missing of it.
 
 use anyhow::{Result, bail};
 
@@ -9,7 +9,8 @@ use crate::{
     fuzz, vm,
 };
 
-/// The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the rest are peers and probes.
+/// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
+/// rest are peers and probes.
 const PACKAGES: [Package; 25] = [
     package("build-essential"),
     package("rustc-web"),
@@ -33,7 +34,7 @@ const PACKAGES: [Package; 25] = [
     package("bpftool"),
     package("activemq"),
     package("etcd-server"),
-    // These have no service, or one that does not start by itself.
+    // The following packages have no service, or one that does not start by itself.
     package("mariadb-server-core"),
     package("mariadb-client-core"),
     package("dnsmasq-base"),
@@ -42,10 +43,10 @@ const PACKAGES: [Package; 25] = [
     package("nftables"),
 ];
 
-/// Go and its gRPC, half a gigabyte: for tests that only `cargo xtask nightly` runs.
+/// Debian packages that only `cargo xtask nightly` needs: Go and its gRPC, half a gigabyte.
 const NIGHTLY: [Package; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
 
-/// The version that `.config/nextest.toml` was written for.
+/// Version of nextest that `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
 
 pub(super) fn run(nightly: bool) -> Result<()> {
@@ -77,7 +78,7 @@ pub(super) fn run(nightly: bool) -> Result<()> {
         }
     }
     if Run::cargo(["nextest", "--version"])?.answer().is_none() {
-        // Without optimisation: it is built in half the time, and waits for tests as well.
+        // Without optimisation: nextest is built in half the time, and waits for tests as well.
         let cargo = Run::cargo(["install", "cargo-nextest", "--version", NEXTEST, "--locked", "--debug"])?;
         cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }

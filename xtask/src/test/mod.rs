@@ -38,7 +38,7 @@ pub(crate) struct Args {
     update_docs: bool,
 }
 
-/// In the order they run: what fails fast and often first.
+/// Stages in the order they run: those that fail fast and often come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Stage {
     /// Packages, bpf-linker, cargo-fuzz
@@ -66,15 +66,15 @@ enum Stage {
     Fuzz,
 }
 
-/// What one stage hands to the later ones.
+/// Results that one stage hands to the later ones.
 #[derive(Default)]
 struct Context {
     quick: bool,
-    /// All that there is, for as long as it takes.
+    /// Whether to run everything, for as long as it takes.
     nightly: bool,
-    /// Exported to cargo: userspace/build.rs embeds this object instead of the checked-in one.
+    /// Object that userspace/build.rs embeds instead of the checked-in one, exported to cargo.
     object: Option<std::path::PathBuf>,
-    /// A product whose pinned maps have another layout.
+    /// Product whose pinned maps have another layout, for tests of upgrades.
     next_version: Option<std::path::PathBuf>,
     counts: Counts,
 }
@@ -99,13 +99,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run_stages(&stages.collect::<Vec<_>>(), context)
 }
 
-/// `quick`: what a developer waits for, once all is built.
+/// Task `quick`: the stages that a developer waits for, once all is built.
 pub(crate) fn run_quick() -> Result<()> {
     let stages = [Stage::Fmt, Stage::Clippy, Stage::Deps, Stage::Unit, Stage::Packets];
     run_stages(&stages, Context::default())
 }
 
-/// `nightly`: everything, the kernels of the mirror, storms and long fuzzing.
+/// Task `nightly`: everything, the kernels of the mirror, storms and long fuzzing.
 pub(crate) fn run_nightly() -> Result<()> {
     let stages: Vec<Stage> = Stage::value_variants().to_vec();
     let context = Context {

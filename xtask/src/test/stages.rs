@@ -1,4 +1,4 @@
-//! What each stage of `test` runs.
+//! Stages of `test`: the commands that each runs.
 
 use std::{fs, path::PathBuf};
 
@@ -13,9 +13,9 @@ use crate::{
     vm,
 };
 
-/// Read by userspace/build.rs.
+/// Variable with the path of the eBPF object to embed, read by userspace/build.rs.
 pub(crate) const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
-/// What tests read, and sudo would take away.
+/// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN";
 
@@ -67,7 +67,7 @@ pub(super) fn kernel(context: &mut Context) -> Result<()> {
     nextest(context, "signalbox", "kernel", &[])
 }
 
-/// The programs on packets that tests describe: of the kernel's tests those that take no time.
+/// Runs the eBPF programs on packets that tests describe: of the kernel's tests those that take no time.
 pub(super) fn packets(context: &mut Context) -> Result<()> {
     nextest(context, "signalbox", "kernel", &["-E", "test(/^(cut|l4)_packets::/)"])
 }
@@ -83,7 +83,8 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
     let profile = if context.nightly { "default" } else { "merge" };
     context.next_version = next.ok();
     nextest(context, "signalbox", "e2e", &["-P", profile])?;
-    // A package apart: cargo unites the features that those of one command need, and would build the balancer again.
+    // A separate command for this package: cargo unites the features of one command's packages, and would build the
+    // balancer again.
     nextest(context, "signalbox-bench", "e2e_by_hand", &[])
 }
 
@@ -107,7 +108,7 @@ fn next_version() -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Other kernels, in virtual machines.
+/// Runs the tests on other kernels, in virtual machines.
 pub(super) fn machines(context: &mut Context) -> Result<()> {
     let (names, depth) = if context.nightly {
         (&vm::NIGHTLY[..], vm::Depth::Whole)
@@ -141,7 +142,8 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
     })
 }
 
-/// A program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as hold.
+/// Runs a program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as
+/// hold.
 fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> Result<()> {
     let run = Run::cargo(["nextest", "run", "-p", package, "--test", test])?.args(words);
     let mut run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
@@ -151,7 +153,8 @@ fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> 
     cargo_test(context, run)
 }
 
-/// Cargo builds as the user who called; only the test binaries are run by sudo, where it asks no password.
+/// Has test binaries run as root: cargo builds as the user who called, and only they are run by sudo, where it asks no
+/// password.
 fn as_root(run: Run) -> Result<Run> {
     if is_root() || Run::new("sudo")?.args(["-n", "true"]).answer().is_none() {
         return Ok(run);

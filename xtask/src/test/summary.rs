@@ -1,4 +1,4 @@
-//! Counts test results out of cargo's output, and the table at the end.
+//! Summary of a test run: results counted from cargo's output, and the table at the end.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ pub(super) struct Counts {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// The lines themselves: why a test was skipped is the interesting part.
+    /// Lines of skipped tests: why a test was skipped is the interesting part.
     skips: Vec<String>,
 }
 
 impl Counts {
-    /// Takes one line of output; most are none of ours.
+    /// Reads one line of output; most are not results.
     pub(super) fn read(&mut self, line: &str) {
         // nextest indents what tests say.
         if let Some(skip) = line.trim_start().strip_prefix("SKIP ") {
@@ -40,12 +40,12 @@ impl Counts {
         }
     }
 
-    /// More that have passed, by another runner.
+    /// Adds tests that have passed by another runner.
     pub(super) const fn add(&mut self, passed: usize) {
         self.passed += passed;
     }
 
-    /// A test that skips itself has passed for libtest; here it has not.
+    /// Line of the counts. A test that skips itself has passed for libtest; here it has not.
     fn line(&self) -> String {
         let skipped = self.skips.len();
         let passed = self.passed.saturating_sub(skipped);

@@ -1,4 +1,4 @@
-//! Whether a machine can have the processor itself, or an emulated one.
+//! Acceleration of machines: the processor's virtualisation, or emulation.
 
 use std::{env, fs, path::Path, time::Duration};
 
@@ -8,13 +8,13 @@ use super::{kernels::Kernel, machine, store};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Accel {
-    /// The processor's own virtualisation.
+    /// Virtualisation by the processor.
     Kvm,
-    /// Emulation.
+    /// Emulation in software.
     Tcg,
 }
 
-/// As `SIGNALBOX_MACHINE_ACCEL` says, or by trying: /dev/kvm may be there and hang.
+/// Chooses by `SIGNALBOX_MACHINE_ACCEL`, or by trying: /dev/kvm may be there and hang.
 pub(super) fn choose(kernel: &Kernel) -> Result<Accel> {
     match env::var("SIGNALBOX_MACHINE_ACCEL").ok().as_deref() {
         Some("kvm") => return Ok(Accel::Kvm),

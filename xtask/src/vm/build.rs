@@ -1,4 +1,4 @@
-//! What goes into machines: the product and the tests, built once here.
+//! Builds for machines: the product and the tests, built once here.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::store::quietly;
 use crate::{exec::Run, test::OBJECT};
 
-/// Programs, without debugging information.
+/// Paths of the built programs, without debugging information.
 pub(super) struct Built {
     pub(super) signalbox: PathBuf,
     pub(super) e2e: PathBuf,
@@ -38,13 +38,13 @@ pub(super) fn build(root: &Path, object: Option<&Path>) -> Result<Built> {
     })
 }
 
-/// The product, as end-to-end tests run it.
+/// Path of the product, as end-to-end tests run it.
 pub(crate) fn product(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("e2e/signalbox")
 }
 
-/// Builds a test program; its path.
+/// Builds a test program, and returns its path.
 fn executable(root: &Path, test: &str, object: Option<&Path>) -> Result<PathBuf> {
     println!("building the test program {test}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

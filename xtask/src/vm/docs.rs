@@ -1,5 +1,5 @@
-//! docs/kernels.md and the line "Tested on" of README.md, written by what machines have said; and the verifier's work compared
-//! with what it was.
+//! Documents written from machines' outcomes: docs/kernels.md and the line "Tested on" of README.md; and the verifier's
+//! work compared with what it was.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use super::outcome::Outcome;
 use crate::root::prebuilt_record;
 
-/// Beyond so many hundredths of what it was, the verifier's work is an alarm.
+/// Percentage of its earlier value beyond which the verifier's work is an alarm.
 const ALARM_PERCENT: u64 = 120;
 const BEGIN: &str = "<!-- written by `cargo xtask test --kernel ... --update-docs` -->";
 const END: &str = "<!-- end of what is written -->";
 
-/// A kernel's results, as ebpf/kernels.json has them.
+/// Results of a kernel, as ebpf/kernels.json has them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 struct Tested {
     version: String,
-    /// The object that was tested.
+    /// Hash of the object that was tested.
     object_sha256: String,
     programs: BTreeMap<String, Verdict>,
-    /// How many tests passed in each step; nothing where one failed.
+    /// Number of tests that passed in each step; `None` where one failed.
     steps: BTreeMap<String, Option<usize>>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 struct Verdict {
-    /// Instructions that the verifier walked, and states that it remembered.
+    /// Numbers of instructions that the verifier walked, and of states that it remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accepted: Option<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ fn tested(outcome: &Outcome, object: &str) -> Tested {
     }
 }
 
-/// Programs that cost the verifier a fifth more than they did, a line each.
+/// Lines about programs that cost the verifier a fifth more than they did.
 pub(super) fn compare(root: &Path, outcomes: &[Outcome]) -> Result<Vec<String>> {
     let before = read(root)?;
     let now = outcomes
@@ -102,7 +102,7 @@ fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
     alarms
 }
 
-/// Writes what is new, beside what is known of other kernels.
+/// Writes new results, beside those known of other kernels.
 pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
     let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
     let object = record["object_sha256"].as_str().unwrap_or_default().to_owned();
@@ -117,7 +117,7 @@ pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
     replace(&root.join("README.md"), &readme(&all))
 }
 
-/// Puts a text between the marks of a file.
+/// Replaces the text between the marks of a file.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let whole = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let (head, rest) = whole
@@ -144,7 +144,7 @@ fn in_order(all: &All) -> Vec<(&String, &Tested)> {
     kernels
 }
 
-/// 6.12.117 of "6.12.117+deb13-cloud-amd64".
+/// Short version of a kernel: 6.12.117 of "6.12.117+deb13-cloud-amd64".
 fn short(tested: &Tested) -> &str {
     let end = tested.version.find(|c: char| !c.is_ascii_digit() && c != '.');
     &tested.version[..end.unwrap_or(tested.version.len())]

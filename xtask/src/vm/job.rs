@@ -1,10 +1,10 @@
-//! What a machine is to do: a script of steps, each with a time of its own, that says on the console how each ended.
+//! Job of a machine: a script of steps, each with a time limit of its own, that says on the console how each ended.
 
 use std::{fmt::Write as _, time::Duration};
 
 use super::{Depth, kernels::Kernel};
 
-/// A script, and how long all of it may take.
+/// A script, and the time limit for all of it.
 pub(super) struct Job {
     pub(super) script: String,
     pub(super) limit: Duration,
@@ -12,7 +12,8 @@ pub(super) struct Job {
     pub(super) steps: Vec<&'static str>,
 }
 
-/// An emulated processor is some thirty times slower than the one it runs on.
+/// Beginning of every script. Timeouts allow for an emulated processor, some thirty times slower than the one it runs
+/// on.
 const HEAD: &str = "export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root RUST_BACKTRACE=1
 export REQUIRE_PRIVILEGED_TESTS=1 SIGNALBOX_BIN=/job/signalbox SIGNALBOX_TEST_PATIENCE=6 SIGNALBOX_TEST_DOWNLOAD_MIB=1024
 mount -t tmpfs run /run; mount -t tmpfs tmp /tmp; mkdir -p /dev/pts /dev/shm; mount -t tmpfs shm /dev/shm
@@ -22,10 +23,10 @@ step() { name=$1; limit=$2; shift 2; echo \"@@ begin $name\"; timeout $limit \"$
 echo \"@@ kernel $(cat /proc/version)\"
 ";
 
-/// A step: name, seconds, command.
+/// A step: name, time limit in seconds, command.
 type Step = (&'static str, u32, String);
 
-/// The job of a kernel.
+/// Job for a kernel.
 pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     let doctor = ("doctor", 120, "/job/signalbox doctor --verbose -o json".to_owned());
     if kernel.is_too_old() {
@@ -49,7 +50,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
         "relay::",
         "cut::",
     ][..];
-    // As many as there is time for, of each kind some.
+    // As many tests as there is time for, some of each kind.
     let some = &[
         "cut_packets::forward",
         "cut_packets::options",
@@ -66,7 +67,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     job(&steps)
 }
 
-/// What the balancer does while the other machine's test runs.
+/// Job of the balancer's machine, while the other machine's test runs.
 pub(super) fn balancer() -> Job {
     let config = "version: 1
 admin: { listen: \"10.1.0.1:8089\", socket: /run/signalbox.sock }
@@ -93,7 +94,7 @@ clusters:
     finished(script, &["balancer"], 620)
 }
 
-/// What the machine with the client and the host does.
+/// Job of the machine with the client and the host.
 pub(super) fn peer() -> Job {
     job(&[("two-machines", 300, test("e2e", &["machines::two::"]))])
 }

@@ -14,12 +14,12 @@ use crate::exec::Run;
 /// A kernel to boot.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// As it was asked for: `6.1`, `newest`, or the name of an image's file.
+    /// Name that the kernel was asked for by: `6.1`, `newest`, or the name of an image's file.
     pub(super) name: String,
-    /// As the package says, such as 6.1.192; empty for an image.
+    /// Version of the package, such as 6.1.192; empty for an image.
     pub(super) version: String,
     pub(super) image: PathBuf,
-    /// The folder with `modules.dep`; nothing where all that is needed is in the image.
+    /// Folder with `modules.dep`; `None` where all that is needed is in the image.
     pub(super) modules: Option<PathBuf>,
 }
 
@@ -33,14 +33,14 @@ impl Kernel {
         })
     }
 
-    /// Whether some programs are too new for it.
+    /// Whether the kernel is too old for some programs.
     pub(super) fn is_too_old(&self) -> bool {
         let order = self.order();
         order.first().is_some_and(|major| *major < 5) || order.starts_with(&[5]) && order.get(1) < Some(&14)
     }
 }
 
-/// The suites of the main archive and of the security archive that may have a line of kernels.
+/// Kernel lines, and the suites of the main archive and of the security archive that may have them.
 const SUITES: [(&str, &[&str], &[&str]); 4] = [
     ("5.10", &[], &["bullseye-security"]),
     ("6.1", &["bookworm"], &["bookworm-security"]),
@@ -55,7 +55,7 @@ pub(super) fn find(name: &str) -> Result<Kernel> {
         if !image.is_file() {
             bail!("there is no kernel image {name}");
         }
-        // A build of one's own, with all drivers in it: named after its version, such as builds/5.15/bzImage.
+        // An image that somebody built, with all drivers in it: named after its version, such as builds/5.15/bzImage.
         let parts = image.components().filter_map(|part| part.as_os_str().to_str());
         let mut version =
             parts.filter(|part| numbers(part).len() > 1 && part.starts_with(|c: char| c.is_ascii_digit()));
@@ -132,7 +132,7 @@ fn unpack(apt: &Apt, flavour: &Flavour, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tools of the administrator's, which a user's PATH may lack.
+/// Path of an administrator's tool, which a user's PATH may lack.
 pub(super) fn sbin(name: &str) -> PathBuf {
     let places = ["/usr/sbin", "/sbin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
     places
@@ -188,7 +188,7 @@ impl Apt {
         command
     }
 
-    /// The newest cloud kernel of a line.
+    /// Finds the newest cloud kernel of a line.
     fn newest(&self, line: &str) -> Result<Flavour> {
         let names = quietly(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
         let mut best: Option<Flavour> = None;
@@ -240,7 +240,7 @@ fn is_later(one: &str, other: &str) -> bool {
     compared.is_ok_and(|status| status.success())
 }
 
-/// Where this machine gets Debian's packages from.
+/// URLs that this machine gets Debian's packages from.
 struct Mirrors {
     main: String,
     security: String,
@@ -273,7 +273,7 @@ impl Mirrors {
     }
 }
 
-/// The numbers that a version begins with.
+/// Numbers that a version begins with.
 fn numbers(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit())
         .map_while(|part| part.parse().ok())

@@ -1,4 +1,4 @@
-//! A machine: qemu with a kernel, two disks and a serial console.
+//! Virtual machine: qemu with a kernel, two disks and a serial console.
 
 use std::{
     ffi::OsString,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::exec::is_root;
 
-/// A running machine.
+/// A running virtual machine.
 pub(super) struct Machine {
     child: Child,
     console: PathBuf,
@@ -118,7 +118,7 @@ impl Machine {
         command
     }
 
-    /// Waits until it is off; what it has said.
+    /// Waits until the machine is off, and returns its console's output.
     pub(super) fn wait(mut self, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         while self.child.try_wait()?.is_none() {
@@ -174,7 +174,7 @@ pub(super) fn starts(kernel: &Kernel, accel: Accel, limit: Duration) -> Result<b
     Ok(machine.said()?.contains("@@ no disks"))
 }
 
-/// Two machines with two cables between them: the balancer's, and that of a client and a host.
+/// Runs two machines with two cables between them: the balancer's, and that of a client and a host.
 pub(super) fn two(kernel: &Kernel, accel: Accel, root_fs: &Path, built: &Built) -> Result<Outcome> {
     if !is_root() {
         bail!("two machines take root: their cables are tap devices in a network namespace");
@@ -212,7 +212,7 @@ pub(super) fn two(kernel: &Kernel, accel: Accel, root_fs: &Path, built: &Built) 
     Ok(outcome)
 }
 
-/// Cards with four queues each: two for the stack's two processors, and two for XDP's.
+/// Arguments for network cards with four queues each: two for the stack's two processors, and two for XDP's.
 fn cards(ends: [&str; 2]) -> Vec<OsString> {
     let mut words = Vec::new();
     for (n, end) in ends.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Other kernels: boots Debian's in virtual machines and asks of each what a user would.
+//! Tests on other kernels: boots Debian's in virtual machines, and checks of each what a user would.
 //!
 //! A machine is a kernel from a Debian package, an initramfs with the modules it needs, one root file system for all
 //! kernels made of this machine's own tools, and a disk with what was built. It says on its serial console how its job went.
@@ -29,7 +29,7 @@ use crate::{
 use kernels::Kernel;
 use outcome::Outcome;
 
-/// What machines are made of. The rest of a root file system are the tests' own tools.
+/// Debian packages that machines are made of. The rest of a root file system are the tests' own tools.
 pub(crate) const PACKAGES: [Package; 9] = [
     package("qemu-system-x86"),
     package("busybox-static"),
@@ -45,13 +45,13 @@ pub(crate) const PACKAGES: [Package; 9] = [
     },
 ];
 
-/// The lines of kernels that `cargo xtask nightly` boots; `newest` is the newest that the mirror has.
+/// Kernel lines that `cargo xtask nightly` boots; `newest` is the newest that the mirror has.
 pub(crate) const NIGHTLY: [&str; 9] = ["5.10", "6.1", "6.12", "6.16", "6.17", "6.18", "6.19", "7.0", "newest"];
 
-/// How much is asked of each kernel.
+/// Extent of the tests on each kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Depth {
-    /// Verdicts, packets through the programs, one scenario, links.
+    /// The verifier's verdicts, packets through the programs, one scenario, links.
     Gate,
     /// All kernel tests, and two machines.
     Whole,

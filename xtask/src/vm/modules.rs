@@ -1,4 +1,4 @@
-//! The initramfs of a kernel: busybox, the modules that its machine needs, and the way to its root file system.
+//! Initramfs of a kernel: busybox, the modules that its machine needs, and the script that mounts its root file system.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -72,7 +72,7 @@ for d in proc sys dev; do $b mount --move /$d /root/$d; done
 exec $b switch_root /root /bin/busybox sh /job/run
 ";
 
-/// Builds it, unless it is there.
+/// Builds a kernel's initramfs, and returns its path.
 pub(super) fn initramfs(kernel: &Kernel) -> Result<PathBuf> {
     let key = kernel.image.display().to_string().replace('/', "_");
     let dir = store::dir("initramfs")?;
@@ -106,7 +106,7 @@ pub(super) fn initramfs(kernel: &Kernel) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The wanted modules and all that they need, each behind what it needs.
+/// Wanted modules and all their dependencies, each behind what it needs.
 fn closure(modules: &Path) -> Result<Vec<PathBuf>> {
     let text = fs::read_to_string(modules.join("modules.dep")).context("modules.dep cannot be read")?;
     let needs: BTreeMap<&str, Vec<&str>> = text
@@ -130,13 +130,13 @@ fn closure(modules: &Path) -> Result<Vec<PathBuf>> {
     Ok(order)
 }
 
-/// `net/8021q/8021q.ko.xz` is the module `8021q`.
+/// Name of the module in a file: `8021q` of `net/8021q/8021q.ko.xz`.
 fn name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
 }
 
-/// Puts a module into a folder, decompressed; its file's name there.
+/// Puts a module into a folder, decompressed, and returns its file's name there.
 fn unpacked(module: &Path, to: &Path) -> Result<String> {
     let file = module
         .file_name()

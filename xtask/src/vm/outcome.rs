@@ -1,4 +1,4 @@
-//! How a machine's job went, as its console says.
+//! Outcome of a machine's job, as its console says.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{job::Job, kernels::Kernel};
 #[derive(Clone, Debug, Default)]
 struct Step {
     name: String,
-    /// Nothing where the step has not ended.
+    /// Exit status; `None` where the step has not ended.
     exit: Option<i32>,
     passed: Vec<String>,
     failed: Vec<String>,
@@ -18,13 +18,13 @@ struct Step {
     text: String,
 }
 
-/// A machine's.
+/// Outcome of a machine's job.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) name: String,
-    /// What `doctor` says the kernel is.
+    /// Version of the kernel, as `doctor` reports it.
     pub(super) version: String,
-    /// `doctor`'s answer.
+    /// Report of `doctor`.
     pub(super) doctor: Value,
     /// Whether programs are expected to be refused.
     pub(super) is_too_old: bool,
@@ -55,7 +55,7 @@ impl Outcome {
         }
     }
 
-    /// Each program with its verdict.
+    /// Each eBPF program with its verdict.
     pub(super) fn programs(&self) -> Vec<(&str, &Value)> {
         let all = self.doctor["programs"]
             .as_array()
@@ -66,7 +66,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Steps with how many tests passed in each.
+    /// Each step with the number of tests that passed, and whether all is well.
     pub(super) fn steps(&self) -> Vec<(&str, usize, bool)> {
         let all = self.steps.iter();
         all.map(|step| (step.name.as_str(), step.passed.len(), self.wrong(step).is_empty()))
@@ -77,7 +77,7 @@ impl Outcome {
         self.steps.iter().map(|step| step.passed.len()).sum::<usize>() + self.programs().len()
     }
 
-    /// What went wrong, a line each.
+    /// Failures of the job, a line each.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut all: Vec<String> = self.steps.iter().flat_map(|step| self.wrong(step)).collect();
         for (program, verdict) in self.programs() {
@@ -98,7 +98,7 @@ impl Outcome {
         wrong.extend(step.skipped.iter().map(|line| of(line)));
         match step.exit {
             None => wrong.push(of("it has not ended")),
-            // Degraded is what doctor is to say of most machines.
+            // "Degraded" is the expected result of `doctor` on most machines.
             Some(code) if step.name == "doctor" && code <= 1 => {}
             Some(0) if step.name != "doctor" && step.passed.is_empty() => wrong.push(of("no test was run")),
             Some(0) => {}
@@ -171,7 +171,7 @@ fn read_step(name: &str, log: &str) -> Step {
     step
 }
 
-/// The JSON document in a text that has other lines, too.
+/// Extracts the JSON document from a text that has other lines, too.
 fn json(text: &str) -> Value {
     let from = text.find('{').unwrap_or_default();
     let to = text.rfind('}').map_or(text.len(), |at| at + 1);
@@ -180,7 +180,7 @@ fn json(text: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// The last lines of a console.
+/// Last lines of a console's output.
 pub(super) fn tail(log: &str, lines: usize) -> String {
     let all: Vec<&str> = log.lines().collect();
     let mut text = all[all.len().saturating_sub(lines)..].join("\n");

@@ -1,4 +1,5 @@
-//! One root file system for all kernels, of this machine's own tools and libraries: what is built here runs there.
+//! Root file system for all kernels, made of this machine's own tools and libraries: programs that are built here run
+//! there.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +22,7 @@ const PROGRAMS: [&str; 18] = [
     "nft", "socat", "timeout", "sleep", "cat", "tcpdump",
 ];
 
-/// Folders with what those read.
+/// Folders with files that the programs read.
 const FOLDERS: [&str; 10] = [
     "/etc/ssl",
     "/etc/iproute2",
@@ -58,7 +59,7 @@ const EMPTY: [&str; 11] = [
     "mnt",
 ];
 
-/// The statically linked busybox.
+/// Finds the statically linked busybox.
 pub(super) fn busybox() -> Result<PathBuf> {
     let places = ["/usr/bin/busybox", "/bin/busybox"].map(PathBuf::from);
     places
@@ -67,7 +68,7 @@ pub(super) fn busybox() -> Result<PathBuf> {
         .context("no busybox; install busybox-static")
 }
 
-/// Makes the image; its path.
+/// Makes the image, and returns its path.
 pub(super) fn make() -> Result<PathBuf> {
     let dir = store::dir("root")?;
     let (tree, image) = (dir.join("tree"), dir.join("root.ext4"));
@@ -110,7 +111,7 @@ pub(super) fn make() -> Result<PathBuf> {
             copy_below(Path::new(file), &tree)?;
         }
     }
-    // Whatever else a script wants.
+    // All other commands that a script may use.
     for applet in quietly(Command::new(busybox()?).arg("--list"))?.lines() {
         let link = tree.join("usr/bin").join(applet);
         if !link.exists() && !tree.join("usr/sbin").join(applet).exists() {
@@ -122,7 +123,7 @@ pub(super) fn make() -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Puts a file to where it is asked for.
+/// Copies a file into the tree, to the path that it is known by.
 fn add(tree: &Path, file: &Path, asked: &Path) -> Result<()> {
     let asked = asked.strip_prefix("/").unwrap_or(asked);
     let target = tree.join(asked);
@@ -136,7 +137,7 @@ fn add(tree: &Path, file: &Path, asked: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the dynamic loader would load for a program.
+/// Libraries that the dynamic loader would load for a program.
 pub(super) fn libraries_of(program: &Path) -> Vec<PathBuf> {
     let said = Command::new("ldd").arg(program).output();
     let text = said
@@ -162,7 +163,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// An ext4 image of a folder, of so many MiB at most; it takes as much as is in it.
+/// Makes an ext4 image of a folder, of `mib` MiB at most; it takes as much as is in it.
 pub(super) fn image_of(tree: &Path, image: &Path, mib: u32) -> Result<()> {
     let _ = fs::remove_file(image);
     let mut command = Command::new(sbin("mke2fs"));

@@ -1,4 +1,4 @@
-//! Where kernels and images are kept between runs: beside other caches, not in the checkout.
+//! Cache of kernels and images between runs: beside other caches, not in the checkout.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The folder, made if need be.
+/// Path of the folder `name` in the cache, made if need be.
 pub(super) fn dir(name: &str) -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
