@@ -199,8 +199,6 @@ pub mod state {
     pub const FIN: u16 = 4;
     /// The sender has sent a reset.
     pub const RST: u16 = 8;
-    /// Both sides have heard each other. Unused: such flows stand in `L4_ESTABLISHED`.
-    pub const ESTABLISHED: u16 = 16;
     /// The shield no longer counts the flow as a connection of its source.
     pub const PARTED: u16 = 32;
 }
