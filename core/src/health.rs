@@ -1,6 +1,10 @@
-//! Rise and fall: how many verdicts in a row it takes to believe a host up or down.
+//! Rise and fall: how many verdicts in a row it takes to believe a host up or down; and when checks begin.
+
+use std::time::Duration;
 
 use serde::Serialize;
+
+use crate::model::HealthCheck;
 
 /// What the checks say of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -64,6 +68,33 @@ impl Hysteresis {
     pub const fn health(&self) -> Health {
         self.health
     }
+
+    /// Whether verdicts against the health as it stands are being counted.
+    #[must_use]
+    pub const fn is_counting(&self) -> bool {
+        self.streak > 0
+    }
+}
+
+impl HealthCheck {
+    /// From one check's beginning to the next's: the interval less the timeout, and at least half of the interval.
+    ///
+    /// A host that hangs right after its answer is asked again so soon that this check has failed before one interval is
+    /// over. `is_counting`: see [`Hysteresis::is_counting`].
+    #[must_use]
+    pub fn until_next(&self, is_counting: bool) -> Duration {
+        let usual = self.interval.saturating_sub(self.timeout).max(self.interval / 2);
+        self.fast_interval.filter(|_| is_counting).unwrap_or(usual)
+    }
+
+    /// The longest time from the moment at which a host stops to answer to the end of the check that takes it out: one
+    /// interval with a `fall` of 1 and a timeout of half the interval at most.
+    #[must_use]
+    pub fn longest_unnoticed(&self) -> Duration {
+        // A check that is left unanswered takes the whole timeout, and two of a host's checks never overlap.
+        let further = self.until_next(true).max(self.timeout);
+        self.until_next(false) + self.timeout + further * self.fall.saturating_sub(1)
+    }
 }
 
 #[cfg(test)]
@@ -86,5 +117,83 @@ mod tests {
             assert_eq!(host.observe(ok, 2, 3), None);
         }
         assert_eq!(host.observe(false, 2, 3), Some(Health::Unhealthy));
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn check(interval: u32, timeout: u32, fall: u32, fast_interval: Option<u32>) -> HealthCheck {
+        HealthCheck {
+            interval: MS * interval,
+            fast_interval: fast_interval.map(|ms| MS * ms),
+            timeout: MS * timeout,
+            fall,
+            ..HealthCheck::DEFAULT
+        }
+    }
+
+    /// How long a host that answers nothing from `hangs` on stays in rotation. Its checks begin at 0 and, as long as it
+    /// answers, take no time.
+    fn unnoticed(check: &HealthCheck, hangs: Duration) -> Duration {
+        let mut host = Hysteresis::default();
+        let mut begins = Duration::ZERO;
+        loop {
+            let is_well = begins < hangs;
+            let ends = if is_well { begins } else { begins + check.timeout };
+            if host.observe(is_well, check.rise, check.fall) == Some(Health::Unhealthy) {
+                return ends - hangs;
+            }
+            begins = ends.max(begins + check.until_next(host.is_counting()));
+        }
+    }
+
+    /// The longest of all moments of hanging, to the millisecond.
+    fn worst(check: &HealthCheck) -> Duration {
+        let moments = 1..4 * u32::try_from(check.interval.as_millis()).unwrap();
+        moments.map(|ms| unnoticed(check, MS * ms)).max().unwrap()
+    }
+
+    #[test]
+    fn a_host_that_hangs_at_any_moment_is_out_within_one_interval() {
+        assert_eq!(HealthCheck::DEFAULT.longest_unnoticed(), Duration::from_secs(5));
+        for (interval, timeout) in [(5000, 2000), (1000, 500), (1000, 10), (300, 150), (7, 3)] {
+            let check = check(interval, timeout, 1, None);
+            // At best the host is asked at that very moment, and at worst a moment after it has answered.
+            assert_eq!(unnoticed(&check, check.until_next(false)), check.timeout);
+            assert_eq!(worst(&check), check.interval - MS, "{check:?}");
+            assert_eq!(check.longest_unnoticed(), check.interval);
+        }
+    }
+
+    #[test]
+    fn a_long_timeout_and_a_greater_fall_cost_what_is_said_of_them() {
+        for (check, longest) in [
+            (check(1000, 1000, 1, None), 1500),
+            (check(1000, 501, 1, None), 1001),
+            // Three unanswered checks: 3 s, 3 s and 2 s in turn, or one right behind the other.
+            (check(5000, 2000, 3, None), 5000 + 2 * 3000),
+            (check(5000, 2000, 3, Some(500)), 5000 + 2 * 2000),
+            (check(5000, 500, 3, Some(500)), 5000 + 2 * 500),
+        ] {
+            assert_eq!(check.longest_unnoticed(), MS * longest);
+            assert_eq!(worst(&check), MS * (longest - 1), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn checks_are_fast_only_while_verdicts_are_counted() {
+        let check = check(5000, 1000, 2, Some(200));
+        let mut host = Hysteresis::default();
+        for (ok, next) in [
+            (true, 4000),
+            (false, 200),
+            (true, 4000),
+            (false, 200),
+            (false, 4000),
+            (true, 200),
+            (true, 4000),
+        ] {
+            host.observe(ok, 2, check.fall);
+            assert_eq!(check.until_next(host.is_counting()), MS * next);
+        }
     }
 }

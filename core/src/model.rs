@@ -344,9 +344,11 @@ impl Balance {
 pub struct HealthCheck {
     /// What is asked.
     pub probe: Probe,
-    /// Time from one check to the next, shortened at random by up to a tenth.
+    /// Within this time a check begins and ends: [`HealthCheck::until_next`].
     pub interval: Duration,
-    /// Time limit of one check.
+    /// From one check's beginning to the next's while `rise` or `fall` is being counted; `None`: as at all other times.
+    pub fast_interval: Option<Duration>,
+    /// Time limit of one check; at most `interval`.
     pub timeout: Duration,
     /// Successes in a row that bring a host back.
     pub rise: u32,
@@ -372,6 +374,7 @@ impl HealthCheck {
     pub const DEFAULT: Self = Self {
         probe: Probe::Router,
         interval: Duration::from_secs(5),
+        fast_interval: None,
         timeout: Duration::from_secs(2),
         rise: 2,
         fall: 1,

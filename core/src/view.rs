@@ -249,6 +249,7 @@ pub(crate) mod tests {
             health: HealthCheck {
                 probe: Probe::Tcp { port: None },
                 interval: Duration::from_secs(5),
+                fast_interval: None,
                 timeout: Duration::from_secs(2),
                 rise: 2,
                 fall: 1,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signalbox_common::hash;
+use signalbox_core::health::Hysteresis;
 use signalbox_core::model::{HealthCheck, Host};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -14,11 +15,16 @@ use tokio::task::JoinHandle;
 use crate::state::{CheckResult, HostState};
 use crate::store::Event;
 
-/// Checks a host until aborted. `recheck` asks for a check sooner than its turn.
+/// After this time `recheck` is heard, so that many failed connections ask for one check.
+const RECHECK_DELAY: Duration = Duration::from_millis(100);
+
+/// Checks a host until aborted. `recheck` asks for a check sooner than its turn; `counted` is what earlier checks have said
+/// of it.
 pub fn spawn(
     check: HealthCheck,
     host: Host,
     state: Arc<HostState>,
+    mut counted: Hysteresis,
     recheck: Arc<Notify>,
     events: mpsc::UnboundedSender<Event>,
 ) -> JoinHandle<()> {
@@ -34,6 +40,8 @@ pub fn spawn(
                     Ok(detail) => (true, detail),
                     Err(detail) => (false, detail),
                 };
+                // The store counts too, and decides; here it is for the pace alone.
+                counted.observe(ok, check.rise, check.fall);
                 let seconds = began.elapsed().as_secs_f64();
                 let result = CheckResult {
                     ok,
@@ -46,17 +54,20 @@ pub fn spawn(
                 }
             }
             round += 1;
-            // The interval runs from start to start, or a slow answer would stretch it.
-            let next = (began + jittered(check.interval, &state.name, round)).into();
+            let until_next = check.until_next(counted.is_counting());
+            // From start to start, or a slow answer would put the next check off.
+            let next = tokio::time::Instant::from(began + jittered(until_next, &state.name, round));
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
-                () = recheck.notified() => tokio::time::sleep(Duration::from_millis(100)).await,
+                () = recheck.notified() => {
+                    tokio::time::sleep_until(next.min(tokio::time::Instant::now() + RECHECK_DELAY)).await;
+                }
             }
         }
     })
 }
 
-/// The interval, shortened by up to a tenth, so that the checks of many hosts spread out by themselves.
+/// A time between checks, shortened by up to a tenth, so that the checks of many hosts spread out by themselves.
 fn jittered(interval: Duration, name: &str, round: u64) -> Duration {
     let tenth = hash::mix(hash::bytes(round, name.as_bytes())) % 1000;
     interval - interval / 10 * tenth as u32 / 1000
@@ -80,7 +91,7 @@ mod tests {
         };
         let check = HealthCheck {
             probe: Probe::Http(probe),
-            interval: Duration::from_millis(300),
+            interval: Duration::from_millis(600),
             timeout: Duration::from_millis(300),
             ..HealthCheck::DEFAULT
         };
@@ -96,8 +107,15 @@ mod tests {
         };
         let state = Arc::new(HostState::new("east", "h", host.address));
         let (events, mut told) = mpsc::unbounded_channel();
-        let checks = spawn(check.clone(), host, state, Arc::default(), events);
-        let mut hysteresis = signalbox_core::health::Hysteresis::default();
+        let checks = spawn(
+            check.clone(),
+            host,
+            state,
+            Hysteresis::default(),
+            Arc::default(),
+            events,
+        );
+        let mut hysteresis = Hysteresis::default();
         let mut verdict = async |health: &str| {
             let Some(Event::Checked(_, result)) = told.recv().await else {
                 panic!("a check's verdict");

@@ -554,15 +554,14 @@ impl Store {
                     }
                     // The same host, checked otherwise: counters, connections and standing are kept.
                     Some(old) => {
-                        let mut new = self.start(cluster, host, Arc::clone(&old.state));
-                        new.hysteresis = old.hysteresis.clone();
+                        let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
                         new.record = old.record.clone();
                         new
                     }
                     None => {
                         applied.hosts_added += 1;
                         let state = self.revive(cluster, host);
-                        self.start(cluster, host, state)
+                        self.start(cluster, host, state, Hysteresis::default())
                     }
                 };
                 self.hosts.insert(key, entry);
@@ -592,18 +591,19 @@ impl Store {
         Arc::new(HostState::new(&cluster.name, &host.name, host.address))
     }
 
-    fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>) -> HostEntry {
+    fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>, hysteresis: Hysteresis) -> HostEntry {
         let recheck = Arc::<Notify>::default();
         let probe = health::spawn(
             cluster.health.clone(),
             host.clone(),
             Arc::clone(&state),
+            hysteresis.clone(),
             Arc::clone(&recheck),
             self.events.clone(),
         );
         HostEntry {
             state,
-            hysteresis: Hysteresis::default(),
+            hysteresis,
             record: Record::default(),
             configured: host.clone(),
             check: cluster.health.clone(),

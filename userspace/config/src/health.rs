@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use signalbox_core::model::{ApplicationSettings, CheckHeader, HealthCheck, HttpProbe, Page, Probe, TlsProbe};
 use signalbox_core::name::HostName;
@@ -50,8 +51,9 @@ fn of(
     let http = map.take("http");
     let https = map.take("https");
     let tcp = map.take("tcp");
-    let interval_at = map.take("interval");
-    let timeout_at = map.take("timeout");
+    let interval = map.take("interval");
+    let fast_interval = map.take("fast_interval");
+    let timeout = map.take("timeout");
     let rise = map.take("rise");
     let fall = map.take("fall");
     let header = map.take("proxy_protocol");
@@ -70,27 +72,71 @@ fn of(
     let http = http.map(|place| http_probe(&place, false, asking.as_deref_mut(), report));
     let https = https.map(|place| http_probe(&place, true, asking, report));
     let tcp = tcp.map(|place| tcp_probe(&place, report));
-    let mut time = |place: &Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
-    let interval = time(&interval_at, DEFAULT.interval);
-    // A check that hangs must have failed before the next one is due.
-    let timeout = time(&timeout_at, DEFAULT.timeout.min(interval));
-    if timeout > interval
-        && let Some(at) = timeout_at
-    {
-        let (timeout, interval) = (show(timeout), show(interval));
-        at.fault(
-            report,
-            format!("the timeout ({timeout}) must not exceed the interval ({interval}): change either"),
-        );
-    }
+    let times = times(interval, fast_interval, timeout, report);
     let mut count = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(1, 100, report));
     HealthCheck {
         probe: http.or(https).or(tcp).unwrap_or(default.probe),
-        interval,
-        timeout,
+        interval: times.interval,
+        fast_interval: times.fast_interval,
+        timeout: times.timeout,
         rise: count(rise, DEFAULT.rise),
         fall: count(fall, DEFAULT.fall),
         header,
+    }
+}
+
+/// When checks begin, and how long they may take.
+struct Times {
+    interval: Duration,
+    fast_interval: Option<Duration>,
+    timeout: Duration,
+}
+
+fn times(
+    interval: Option<Place<'_>>,
+    fast_interval: Option<Place<'_>>,
+    timeout: Option<Place<'_>>,
+    report: &mut Report,
+) -> Times {
+    let interval = optional(interval.as_ref(), DEFAULT.interval, |place| place.duration(report));
+    let fast = fast_interval.and_then(|place| Some((place.duration(report)?, place)));
+    if let Some((fast, place)) = &fast
+        && *fast > interval
+    {
+        let (fast, interval) = (show(*fast), show(interval));
+        place.fault(
+            report,
+            format!("the fast interval ({fast}) must not exceed the interval ({interval}): change either"),
+        );
+    }
+    let said = timeout.and_then(|place| Some((place.duration(report)?, place)));
+    if let Some((timeout, place)) = &said {
+        weigh_timeout(*timeout, interval, place, report);
+    }
+    Times {
+        interval,
+        fast_interval: fast.map(|(fast, _)| fast),
+        // With more than half of it, a host that hangs would not be out within the interval.
+        timeout: said.map_or(DEFAULT.timeout.min(interval / 2), |(timeout, _)| timeout),
+    }
+}
+
+fn weigh_timeout(timeout: Duration, interval: Duration, place: &Place<'_>, report: &mut Report) {
+    let (said, whole) = (show(timeout), show(interval));
+    if timeout > interval {
+        place.fault(
+            report,
+            format!("the timeout ({said}) must not exceed the interval ({whole}): change either"),
+        );
+    } else if timeout > interval / 2 {
+        let late = show(interval / 2 + timeout);
+        place.warn(
+            report,
+            format!(
+                "the timeout ({said}) is more than half of the interval ({whole}): that a host hangs is noticed after {late} \
+                 at the latest, not within the interval"
+            ),
+        );
     }
 }
 

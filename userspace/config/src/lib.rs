@@ -161,7 +161,8 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         metrics,
         connection_log: connection_log?,
     };
-    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, (events_spot, balancers_spot));
+    let spots = (events_spot, balancers_spot);
+    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, spots, report);
     Some((model, warnings))
 }
 

@@ -90,6 +90,11 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Place<'a> {
+    /// Notes here what is allowed but hardly meant.
+    pub(super) fn warn(&self, report: &mut Report, message: impl Into<String>) {
+        report.warning(self.spot(), &self.path, message);
+    }
+
     /// Notes a mistake here.
     pub(super) fn fault(&self, report: &mut Report, message: impl Into<String>) {
         report.error(self.spot(), &self.path, message);

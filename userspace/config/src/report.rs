@@ -11,10 +11,11 @@ const EFFORT: usize = 50_000_000;
 /// The longest quote of a person's text in a message, in characters.
 const LONGEST_QUOTE: usize = 80;
 
-/// The mistakes found so far.
+/// The mistakes found so far, and what is allowed but hardly meant.
 #[derive(Debug)]
 pub(super) struct Report {
     errors: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
     effort: usize,
 }
 
@@ -22,6 +23,7 @@ impl Default for Report {
     fn default() -> Self {
         Self {
             errors: Vec::new(),
+            warnings: Vec::new(),
             effort: EFFORT,
         }
     }
@@ -32,6 +34,17 @@ impl Report {
     pub(super) fn error(&mut self, spot: Spot, path: &Path<'_>, message: impl Into<String>) {
         self.errors
             .push(ConfigError::new(spot, path.to_string(), message.into()));
+    }
+
+    /// Notes what is allowed but hardly meant.
+    pub(super) fn warning(&mut self, spot: Spot, path: &Path<'_>, message: impl Into<String>) {
+        self.warnings
+            .push(ConfigError::new(spot, path.to_string(), message.into()));
+    }
+
+    /// The warnings so far, which are none of the report's any more.
+    pub(super) fn take_warnings(&mut self) -> Vec<ConfigError> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Whether nothing is wrong so far.

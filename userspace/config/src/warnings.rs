@@ -5,16 +5,17 @@ use signalbox_core::subset::Size;
 
 use super::error::ConfigError;
 use super::node::{Path, Spot};
-use super::report::quote;
+use super::report::{Report, quote};
 
-/// The oddities of a right configuration, in the order of the file.
+/// The oddities of a right configuration, those in the report too, in the order of the file.
 pub(super) fn find(
     model: &Model,
     listeners: &[Spot],
     clusters: &[Spot],
     (events, balancers): (Option<Spot>, Option<Spot>),
+    report: &mut Report,
 ) -> Vec<ConfigError> {
-    let mut warnings = Vec::new();
+    let mut warnings = report.take_warnings();
     let root = Path::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
         if cluster.hosts.is_empty() && !cluster.learns() {

@@ -95,7 +95,7 @@ fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
     }
     let lab = Lab::new();
     let gears = ["east-1", "east-2"].map(|host| Gear::start(&lab, host, "[::]:8080"));
-    let fast = "health: { interval: 1s, rise: 1 }";
+    let fast = "health: { interval: 2s, rise: 1 }";
     let by_pattern = |one: &str| {
         body(
             &format!("applications: [ {{ match: \"demo/*\", {one} }} ]"),
@@ -138,7 +138,7 @@ fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
 
     // At the nodes' front end, which knows the first gear by the application's name and the other by its id.
     let fronts = ["east-1", "east-2"].map(|host| Gear::start(&lab, host, "[::]:8888"));
-    let at_front = "health: { http: { port: 8888, path: /health, host: \"{gear}-{namespace}.cloud.test\" }, interval: 1s, rise: 1 }";
+    let at_front = "health: { http: { port: 8888, path: /health, host: \"{gear}-{namespace}.cloud.test\" }, interval: 2s, rise: 1 }";
     sb.reload(&by_pattern(at_front));
     for (front, gear) in fronts.iter().zip(["phpha", "542c"]) {
         let wanted = format!("GET /health HTTP/1.1 Host: {gear}-demo.cloud.test");
@@ -164,7 +164,7 @@ fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
          - {{ host: both.test, clusters: {{ east: 100, demo/phpha: 0 }} }}\n",
         config::cluster("east", &[], &["east-1"])
     );
-    let fast = "applications: [ { match: \"*\", health: { interval: 1s, rise: 1 } } ]";
+    let fast = "applications: [ { match: \"*\", health: { interval: 2s, rise: 1 } } ]";
     let mut sb = Signalbox::start(&lab, &body(fast, &rest));
     sb.wait_healthy(&["east-1"]);
     assert_eq!(http::ask(&lab, HTTP, "shop.test").status, 503);
@@ -217,7 +217,7 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let fast = body(
-        "applications: [ { match: \"*\", health: { interval: 1s, rise: 1 } } ]",
+        "applications: [ { match: \"*\", health: { interval: 2s, rise: 1 } } ]",
         "clusters: []\n",
     );
     let mut sb = Signalbox::start(&lab, &fast);

@@ -21,7 +21,7 @@ fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
     let lab = Lab::new();
     let routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let _bare = servers::echo(lab.host("west-2"), "[::]:443");
-    let health = "health: { interval: 1s }";
+    let health = "health: { interval: 2s }";
     let sb = Signalbox::start(
         &lab,
         &body(&[
@@ -53,21 +53,53 @@ fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
 }
 
 #[test]
+fn a_host_that_drops_syns_is_out_and_comes_back() {
+    if !privileged("a_host_that_drops_syns_is_out_and_comes_back") {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let health = "health: { interval: 2s, fast_interval: 200ms, rise: 3, fall: 2 }";
+    let sb = Signalbox::start(
+        &lab,
+        &body(&[config::cluster("east", &[health], &["east-1", "east-2"])]),
+    );
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let machine = lab.host("east-1");
+    for words in [
+        "add table inet bad",
+        "add chain inet bad in { type filter hook input priority 0 ; }",
+        "add rule inet bad in tcp flags syn drop",
+    ] {
+        machine.must(&["nft", words]);
+    }
+    assert!(
+        eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"),
+        "{}",
+        sb.host("east-1")
+    );
+    assert_eq!(sb.host("east-1")["last_check"]["detail"], "no answer within 1s");
+    assert_eq!(sb.host("east-2")["health"], "healthy");
+    machine.must(&["nft", "delete table inet bad"]);
+    sb.wait_healthy(&["east-1"]);
+}
+
+#[test]
 fn a_check_speaks_proxy_where_the_router_expects_it() {
     if !privileged("a_check_speaks_proxy_where_the_router_expects_it") {
         return;
     }
     let lab = Lab::new();
     let _routers = ["east-1", "east-2"].map(|host| Router::accept_proxy(&lab, host));
-    let on_80 = "health: { http: {}, interval: 1s }";
-    let silent = "health: { http: {}, interval: 1s, proxy_protocol: none }";
+    let on_80 = "health: { http: {}, interval: 2s }";
+    let silent = "health: { http: {}, interval: 2s, proxy_protocol: none }";
     let sb = Signalbox::start(
         &lab,
         &body(&[
             config::cluster("asked", &["proxy_protocol: v2", on_80], &["east-1"]),
             config::cluster(
                 "unsaid",
-                &["proxy_protocol: v2", "health: { interval: 1s }"],
+                &["proxy_protocol: v2", "health: { interval: 2s }"],
                 &["east-2"],
             ),
         ]),

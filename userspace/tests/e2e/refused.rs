@@ -23,7 +23,7 @@ fn body(top: &str, has_service: bool) -> String {
     let service = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: east }\n";
     format!(
         "{top}\nlisteners:\n  - {{ name: web, protocol: tcp, listen: [\"{WEB}\"], cluster: east }}\n{}\
-         clusters:\n  - name: east\n    health: {{ tcp: {{ port: 3306 }}, interval: 500ms, timeout: 500ms, rise: 1 }}\n    \
+         clusters:\n  - name: east\n    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 500ms, rise: 1 }}\n    \
          hosts: [{{ name: east-1, address: 10.2.0.2, tcp: 3306 }}]\n",
         if has_service { service } else { "" }
     )

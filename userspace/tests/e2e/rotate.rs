@@ -337,7 +337,7 @@ fn twenty_hosts_in_parallel_each_with_flows_of_its_own() {
     let listener = "{ name: tcp, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: east }";
     let keys = [
         "balance: round-robin",
-        "health: { tcp: {}, interval: 1s, timeout: 1s, rise: 1, fall: 1 }",
+        "health: { tcp: {}, interval: 2s, timeout: 1s, rise: 1, fall: 1 }",
     ];
     let east = config::cluster_of("east", &keys, &entries);
     let sb = Signalbox::start(&lab, &format!("listeners:\n  - {listener}\nclusters:\n{east}"));

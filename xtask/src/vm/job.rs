@@ -79,7 +79,7 @@ services:
   - { name: dns, protocol: udp, listen: [\"10.1.0.1:53\"], cluster: east }
 clusters:
   - name: east
-    health: { tcp: { port: 3306 }, interval: 500ms, timeout: 500ms, rise: 1 }
+    health: { tcp: { port: 3306 }, interval: 1s, timeout: 500ms, rise: 1 }
     hosts: [{ name: host, address: 10.2.0.2, tcp: 3306 }]
 ";
     let mut script = HEAD.to_owned();

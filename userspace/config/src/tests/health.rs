@@ -18,6 +18,12 @@ fn health() {
         "clusters[1].health.timeout",
         timeout,
     );
+    let fast = "the fast interval (6s) must not exceed the interval (5s): change either";
+    only_mistake(
+        &health("{ tcp:, fast_interval: 6s }"),
+        "clusters[1].health.fast_interval",
+        fast,
+    );
     only_mistake(
         &health("{ tcp:, proxy_protocol: v1 }"),
         "clusters[1].health.proxy_protocol",

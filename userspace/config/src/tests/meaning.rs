@@ -202,20 +202,30 @@ fn checks_begin_with_a_proxy_header_as_the_cluster_s_connections_do_unless_they_
 }
 
 #[test]
-fn a_check_that_hangs_has_failed_before_the_next_is_due() {
+fn a_check_that_hangs_has_failed_within_the_interval() {
     let check = |to: &str| {
         let text = bent("name: west\n", &format!("name: west\n    health: {to}\n"));
         right(&text).model.clusters[1].health.clone()
     };
-    for (to, interval, timeout) in [("{ tcp:, interval: 1s }", 1, 1), ("{ interval: 9s }", 9, 2)] {
+    for (to, interval, timeout, next) in [
+        ("{ tcp:, interval: 1s }", 1000, 500, 500),
+        ("{ interval: 3s }", 3000, 1500, 1500),
+        ("{ }", 5000, 2000, 3000),
+        ("{ interval: 9s }", 9000, 2000, 7000),
+        ("{ interval: 9s, timeout: 1s }", 9000, 1000, 8000),
+    ] {
         let check = check(to);
         assert_eq!(
-            (check.interval, check.timeout),
-            (seconds(interval), seconds(timeout)),
+            [check.interval, check.timeout, check.until_next(false)].map(|time| time.as_millis()),
+            [interval, timeout, next],
             "{to}"
         );
         assert_eq!(check.fall, 1, "one failure is enough");
+        assert_eq!(check.longest_unnoticed(), check.interval, "{to}");
+        assert_eq!(check.fast_interval, None);
     }
+    let fast = check("{ fall: 3, fast_interval: 500ms }").fast_interval;
+    assert_eq!(fast.map(|fast| fast.as_millis()), Some(500));
     assert_eq!(check("{ interval: 9s }").probe, Probe::Router);
 }
 

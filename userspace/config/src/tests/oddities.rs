@@ -38,3 +38,19 @@ fn a_cluster_without_hosts() {
         ["14:5: clusters[1]: the cluster `none` has no hosts: whoever is sent there is refused"]
     );
 }
+
+#[test]
+fn a_timeout_with_which_a_host_that_hangs_stays_longer_than_an_interval() {
+    let health = |to: &str| bent("name: west\n", &format!("name: west\n    health: {to}\n"));
+    let expected = "15:44: clusters[1].health.timeout: the timeout (3s) is more than half of the interval (4s): that a \
+                    host hangs is noticed after 5s at the latest, not within the interval";
+    assert_eq!(oddities(&health("{ tcp:, interval: 4s, timeout: 3s }")), [expected]);
+    assert!(oddities(&health("{ tcp:, interval: 4s, timeout: 2s }")).is_empty());
+    let of_applications = "routing_events: { destination: /queue/x, brokers: [ \"a.test:61613\" ], applications: [ { match: \"*\", \
+                           health: { interval: 1s, timeout: 1s } } ] }";
+    let found = oddities(&plus(of_applications));
+    assert!(
+        found.len() == 1 && found[0].contains("applications[0].health.timeout: the timeout (1s)"),
+        "{found:?}"
+    );
+}

@@ -4,7 +4,7 @@ use super::topology::HOSTS;
 
 /// A check that notices within a second or two; the servers of the lab answer it on :1936.
 pub(crate) const FAST_HEALTH: &str =
-    "health: { http: { port: 1936, path: /healthz }, interval: 1s, timeout: 1s, rise: 1, fall: 1 }";
+    "health: { http: { port: 1936, path: /healthz }, interval: 2s, timeout: 1s, rise: 1, fall: 1 }";
 
 /// What a client of the lab finds at 10.1.0.1 and fd00:1::1.
 pub(crate) const WEB_LISTENERS: &str = r#"listeners:

@@ -26,7 +26,7 @@ pub(crate) const BACKEND: &str = "[::]:3306";
 
 /// Checks that a bad link does not upset.
 pub(crate) const PATIENT: [&str; 2] = [
-    "health: { http: { port: 1936, path: /healthz }, interval: 1s, timeout: 1s, rise: 1, fall: 100 }",
+    "health: { http: { port: 1936, path: /healthz }, interval: 2s, timeout: 1s, rise: 1, fall: 100 }",
     "ejection: { failures: 0 }",
 ];
 

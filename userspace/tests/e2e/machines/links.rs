@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 fn body(at: &str) -> String {
     format!(
         "listeners:\n  - {{ name: link, protocol: tcp, listen: [\"{at}\"], cluster: east }}\nclusters:\n  - name: east\n    \
-         health: {{ tcp: {{}}, interval: 1s, timeout: 1s, rise: 1, fall: 100 }}\n    \
+         health: {{ tcp: {{}}, interval: 2s, timeout: 1s, rise: 1, fall: 100 }}\n    \
          hosts: [{{ name: east-1, address: 10.2.0.2, tcp: 7000 }}]\n"
     )
 }

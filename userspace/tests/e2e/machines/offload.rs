@@ -35,7 +35,7 @@ fn a_hosts_tunnel_device_unwraps_what_a_service_sends_it() {
     let sb = Signalbox::start(
         &lab,
         "services:\n  - { name: db, protocol: tcp, listen: [\"10.8.0.1:3306\"], cluster: east, mode: dsr-ipip }\n\
-         clusters:\n  - name: east\n    health: { tcp: {}, interval: 500ms, timeout: 500ms, rise: 1, fall: 1 }\n    \
+         clusters:\n  - name: east\n    health: { tcp: {}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }\n    \
          hosts: [{ name: east-1, address: 10.2.0.2, tcp: 3306 }]\n",
     );
     sb.wait_healthy(&["east-1"]);

@@ -34,7 +34,7 @@ fn a_kernel_that_is_too_old_serves_listeners_and_names_what_it_refuses() {
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let body = "shield: { deny: [10.1.0.3] }\nservices:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: east }\n\
          listeners:\n  - { name: web, protocol: tcp, listen: [\"10.1.0.1:8080\"], cluster: east }\n\
-         clusters:\n  - name: east\n    health: { tcp: { port: 3306 }, interval: 500ms, timeout: 500ms, rise: 1 }\n    \
+         clusters:\n  - name: east\n    health: { tcp: { port: 3306 }, interval: 1s, timeout: 500ms, rise: 1 }\n    \
          hosts: [{ name: east-1, address: 10.2.0.2, tcp: 3306 }]\n";
     let config = write_config(&lab, "signalbox.yaml", body);
     let mut sb = Signalbox::spawn_file(&lab, "signalbox", &config, &[]);
