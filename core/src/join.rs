@@ -92,6 +92,7 @@ mod tests {
             since,
             origin: format!("Route {owner}/web"),
             notes: Vec::new(),
+            labels: crate::labels::LabelSets::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::labels::LabelSets;
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
 
@@ -50,6 +51,9 @@ pub struct Claim {
     /// What is asked for there and not done, such as annotations that only a router can obey.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The labels of the objects that it comes from. Selectors of names go by them.
+    #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
+    pub labels: LabelSets,
 }
 
 /// Something that does not become a route.
@@ -101,6 +105,9 @@ impl Learned {
             }
             if let Some(weight) = claim.weight.filter(|weight| !WEIGHTS.contains(weight)) {
                 return Err(format!("route {}: weight {weight} is not 0 to 100", claim.host));
+            }
+            if let Some(wrong) = claim.labels.wrong() {
+                return Err(format!("route {}: {wrong:?} is no label of Kubernetes", claim.host));
             }
         }
         Ok(self)

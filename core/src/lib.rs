@@ -13,6 +13,7 @@ pub mod ejection;
 pub mod export;
 pub mod health;
 pub mod join;
+pub mod labels;
 pub mod learned;
 pub mod limit;
 pub mod maglev;

@@ -32,13 +32,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         clusters.insert(cluster.name.clone(), index);
     }
     let mut routes: HashMap<&HostPattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
-    let taught = |name: &str| {
-        file.clusters
-            .iter()
-            .find(|c| c.name == name)
-            .is_none_or(Cluster::learns)
-    };
-    for (name, learned) in by_cluster(lore).filter(|(name, _)| taught(name)) {
+    for (name, learned) in by_cluster(lore).filter(|(name, _)| taught(file, name)) {
         let at = match clusters.get(name) {
             Some(&at) => at,
             // Workers number them in 16 bits.
@@ -87,6 +81,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         clusters: shared(&claims, &joins),
         drain: said.get(host).and_then(|route| route.drain),
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
+        labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
     });
     model.routes.extend(learnt);
     if !weights.is_empty() {
@@ -103,6 +98,12 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         }
     }
     model
+}
+
+/// Whether what sources tell of a cluster counts: the file does not name it, or lets it learn.
+pub(crate) fn taught(file: &Model, cluster: &str) -> bool {
+    let named = file.clusters.iter().find(|known| known.name == cluster);
+    named.is_none_or(Cluster::learns)
 }
 
 /// How many labels a wildcard's star stands for: the most that one of those who claim it means. Who means fewer answers
@@ -267,6 +268,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::labels::LabelSets;
     use crate::learned::Claim;
     use crate::model::Host;
 
@@ -299,6 +301,7 @@ mod tests {
             since: 1,
             origin: format!("Route test/{host}"),
             notes: Vec::new(),
+            labels: LabelSets::default(),
         };
         Arc::new(Learned {
             hosts: hosts.to_vec(),

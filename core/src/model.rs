@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::join::Join;
+use crate::labels::Labels;
 use crate::name::{Depth, HostPattern};
 use crate::subset::Size;
 
@@ -460,6 +461,8 @@ pub struct Route {
     pub drain: Option<Duration>,
     /// Clusters that these clients get before all others, whatever the weights: testers reach a new version first.
     pub prefer: Vec<Preference>,
+    /// Labels that the configuration gives it. Those of the objects that claim it are in [`crate::learned::Claim::labels`].
+    pub labels: Labels,
 }
 
 /// Clients that are sent to a cluster as long as it has a usable host.

@@ -287,6 +287,7 @@ pub(crate) mod tests {
                 clusters: vec![(0, 10), (1, 80)],
                 drain: None,
                 prefer: Vec::new(),
+                labels: crate::labels::Labels::new(),
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {

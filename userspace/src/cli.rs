@@ -62,7 +62,13 @@ enum Command {
     /// Show the listeners of a running signalbox.
     Listeners(Show),
     /// Show the routes of a running signalbox.
-    Routes(Show),
+    Routes {
+        #[command(flatten)]
+        show: Show,
+        /// Only those of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
+        #[arg(short = 'l', long)]
+        selector: Option<String>,
+    },
     /// Show the clusters of a running signalbox.
     Clusters(Show),
     /// Show the hosts of a running signalbox.
@@ -270,7 +276,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check { config, strict, output } => check(&config, strict, output),
         Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
         Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
-        Command::Routes(show) => show::print("routes", "/api/v1/routes", &show.socket, show.output),
+        Command::Routes { show, selector } => {
+            let of = |selector: String| format!("?selector={}", explain::escaped(&selector));
+            let path = format!("/api/v1/routes{}", selector.map_or_else(String::new, of));
+            show::print("routes", &path, &show.socket, show.output)
+        }
         Command::Clusters(show) => show::print("clusters", "/api/v1/clusters", &show.socket, show.output),
         Command::Hosts(show) => show::print("hosts", "/api/v1/hosts", &show.socket, show.output),
         Command::Flows {

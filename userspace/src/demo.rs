@@ -127,7 +127,7 @@ async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
     loop {
-        let routes = cli::table("routes", &admin::views::routes(&control));
+        let routes = cli::table("routes", &admin::views::routes(&control, None));
         let hosts = cli::table("hosts", &admin::views::hosts(&control));
         let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
         let shown = if terminal {

@@ -153,11 +153,10 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
         let more = more.into_iter().chain(path_note(other)).chain(unused);
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
     }
-    let depth = std::iter::once(first)
-        .chain(holder.others.iter().copied())
-        .map(|object| object.kind.depth());
+    let all = || std::iter::once(first).chain(holder.others.iter().copied());
     Claim {
-        depth: depth
+        depth: all()
+            .map(|object| object.kind.depth())
             .max()
             .filter(|_| matches!(host, HostPattern::Wildcard(_)))
             .unwrap_or_default(),
@@ -167,6 +166,7 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
         since: first.created_at(),
         origin: first.origin(),
         notes,
+        labels: all().map(|object| object.labels.clone()).collect(),
     }
 }
 

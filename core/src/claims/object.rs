@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Parent;
+use crate::labels::Labels;
 use crate::name::Depth;
 
 /// An object that asks for names.
@@ -30,6 +31,8 @@ pub struct Object {
     pub passthrough: bool,
     /// At least those that [`super::is_read`].
     pub annotations: BTreeMap<String, String>,
+    /// Its labels, all of them.
+    pub labels: Labels,
     /// What its routers say.
     pub said: Vec<Said>,
     /// The class that an Ingress names.

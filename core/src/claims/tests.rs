@@ -23,6 +23,7 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         subdomain: false,
         passthrough: false,
         annotations: std::collections::BTreeMap::new(),
+        labels: crate::labels::Labels::new(),
         said: Vec::new(),
         class: None,
         parents: Vec::new(),

@@ -7,6 +7,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         clusters: clusters.to_vec(),
         drain: None,
         prefer: Vec::new(),
+        labels: crate::labels::Labels::new(),
         depth: crate::name::Depth::default(),
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::application::{AppKey, Application, Endpoint};
 use super::page::Asking;
+use crate::labels::LabelSets;
 use crate::learned::{Claim, Learned, Rejected};
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
@@ -62,6 +63,7 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter, aski
                 since: 0,
                 origin: origin.clone(),
                 notes: Vec::new(),
+                labels: LabelSets::default(),
             }),
             Ok(_) => {}
             Err(error) => learned.rejected.push(Rejected {

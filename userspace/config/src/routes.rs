@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use signalbox_core::labels::{Labels, is_key, is_value};
 use signalbox_core::model::{Preference, Route, Unmatched};
 use signalbox_core::name::{Depth, HostPattern};
 
@@ -36,8 +37,9 @@ fn route(
     let mut map = Map::open(place, report)?;
     let host = map.require("host");
     let prefer = map.take("prefer");
-    // A name that is learnt may have its preferences here, and nothing else.
-    let clusters = if prefer.is_some() {
+    let labels = map.take("labels");
+    // A name that is learnt may have its preferences and labels here, and nothing else.
+    let clusters = if prefer.is_some() || labels.is_some() {
         map.take("clusters")
     } else {
         map.require("clusters")
@@ -45,13 +47,17 @@ fn route(
     let drain = map.take("drain");
     map.finish(report);
     let host = host.and_then(|place| host_pattern(&place, seen, report));
-    let clusters = match (clusters, &prefer) {
-        (None, Some(_)) => Some(Vec::new()),
-        (clusters, _) => clusters.and_then(|place| weights(&place, names, report)),
+    let clusters = match clusters {
+        None if prefer.is_some() || labels.is_some() => Some(Vec::new()),
+        clusters => clusters.and_then(|place| weights(&place, names, report)),
     };
     let prefer = match prefer {
         Some(place) => preferences(&place, names, report),
         None => Some(Vec::new()),
+    };
+    let labels = match labels {
+        Some(place) => self::labels(&place, report),
+        None => Some(Labels::new()),
     };
     Some(Route {
         host: host?,
@@ -59,7 +65,53 @@ fn route(
         clusters: clusters?,
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,
+        labels: labels?,
     })
+}
+
+/// Labels as Kubernetes has them, by which `signalbox weight --selector` finds the name.
+fn labels(place: &Place<'_>, report: &mut Report) -> Option<Labels> {
+    if !matches!(place.node.kind, Kind::Map(_)) {
+        place.fault(report, "labels are keys with values, as in { app: shop, tier: web }");
+        return None;
+    }
+    let mut labels = Some(Labels::new());
+    for entry in place.entries(report)? {
+        let place = Place {
+            node: &entry.value,
+            path: place.path.key(&entry.key),
+        };
+        match (label(&entry.key, &place, report), &mut labels) {
+            (Some((key, value)), Some(labels)) => drop(labels.insert(key, value)),
+            _ => labels = None,
+        }
+    }
+    labels
+}
+
+fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, String)> {
+    // In quotes, nothing is a value too.
+    let value = match place.plain() {
+        Some("") => "",
+        _ => place.text(report)?,
+    };
+    if !is_key(key) {
+        let shown = quote(key);
+        place.fault(
+            report,
+            format!("{shown} is not the key of a label: up to 63 letters, digits, `-`, `_` or `.`, perhaps behind a domain and `/`"),
+        );
+        return None;
+    }
+    if !is_value(value) {
+        let shown = quote(value);
+        place.fault(
+            report,
+            format!("{shown} is not the value of a label: up to 63 letters, digits, `-`, `_` or `.`, a letter or digit at both ends"),
+        );
+        return None;
+    }
+    Some((key.to_owned(), value.to_owned()))
 }
 
 fn preferences(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<Preference>> {

@@ -83,8 +83,14 @@ fn state(api: Described) -> Described {
             async |State(c): State<Arc<Control>>| Json(views::listeners(&c)),
         )
         .with(
-            &read("/api/v1/routes", "Routes in force"),
-            async |State(c): State<Arc<Control>>| Json(views::routes(&c)),
+            &Operation {
+                query: &[(
+                    "selector",
+                    "only routes of which a claim has labels that this selects, in the grammar of Kubernetes",
+                )],
+                ..read("/api/v1/routes", "Routes in force")
+            },
+            routes,
         )
         .with(
             &read("/api/v1/routes/{host}", "A route in force, with its figures"),
@@ -281,8 +287,12 @@ fn changes(api: Described) -> Described {
         &change(
             PUT,
             "/api/v1/weights",
-            "Weights of many routes, all or none; null takes them back; dry_run shows what would change",
-            Takes::Json(r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } } }"#),
+            "Weights of many routes, by name, namespace or label selector, all or none; null takes them back; dry_run shows what \
+             would change",
+            Takes::Json(
+                r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } },
+                     "selectors": { "app=shop,tier!=batch": { "east": 50, "west": 50 } }, "dry_run": true }"#,
+            ),
         ),
         weights::many,
     )
@@ -324,7 +334,7 @@ fn changes(api: Described) -> Described {
             "All that an agent knows of a cluster",
             Takes::Json(
                 r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
-                     "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web" }] }"#,
+                     "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web", "labels": { "app": "shop" } }] }"#,
             ),
         ),
         learn::by_agent,
@@ -466,6 +476,24 @@ async fn prometheus(State(control): State<Arc<Control>>) -> Response {
     match metrics::encode(&control) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Selected {
+    selector: Option<String>,
+}
+
+async fn routes(State(control): State<Arc<Control>>, Query(selected): Query<Selected>) -> Response {
+    let selector = selected.selector.as_deref().map(weights::selector);
+    match selector.transpose() {
+        Ok(selector) => Json(views::routes(&control, selector.as_ref())).into_response(),
+        Err(why) => problem(
+            StatusCode::BAD_REQUEST,
+            "The selector is not understood",
+            &why,
+            &json!({}),
+        ),
     }
 }
 

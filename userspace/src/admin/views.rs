@@ -1,8 +1,10 @@
 //! The state as JSON. Stable: what a script reads today it can read tomorrow.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
+use signalbox_core::labels::{Labels, Selector, by_name};
 use signalbox_core::model::{Protocol, Route, Unmatched};
 
 use crate::control::Control;
@@ -71,12 +73,20 @@ pub fn listeners(control: &Control) -> Value {
     json!({ "apiVersion": "v1", "listeners": all })
 }
 
-pub fn routes(control: &Control) -> Value {
+/// Routes, all of them or those that are selected.
+pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     let snapshot = control.shared.snapshot.load();
-    let pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
-    let all: Vec<Value> = pairs
-        .map(|(route, state)| route_view(&snapshot, route, state))
-        .collect();
+    let names = by_name(&snapshot.file, &snapshot.lore);
+    let mut all = Vec::new();
+    for (route, state) in snapshot.model.routes.iter().zip(&snapshot.routes) {
+        let labels: &[&Labels] = names.get(&route.host).map_or(&[], Vec::as_slice);
+        if selector.is_none_or(|selector| selector.matches_any(labels)) {
+            let mut view = route_view(&snapshot, route, state);
+            let distinct: BTreeSet<_> = labels.iter().filter(|labels| !labels.is_empty()).collect();
+            view["labels"] = json!(distinct);
+            all.push(view);
+        }
+    }
     let unmatched = match snapshot.model.unmatched {
         Unmatched::Reject => json!("reject"),
         Unmatched::Any => json!("any"),

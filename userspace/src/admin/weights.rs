@@ -10,7 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::json;
 use signalbox_core::diff::diff;
+use signalbox_core::labels::{Selector, by_name};
 use signalbox_core::merge::{Shares, Weights, check_weights, merge};
+use signalbox_core::name::HostPattern;
 
 use super::api::problem;
 use super::mutate::answer;
@@ -24,16 +26,22 @@ struct One {
     clusters: BTreeMap<String, u32>,
 }
 
+/// Weights of clusters by what they are for; null takes weights back.
+type ByWhat = BTreeMap<String, Option<BTreeMap<String, u32>>>;
+
 /// The body of a change of many.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Many {
-    /// By name; null takes weights back.
+    /// By name.
     #[serde(default)]
-    routes: BTreeMap<String, Option<BTreeMap<String, u32>>>,
-    /// The same for all names of a namespace.
+    routes: ByWhat,
+    /// For all names of a namespace.
     #[serde(default)]
-    namespaces: BTreeMap<String, Option<BTreeMap<String, u32>>>,
+    namespaces: ByWhat,
+    /// For all names that a label selector selects.
+    #[serde(default)]
+    selectors: ByWhat,
     #[serde(default)]
     dry_run: bool,
 }
@@ -57,27 +65,12 @@ pub(super) async fn many(State(control): State<Arc<Control>>, body: String) -> R
         Err(error) => return not_understood(&error, r#"{"routes": {"app.example.com": {"east": 20, "west": 80}}}"#),
     };
     let snapshot = control.shared.snapshot.load_full();
-    let mut set: BTreeMap<String, Option<Shares>> = BTreeMap::new();
-    for (namespace, clusters) in many.namespaces {
-        let names = of_namespace(&snapshot, &namespace);
-        if names.is_empty() {
-            let why = format!("no source has told of a name of namespace {namespace}");
-            return problem(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "The weights are refused",
-                &why,
-                &json!({}),
-            );
-        }
-        for name in names {
-            set.insert(name, clusters.clone().map(shares));
-        }
-    }
-    // What is said of a name itself counts before what is said of its namespace.
-    for (name, clusters) in many.routes {
-        set.insert(name, clusters.map(shares));
-    }
-    if many.dry_run {
+    let is_tried = many.dry_run;
+    let set = match resolve(&snapshot, many) {
+        Ok(set) => set,
+        Err((status, why)) => return problem(status, "The weights are refused", &why, &json!({})),
+    };
+    if is_tried {
         return tried(&snapshot, &set);
     }
     answer(control.set_weights(set).await)
@@ -85,6 +78,82 @@ pub(super) async fn many(State(control): State<Arc<Control>>, body: String) -> R
 
 fn shares(clusters: BTreeMap<String, u32>) -> Shares {
     clusters.into_iter().collect()
+}
+
+/// Names that are chosen together, for one set of weights.
+struct Group {
+    /// What they have in common, in words.
+    what: String,
+    names: BTreeSet<String>,
+    set: Option<Shares>,
+}
+
+/// The names of a change of many as they are now, each with its weights; or why there is no telling. What is said of a name
+/// itself counts before what is said of its namespace or its labels.
+fn resolve(snapshot: &Snapshot, many: Many) -> Result<BTreeMap<String, Option<Shares>>, (StatusCode, String)> {
+    let refused = |why: String| (StatusCode::UNPROCESSABLE_ENTITY, why);
+    let routes: BTreeMap<_, _> = many
+        .routes
+        .into_iter()
+        .map(|(name, clusters)| (name, clusters.map(shares)))
+        .collect();
+    let mut chosen: BTreeMap<String, (String, Option<Shares>)> = BTreeMap::new();
+    for Group { what, mut names, set } in groups(snapshot, many.namespaces, many.selectors)? {
+        if names.is_empty() {
+            return Err(refused(format!("there is no name of {what}")));
+        }
+        if set.is_none() {
+            names.retain(|name| snapshot.weights.contains_key(name));
+            if names.is_empty() {
+                return Err(refused(format!("no weights are set for a name of {what}")));
+            }
+        }
+        for name in names.into_iter().filter(|name| !routes.contains_key(name)) {
+            if let Some((other, said)) = chosen.get(&name)
+                && *said != set
+            {
+                let why =
+                    format!("{name} is of {other} and of {what}, which say different weights: name it itself too");
+                return Err(refused(why));
+            }
+            chosen.insert(name, (what.clone(), set.clone()));
+        }
+    }
+    let mut all: BTreeMap<_, _> = chosen.into_iter().map(|(name, (_, set))| (name, set)).collect();
+    all.extend(routes);
+    Ok(all)
+}
+
+fn groups(snapshot: &Snapshot, namespaces: ByWhat, selectors: ByWhat) -> Result<Vec<Group>, (StatusCode, String)> {
+    let mut groups = Vec::new();
+    for (namespace, clusters) in namespaces {
+        groups.push(Group {
+            what: format!("namespace {namespace}"),
+            names: of_namespace(snapshot, &namespace),
+            set: clusters.map(shares),
+        });
+    }
+    let names = by_name(&snapshot.file, &snapshot.lore);
+    for (text, clusters) in selectors {
+        let selector = selector(&text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+        let routes = snapshot.model.routes.iter().map(|route| &route.host);
+        let is_selected = |host: &&HostPattern| names.get(host).is_some_and(|sets| selector.matches_any(sets));
+        groups.push(Group {
+            what: format!("selector {text}"),
+            names: routes.filter(is_selected).map(ToString::to_string).collect(),
+            set: clusters.map(shares),
+        });
+    }
+    Ok(groups)
+}
+
+/// A label selector; or why it is none.
+pub(super) fn selector(text: &str) -> Result<Selector, String> {
+    Selector::parse(text).map_err(|error| {
+        format!(
+            "{text:?} is not a label selector, such as app=shop,tier!=batch or \"zone in (a, b),!internal\": {error}"
+        )
+    })
 }
 
 /// Names that objects of a namespace claim, in whatever cluster.

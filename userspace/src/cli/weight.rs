@@ -19,6 +19,9 @@ pub(super) struct Weight {
     /// Also all names that objects of this namespace (or application) claim, in whatever cluster
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
+    /// Also all names of which a claim has such labels now, in Kubernetes' grammar: app=shop,tier!=batch
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Vec<String>,
     /// Also what this file says: a name and its weights on each line, # begins a comment
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -55,7 +58,7 @@ pub(super) fn run(weight: &Weight) -> anyhow::Result<ExitCode> {
 
 fn body(weight: &Weight) -> anyhow::Result<Value> {
     let (names, clusters) = words(weight.words.iter().map(String::as_str))?;
-    let has_names = !names.is_empty() || !weight.namespace.is_empty();
+    let has_names = !(names.is_empty() && weight.namespace.is_empty() && weight.selector.is_empty());
     if weight.clear && !clusters.is_empty() {
         bail!("--clear takes weights back: name no weights beside it");
     }
@@ -87,8 +90,18 @@ fn body(weight: &Weight) -> anyhow::Result<Value> {
         }
     }
     routes.extend(names.into_iter().map(|name| (name, set.clone())));
-    let namespaces: BTreeMap<_, _> = weight.namespace.iter().map(|name| (name, &set)).collect();
-    Ok(json!({ "routes": routes, "namespaces": namespaces, "dry_run": weight.dry_run }))
+    let each = |groups: &[String]| {
+        groups
+            .iter()
+            .map(|group| (group.clone(), json!(set)))
+            .collect::<Value>()
+    };
+    Ok(json!({
+        "routes": routes,
+        "namespaces": each(&weight.namespace),
+        "selectors": each(&weight.selector),
+        "dry_run": weight.dry_run,
+    }))
 }
 
 /// Names, and clusters with their weights.
@@ -130,16 +143,21 @@ mod tests {
         let both = json!({ "east": 20, "west": 80 });
         assert_eq!(
             body,
-            json!({ "routes": { "a.test": both, "b.test": both }, "namespaces": {}, "dry_run": true })
+            json!({ "routes": { "a.test": both, "b.test": both }, "namespaces": {}, "selectors": {}, "dry_run": true })
         );
         let body = of("--namespace shop --clear").unwrap();
         assert_eq!(body["namespaces"], json!({ "shop": null }));
+        let body = of("-l app=shop,tier!=batch --selector !app east=1").unwrap();
+        let east = json!({ "east": 1 });
+        assert_eq!(body["selectors"], json!({ "app=shop,tier!=batch": east, "!app": east }));
+        assert_eq!((&body["routes"], &body["namespaces"]), (&json!({}), &json!({})));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_an_example() {
         for (line, why) in [
             ("a.test", "which weights?"),
+            ("--selector app=shop", "which weights?"),
             ("east=1", "which names?"),
             ("a.test east=101", "east=101: a weight is a whole number from 0 to 100"),
             ("a.test east=x", "east=x"),

@@ -2,7 +2,7 @@
 //! send it every few seconds: all routes and router hosts of a cluster.
 //!
 //! ```json
-//! { "routes": { "a.test": { "url": "a.test", "weight": 1 } },
+//! { "routes": { "a.test": { "url": "a.test", "weight": 1, "labels": { "app": "shop" } } },
 //!   "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }
 //! ```
 
@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use signalbox_core::labels::LabelSets;
 use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
 use signalbox_core::model::Host;
 use signalbox_core::name::{Depth, HostPattern};
@@ -30,6 +31,8 @@ struct Route {
     url: String,
     #[serde(default = "one", deserialize_with = "number")]
     weight: u32,
+    #[serde(default)]
+    labels: Option<LabelSets>,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +97,10 @@ pub fn parse(text: &str) -> Result<Learned, String> {
         });
     }
     for (key, route) in body.routes.unwrap_or_default() {
+        let wrong = route.labels.as_ref().and_then(LabelSets::wrong);
         let reason = match HostPattern::parse(&route.url) {
             Ok(_) if !WEIGHTS.contains(&route.weight) => format!("weight {} is not 0 to 100", route.weight),
+            Ok(_) if wrong.is_some() => format!("{:?} is no label of Kubernetes", wrong.unwrap_or_default()),
             Ok(host) if learned.routes.iter().any(|claim| claim.host == host) => "another route has the name".into(),
             Ok(host) => {
                 learned.routes.push(Claim {
@@ -107,6 +112,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
                     since: 0,
                     origin: format!("route {key}"),
                     notes: Vec::new(),
+                    labels: route.labels.unwrap_or_default(),
                 });
                 continue;
             }
@@ -128,11 +134,17 @@ mod tests {
 
     #[test]
     fn a_plugins_body_is_understood() {
-        let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30},"b.test":{"url":"b.test"}},
+        let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30,"labels":{"app":"shop"}},"b.test":{"url":"b.test","labels":null}},
             "routerHosts":{"router-1":{"name":"router-1","hostIP":"10.2.0.2","httpPort":80,"httpsPort":"443"}}}"#;
         let learned = parse(text).unwrap();
         let routes: Vec<_> = learned.routes.iter().map(|r| (r.host.to_string(), r.weight)).collect();
         assert_eq!(routes, [("a.test".into(), Some(30)), ("b.test".into(), None)]);
+        let labels: Vec<_> = learned
+            .routes
+            .iter()
+            .map(|r| r.labels.iter().flatten().count())
+            .collect();
+        assert_eq!(labels, [1, 0]);
         let host = &learned.hosts[0];
         assert_eq!((host.http, host.https, host.weight), (Some(80), Some(443), 1));
         assert_eq!(
@@ -150,12 +162,13 @@ mod tests {
     #[test]
     fn a_bad_route_is_rejected_and_a_bad_host_makes_all_of_it_wrong() {
         let text = r#"{"routes":{"x":{"url":"*.*.test","weight":1},"y":{"url":"y.test","weight":101},"z":{"url":"z.test","weight":102},
-            "a.test":{"url":"a.test","weight":1},"A.test":{"url":"a.test","weight":1}}}"#;
+            "a.test":{"url":"a.test","weight":1},"A.test":{"url":"a.test","weight":1},"l":{"url":"l.test","labels":{"a b":"c"}}}}"#;
         let learned = parse(text).unwrap();
         assert_eq!(learned.routes.len(), 1);
         let reasons: Vec<_> = learned.rejected.iter().map(|r| r.reason.as_str()).collect();
         assert!(reasons.contains(&"weight 101 is not 0 to 100") && reasons.contains(&"weight 102 is not 0 to 100"));
-        assert_eq!(reasons.len(), 4);
+        assert!(reasons.contains(&"\"a b=c\" is no label of Kubernetes"), "{reasons:?}");
+        assert_eq!(reasons.len(), 5);
         for (bad, part) in [
             ("[]", "expected {"),
             (

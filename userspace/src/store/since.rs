@@ -76,6 +76,7 @@ mod tests {
             since,
             origin: "Route shop/web".into(),
             notes: Vec::new(),
+            labels: signalbox_core::labels::LabelSets::default(),
         };
         Arc::new(Learned {
             routes: vec![claim],

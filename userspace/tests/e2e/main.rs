@@ -42,6 +42,7 @@ mod l4;
 mod l4_crowd;
 mod l4_servers;
 mod lab_itself;
+mod labels;
 mod learn;
 mod lifecycle;
 mod machines;

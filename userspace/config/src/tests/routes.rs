@@ -152,3 +152,38 @@ fn applications_are_named_where_clusters_are() {
         "`bank/app/x` is not an application: write NAMESPACE/APP",
     );
 }
+
+#[test]
+fn labels_of_a_route() {
+    let with = |labels: &str| bent("{ west: 100 }", &format!("{{ west: 100 }}, labels: {labels}"));
+    let route = |text: &str| crate::parse(text).unwrap().model.routes.remove(1);
+    let labels = route(&with("{ app: shop, a.test/shard: 1, on: true, none: \"\" }")).labels;
+    let expected = [("a.test/shard", "1"), ("app", "shop"), ("none", ""), ("on", "true")];
+    assert!(
+        labels
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .eq(expected),
+        "{labels:?}"
+    );
+    assert!(route(&with("{ }")).labels.is_empty());
+    let only = route(&bent("clusters: { west: 100 }", "labels: { team: blue }"));
+    assert!(only.is_learnt() && only.labels.len() == 1);
+
+    only_mistake(
+        &with("[app]"),
+        "routes[1].labels",
+        "keys with values, as in { app: shop",
+    );
+    only_mistake(&with("{ app: [shop] }"), "routes[1].labels.app", "expected");
+    only_mistake(
+        &with("{ -app: shop }"),
+        "routes[1].labels.-app",
+        "`-app` is not the key of a label",
+    );
+    only_mistake(
+        &with("{ app: my shop }"),
+        "routes[1].labels.app",
+        "`my shop` is not the value of a label",
+    );
+}

@@ -58,6 +58,8 @@ struct Metadata {
     #[serde(default, deserialize_with = "or_null")]
     annotations: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "or_null")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "or_null")]
     owner_references: Vec<Owner>,
 }
 

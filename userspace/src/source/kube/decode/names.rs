@@ -111,6 +111,7 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
             .into_iter()
             .filter(|(key, _)| claims::is_read(key))
             .collect(),
+        labels: metadata.labels,
     })
 }
 
@@ -156,7 +157,7 @@ mod tests {
         let value = json!({
             "apiVersion": "route.openshift.io/v1", "kind": "Route",
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
-                "resourceVersion": "7", "annotations": {"signalbox.io/weight": "5", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+                "resourceVersion": "7", "labels": {"app": "shop"}, "annotations": {"signalbox.io/weight": "5", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
                 "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "i", "uid": "iu"}]},
             "spec": {"host": "app.test", "path": "/x", "to": {"kind": "Service", "name": "web", "weight": 100},
                 "tls": {"termination": "passthrough"}, "wildcardPolicy": "Subdomain"},
@@ -169,6 +170,7 @@ mod tests {
             (vec!["app.test".to_owned()], Some("/x"))
         );
         assert!(route.subdomain && route.passthrough);
+        assert_eq!(route.labels, [("app".to_owned(), "shop".to_owned())].into());
         let refused = Said {
             router: "default".into(),
             host: "app.test".into(),

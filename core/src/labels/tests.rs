@@ -1,0 +1,221 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::learned::{Claim, Learned};
+use crate::model::Route;
+use crate::name::Depth;
+
+fn labels(text: &str) -> Labels {
+    let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn matches(selector: &str, of: &str) -> bool {
+    Selector::parse(selector).unwrap().matches(&labels(of))
+}
+
+#[test]
+fn selectors_mean_what_they_mean_to_kubernetes() {
+    let shop = "app=shop tier=web empty= a.test/shard=1";
+    for (selector, is_selected) in [
+        ("app=shop", true),
+        ("app==shop", true),
+        ("app = bank", false),
+        ("none=shop", false),
+        ("app!=bank", true),
+        ("app != shop", false),
+        // What is not there is not equal to anything.
+        ("none!=x", true),
+        ("tier in (batch, web)", true),
+        ("tier in(batch)", false),
+        ("none in (x)", false),
+        ("tier notin (batch,web)", false),
+        ("tier notin (batch)", true),
+        ("none notin (x)", true),
+        ("app", true),
+        ("none", false),
+        ("!app", false),
+        ("! none", true),
+        ("empty=", true),
+        ("empty", true),
+        ("app=", false),
+        ("none=", false),
+        ("empty in ()", true),
+        ("a.test/shard=1", true),
+        ("app=shop,tier!=batch", true),
+        (" app = shop , tier in (web) , !none ", true),
+        ("app=shop,tier=batch", false),
+        ("in", false),
+        ("in in (in)", false),
+        ("app=in", false),
+    ] {
+        assert_eq!(matches(selector, shop), is_selected, "{selector}");
+    }
+    assert!(matches("in in (in),notin", "in=in notin=x"));
+    assert!(matches("!app,app!=x,app notin (y)", ""));
+}
+
+#[test]
+fn what_is_no_selector_is_refused_with_its_place() {
+    for (text, error) in [
+        ("", "at character 1 it ends where a label's key is expected"),
+        ("a=b,", "at character 5 it ends where a label's key is expected"),
+        ("a,,b", "at character 3 there is `,`, which is no key of a label"),
+        ("=b", "at character 1 there is `=`, which is no key"),
+        (
+            "a b",
+            "at character 3 there is `b` where a comma or the end is expected",
+        ),
+        ("a=b=c", "at character 4 there is `=` where a comma"),
+        ("!a=b", "at character 3 there is `=` where a comma"),
+        ("a in b", "at character 6 values in parentheses are expected"),
+        ("a in (b", "at character 8 values in parentheses"),
+        ("a in (b c)", "at character 9 values in parentheses"),
+        ("a in (b))", "at character 9 there is `)`"),
+        ("a notin ,(b)", "at character 9 values in parentheses"),
+        ("a>1", "at character 1 there is `a>1`, which is no key"),
+        ("-a=b", "there is `-a`, which is no key"),
+        ("a=b-", "at character 3 there is `b-`, which is no value"),
+        ("A/b", "`A/b`, which is no key"),
+        ("a./b", "`a./b`, which is no key"),
+        ("é=1", "at character 1 there is `é`"),
+        ("ü , é=1", "at character 1"),
+        ("x=ü", "at character 3 there is `ü`, which is no value"),
+    ] {
+        let said = Selector::parse(text).unwrap_err().to_string();
+        assert!(said.contains(error), "{text}: {said}");
+    }
+    let long = "x".repeat(64);
+    assert!(Selector::parse(&long).is_err() && Selector::parse(&format!("a={long}")).is_err());
+    assert!(Selector::parse(&format!("{0}=a,b={0}", &long[1..])).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_selector_or_refused(text in "[a-c!=(),/ .é]{0,20}|\\PC{0,20}") {
+        let _ = Selector::parse(&text).map(|selector| selector.matches(&labels("a=b")));
+    }
+
+    /// Each operator and its opposite part all sets of labels among them.
+    #[test]
+    fn opposites_are_opposite(key in "[a-c]", value in "[a-c]{0,1}", other in "[a-c]", set in "([a-c]=[a-c]? ){0,3}") {
+        for (one, opposite) in [
+            (format!("{key}={value}"), format!("{key}!={value}")),
+            (format!("{key} in ({value},{other})"), format!("{key} notin ({value},{other})")),
+            (key.clone(), format!("!{key}")),
+        ] {
+            prop_assert_ne!(matches(&one, &set), matches(&opposite, &set), "{} in {}", one, set);
+        }
+    }
+}
+
+fn sets(all: &[&str]) -> LabelSets {
+    all.iter().map(|text| labels(text)).collect()
+}
+
+#[test]
+fn label_sets_are_written_as_one_or_several() {
+    for (all, written) in [
+        (sets(&[]), "{}"),
+        (sets(&["", ""]), "{}"),
+        (sets(&["app=shop"]), r#"{"app":"shop"}"#),
+        (sets(&["app=shop", "app=shop"]), r#"{"app":"shop"}"#),
+        // An object without labels beside one with some counts.
+        (sets(&["app=shop", ""]), r#"[{},{"app":"shop"}]"#),
+    ] {
+        assert_eq!(serde_json::to_string(&all).unwrap(), written);
+        assert_eq!(serde_json::from_str::<LabelSets>(written).unwrap(), all);
+    }
+    let error = serde_json::from_str::<LabelSets>("5").unwrap_err().to_string();
+    assert!(error.contains("expected labels, as in"), "{error}");
+    assert_eq!(sets(&["app=shop"]).wrong(), None);
+    let wrong = LabelSets(vec![Labels::from([("a b".into(), "c".into())])]).wrong();
+    assert_eq!(wrong.as_deref(), Some("a b=c"));
+}
+
+fn claim(host: &str, all: &[&str]) -> Claim {
+    Claim {
+        host: HostPattern::parse(host).unwrap(),
+        depth: Depth::Any,
+        weight: None,
+        owner: "shop".into(),
+        since: 1,
+        origin: format!("Route shop/{host}"),
+        notes: Vec::new(),
+        labels: sets(all),
+    }
+}
+
+fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
+    Route {
+        host: HostPattern::parse(host).unwrap(),
+        depth: Depth::Any,
+        clusters: clusters.to_vec(),
+        drain: None,
+        prefer: Vec::new(),
+        labels: labels(text),
+    }
+}
+
+#[test]
+fn a_name_is_selected_if_one_of_its_claims_is() {
+    let mut file = crate::view::tests::model();
+    (file.clusters[0].learn, file.clusters[1].learn) = (true, false);
+    file.routes = vec![
+        route("file.test", &[(0, 1)], "app=file"),
+        route("bare.test", &[(0, 1)], ""),
+        route("both.test", &[(0, 1)], "tier=web"),
+        // They say nothing of clusters: only what they have is counted.
+        route("learnt.test", &[], ""),
+        route("more.test", &[], "team=blue"),
+    ];
+    let learned = |claims: &[Claim]| {
+        let routes = claims.to_vec();
+        Arc::new(Learned {
+            routes,
+            ..Learned::default()
+        })
+    };
+    let (east, west, new) = (
+        learned(&[
+            claim("learnt.test", &["app=shop tier=web"]),
+            claim("paths.test", &["app=shop", "tier=batch"]),
+            claim("both.test", &["tier=batch"]),
+            claim("more.test", &["app=shop"]),
+        ]),
+        learned(&[claim("file.test", &["app=west"])]),
+        learned(&[claim("learnt.test", &["app=bank"])]),
+    );
+    let source = |all: &[(&str, &Arc<Learned>)]| {
+        let clusters = all
+            .iter()
+            .map(|(name, learned)| ((*name).to_owned(), Arc::clone(learned)));
+        clusters.collect()
+    };
+    let lore = Lore::from([
+        ("agent:east".to_owned(), source(&[("east", &east), ("west", &west)])),
+        ("api".to_owned(), source(&[("new", &new)])),
+    ]);
+    let names = by_name(&file, &lore);
+    let selected = |text: &str| {
+        let selector = Selector::parse(text).unwrap();
+        let is_selected = |sets: &Vec<&Labels>| selector.matches_any(sets);
+        let mut hosts: Vec<_> = names
+            .iter()
+            .filter(|(_, sets)| is_selected(sets))
+            .map(|(host, _)| host.to_string())
+            .collect();
+        hosts.sort();
+        hosts.join(" ")
+    };
+    assert_eq!(selected("app=shop"), "learnt.test more.test paths.test");
+    assert_eq!(selected("app=bank"), "learnt.test", "a second cluster's claim");
+    assert_eq!(selected("app=west"), "", "a cluster that does not learn claims nothing");
+    assert_eq!(selected("app=file"), "file.test");
+    assert_eq!(selected("tier in (web),tier!=batch"), "both.test learnt.test");
+    assert_eq!(selected("app=shop,tier=batch"), "", "not by two objects together");
+    assert_eq!(selected("team=blue"), "more.test");
+    assert_eq!(selected("!app"), "bare.test both.test more.test paths.test");
+}
