@@ -303,3 +303,31 @@ fn ingresses_share_a_name_and_their_routes_speak_for_them() {
         ]
     );
 }
+
+#[test]
+fn a_claim_has_the_labels_of_each_of_its_objects() {
+    let labelled = |labels: &[(&str, &str)], path: &str, object: Object| Object {
+        labels: labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        path: Some(path.to_owned()),
+        ..object
+    };
+    let web = &[("app", "shop"), ("tier", "web")][..];
+    let objects = [
+        labelled(web, "", route(1, "shop/web", "app.test")),
+        labelled(web, "/same", route(2, "shop/same", "app.test")),
+        labelled(&[("tier", "batch")], "/batch", route(3, "shop/batch", "app.test")),
+        labelled(&[("app", "bank")], "/bank", route(4, "bank/web", "app.test")),
+        labelled(&[], "", route(5, "shop/bare", "bare.test")),
+    ];
+    let learned = learn(seen(&objects), &Rules::default());
+    let labels = |at: usize| serde_json::to_string(&learned.routes[at].labels).unwrap();
+    assert_eq!(
+        labels(0),
+        r#"[{"app":"shop","tier":"web"},{"tier":"batch"}]"#,
+        "not those of who lost"
+    );
+    assert_eq!(labels(1), "{}");
+}

@@ -7,18 +7,22 @@ use crate::model::{Balance, Protocol};
 use crate::name::HostPattern;
 
 /// A backend's name: the cluster's, or of several clusters each with its weight. No cluster's name has a colon, and
-/// HAProxy's may have no slash.
+/// HAProxy's may have no slash. Those of TLS end in `::tls`, as one HAProxy may have the backends of HTTP too.
 fn backend(table: &Table<'_>, split: &Split) -> String {
     let name = |at: usize| {
         let name = table.cluster(at).map_or("", |cluster| &cluster.name);
         name.replace('/', ":")
     };
-    match split[..] {
+    let named = match split[..] {
         [(at, _)] => name(at),
         _ => {
             let parts = split.iter().map(|(at, weight)| format!("{}:{weight}", name(*at)));
             parts.collect::<Vec<_>>().join(":")
         }
+    };
+    match table.protocol {
+        Protocol::Http => named,
+        Protocol::Tls | Protocol::Tcp => named + "::tls",
     }
 }
 

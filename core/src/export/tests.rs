@@ -50,16 +50,20 @@ fn haproxys_maps_and_backends() {
         ".deep.test east\n.test shop:web\n",
         "the longest first; what has weight 0 gets nothing"
     );
+    assert_eq!(
+        text(Format::HaproxyMap, Protocol::Tls),
+        "app.test east::tls\nboth.test east:10:shop:web:80::tls\ndefault east::tls\nnew.test bank:new::tls\n"
+    );
     // One ninth and eight ninths: east's is divided by 1 and 3.
     assert_eq!(
         text(Format::HaproxyBackends, Protocol::Tls),
-        "backend bank:new\n  mode tcp\n  balance leastconn\n\
-         backend east\n  mode tcp\n  balance leastconn\n  server east:h1 10.0.0.1:443 weight 1 check\n  \
-         server east:h2 10.0.0.2:443 weight 3 check disabled\n\
-         backend east:10:shop:web:80\n  mode tcp\n  balance roundrobin\n  server east:h1 10.0.0.1:443 weight 8 check\n  \
+        "backend bank:new::tls\n  mode tcp\n  balance leastconn\n\
+         backend east:10:shop:web:80::tls\n  mode tcp\n  balance roundrobin\n  server east:h1 10.0.0.1:443 weight 8 check\n  \
          server east:h2 10.0.0.2:443 weight 24 check disabled\n  \
          server shop:web:h3 10.0.0.3:443 weight 256 check send-proxy-v2\n\
-         backend shop:web\n  mode tcp\n  balance source\n  hash-type consistent\n  \
+         backend east::tls\n  mode tcp\n  balance leastconn\n  server east:h1 10.0.0.1:443 weight 1 check\n  \
+         server east:h2 10.0.0.2:443 weight 3 check disabled\n\
+         backend shop:web::tls\n  mode tcp\n  balance source\n  hash-type consistent\n  \
          server shop:web:h3 10.0.0.3:443 weight 1 check send-proxy-v2\n"
     );
 }

@@ -54,6 +54,8 @@ fn selectors_mean_what_they_mean_to_kubernetes() {
         assert_eq!(matches(selector, shop), is_selected, "{selector}");
     }
     assert!(matches("in in (in),notin", "in=in notin=x"));
+    let shard = "ingresscontroller.operator.openshift.io/deployment-ingresscontroller=default";
+    assert!(matches(shard, shard));
     assert!(matches("!app,app!=x,app notin (y)", ""));
 }
 
@@ -75,6 +77,9 @@ fn what_is_no_selector_is_refused_with_its_place() {
         ("a in (b c)", "at character 9 values in parentheses"),
         ("a in (b))", "at character 9 there is `)`"),
         ("a notin ,(b)", "at character 9 values in parentheses"),
+        ("a: b", "at character 1 there is `a:`, which is no key"),
+        ("a=b&x=y", "at character 3 there is `b&x`, which is no value"),
+        ("A/B/c=d", "`A/B/c`, which is no key"),
         ("a>1", "at character 1 there is `a>1`, which is no key"),
         ("-a=b", "there is `-a`, which is no key"),
         ("a=b-", "at character 3 there is `b-`, which is no value"),

@@ -36,7 +36,7 @@ pub(crate) fn post(sb: &Signalbox, text: &str) -> Value {
     serde_json::from_str(&response.body).unwrap()
 }
 
-fn body(settings: &str, rest: &str) -> String {
+pub(crate) fn body(settings: &str, rest: &str) -> String {
     format!(
         "routing_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, {settings} }}\n{}{rest}",
         config::WEB_LISTENERS
@@ -387,112 +387,4 @@ fn a_dump_is_replayed_where_events_are_only_posted() {
         stdout, "2 events taken, 0 applications changed, 1 events refused\n",
         "again it changes nothing"
     );
-}
-
-/// What is exported is right for the programs that it is for: they answer as signalbox does.
-#[test]
-fn haproxy_and_nginx_route_by_what_is_exported() {
-    if !privileged("haproxy_and_nginx_route_by_what_is_exported") {
-        return;
-    }
-    let lab = Lab::new();
-    let _routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
-    let rest = format!(
-        "clusters:\n{}{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  - {{ host: both.test, clusters: {{ east: 50, west: 50 }} }}\n  \
-         - {{ host: \"*.wild.test\", clusters: {{ west: 1 }} }}\n  - {{ host: long-{}.test, clusters: {{ west: 1 }} }}\n  \
-         - {{ host: none.test, clusters: {{ demo/none: 1 }} }}\n",
-        config::cluster("east", &[], &["east-1"]),
-        config::cluster("west", &["balance: maglev"], &["west-2"]),
-        "x".repeat(55)
-    );
-    let sb = Signalbox::start(&lab, &body("ha_prefix: ha-", &rest));
-    sb.wait_healthy(&["east-1", "west-2"]);
-    post(&sb, &endpoint("542b", "10.2.0.3:80"));
-    assert!(eventually(SOON, || http::ask(&lab, HTTP, "ha-phpha-demo.cloud.test")
-        .status
-        == 200));
-    let export = |format: &str| {
-        let said = sb.cli(&["export", "--format", format]);
-        assert!(said.status.success(), "{said:?}");
-        String::from_utf8(said.stdout).unwrap()
-    };
-    let dir = lab.dir();
-    let file = |name: &str, text: &str| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let names = file("names.map", &export("haproxy-map"));
-    let wildcards = file("wildcards.map", &export("haproxy-wildcards"));
-    let backends = file("backends.cfg", &export("haproxy-backends"));
-    let haproxy = file(
-        "front.cfg",
-        &format!(
-            "defaults\n  mode http\n  timeout client 1h\n  timeout server 1h\n  timeout connect 5s\nfrontend web\n  bind :8081\n  \
-             http-request set-var(txn.to) req.hdr(host),field(1,:),lower,map_str({names})\n  \
-             http-request set-var(txn.to) req.hdr(host),field(1,:),lower,map_end({wildcards}) unless {{ var(txn.to) -m found }}\n  \
-             use_backend %[var(txn.to)] if {{ var(txn.to) -m found }}\n"
-        ),
-    );
-    let checked = lab.lb.output(&["haproxy", "-c", "-f", &haproxy, "-f", &backends]);
-    assert!(checked.status.success(), "{checked:?}");
-    let nginx_map = file("map.conf", &export("nginx-map"));
-    let nginx = file(
-        "front.nginx",
-        &format!(
-            "daemon off;\nmaster_process off;\npid {0}/front.pid;\nerror_log stderr;\nevents {{ }}\nhttp {{\n  access_log off;\n  \
-             client_body_temp_path {0}/f.body; proxy_temp_path {0}/f.proxy; fastcgi_temp_path {0}/f.fastcgi;\n  \
-             uwsgi_temp_path {0}/f.uwsgi; scgi_temp_path {0}/f.scgi;\n  include {nginx_map};\n  server {{\n    listen 8082;\n    \
-             location / {{\n      if ($signalbox_cluster = \"\") {{ return 404; }}\n      proxy_set_header Host $host;\n      \
-             proxy_pass http://$signalbox_cluster;\n    }}\n  }}\n}}\n",
-            dir.display()
-        ),
-    );
-    let checked = lab.lb.output(&["nginx", "-t", "-c", &nginx]);
-    assert!(checked.status.success(), "{checked:?}");
-
-    let start = |words: &[&str]| {
-        let mut command = lab.lb.command(words[0]);
-        command.args(&words[1..]);
-        lab::Proc::spawn(words[0], command, dir)
-    };
-    let _haproxy = start(&["haproxy", "-db", "-f", &haproxy, "-f", &backends]);
-    let _nginx = start(&["nginx", "-c", &nginx]);
-    let long = format!("long-{}.test", "x".repeat(55));
-    for at in ["10.1.0.1:8081", "10.1.0.1:8082"] {
-        let listens = || lab.client.run(|| std::net::TcpStream::connect(at).is_ok());
-        assert!(eventually(SOON, listens), "{at}");
-        for (name, host) in [
-            ("a.test", "east-1"),
-            ("x.wild.test", "west-2"),
-            (long.as_str(), "west-2"),
-            ("ha-phpha-demo.cloud.test", "east-2"),
-        ] {
-            assert_eq!(http::ask(&lab, at, name).field("host"), host, "{name} at {at}");
-        }
-        let both = || {
-            (0..20)
-                .map(|_| http::ask(&lab, at, "both.test").field("host"))
-                .collect::<std::collections::BTreeSet<_>>()
-        };
-        assert!(eventually(SOON, || both().len() == 2), "{at}");
-        assert!(
-            http::ask(&lab, at, "none.test").status >= 502,
-            "an application without hosts at {at}"
-        );
-        assert!(http::ask(&lab, at, "other.test").status != 200);
-    }
-    let all: Value = serde_json::from_str(&export("json")).unwrap();
-    let both = lab::signalbox::find(&all["names"], "host", "both.test");
-    assert_eq!(
-        both["clusters"],
-        json!([{ "cluster": "east", "weight": 50 }, { "cluster": "west", "weight": 50 }])
-    );
-    let app = lab::signalbox::find(&all["clusters"], "name", "demo/phpha");
-    assert_eq!(
-        (&app["hosts"][0]["http"], &app["hosts"][0]["address"]),
-        (&json!(80), &json!("10.2.0.3"))
-    );
-    let wrong = sb.get("/api/v1/export?format=f5");
-    assert!(wrong.0 == 400 && wrong.1.contains("nginx-map"), "{wrong:?}");
 }

@@ -32,6 +32,7 @@ mod cut_windows;
 mod etcd;
 mod events;
 mod explain;
+mod export;
 mod faults;
 mod figures;
 mod h2c;
