@@ -69,3 +69,15 @@ fn only_mistake(text: &str, path: &str, part: &str) {
         "{path}: {part}: {shown}"
     );
 }
+
+/// The same of each row of a table: a text of which `with` makes a file, the mistake's path in it, and how it reads.
+#[track_caller]
+fn only_mistakes(with: &dyn Fn(&str) -> String, table: &str) {
+    for row in table.lines().filter(|row| !row.trim().is_empty()) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [of, path, part] = cells[..] else {
+            panic!("{row}: a text, a path and a message are expected, with | between them")
+        };
+        only_mistake(&with(of), path, part);
+    }
+}

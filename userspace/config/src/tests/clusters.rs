@@ -1,6 +1,6 @@
 //! What the rules for clusters and hosts say when broken.
 
-use super::{bent, only_mistake};
+use super::{bent, only_mistake, only_mistakes};
 
 #[test]
 fn clusters() {
@@ -20,16 +20,13 @@ fn clusters() {
         balance,
     );
     let with = |to: &str| bent("name: west\n", &format!("name: west\n    ejection: {to}\n"));
-    only_mistake(
-        &with("{ max_percent: 101 }"),
-        "clusters[1].ejection.max_percent",
-        "from 0 to 100",
-    );
-    only_mistake(&with("{ time: 0s }"), "clusters[1].ejection.time", "more than 0");
-    only_mistake(
-        &with("{ failures: x }"),
-        "clusters[1].ejection.failures",
-        "`x` is not a whole number",
+    only_mistakes(
+        &with,
+        r"
+            { max_percent: 101 } | clusters[1].ejection.max_percent | from 0 to 100
+            { time: 0s }         | clusters[1].ejection.time        | more than 0
+            { failures: x }      | clusters[1].ejection.failures    | `x` is not a whole number
+        ",
     );
 }
 
@@ -60,38 +57,17 @@ fn a_cluster_with_a_mistake_still_is_a_cluster() {
 #[test]
 fn hosts() {
     let host = |to: &str| bent("name: west-1, address: \"fd00:2::4\", http: 80, https: 443", to);
-    let path = "clusters[1].hosts[0]";
-    only_mistake(
-        &host("name: w, address: 10.0.0.1"),
-        path,
-        "the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`",
-    );
-    only_mistake(&host("name: w, http: 80"), path, "the key `address` is missing");
-    only_mistake(
-        &host("name: w, address: 10.0.0.1, http: 0"),
-        "clusters[1].hosts[0].http",
-        "`0` is not a whole number from 1 to 65535",
-    );
-    only_mistake(
-        &host("name: w, address: 10.0.0.1, htp: 80"),
-        "clusters[1].hosts[0].htp",
-        "unknown key `htp`; did you mean `http`?",
-    );
-    let address = "clusters[1].hosts[0].address";
-    only_mistake(
-        &host("name: w, http: 80, address: web.example"),
-        address,
-        "is not an IP address, such as 10.2.0.2 or fd00:2::4",
-    );
-    only_mistake(
-        &host("name: w, http: 80, address: 0.0.0.0"),
-        address,
-        "is not the address of one machine",
-    );
-    only_mistake(
-        &host("name: w, http: 80, address: '::ffff:10.0.0.1'"),
-        address,
-        "write 10.0.0.1",
+    only_mistakes(
+        &host,
+        r"
+            name: w, address: 10.0.0.1 | clusters[1].hosts[0] | the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`
+            name: w, http: 80                             | clusters[1].hosts[0]         | the key `address` is missing
+            name: w, address: 10.0.0.1, http: 0           | clusters[1].hosts[0].http    | `0` is not a whole number from 1 to 65535
+            name: w, address: 10.0.0.1, htp: 80           | clusters[1].hosts[0].htp     | unknown key `htp`; did you mean `http`?
+            name: w, http: 80, address: web.example       | clusters[1].hosts[0].address | is not an IP address, such as 10.2.0.2 or fd00:2::4
+            name: w, http: 80, address: 0.0.0.0           | clusters[1].hosts[0].address | is not the address of one machine
+            name: w, http: 80, address: '::ffff:10.0.0.1' | clusters[1].hosts[0].address | write 10.0.0.1
+        ",
     );
     only_mistake(
         &bent("name: east-2", "name: east-1"),

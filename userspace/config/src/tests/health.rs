@@ -1,76 +1,30 @@
 //! What the rules for health checks say when broken.
 
-use super::{bent, only_mistake};
+use super::{bent, only_mistake, only_mistakes};
 
 #[test]
 fn health() {
     let health = |to: &str| bent("name: west\n", &format!("name: west\n    health: {to}\n"));
-    let path = "clusters[1].health";
-    only_mistake(
-        &health("{ tcp: {}, http: {} }"),
-        path,
-        "at most one of `http`, `https` and `tcp`; there is more than one",
+    only_mistakes(
+        &health,
+        r#"
+            { tcp: {}, http: {} } | clusters[1].health | at most one of `http`, `https` and `tcp`; there is more than one
+            { htp: {} }                             | clusters[1].health.htp            | did you mean `http`?
+            { tcp:, interval: 2500ms, timeout: 3s } | clusters[1].health.timeout | the timeout (3s) must not exceed the interval (2500ms): change either
+            { tcp:, fast_interval: 6s } | clusters[1].health.fast_interval | the fast interval (6s) must not exceed the interval (5s): change either
+            { tcp:, proxy_protocol: v1 }            | clusters[1].health.proxy_protocol | a version of the PROXY protocol
+            { tcp:, rise: 0 }                       | clusters[1].health.rise           | from 1 to 100
+            { tcp:, fall: 101 }                     | clusters[1].health.fall           | from 1 to 100
+            { tcp: { port: 99999 } }                | clusters[1].health.tcp.port       | from 1 to 65535
+            { http: { path: healthz } }             | clusters[1].health.http.path      | it starts with `/`
+            { http: { path: "/a\r\nX: y" } }        | clusters[1].health.http.path      | `/a\r\nX: y` is not a path
+            { http: { host: "a b" } }               | clusters[1].health.http.host      | is not a Host header
+            { http: { sni: a.b } }                  | clusters[1].health.http.sni       | unknown key `sni`
+            { https: { sni: 10.0.0.1 } }            | clusters[1].health.https.sni      | no addresses as server names
+            { https: { sni: '*.b' } }               | clusters[1].health.https.sni      | is not a server name
+            { http: 80 }                            | clusters[1].health.http           | expected a mapping
+        "#,
     );
-    only_mistake(&health("{ htp: {} }"), "clusters[1].health.htp", "did you mean `http`?");
-    let timeout = "the timeout (3s) must not exceed the interval (2500ms): change either";
-    only_mistake(
-        &health("{ tcp:, interval: 2500ms, timeout: 3s }"),
-        "clusters[1].health.timeout",
-        timeout,
-    );
-    let fast = "the fast interval (6s) must not exceed the interval (5s): change either";
-    only_mistake(
-        &health("{ tcp:, fast_interval: 6s }"),
-        "clusters[1].health.fast_interval",
-        fast,
-    );
-    only_mistake(
-        &health("{ tcp:, proxy_protocol: v1 }"),
-        "clusters[1].health.proxy_protocol",
-        "a version of the PROXY protocol",
-    );
-    only_mistake(&health("{ tcp:, rise: 0 }"), "clusters[1].health.rise", "from 1 to 100");
-    only_mistake(
-        &health("{ tcp:, fall: 101 }"),
-        "clusters[1].health.fall",
-        "from 1 to 100",
-    );
-    only_mistake(
-        &health("{ tcp: { port: 99999 } }"),
-        "clusters[1].health.tcp.port",
-        "from 1 to 65535",
-    );
-    only_mistake(
-        &health("{ http: { path: healthz } }"),
-        "clusters[1].health.http.path",
-        "it starts with `/`",
-    );
-    only_mistake(
-        &health("{ http: { path: \"/a\\r\\nX: y\" } }"),
-        "clusters[1].health.http.path",
-        "`/a\\r\\nX: y` is not a path",
-    );
-    only_mistake(
-        &health("{ http: { host: \"a b\" } }"),
-        "clusters[1].health.http.host",
-        "is not a Host header",
-    );
-    only_mistake(
-        &health("{ http: { sni: a.b } }"),
-        "clusters[1].health.http.sni",
-        "unknown key `sni`",
-    );
-    only_mistake(
-        &health("{ https: { sni: 10.0.0.1 } }"),
-        "clusters[1].health.https.sni",
-        "no addresses as server names",
-    );
-    only_mistake(
-        &health("{ https: { sni: '*.b' } }"),
-        "clusters[1].health.https.sni",
-        "is not a server name",
-    );
-    only_mistake(&health("{ http: 80 }"), "clusters[1].health.http", "expected a mapping");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use signalbox_core::model::kubernetes::{AddressType, Choice, Connection, KubernetesSource, Resource, RouterPods};
 
-use super::{bent, mistakes_of, only_mistake, right};
+use super::{bent, mistakes_of, only_mistake, only_mistakes, right};
 
 const PATH: &str = "clusters[1].kubernetes";
 
@@ -102,20 +102,13 @@ fn there_is_one_way_to_the_server() {
         PATH,
         &format!("{ways}; there is more than one"),
     );
-    only_mistake(
-        &with("{ kubeconfg: /k }"),
-        "clusters[1].kubernetes.kubeconfg",
-        "did you mean `kubeconfig`?",
-    );
-    only_mistake(
-        &with("{ in_cluster: false }"),
-        "clusters[1].kubernetes.in_cluster",
-        "only ever true",
-    );
-    only_mistake(
-        &with("{ kubeconfig: }"),
-        "clusters[1].kubernetes.kubeconfig",
-        "the value is missing",
+    only_mistakes(
+        &with,
+        r"
+            { kubeconfg: /k }     | clusters[1].kubernetes.kubeconfg  | did you mean `kubeconfig`?
+            { in_cluster: false } | clusters[1].kubernetes.in_cluster | only ever true
+            { kubeconfig: }       | clusters[1].kubernetes.kubeconfig | the value is missing
+        ",
     );
     only_mistake(&with("here"), PATH, "expected a mapping");
     for (settings, key, way) in [

@@ -1,6 +1,6 @@
 //! What the rules for listeners say when broken.
 
-use super::{bent, only_mistake};
+use super::{bent, only_mistake, only_mistakes};
 
 #[test]
 fn listeners() {
@@ -111,27 +111,15 @@ fn an_address_has_one_listener() {
 #[test]
 fn proxy_protocol() {
     let with = |to: &str| bent("cluster: east }", &format!("cluster: east, proxy_protocol: {to} }}"));
-    only_mistake(
-        &with("{}"),
-        "listeners[2].proxy_protocol",
-        "the key `trusted` is missing",
-    );
-    only_mistake(&with("v2"), "listeners[2].proxy_protocol", "expected a mapping");
-    let path = "listeners[2].proxy_protocol.trusted[0]";
-    only_mistake(
-        &with("{ trusted: [10.0.0.1/8] }"),
-        path,
-        "`10.0.0.1/8` has bits set beyond its length: write 10.0.0.0/8",
-    );
-    only_mistake(
-        &with("{ trusted: [lan] }"),
-        path,
-        "`lan` is not a prefix, such as 10.0.0.0/8 or fd00::/8",
-    );
-    only_mistake(
-        &with("{ trusted: [10.0.0.0/40] }"),
-        path,
-        "the prefix length of 10.0.0.0 is 0 to 32",
+    only_mistakes(
+        &with,
+        r"
+            {}                         | listeners[2].proxy_protocol            | the key `trusted` is missing
+            v2                         | listeners[2].proxy_protocol            | expected a mapping
+            { trusted: [10.0.0.1/8] }  | listeners[2].proxy_protocol.trusted[0] | `10.0.0.1/8` has bits set beyond its length: write 10.0.0.0/8
+            { trusted: [lan] }         | listeners[2].proxy_protocol.trusted[0] | `lan` is not a prefix, such as 10.0.0.0/8 or fd00::/8
+            { trusted: [10.0.0.0/40] } | listeners[2].proxy_protocol.trusted[0] | the prefix length of 10.0.0.0 is 0 to 32
+        ",
     );
     let text = bent("name: west\n", "name: west\n    proxy_protocol: v1\n");
     only_mistake(

@@ -1,6 +1,6 @@
 //! What the rules for metrics and for the log of connections say when broken.
 
-use super::{documented, only_mistake, plus, right};
+use super::{documented, only_mistake, only_mistakes, plus, right};
 
 #[test]
 fn metrics() {
@@ -70,15 +70,12 @@ fn the_log_of_connections() {
     for to in ["stderr", "c.log", "/var/log/"] {
         only_mistake(&log(&format!("to: {to}")), "log.connections.to", path);
     }
-    only_mistake(
-        &log("to: stdout, max_per_second: 0"),
-        "log.connections.max_per_second",
-        "from 1 to 1000000",
+    only_mistakes(
+        &log,
+        r"
+            to: stdout, max_per_second: 0 | log.connections.max_per_second | from 1 to 1000000
+            to: stdout, only: [refusd]    | log.connections.only[0]        | `refusd` is not a way to end; did you mean `refused`?
+            to: stdout, only: []          | log.connections.only           | leave `only` out
+        ",
     );
-    only_mistake(
-        &log("to: stdout, only: [refusd]"),
-        "log.connections.only[0]",
-        "`refusd` is not a way to end; did you mean `refused`?",
-    );
-    only_mistake(&log("to: stdout, only: []"), "log.connections.only", "leave `only` out");
 }

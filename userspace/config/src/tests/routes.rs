@@ -2,23 +2,19 @@
 
 use signalbox_core::model::{Balance, Unmatched};
 
-use super::{bent, only_mistake};
+use super::{bent, only_mistake, only_mistakes};
 
 #[test]
 fn who_prefers_a_cluster() {
     let with = |prefer: &str| bent("{ west: 100 }", &format!("{{ west: 100 }}, prefer: {prefer}"));
-    let path = "routes[1].prefer[0]";
-    only_mistake(
-        &with("[{ cluster: west, clients: [] }]"),
-        "routes[1].prefer[0].clients",
-        "needs clients, as in",
+    only_mistakes(
+        &with,
+        r"
+            [{ cluster: west, clients: [] }]             | routes[1].prefer[0].clients | needs clients, as in
+            [{ cluster: north, clients: [10.9.0.0/16] }] | routes[1].prefer[0].cluster | there is no cluster `north`
+            [{ cluster: west }]                          | routes[1].prefer[0]         | the key `clients` is missing
+        ",
     );
-    only_mistake(
-        &with("[{ cluster: north, clients: [10.9.0.0/16] }]"),
-        "routes[1].prefer[0].cluster",
-        "there is no cluster `north`",
-    );
-    only_mistake(&with("[{ cluster: west }]"), path, "the key `clients` is missing");
     let parsed = crate::parse(&with("[{ cluster: west, clients: [10.9.0.0/16, \"fd00::/8\"] }]")).unwrap();
     let route = &parsed.model.routes[1];
     let preferred = |client: &str| route.preferred(client.parse().unwrap()).collect::<Vec<_>>();
@@ -39,17 +35,17 @@ fn a_route_may_say_no_more_than_who_prefers_what() {
 
 #[test]
 fn routes() {
-    let path = "routes[1].host";
     let host = |to: &str| bent("\"*.apps.example.com\"", to);
-    only_mistake(
-        &host("APP1.example.com."),
-        path,
-        "`APP1.example.com.` already has a route on line 17",
+    only_mistakes(
+        &host,
+        r#"
+            APP1.example.com.      | routes[1].host | `APP1.example.com.` already has a route on line 17
+            "a.*.com"              | routes[1].host | a wildcard is written `*.example.com`
+            'app1.example.com:443' | routes[1].host | leave the port out
+            a..b                   | routes[1].host | a label of the host name is empty
+            [a.example]            | routes[1].host | expected a single value, found a list
+        "#,
     );
-    only_mistake(&host("\"a.*.com\""), path, "a wildcard is written `*.example.com`");
-    only_mistake(&host("'app1.example.com:443'"), path, "leave the port out");
-    only_mistake(&host("a..b"), path, "a label of the host name is empty");
-    only_mistake(&host("[a.example]"), path, "expected a single value, found a list");
     let path = "routes[1].clusters";
     only_mistake(
         &bent("{ west: 100 }", "{}"),
@@ -96,18 +92,15 @@ fn routes() {
 #[test]
 fn unmatched() {
     let with = |to: &str| bent("unmatched: reject", &format!("unmatched: {to}"));
-    only_mistake(
-        &with("{ cluster: weest }"),
-        "unmatched.cluster",
-        "no cluster `weest`; did you mean `west`?",
+    only_mistakes(
+        &with,
+        r"
+            { cluster: weest } | unmatched.cluster | no cluster `weest`; did you mean `west`?
+            {}                 | unmatched         | the key `cluster` is missing
+            west               | unmatched         | `west` is neither reject, any nor { cluster: NAME }
+            [any]              | unmatched         | expected a single value, found a list
+        ",
     );
-    only_mistake(&with("{}"), "unmatched", "the key `cluster` is missing");
-    only_mistake(
-        &with("west"),
-        "unmatched",
-        "`west` is neither reject, any nor { cluster: NAME }",
-    );
-    only_mistake(&with("[any]"), "unmatched", "expected a single value, found a list");
 }
 
 /// An application need not have been told of: it has no hosts until it is.
@@ -170,20 +163,13 @@ fn labels_of_a_route() {
     let only = route(&bent("clusters: { west: 100 }", "labels: { team: blue }"));
     assert!(only.is_learnt() && only.labels.len() == 1);
 
-    only_mistake(
-        &with("[app]"),
-        "routes[1].labels",
-        "keys with values, as in { app: shop",
-    );
-    only_mistake(&with("{ app: [shop] }"), "routes[1].labels.app", "expected");
-    only_mistake(
-        &with("{ -app: shop }"),
-        "routes[1].labels.-app",
-        "`-app` is not the key of a label",
-    );
-    only_mistake(
-        &with("{ app: my shop }"),
-        "routes[1].labels.app",
-        "`my shop` is not the value of a label",
+    only_mistakes(
+        &with,
+        r"
+            [app]            | routes[1].labels      | keys with values, as in { app: shop
+            { app: [shop] }  | routes[1].labels.app  | expected
+            { -app: shop }   | routes[1].labels.-app | `-app` is not the key of a label
+            { app: my shop } | routes[1].labels.app  | `my shop` is not the value of a label
+        ",
     );
 }

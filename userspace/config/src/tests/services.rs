@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use signalbox_core::model::services::{Affinity, Hook, Mode, Transport};
 
-use super::{documented, only_mistake, right};
+use super::{documented, only_mistake, only_mistakes, right};
 
 /// The documentation's example, with clusters to go to.
 fn example() -> String {
@@ -151,21 +151,14 @@ fn what_services_have_in_common() {
     );
     assert_eq!(layer4.tunnel_v4.to_string(), "10.99.0.0/16");
     assert_eq!(right(&example()).model.layer4.nat_ports, None);
-    only_mistake(&with("{ hook: generic }"), "layer4.hook", "allowed: auto, native or tc");
-    only_mistake(&with("{ flows: 3 }"), "layer4.flows", "from 1024 to 16777216");
-    only_mistake(
-        &with("{ nat: { ports: 80-90 } }"),
-        "layer4.nat.ports",
-        "a range of ports above 1023",
-    );
-    only_mistake(
-        &with("{ nat: { sources: [0.0.0.0] } }"),
-        "layer4.nat.sources[0]",
-        "not the address of one machine",
-    );
-    only_mistake(
-        &with("{ tunnel: { source_ipv6: \"fd00::/120\" } }"),
-        "layer4.tunnel.source_ipv6",
-        "/96 or shorter",
+    only_mistakes(
+        &with,
+        r#"
+            { hook: generic }                         | layer4.hook               | allowed: auto, native or tc
+            { flows: 3 }                              | layer4.flows              | from 1024 to 16777216
+            { nat: { ports: 80-90 } }                 | layer4.nat.ports          | a range of ports above 1023
+            { nat: { sources: [0.0.0.0] } }           | layer4.nat.sources[0]     | not the address of one machine
+            { tunnel: { source_ipv6: "fd00::/120" } } | layer4.tunnel.source_ipv6 | /96 or shorter
+        "#,
     );
 }

@@ -1,17 +1,18 @@
 //! What the rules for admin, datapath, timeouts and limits say when broken.
 
-use super::{bent, only_mistake, plus};
+use super::{bent, only_mistake, only_mistakes, plus};
 
 #[test]
 fn admin() {
     let listen = |to: &str| bent("listen: \"127.0.0.1:8089\"", &format!("listen: {to}"));
-    only_mistake(
-        &listen("localhost:8089"),
-        "admin.listen",
-        "such as 127.0.0.1:8089, nor `none`",
+    only_mistakes(
+        &listen,
+        r"
+            localhost:8089 | admin.listen | such as 127.0.0.1:8089, nor `none`
+            127.0.0.1:0    | admin.listen | is not an address with a port
+            []             | admin.listen | expected a single value, found a list
+        ",
     );
-    only_mistake(&listen("127.0.0.1:0"), "admin.listen", "is not an address with a port");
-    only_mistake(&listen("[]"), "admin.listen", "expected a single value, found a list");
     let long = "x".repeat(108);
     only_mistake(
         &bent("/run/signalbox/admin.sock", &long),
@@ -37,31 +38,15 @@ fn datapath_and_limits() {
         "listeners[2].datapath.tier",
         "a tier",
     );
-    only_mistake(
-        &plus("datapath: auto"),
-        "datapath",
-        "expected a mapping (`key: value`), found a single value",
-    );
-    only_mistake(
-        &plus("limits: { max_connections: 0 }"),
-        "limits.max_connections",
-        "from 1 to 4294967295",
-    );
-    let path = "limits.per_source.peeking";
-    only_mistake(
-        &plus("limits: { per_source: { peeking: -1 } }"),
-        path,
-        "`-1` is not a whole number from 0 to 4294967295",
-    );
-    only_mistake(
-        &plus("limits: { per_source: { peeking: '1' } }"),
-        path,
-        "to 4294967295 without quotes",
-    );
-    only_mistake(
-        &plus("limits: { per_source: { peeking: 1.5 } }"),
-        path,
-        "`1.5` is not a whole number",
+    only_mistakes(
+        &plus,
+        r"
+            datapath: auto                           | datapath                  | expected a mapping (`key: value`), found a single value
+            limits: { max_connections: 0 }           | limits.max_connections    | from 1 to 4294967295
+            limits: { per_source: { peeking: -1 } }  | limits.per_source.peeking | `-1` is not a whole number from 0 to 4294967295
+            limits: { per_source: { peeking: '1' } } | limits.per_source.peeking | to 4294967295 without quotes
+            limits: { per_source: { peeking: 1.5 } } | limits.per_source.peeking | `1.5` is not a whole number
+        ",
     );
 }
 
