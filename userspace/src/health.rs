@@ -54,9 +54,9 @@ pub fn spawn(
                 }
             }
             round += 1;
-            let until_next = check.until_next(counted.is_counting());
+            let until_next = jittered(check.until_next(counted.is_counting()), &state.name, round);
             // From start to start, or a slow answer would put the next check off.
-            let next = tokio::time::Instant::from(began + jittered(until_next, &state.name, round));
+            let next = tokio::time::Instant::from(began + until_next);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
                 () = recheck.notified() => {
@@ -79,6 +79,19 @@ mod tests {
 
     use super::*;
 
+    fn host() -> Host {
+        Host {
+            name: "h".into(),
+            address: [127, 0, 0, 1].into(),
+            http: None,
+            https: None,
+            tcp: None,
+            ports: std::collections::BTreeMap::new(),
+            weight: 1,
+            page: None,
+        }
+    }
+
     #[tokio::test]
     async fn a_host_that_hangs_is_down_by_the_first_check_that_hangs() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -95,16 +108,7 @@ mod tests {
             timeout: Duration::from_millis(300),
             ..HealthCheck::DEFAULT
         };
-        let host = Host {
-            name: "h".into(),
-            address: [127, 0, 0, 1].into(),
-            http: None,
-            https: None,
-            tcp: None,
-            ports: std::collections::BTreeMap::new(),
-            weight: 1,
-            page: None,
-        };
+        let host = host();
         let state = Arc::new(HostState::new("east", "h", host.address));
         let (events, mut told) = mpsc::unbounded_channel();
         let checks = spawn(
@@ -131,6 +135,30 @@ mod tests {
         verdict("Some(Healthy)").await;
         // From now on the kernel accepts, as for a process that is stopped, and nobody answers.
         assert_eq!(verdict("Some(Unhealthy)").await, "no answer within 300ms");
+        checks.abort();
+    }
+
+    /// With checks an hour from each other, it would never end if those that are counted did not come sooner.
+    #[tokio::test]
+    async fn checks_that_are_counted_follow_each_other_by_the_fast_interval() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let check = HealthCheck {
+            probe: Probe::Tcp {
+                port: Some(listener.local_addr().unwrap().port()),
+            },
+            interval: Duration::from_secs(3600),
+            fast_interval: Some(Duration::from_millis(10)),
+            rise: 3,
+            ..HealthCheck::DEFAULT
+        };
+        let mut counted = Hysteresis::default();
+        counted.observe(false, check.rise, check.fall);
+        let state = Arc::new(HostState::new("east", "h", host().address));
+        let (events, mut told) = mpsc::unbounded_channel();
+        let checks = spawn(check, host(), state, counted, Arc::default(), events);
+        for _ in 0..3 {
+            assert!(matches!(told.recv().await, Some(Event::Checked(_, result)) if result.ok));
+        }
         checks.abort();
     }
 

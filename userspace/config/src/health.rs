@@ -117,7 +117,7 @@ fn times(
         interval,
         fast_interval: fast.map(|(fast, _)| fast),
         // With more than half of it, a host that hangs would not be out within the interval.
-        timeout: said.map_or(DEFAULT.timeout.min(interval / 2), |(timeout, _)| timeout),
+        timeout: said.map_or_else(|| DEFAULT.timeout.min(interval / 2), |(timeout, _)| timeout),
     }
 }
 

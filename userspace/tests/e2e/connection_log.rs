@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::cut::{self, Hosts, doors, expect_none, expect_tier, finish};
+use lab::cut::{self, expect_none, expect_tier, finish};
 use lab::tiers::ping;
 use lab::{Lab, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
 use serde_json::{Value, json};
@@ -81,12 +81,9 @@ fn end(sb: &Signalbox, how: &str, client: TcpStream, host: Arc<TcpStream>) {
 
 #[test]
 fn each_end_on_each_tier_has_its_line() {
-    if !privileged("each_end_on_each_tier_has_its_line") || cut::lenient() {
+    let Some((lab, hosts, door)) = cut::by_http("each_end_on_each_tier_has_its_line") else {
         return;
-    }
-    let lab = cut::lab();
-    let hosts = Hosts::start(&lab);
-    let door = &doors()[0];
+    };
     let file = lab.dir().join("connections.log");
     for (tier, extra) in [
         ("copy", "datapath: { tier: copy }\n"),
@@ -146,19 +143,9 @@ fn who_is_refused_has_a_line_with_the_reason() {
         return;
     }
     let lab = Lab::new();
-    let _health = servers::healthy(lab.host("east-1"));
     let file = lab.dir().join("connections.log");
     let limits = "limits: { per_source: { concurrent: 2 } }\ntimeouts: { peek_http: 1s }\n";
-    let body = format!(
-        "{limits}{}{}clusters:\n{}{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  - {{ host: b.test, clusters: {{ west: 1 }} }}\n",
-        log_at(&file, ""),
-        config::WEB_LISTENERS,
-        config::cluster("east", &["ejection: { failures: 0 }"], &["east-1"]),
-        config::cluster("west", &[], &["west-1"]),
-    );
-    let sb = Signalbox::start(&lab, &body);
-    sb.wait_healthy(&["east-1"]);
-    assert!(eventually(SOON, || sb.host("west-1")["health"] == "unhealthy"));
+    let (_health, _sb) = Signalbox::refusing(&lab, &format!("{limits}{}", log_at(&file, "")));
     let ask = |first: &str| {
         let mut client = lab.client.connect("10.1.0.1:80");
         let name = client.local_addr().unwrap().to_string();
@@ -197,12 +184,9 @@ fn who_is_refused_has_a_line_with_the_reason() {
 
 #[test]
 fn a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end() {
-    if !privileged("a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end") || cut::lenient() {
+    let Some((lab, hosts, door)) = cut::by_http("a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end") else {
         return;
-    }
-    let lab = cut::lab();
-    let hosts = Hosts::start(&lab);
-    let door = &doors()[0];
+    };
     let file = lab.dir().join("connections.log");
     let log = log_at(&file, "");
     let (_health, mut sb) = cut::start(&lab, &log);

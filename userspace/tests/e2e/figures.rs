@@ -5,8 +5,8 @@ use crate::lab;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use lab::cut::{self, Hosts, doors, expect_none, expect_tier, finish};
-use lab::{Lab, SOON, Signalbox, config, eventually, http, privileged, servers};
+use lab::cut::{self, expect_none, expect_tier, finish};
+use lab::{Lab, SOON, Signalbox, config, eventually, http, privileged};
 use serde_json::json;
 
 const IN_EAST: &str = r#"{route="a.test",cluster="east""#;
@@ -44,12 +44,9 @@ fn send(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
 
 #[test]
 fn a_route_s_figures_are_right_on_every_tier() {
-    if !privileged("a_route_s_figures_are_right_on_every_tier") || cut::lenient() {
+    let Some((lab, hosts, door)) = cut::by_http("a_route_s_figures_are_right_on_every_tier") else {
         return;
-    }
-    let lab = cut::lab();
-    let hosts = Hosts::start(&lab);
-    let door = &doors()[0];
+    };
     let first = door.first.len() as u64;
     for (tier, extra) in [
         ("copy", "datapath: { tier: copy }"),
@@ -80,12 +77,9 @@ fn a_route_s_figures_are_right_on_every_tier() {
 
 #[test]
 fn cut_flows_count_once_for_their_route_whoever_looks_after_them() {
-    if !privileged("cut_flows_count_once_for_their_route_whoever_looks_after_them") || cut::lenient() {
+    let Some((lab, hosts, door)) = cut::by_http("cut_flows_count_once_for_their_route_whoever_looks_after_them") else {
         return;
-    }
-    let lab = cut::lab();
-    let hosts = Hosts::start(&lab);
-    let door = &doors()[0];
+    };
     let first = door.first.len() as u64;
     let (_health, mut sb) = cut::start(&lab, "");
     let (client, host) = door.enter_cut(&lab, &sb, &hosts);
@@ -173,17 +167,7 @@ fn refusals_count_for_the_route_that_they_are_of() {
         return;
     }
     let lab = Lab::new();
-    // Healthy by its check, and nobody serves.
-    let _health = servers::healthy(lab.host("east-1"));
-    let body = format!(
-        "{}clusters:\n{}{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  - {{ host: b.test, clusters: {{ west: 1 }} }}\n",
-        config::WEB_LISTENERS,
-        config::cluster("east", &["ejection: { failures: 0 }"], &["east-1"]),
-        config::cluster("west", &[], &["west-1"]),
-    );
-    let sb = Signalbox::start(&lab, &body);
-    sb.wait_healthy(&["east-1"]);
-    assert!(eventually(SOON, || sb.host("west-1")["health"] == "unhealthy"));
+    let (_health, sb) = Signalbox::refusing(&lab, "");
     let refused = |route: &str, reason: &str| {
         sb.metric(&format!(
             "signalbox_route_refused_total{{route=\"{route}\",reason=\"{reason}\"}}"

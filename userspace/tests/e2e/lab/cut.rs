@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::servers::{self, Server};
 use super::tiers::ping;
-use super::{Lab, SOON, Signalbox, config, eventually, hello};
+use super::{Lab, SOON, Signalbox, config, eventually, hello, privileged};
 
 /// The `tcp` listeners. A client may not change its family on the way, so each has a host of its own.
 pub(crate) const TCP: [(&str, &str); 2] = [("10.1.0.1:3306", "east-1"), ("[fd00:1::1]:3306", "west-1")];
@@ -244,6 +244,17 @@ pub(crate) struct CutLab(Lab);
 /// Builds it.
 pub(crate) fn lab() -> CutLab {
     CutLab(Lab::new())
+}
+
+/// The beginning of a test of flows that enter by HTTP: a lab, hosts that hand connections over, and the door of `a.test`.
+/// `None` where flows cannot be cut.
+pub(crate) fn by_http(test: &str) -> Option<(CutLab, Hosts, Door)> {
+    if !privileged(test) || lenient() {
+        return None;
+    }
+    let lab = lab();
+    let hosts = Hosts::start(&lab);
+    Some((lab, hosts, doors().remove(0)))
 }
 
 impl Deref for CutLab {

@@ -13,8 +13,9 @@ use serde_json::Value;
 use super::http::{self, Response};
 use super::namespace::{Ns, connect_here};
 use super::process::Proc;
+use super::servers::{self, Server};
 use super::topology::Lab;
-use super::{SOON, eventually};
+use super::{SOON, config, eventually};
 
 const ADMIN: &str = "127.0.0.1:8089";
 /// A kernel on an emulated processor verifies the programs for a minute, and two such kernels share this machine.
@@ -44,6 +45,23 @@ impl Signalbox {
     /// Starts it on a file; `name` tells several apart in what a failed test prints.
     pub(crate) fn start_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
         Self::spawn_file(lab, name, config, words).wait_ready()
+    }
+
+    /// Before hosts that nobody serves: that of `a.test` is healthy by its check, that of `b.test` is not. `extra` are further
+    /// top-level lines.
+    pub(crate) fn refusing(lab: &Lab, extra: &str) -> (Server, Self) {
+        let health = servers::healthy(lab.host("east-1"));
+        let body = format!(
+            "{extra}{}clusters:\n{}{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  \
+             - {{ host: b.test, clusters: {{ west: 1 }} }}\n",
+            config::WEB_LISTENERS,
+            config::cluster("east", &["ejection: { failures: 0 }"], &["east-1"]),
+            config::cluster("west", &[], &["west-1"]),
+        );
+        let signalbox = Self::start(lab, &body);
+        signalbox.wait_healthy(&["east-1"]);
+        assert!(eventually(SOON, || signalbox.host("west-1")["health"] == "unhealthy"));
+        (health, signalbox)
     }
 
     fn wait_ready(mut self) -> Self {
