@@ -6,7 +6,6 @@ use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
 
 use crate::learned::Lore;
-use crate::merge::taught;
 use crate::model::Model;
 use crate::name::HostPattern;
 
@@ -94,7 +93,7 @@ pub fn by_name<'a>(file: &'a Model, lore: &'a Lore) -> HashMap<&'a HostPattern, 
             names.entry(&route.host).or_default().push(&route.labels);
         }
     }
-    let learned = lore.values().flatten().filter(|(cluster, _)| taught(file, cluster));
+    let learned = lore.values().flatten().filter(|(cluster, _)| file.lets_learn(cluster));
     for claim in learned.flat_map(|(_, learned)| &learned.routes) {
         names.entry(&claim.host).or_default().extend(claim.labels.iter());
     }

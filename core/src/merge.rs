@@ -32,7 +32,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         clusters.insert(cluster.name.clone(), index);
     }
     let mut routes: HashMap<&HostPattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
-    for (name, learned) in by_cluster(lore).filter(|(name, _)| taught(file, name)) {
+    for (name, learned) in by_cluster(lore).filter(|(name, _)| file.lets_learn(name)) {
         let at = match clusters.get(name) {
             Some(&at) => at,
             // Workers number them in 16 bits.
@@ -98,12 +98,6 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         }
     }
     model
-}
-
-/// Whether what sources tell of a cluster counts: the file does not name it, or lets it learn.
-pub(crate) fn taught(file: &Model, cluster: &str) -> bool {
-    let named = file.clusters.iter().find(|known| known.name == cluster);
-    named.is_none_or(Cluster::learns)
 }
 
 /// How many labels a wildcard's star stands for: the most that one of those who claim it means. Who means fewer answers

@@ -21,6 +21,7 @@ mod mutate;
 mod openapi;
 mod rotations;
 mod seats;
+mod selected;
 mod serve;
 mod shield;
 mod socket;

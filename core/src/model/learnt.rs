@@ -1,7 +1,16 @@
 //! Clusters that the configuration does not have, and what is said of them all the same.
 
-use super::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, RoutingEvents};
+use super::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, Model, RoutingEvents};
 use crate::join::Join;
+
+impl Model {
+    /// Whether what sources tell of a cluster counts: the configuration does not name it, or lets it learn.
+    #[must_use]
+    pub fn lets_learn(&self, cluster: &str) -> bool {
+        let named = self.clusters.iter().find(|known| known.name == cluster);
+        named.is_none_or(Cluster::learns)
+    }
+}
 
 impl Cluster {
     /// A cluster that is known by what a source has learnt alone.

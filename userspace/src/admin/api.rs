@@ -14,8 +14,8 @@ use signalbox_core::health::Health;
 
 use super::openapi::{Described, Gives, Operation, Takes, change, read};
 use super::{
-    applications, awaited, events, explain, export, figures, learn, log, metrics, mutate, rotations, shield, views,
-    weights,
+    applications, awaited, events, explain, export, figures, learn, log, metrics, mutate, rotations, selected, shield,
+    views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::Filter;
@@ -90,7 +90,7 @@ fn state(api: Described) -> Described {
                 )],
                 ..read("/api/v1/routes", "Routes in force")
             },
-            routes,
+            selected::routes,
         )
         .with(
             &read("/api/v1/routes/{host}", "A route in force, with its figures"),
@@ -476,24 +476,6 @@ async fn prometheus(State(control): State<Arc<Control>>) -> Response {
     match metrics::encode(&control) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
-#[derive(Deserialize)]
-struct Selected {
-    selector: Option<String>,
-}
-
-async fn routes(State(control): State<Arc<Control>>, Query(selected): Query<Selected>) -> Response {
-    let selector = selected.selector.as_deref().map(weights::selector);
-    match selector.transpose() {
-        Ok(selector) => Json(views::routes(&control, selector.as_ref())).into_response(),
-        Err(why) => problem(
-            StatusCode::BAD_REQUEST,
-            "The selector is not understood",
-            &why,
-            &json!({}),
-        ),
     }
 }
 

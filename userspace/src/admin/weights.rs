@@ -10,12 +10,13 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::json;
 use signalbox_core::diff::diff;
-use signalbox_core::labels::{Selector, by_name};
+use signalbox_core::labels::by_name;
 use signalbox_core::merge::{Shares, Weights, check_weights, merge};
 use signalbox_core::name::HostPattern;
 
 use super::api::problem;
 use super::mutate::answer;
+use super::selected::selector;
 use crate::control::Control;
 use crate::state::Snapshot;
 
@@ -145,15 +146,6 @@ fn groups(snapshot: &Snapshot, namespaces: ByWhat, selectors: ByWhat) -> Result<
         });
     }
     Ok(groups)
-}
-
-/// A label selector; or why it is none.
-pub(super) fn selector(text: &str) -> Result<Selector, String> {
-    Selector::parse(text).map_err(|error| {
-        format!(
-            "{text:?} is not a label selector, such as app=shop,tier!=batch or \"zone in (a, b),!internal\": {error}"
-        )
-    })
 }
 
 /// Names that objects of a namespace claim, in whatever cluster.

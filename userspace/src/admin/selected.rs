@@ -1,0 +1,44 @@
+//! Routes that are chosen by labels.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use serde_json::json;
+use signalbox_core::labels::Selector;
+
+use super::api::problem;
+use super::views;
+use crate::control::Control;
+
+/// Which routes.
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    selector: Option<String>,
+}
+
+/// `GET /api/v1/routes`.
+pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Query<Wanted>) -> Response {
+    let selector = wanted.selector.as_deref().map(selector);
+    match selector.transpose() {
+        Ok(selector) => Json(views::routes(&control, selector.as_ref())).into_response(),
+        Err(why) => problem(
+            StatusCode::BAD_REQUEST,
+            "The selector is not understood",
+            &why,
+            &json!({}),
+        ),
+    }
+}
+
+/// A label selector; or why it is none.
+pub(super) fn selector(text: &str) -> Result<Selector, String> {
+    Selector::parse(text).map_err(|error| {
+        format!(
+            "{text:?} is not a label selector, such as app=shop,tier!=batch or \"zone in (a, b),!internal\": {error}"
+        )
+    })
+}
