@@ -67,5 +67,6 @@ pub fn learn(seen: Seen<'_>, rules: &Rules) -> Learned {
         hosts,
         routes,
         rejected,
+        endpoints: Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! What sources other than the file know: which router hosts a cluster has, and which names it serves.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,25 @@ pub struct Learned {
     /// What is defined there but not served, for a person to see.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
+    /// Endpoints of an application, which [`crate::expose`] may make services of. Never told by an API: the source has
+    /// records of its own.
+    #[serde(skip)]
+    pub endpoints: Vec<Reachable>,
+}
+
+/// An endpoint of an application, whatever it speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reachable {
+    /// The name of its host.
+    pub host: String,
+    /// Where it is.
+    pub at: SocketAddr,
+    /// The port's name in its cartridge, `tcp` where it has none: characters of names alone.
+    pub port_name: String,
+    /// What it speaks.
+    pub protocols: BTreeSet<String>,
+    /// It gets no connections.
+    pub is_stopped: bool,
 }
 
 /// A name that a cluster serves.

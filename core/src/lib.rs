@@ -11,6 +11,7 @@ pub mod claims;
 pub mod diff;
 pub mod ejection;
 pub mod export;
+pub mod expose;
 pub mod health;
 pub mod join;
 pub mod labels;

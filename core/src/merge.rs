@@ -301,6 +301,7 @@ mod tests {
             hosts: hosts.to_vec(),
             routes: routes.iter().map(claim).collect(),
             rejected: Vec::new(),
+            endpoints: Vec::new(),
         })
     }
 

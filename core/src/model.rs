@@ -3,6 +3,7 @@
 //! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
 
 pub mod agent;
+mod expose;
 mod learnt;
 pub mod observe;
 mod page;
@@ -26,6 +27,7 @@ use crate::subset::Size;
 
 pub mod kubernetes;
 
+pub use expose::Expose;
 use kubernetes::KubernetesSource;
 pub use observe::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
 pub use page::Page;

@@ -135,7 +135,11 @@ impl Subject {
     pub fn covers(&self, cluster: &str, host: &str) -> bool {
         match self {
             Self::Host { cluster: c, host: h } => c == cluster && h == host,
-            Self::Cluster(name) => name == cluster,
+            // An application has clusters for what of it is exposed, too.
+            Self::Cluster(name) => {
+                let rest = cluster.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with(':') && name.contains('/')))
+            }
             Self::Gear(id) => is_of_gear(cluster, host, id),
             Self::Application(_) | Self::Machine(_) => false,
         }

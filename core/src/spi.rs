@@ -33,6 +33,7 @@ pub use decode::{MAX_BYTES, ParseError, parse};
 pub use event::{Change, Event};
 pub use learn::{Filter, Naming, host_names, learned};
 pub use page::Asking;
+pub(crate) use pattern::glob;
 pub use pattern::{AppPattern, BadPattern};
 pub use redact::{KEPT, redact};
 pub use secret::Secret;

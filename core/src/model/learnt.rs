@@ -1,6 +1,6 @@
 //! Clusters that the configuration does not have, and what is said of them all the same.
 
-use super::{ApplicationSettings, Balance, Cluster, Ejection, HealthCheck, Model, RoutingEvents};
+use super::{ApplicationSettings, Balance, Cluster, Ejection, Expose, HealthCheck, Model, RoutingEvents};
 use crate::join::Join;
 
 impl Model {
@@ -51,9 +51,32 @@ impl Cluster {
         }
     }
 
-    /// Whether it is an application that routing events tell of: no other name has a slash.
+    /// The cluster of an exposed service, `NAMESPACE/APP:PORTNAME`, by the rule that exposes it.
+    #[must_use]
+    pub fn exposed(name: &str, rule: &Expose, events: Option<&RoutingEvents>) -> Self {
+        let cluster = Self::learnt(name);
+        let application = cluster.application_name().unwrap_or(name);
+        let settings = events.and_then(|events| events.settings_of(application));
+        Self {
+            health: rule.health.clone(),
+            drain: settings.and_then(|settings| settings.drain),
+            ..cluster
+        }
+    }
+
+    /// Whether it is of an application that routing events tell of: no other name has a slash.
     #[must_use]
     pub fn is_application(&self) -> bool {
         self.name.contains('/')
+    }
+
+    /// The application, `NAMESPACE/APP`, whose endpoints it has, all or those of a port name.
+    #[must_use]
+    pub fn application_name(&self) -> Option<&str> {
+        let name = self
+            .name
+            .split_once(':')
+            .map_or(&*self.name, |(application, _)| application);
+        self.is_application().then_some(name)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Balance, Ejection, HealthCheck, Probe};
+use super::{Balance, Ejection, Expose, HealthCheck, Probe};
 use crate::spi::{AppPattern, Asking, Filter, Naming};
 
 /// Where the events of OpenShift's routing SPI come from, and what is made of them.
@@ -29,6 +29,8 @@ pub struct RoutingEvents {
     pub certificates: Option<PathBuf>,
     /// Settings of applications' clusters: the first whose pattern matches counts.
     pub applications: Vec<ApplicationSettings>,
+    /// Which endpoints become layer-4 services: the first rule that takes an endpoint counts.
+    pub expose: Vec<Expose>,
 }
 
 impl RoutingEvents {

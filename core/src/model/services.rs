@@ -28,6 +28,14 @@ pub struct Service {
     pub shield: Option<super::shield::Policy>,
 }
 
+impl Service {
+    /// Whether routing events have told of it, `NAMESPACE/APP:PORTNAME`: no other name has a slash.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.name.contains('/')
+    }
+}
+
 /// An address and its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceBind {

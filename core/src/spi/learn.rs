@@ -6,12 +6,15 @@ use std::net::SocketAddr;
 use super::application::{AppKey, Application, Endpoint};
 use super::page::Asking;
 use crate::labels::LabelSets;
-use crate::learned::{Claim, Learned, Rejected};
+use crate::learned::{Claim, Learned, Reachable, Rejected};
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
 
 /// The longest name of a host.
 const LONGEST: usize = 63;
+
+/// What stands for the port name of endpoints without one.
+const UNNAMED: &str = "tcp";
 
 /// How the name that no event announces is built: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,9 @@ impl Filter {
 #[must_use]
 pub fn learned(application: &Application, naming: &Naming, filter: &Filter, asking: &Asking) -> Learned {
     let names = host_names(application);
+    let endpoints = application.endpoints.iter().zip(&names);
+    let endpoints = endpoints.map(|((at, endpoint), name)| reachable(application, *at, endpoint, name));
+    let endpoints = endpoints.collect();
     let chosen = application.endpoints.iter().zip(names);
     let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint) && !application.is_stopped(endpoint));
     let origin = format!("application {}", application.key);
@@ -49,6 +55,7 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter, aski
                 ..host(name, *at, endpoint)
             })
             .collect(),
+        endpoints,
         ..Learned::default()
     };
     let implied = implied(&application.key, naming);
@@ -75,6 +82,18 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter, aski
         }
     }
     learned
+}
+
+/// What an endpoint is to a service.
+fn reachable(application: &Application, at: SocketAddr, endpoint: &Endpoint, host: &str) -> Reachable {
+    let port_name = endpoint.name.as_deref().filter(|name| !name.is_empty());
+    Reachable {
+        host: host.to_owned(),
+        at,
+        port_name: port_name.map_or_else(|| UNNAMED.to_owned(), |name| short(name, name)),
+        protocols: endpoint.protocols.clone(),
+        is_stopped: application.is_stopped(endpoint),
+    }
 }
 
 fn implied(key: &AppKey, naming: &Naming) -> Option<String> {

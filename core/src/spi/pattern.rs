@@ -47,7 +47,7 @@ impl fmt::Display for AppPattern {
 
 /// Whether a text is what a pattern says, `*` standing for any text. The pieces between stars are found from the left, so
 /// that it takes no longer than pattern times text.
-fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

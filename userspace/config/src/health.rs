@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signalbox_core::model::{ApplicationSettings, CheckHeader, HealthCheck, HttpProbe, Page, Probe, TlsProbe};
+use signalbox_core::model::{ApplicationSettings, CheckHeader, Expose, HealthCheck, HttpProbe, Page, Probe, TlsProbe};
 use signalbox_core::name::HostName;
 use signalbox_core::spi::Asking;
 
@@ -26,6 +26,11 @@ pub(super) fn of_applications(place: Option<&Place<'_>>, sends: bool, report: &m
     let mut asking = Asking::default();
     let check = of(place, ApplicationSettings::HEALTH, sends, Some(&mut asking), report);
     (check, asking)
+}
+
+/// The check of endpoints that are exposed as services.
+pub(super) fn of_exposed(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {
+    of(place, Expose::HEALTH, false, None, report)
 }
 
 fn of(

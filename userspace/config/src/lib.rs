@@ -14,6 +14,7 @@ mod brokers;
 mod clusters;
 mod error;
 mod excerpt;
+mod expose;
 mod health;
 mod hosts;
 mod kubernetes;
@@ -135,11 +136,14 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
     let balancers_spot = balancers_at.as_ref().map(Place::spot);
     let events_spot = routing_events.as_ref().map(Place::spot);
-    let routing_events = maybe(routing_events.as_ref(), |place| routing_events::read(place, report));
+    let routing_events = maybe(routing_events.as_ref(), |place| {
+        let count = services.as_ref().map_or(0, Vec::len);
+        routing_events::read(place, guarded.as_ref(), count, report)
+    });
 
     let (listener_spots, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
     let (cluster_spots, mut clusters): (Vec<_>, Vec<_>) = clusters?.into_iter().unzip();
-    let routing_events = routing_events?;
+    let (routing_events, expose_spots) = routing_events?.unzip();
     clusters.extend(names.into_applications(routing_events.as_ref()));
     let model = Model {
         admin,
@@ -161,8 +165,15 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         metrics,
         connection_log: connection_log?,
     };
-    let spots = (events_spot, balancers_spot);
-    let warnings = warnings::find(&model, &listener_spots, &cluster_spots, spots, report);
+    let expose_spots = expose_spots.unwrap_or_default();
+    let spots = warnings::Spots {
+        listeners: &listener_spots,
+        clusters: &cluster_spots,
+        events: events_spot,
+        expose: &expose_spots,
+        balancers: balancers_spot,
+    };
+    let warnings = warnings::find(&model, &spots, report);
     Some((model, warnings))
 }
 

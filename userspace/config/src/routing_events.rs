@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use signalbox_core::model::RoutingEvents;
+use signalbox_core::model::shield::Policy;
 use signalbox_core::name::HostName;
 use signalbox_core::spi::{Filter, Naming};
 
 use super::map::Map;
-use super::node::Place;
+use super::node::{Place, Spot};
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
-use super::{applications, brokers};
+use super::{applications, brokers, expose};
 
 const MOST_TYPES: usize = 64;
 
@@ -24,8 +25,14 @@ const HA_PREFIX: &str = "ha-";
 /// Client ids, destinations and the like: brokers say nothing of a limit.
 const LONGEST: usize = 255;
 
-/// Everything of it. `None`: there is a mistake.
-pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEvents> {
+/// Everything of it, and where the addresses of each rule of `expose` are written. `None`: there is a mistake. `services`: how
+/// many the configuration has.
+pub(super) fn read(
+    place: &Place<'_>,
+    guarded: Option<&Policy>,
+    services: usize,
+    report: &mut Report,
+) -> Option<(RoutingEvents, Vec<Spot>)> {
     let mut map = Map::open(place, report)?;
     let brokers_at = map.take("brokers");
     let tls_at = map.take("tls");
@@ -39,6 +46,7 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let domain = map.take("domain");
     let certificates = map.take("certificates");
     let applications = map.take("applications");
+    let expose = map.take("expose");
     map.finish(report);
 
     if brokers_at.is_none() {
@@ -86,7 +94,9 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
     let domain = maybe(domain.as_ref(), |place| host_name(place, report));
     let certificates = maybe(certificates.as_ref(), |place| path(place, report));
     let applications = maybe(applications.as_ref(), |place| applications::all(place, report));
-    Some(RoutingEvents {
+    let expose = maybe(expose.as_ref(), |place| expose::all(place, guarded, services, report));
+    let (spots, expose) = expose?.unwrap_or_default().into_iter().unzip();
+    let events = RoutingEvents {
         brokers: brokers?.unwrap_or_default(),
         tls: tls?,
         login: login?,
@@ -100,7 +110,9 @@ pub(super) fn read(place: &Place<'_>, report: &mut Report) -> Option<RoutingEven
         },
         certificates: certificates?,
         applications: applications?.unwrap_or_default(),
-    })
+        expose,
+    };
+    Some((events, spots))
 }
 
 fn destination(place: &Place<'_>, report: &mut Report) -> Option<String> {

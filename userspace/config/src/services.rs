@@ -116,7 +116,7 @@ fn hosts_of(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<usi
         let name = quote(name);
         place.fault(
             report,
-            format!("{name} is an application, whose endpoints have ports of their own: name a cluster, or use a tcp listener"),
+            format!("{name} is an application, whose endpoints have ports of their own: name a cluster, use a tcp listener, or `routing_events.expose`"),
         );
         return None;
     }
@@ -151,7 +151,7 @@ fn addresses(
 }
 
 /// An address and a port, or a range of them.
-fn bind(text: &str) -> Result<ServiceBind, String> {
+pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
     const FORMS: &str = "such as 10.1.0.1:3306, [fd00:1::1]:3306 or 10.1.0.9:7000-7100";
     let shown = quote(text);
     let parts = text.rsplit_once(':').filter(|(place, _)| !place.is_empty());

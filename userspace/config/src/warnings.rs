@@ -1,23 +1,28 @@
 //! What is allowed, but hardly meant.
 
-use signalbox_core::model::{Listener, Model, Protocol, RoutingEvents, Unmatched};
+use signalbox_core::expose;
+use signalbox_core::model::{Expose, Listener, Model, Protocol, RoutingEvents, Unmatched};
 use signalbox_core::subset::Size;
 
 use super::error::ConfigError;
 use super::node::{Path, Spot};
 use super::report::{Report, quote};
 
+/// Where things are written.
+pub(super) struct Spots<'a> {
+    pub(super) listeners: &'a [Spot],
+    pub(super) clusters: &'a [Spot],
+    pub(super) events: Option<Spot>,
+    /// Of the addresses of each rule.
+    pub(super) expose: &'a [Spot],
+    pub(super) balancers: Option<Spot>,
+}
+
 /// The oddities of a right configuration, those in the report too, in the order of the file.
-pub(super) fn find(
-    model: &Model,
-    listeners: &[Spot],
-    clusters: &[Spot],
-    (events, balancers): (Option<Spot>, Option<Spot>),
-    report: &mut Report,
-) -> Vec<ConfigError> {
+pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec<ConfigError> {
     let mut warnings = report.take_warnings();
     let root = Path::ROOT.key("clusters");
-    for (at, (cluster, spot)) in model.clusters.iter().zip(clusters).enumerate() {
+    for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
         if cluster.hosts.is_empty() && !cluster.learns() {
             let name = quote(&cluster.name);
             let message = format!("the cluster {name} has no hosts: whoever is sent there is refused");
@@ -26,24 +31,33 @@ pub(super) fn find(
     }
     let routed = Reach::of_routes(model);
     let root = Path::ROOT.key("listeners");
-    for (at, (listener, spot)) in model.listeners.iter().zip(listeners).enumerate() {
+    for (at, (listener, spot)) in model.listeners.iter().zip(spots.listeners).enumerate() {
         if let Some(message) = nowhere_to_go(listener, model, &routed) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
-    if let (Some(settings), Some(spot)) = (&model.routing_events, events)
+    if let (Some(settings), Some(spot)) = (&model.routing_events, spots.events)
         && let Some(message) = forgetful(settings)
     {
         let path = Path::ROOT.key("routing_events").to_string();
         warnings.push(ConfigError::new(spot, path, message));
     }
-    if let Some(spot) = balancers
+    if let Some(spot) = spots.balancers
         && has_subsets(model)
         && model.balancers.iter().any(|other| other.name.is_none())
     {
         let message = "not all `balancers` have a `name`: that each host is in the subset of a balancer is likely then, not certain";
         let path = Path::ROOT.key("balancers").to_string();
         warnings.push(ConfigError::new(spot, path, message.to_owned()));
+    }
+    let rules = model.routing_events.iter().flat_map(|events| &events.expose);
+    let root = Path::ROOT.key("routing_events");
+    let root = root.key("expose");
+    for (at, (rule, spot)) in rules.zip(spots.expose).enumerate() {
+        if let Some(message) = ports_taken(model, rule) {
+            let rule = root.index(at);
+            warnings.push(ConfigError::new(*spot, rule.key("listen").to_string(), message));
+        }
     }
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     warnings
@@ -88,6 +102,23 @@ impl Reach {
             tls: speaks(Protocol::Tls),
         }
     }
+}
+
+/// Ports of a rule that clients cannot reach an application by.
+fn ports_taken(model: &Model, rule: &Expose) -> Option<String> {
+    let taken = expose::taken(model, rule);
+    let (port, who) = taken.first_key_value()?;
+    let (listen, count) = (rule.shown(), taken.len());
+    Some(if count == rule.ports.len() {
+        format!("nothing is exposed at {listen}: {who} has port {port}, and what the file says there comes first")
+    } else {
+        let others = if count > 1 {
+            format!(", and {} more ports are others'", count - 1)
+        } else {
+            String::new()
+        };
+        format!("{who} has port {port} of {listen}{others}: no application gets it")
+    })
 }
 
 fn has_subsets(model: &Model) -> bool {

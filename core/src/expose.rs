@@ -1,0 +1,320 @@
+//! Endpoints of applications as layer-4 services: clients reach what routing events tell of at an address and port.
+//!
+//! An application's endpoints of one port name (`bank/db:mysql-5.1`) are one service. The rules of the configuration say
+//! which of them are exposed and at which range of ports; [`ports`] says who gets which. What the configuration's own
+//! listeners and services have taken stays theirs.
+
+pub mod ports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::learned::{Lore, Reachable};
+use crate::model::services::{Mode, ServiceBind, Transport};
+use crate::model::{Cluster, Expose, Host, Model, Service};
+
+/// Clusters at the most: workers number them in 16 bits.
+const MAX_CLUSTERS: usize = 65_535;
+
+/// A port that was given to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The first address of its rule.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+/// Ports by the names that have them, `NAMESPACE/APP:PORTNAME`. Kept as long as the application lives.
+pub type Ports = BTreeMap<String, Held>;
+
+/// What is exposed, and what should be and is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// By the name of the service, `NAMESPACE/APP:PORTNAME`.
+    pub entries: BTreeMap<String, Entry>,
+    /// How the ports of each rule stand, in the order of the rules.
+    pub ranges: Vec<Range>,
+    /// The ports that are to be kept from now on.
+    pub ports: Ports,
+}
+
+/// What became of an application's endpoints of one port name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// `NAMESPACE/APP`.
+    pub application: String,
+    /// The port's name in its cartridge.
+    pub port_name: String,
+    /// The addresses of the service, as `ADDRESS:PORT`. Empty: it is not exposed.
+    pub listen: Vec<String>,
+    /// Why it is not exposed, and what helps.
+    pub reason: Option<String>,
+    /// Endpoints that the service cannot lead to, and why, by the host's name.
+    pub left_out: BTreeMap<String, String>,
+}
+
+/// How the ports of a rule stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// The addresses with the ports of the rule.
+    pub listen: String,
+    /// Ports that lead to an application.
+    pub used: usize,
+    /// Ports kept for port names that an application does not have at the moment.
+    pub kept: usize,
+    /// Ports that anybody can be given.
+    pub free: usize,
+    /// Ports that a listener, a service of the configuration or the admin API has, and which.
+    pub taken: BTreeMap<u16, String>,
+    /// What is not exposed for want of a port.
+    pub waiting: usize,
+}
+
+/// An application's endpoints of one port name.
+struct Group<'a> {
+    rule: usize,
+    application: &'a str,
+    port_name: &'a str,
+    endpoints: Vec<&'a Reachable>,
+}
+
+/// Adds the services of applications, and their clusters, to a model whose services are the configuration's own.
+#[must_use]
+pub fn expose(model: &mut Model, lore: &Lore, held: &Ports) -> Exposure {
+    let rules = model.routing_events.as_ref().map(|events| events.expose.clone());
+    let rules = rules.unwrap_or_default();
+    let mut exposure = Exposure {
+        ports: held.clone(),
+        ..Exposure::default()
+    };
+    if rules.is_empty() {
+        return exposure;
+    }
+    let groups = groups(&rules, lore);
+    for (at, rule) in rules.iter().enumerate() {
+        let of_rule: BTreeMap<&str, &Group<'_>> = groups
+            .iter()
+            .filter(|(_, group)| group.rule == at)
+            .map(|(name, group)| (name.as_str(), group))
+            .collect();
+        let taken = taken(model, rule);
+        let (chosen, range) = chosen(rule, &of_rule, &groups, held, taken);
+        for name in &chosen.robbed {
+            exposure.ports.remove(name);
+        }
+        for (name, group) in &of_rule {
+            let entry = match chosen.given.get(*name) {
+                Some(&port) => {
+                    let address = rule.addresses.first().copied();
+                    exposure
+                        .ports
+                        .extend(address.map(|address| ((*name).to_owned(), Held { address, port })));
+                    put(model, rule, name, group, port)
+                }
+                None => Entry {
+                    reason: Some(why_not(rule, &range)),
+                    ..Entry::of(group)
+                },
+            };
+            exposure.entries.insert((*name).to_owned(), entry);
+        }
+        exposure.ranges.push(range);
+    }
+    exposure
+}
+
+/// All endpoints that a rule takes, by the name of their service. The first rule that takes one of a name has all of them.
+fn groups<'a>(rules: &[Expose], lore: &'a Lore) -> BTreeMap<String, Group<'a>> {
+    let mut groups: BTreeMap<String, Group<'a>> = BTreeMap::new();
+    let told = lore.values().flatten();
+    for (application, endpoint) in told.flat_map(|(name, learned)| learned.endpoints.iter().map(move |e| (name, e))) {
+        let Some(rule) = rules.iter().position(|rule| rule.takes(application, endpoint)) else {
+            continue;
+        };
+        let name = format!("{application}:{}", endpoint.port_name);
+        let group = groups.entry(name).or_insert_with(|| Group {
+            rule,
+            application,
+            port_name: &endpoint.port_name,
+            endpoints: Vec::new(),
+        });
+        group.rule = group.rule.min(rule);
+        group.endpoints.push(endpoint);
+    }
+    for group in groups.values_mut() {
+        let (rule, application) = (rules.get(group.rule), group.application);
+        group
+            .endpoints
+            .retain(|endpoint| rule.is_some_and(|rule| rule.takes(application, endpoint)));
+    }
+    groups
+}
+
+/// Who gets which port of a rule.
+fn chosen(
+    rule: &Expose,
+    of_rule: &BTreeMap<&str, &Group<'_>>,
+    groups: &BTreeMap<String, Group<'_>>,
+    held: &Ports,
+    taken: BTreeMap<u16, String>,
+) -> (ports::Choice, Range) {
+    let usable: BTreeSet<u16> = rule.ports.clone().filter(|port| !taken.contains_key(port)).collect();
+    let wanted: BTreeSet<&str> = of_rule.keys().copied().collect();
+    let ports = |is_meant: &dyn Fn(&str, &Held) -> bool| -> BTreeMap<&str, u16> {
+        let meant = held.iter().filter(|(name, held)| is_meant(name, held));
+        meant.map(|(name, held)| (name.as_str(), held.port)).collect()
+    };
+    let kept = ports(&|name, held| {
+        let is_here = rule.addresses.first() == Some(&held.address) && usable.contains(&held.port);
+        is_here && !groups.contains_key(name)
+    });
+    let choice = ports::choose(&usable, &wanted, &ports(&|_, _| true), &kept);
+    let kept = kept.len() - choice.robbed.len();
+    let range = Range {
+        listen: rule.shown(),
+        used: choice.given.len(),
+        kept,
+        free: usable.len().saturating_sub(choice.given.len() + kept),
+        taken,
+        waiting: wanted.len() - choice.given.len(),
+    };
+    (choice, range)
+}
+
+/// The ports of a rule that the configuration's own listeners and services have, and the admin API; and which.
+#[must_use]
+pub fn taken(model: &Model, rule: &Expose) -> BTreeMap<u16, String> {
+    let mut taken = BTreeMap::new();
+    let mut take = |ports: std::ops::RangeInclusive<u16>, who: String| {
+        let (first, last) = (
+            *ports.start().max(rule.ports.start()),
+            *ports.end().min(rule.ports.end()),
+        );
+        for port in first..=last {
+            taken.entry(port).or_insert_with(|| who.clone());
+        }
+    };
+    for listener in &model.listeners {
+        let is_meant = |prefix: &ipnet::IpNet| rule.addresses.iter().any(|address| prefix.contains(address));
+        for bind in listener.listen.iter().filter(|bind| is_meant(&bind.prefix)) {
+            take(bind.port..=bind.port, format!("listener {}", listener.name));
+        }
+    }
+    let services = model.services.iter().filter(|service| !service.is_exposed());
+    for service in services.filter(|service| service.protocol == Transport::Tcp) {
+        for bind in service
+            .listen
+            .iter()
+            .filter(|bind| rule.addresses.contains(&bind.address))
+        {
+            take(bind.ports.clone(), format!("service {}", service.name));
+        }
+    }
+    if let Some(listen) = model.admin.listen
+        && (listen.ip().is_unspecified() || rule.addresses.contains(&listen.ip()))
+    {
+        take(listen.port()..=listen.port(), "the admin API".to_owned());
+    }
+    taken
+}
+
+fn why_not(rule: &Expose, range: &Range) -> String {
+    let listen = rule.shown();
+    let clash = range.taken.iter().next();
+    match (range.used, clash) {
+        (0, Some((_, who))) if range.taken.len() == 1 => {
+            format!("{who} of the configuration has {listen}: give the rule another port, or move the other")
+        }
+        (0, Some(_)) => {
+            format!("listeners and services of the configuration have all ports of {listen}: give the rule other ones")
+        }
+        (1, None) if rule.ports.start() == rule.ports.end() => format!(
+            "another application has {listen}, which is a single port: give the rule a range, or narrow its `match` or \
+             `port_names`"
+        ),
+        (used, _) => format!(
+            "all {used} ports of {listen} are given: widen the range, or narrow the rule's `match` or `port_names`"
+        ),
+    }
+}
+
+/// Adds a service and its cluster to the model.
+fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u16) -> Entry {
+    let mut entry = Entry::of(group);
+    if model.clusters.len() >= MAX_CLUSTERS {
+        entry.reason = Some(format!(
+            "there are {MAX_CLUSTERS} clusters, and there is no room for more"
+        ));
+        return entry;
+    }
+    let mut cluster = Cluster::exposed(name, rule, model.routing_events.as_ref());
+    for endpoint in &group.endpoints {
+        match why_left_out(rule, endpoint, port) {
+            Some(why) => drop(entry.left_out.insert(endpoint.host.clone(), why)),
+            None if endpoint.is_stopped => {}
+            None => cluster.hosts.push(Host {
+                name: endpoint.host.clone(),
+                address: endpoint.at.ip(),
+                http: None,
+                https: None,
+                // For checks: a service goes by `ports`.
+                tcp: Some(endpoint.at.port()),
+                ports: [(name.to_owned(), endpoint.at.port())].into(),
+                weight: 1,
+                page: None,
+            }),
+        }
+    }
+    let listen: Vec<ServiceBind> = rule.binds(&(port..=port)).collect();
+    entry.listen = listen.iter().map(ToString::to_string).collect();
+    model.services.push(Service {
+        name: name.to_owned(),
+        protocol: Transport::Tcp,
+        listen,
+        cluster: model.clusters.len(),
+        mode: rule.mode,
+        affinity: rule.affinity,
+        idle: rule.idle,
+        shield: rule.shield.clone(),
+    });
+    model.clusters.push(cluster);
+    entry
+}
+
+/// Why a service cannot lead to an endpoint.
+fn why_left_out(rule: &Expose, endpoint: &Reachable, port: u16) -> Option<String> {
+    let at = endpoint.at;
+    if rule.mode == Mode::Nat {
+        let is_other = !rule.addresses.iter().any(|address| address.is_ipv4() == at.is_ipv4());
+        let (family, address) = if at.is_ipv4() {
+            ("IPv4", "an IPv4")
+        } else {
+            ("IPv6", "an IPv6")
+        };
+        return is_other.then(|| {
+            format!(
+                "{at} is {family}, and the rule has no address of that family: add {address} address to its `listen`"
+            )
+        });
+    }
+    (at.port() != port)
+        .then(|| format!("direct return leaves ports as they are, and {at} has another than {port}: use `mode: nat`"))
+}
+
+impl Entry {
+    fn of(group: &Group<'_>) -> Self {
+        Self {
+            application: group.application.to_owned(),
+            port_name: group.port_name.to_owned(),
+            listen: Vec::new(),
+            reason: None,
+            left_out: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Which applications get which port, what becomes a service, and what stays the configuration's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::ports::choose;
+use super::*;
+use crate::learned::Learned;
+use crate::model::services::{Affinity, ServiceBind};
+use crate::model::{Bind, Listener, Protocol, RoutingEvents};
+use crate::spi::{AppPattern, Filter, Naming};
+
+fn rule(pattern: &str, listen: &str) -> Expose {
+    let (address, ports) = listen.rsplit_once(':').unwrap();
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    Expose {
+        pattern: AppPattern::parse(pattern).unwrap(),
+        port_names: Vec::new(),
+        protocols: BTreeSet::new(),
+        addresses: vec![address.parse().unwrap()],
+        ports: first.parse().unwrap()..=last.parse().unwrap(),
+        mode: Mode::Nat,
+        affinity: Affinity::Flow,
+        idle: std::time::Duration::from_secs(60),
+        health: Expose::HEALTH,
+        shield: None,
+    }
+}
+
+fn model(rules: Vec<Expose>) -> Model {
+    let mut model = crate::view::tests::model();
+    model.routing_events = Some(RoutingEvents {
+        brokers: Vec::new(),
+        tls: None,
+        login: None,
+        destination: String::new(),
+        client_id: None,
+        subscription: None,
+        filter: Filter { types: BTreeSet::new() },
+        naming: Naming {
+            prefix: "ha-".into(),
+            domain: None,
+        },
+        certificates: None,
+        applications: Vec::new(),
+        expose: rules,
+    });
+    model
+}
+
+fn endpoint(host: &str, at: &str, port_name: &str, protocol: &str) -> Reachable {
+    Reachable {
+        host: host.into(),
+        at: at.parse().unwrap(),
+        port_name: port_name.into(),
+        protocols: [protocol.to_owned()].into(),
+        is_stopped: false,
+    }
+}
+
+fn lore(applications: &[(&str, Vec<Reachable>)]) -> Lore {
+    let learned = |endpoints: &Vec<Reachable>| {
+        Arc::new(Learned {
+            endpoints: endpoints.clone(),
+            ..Learned::default()
+        })
+    };
+    let all = applications.iter();
+    let all = all.map(|(name, endpoints)| ((*name).to_owned(), learned(endpoints)));
+    Lore::from([("events".to_owned(), all.collect())])
+}
+
+/// An application with a database.
+fn db(name: &'static str, last: u8) -> (&'static str, Vec<Reachable>) {
+    (
+        name,
+        vec![endpoint("g.mysql", &format!("10.2.0.{last}:35531"), "mysql", "mysql")],
+    )
+}
+
+fn port_of(exposure: &Exposure, name: &str) -> u16 {
+    exposure.ports[name].port
+}
+
+#[test]
+fn an_endpoint_that_speaks_tcp_becomes_a_service_with_a_cluster_of_its_own() {
+    let mut model = model(vec![rule("bank/*", "10.1.0.9:3306"), rule("*", "10.1.0.9:20000-20009")]);
+    let web = endpoint("g.haproxy", "10.2.0.2:35530", "haproxy", "http");
+    let mut stopped = endpoint("h.mysql", "10.2.0.2:35532", "mysql", "mysql");
+    stopped.is_stopped = true;
+    let two = vec![
+        web,
+        endpoint("g.mysql", "10.2.0.2:35531", "mysql", "mysql"),
+        endpoint("i.mysql", "10.2.0.2:35533", "mysql", "tcp"),
+        stopped,
+    ];
+    let exposure = expose(&mut model, &lore(&[("bank/db", two), db("shop/db", 3)]), &Ports::new());
+    let names: Vec<&String> = exposure.entries.keys().collect();
+    assert_eq!(
+        names,
+        ["bank/db:mysql", "shop/db:mysql"],
+        "nothing that is routed by name"
+    );
+    assert_eq!(exposure.entries["bank/db:mysql"].listen, ["10.1.0.9:3306"]);
+    let [bank, shop] = &model.services[..] else { panic!() };
+    assert!(bank.is_exposed() && (20_000..=20_009).contains(shop.listen[0].ports.start()));
+    let cluster = &model.clusters[bank.cluster];
+    assert_eq!(
+        (cluster.name.as_str(), cluster.application_name()),
+        ("bank/db:mysql", Some("bank/db"))
+    );
+    let hosts: Vec<_> = cluster
+        .hosts
+        .iter()
+        .map(|host| (host.name.as_str(), host.ports["bank/db:mysql"]))
+        .collect();
+    assert_eq!(
+        hosts,
+        [("g.mysql", 35_531), ("i.mysql", 35_533)],
+        "who is stopped is none"
+    );
+    assert_eq!((exposure.ranges[1].used, exposure.ranges[1].free), (1, 9));
+}
+
+#[test]
+fn port_names_and_protocols_say_what_of_an_application_is_meant() {
+    let mut by_name = rule("*", "10.1.0.9:3306");
+    by_name.port_names = vec!["mysql-*".into()];
+    let mut by_protocol = rule("*", "10.1.0.9:8443");
+    by_protocol.protocols = ["tls".to_owned()].into();
+    let mut model = model(vec![by_name, by_protocol]);
+    let all = vec![
+        endpoint("a", "10.2.0.2:1", "mysql-5.1", "mysql"),
+        endpoint("b", "10.2.0.2:2", "mongodb-2.4", "mongodb"),
+        endpoint("c", "10.2.0.2:3", "web", "tls"),
+    ];
+    let exposure = expose(&mut model, &lore(&[("bank/db", all)]), &Ports::new());
+    let names: Vec<&String> = exposure.entries.keys().collect();
+    assert_eq!(names, ["bank/db:mysql-5.1", "bank/db:web"]);
+}
+
+#[test]
+fn what_the_configuration_has_is_not_given_away() {
+    let mut model = model(vec![rule("a/*", "10.1.0.9:80-82"), rule("b/*", "10.1.0.9:3306")]);
+    model.listeners.push(Listener {
+        name: "web".into(),
+        protocol: Protocol::Http,
+        listen: vec![Bind {
+            prefix: "10.1.0.0/24".parse().unwrap(),
+            port: 80,
+        }],
+        cluster: None,
+        trusted_proxies: Vec::new(),
+        datapath: crate::model::Datapath { tier: None, cut: false },
+        shield: None,
+    });
+    model.services.push(Service {
+        name: "db".into(),
+        protocol: Transport::Tcp,
+        listen: vec![ServiceBind {
+            address: "10.1.0.9".parse().unwrap(),
+            ports: 3306..=3310,
+        }],
+        cluster: 0,
+        mode: Mode::Nat,
+        affinity: Affinity::Flow,
+        idle: std::time::Duration::from_secs(60),
+        shield: None,
+    });
+    let lore = lore(&[db("a/1", 1), db("a/2", 2), db("a/3", 3), db("b/1", 4)]);
+    let exposure = expose(&mut model, &lore, &Ports::new());
+    let given: BTreeSet<u16> = exposure.ports.values().map(|held| held.port).collect();
+    assert_eq!(given, [81, 82].into());
+    assert_eq!(exposure.ranges[0].taken, [(80, "listener web".to_owned())].into());
+    let reason = |name: &str| exposure.entries[name].reason.clone().unwrap();
+    assert_eq!(
+        reason("b/1:mysql"),
+        "service db of the configuration has 10.1.0.9:3306: give the rule another port, or move the other"
+    );
+    let full = exposure.entries.values().filter(|entry| entry.listen.is_empty());
+    let full: Vec<_> = full.filter_map(|entry| entry.reason.clone()).collect();
+    assert!(
+        full.iter().any(|reason| reason
+            == "all 2 ports of 10.1.0.9:80-82 are given: widen the range, or narrow the rule's `match` or `port_names`"),
+        "{full:?}"
+    );
+    assert_eq!(model.services.len(), 3, "the others are served all the same");
+    assert_eq!(exposure.ranges[0].waiting, 1);
+}
+
+#[test]
+fn an_endpoint_that_packets_cannot_get_to_is_left_out_with_the_reason() {
+    let mut direct = rule("b/*", "10.1.0.9:35531");
+    direct.mode = Mode::DsrL2;
+    let mut model = model(vec![rule("a/*", "10.1.0.9:3306"), direct]);
+    let lore = lore(&[
+        (
+            "a/db",
+            vec![
+                endpoint("six", "[fd00::1]:35531", "mysql", "mysql"),
+                endpoint("four", "10.2.0.2:35531", "mysql", "mysql"),
+            ],
+        ),
+        (
+            "b/db",
+            vec![
+                endpoint("same", "10.2.0.2:35531", "mysql", "mysql"),
+                endpoint("other", "10.2.0.3:35532", "mysql", "mysql"),
+            ],
+        ),
+    ]);
+    let exposure = expose(&mut model, &lore, &Ports::new());
+    let why = |name: &str, host: &str| exposure.entries[name].left_out[host].clone();
+    assert!(why("a/db:mysql", "six").contains("add an IPv6 address to its `listen`"));
+    assert!(why("b/db:mysql", "other").contains("use `mode: nat`"));
+    let hosts: Vec<_> = model
+        .services
+        .iter()
+        .map(|service| model.clusters[service.cluster].hosts.len())
+        .collect();
+    assert_eq!(hosts, [1, 1]);
+}
+
+#[test]
+fn a_single_port_is_whose_it_was_first() {
+    let rules = vec![rule("*", "10.1.0.9:3306")];
+    let first = expose(&mut model(rules.clone()), &lore(&[db("z/db", 1)]), &Ports::new());
+    assert_eq!(port_of(&first, "z/db:mysql"), 3306);
+    let both = lore(&[db("a/db", 2), db("z/db", 1)]);
+    let second = expose(&mut model(rules.clone()), &both, &first.ports);
+    assert_eq!(second.entries["z/db:mysql"].listen, ["10.1.0.9:3306"]);
+    let reason = second.entries["a/db:mysql"].reason.as_ref().unwrap();
+    assert!(reason.starts_with("another application has 10.1.0.9:3306, which is a single port"));
+    // It has no such endpoint for now: the port is kept for it, but not from whoever has no other.
+    let third = expose(&mut model(rules.clone()), &lore(&[]), &second.ports);
+    assert_eq!((port_of(&third, "z/db:mysql"), third.ranges[0].kept), (3306, 1));
+    let fourth = expose(&mut model(rules), &lore(&[db("a/db", 2)]), &third.ports);
+    assert_eq!(fourth.ports.keys().collect::<Vec<_>>(), ["a/db:mysql"]);
+}
+
+fn names(count: std::ops::Range<usize>) -> impl Strategy<Value = BTreeSet<String>> {
+    proptest::collection::btree_set("[a-d]/[a-z]{1,3}:[a-z]{1,2}", count)
+}
+
+fn set(names: &BTreeSet<String>) -> BTreeSet<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+fn held(given: &BTreeMap<String, u16>) -> BTreeMap<&str, u16> {
+    given.iter().map(|(name, port)| (name.as_str(), *port)).collect()
+}
+
+proptest! {
+    #[test]
+    fn ports_are_usable_distinct_and_given_as_long_as_there_are_any(
+        ports in proptest::collection::btree_set(1000..1040u16, 0..30), names in names(0..40)
+    ) {
+        let none = BTreeMap::new();
+        let given = choose(&ports, &set(&names), &none, &none).given;
+        let distinct: BTreeSet<u16> = given.values().copied().collect();
+        prop_assert_eq!(distinct.len(), given.len());
+        prop_assert!(distinct.is_subset(&ports));
+        prop_assert_eq!(given.len(), ports.len().min(names.len()));
+    }
+
+    #[test]
+    fn a_port_once_given_does_not_move_whoever_comes(early in names(0..20), late in names(0..20)) {
+        let (ports, none) = ((1000..1020u16).collect(), BTreeMap::new());
+        let before = choose(&ports, &set(&early), &none, &none).given;
+        let all: BTreeSet<String> = early.union(&late).cloned().collect();
+        let after = choose(&ports, &set(&all), &held(&before), &none).given;
+        for (name, port) in &before {
+            prop_assert_eq!(after.get(name), Some(port));
+        }
+    }
+
+    /// The matching is stable: nobody would rather have another port that would rather have him. Such a matching there
+    /// is only one of where both sides rank by the same number, so that no order of events can show in it.
+    #[test]
+    fn balancers_without_a_memory_agree(names in names(0..30)) {
+        let (ports, none): (BTreeSet<u16>, _) = ((1000..1016).collect(), BTreeMap::new());
+        let given = choose(&ports, &set(&names), &none, &none).given;
+        // The definition: the best pair first.
+        let mut pairs: Vec<_> = names.iter().flat_map(|n| ports.iter().map(move |p| (n, *p))).collect();
+        pairs.sort_by_key(|(name, port)| std::cmp::Reverse(ports::rank(name, *port)));
+        let mut expected: BTreeMap<String, u16> = BTreeMap::new();
+        for (name, port) in pairs {
+            if !expected.contains_key(name) && !expected.values().any(|taken| *taken == port) {
+                expected.insert(name.clone(), port);
+            }
+        }
+        prop_assert_eq!(given, expected);
+    }
+
+    /// Each balancer has given ports while it knew others than the other one, and one table is made of both.
+    #[test]
+    fn two_that_have_one_port_are_parted_the_same_everywhere(one in names(1..15), other in names(1..15)) {
+        let (ports, none) = ((1000..1040u16).collect(), BTreeMap::new());
+        let mut table = choose(&ports, &set(&one), &none, &none).given;
+        table.extend(choose(&ports, &set(&other), &none, &none).given);
+        let all: BTreeSet<String> = one.union(&other).cloned().collect();
+        let given = choose(&ports, &set(&all), &held(&table), &none).given;
+        prop_assert_eq!(given.len(), all.len());
+        let kept = given.iter().filter(|(name, port)| table.get(*name) == Some(port)).count();
+        let distinct: BTreeSet<&u16> = table.values().collect();
+        prop_assert_eq!(kept, distinct.len(), "of each port, one holder stays");
+    }
+
+    #[test]
+    fn a_kept_port_is_given_away_only_when_there_is_no_other(away in names(0..8), come in names(0..12)) {
+        let ports: BTreeSet<u16> = (1000..1010).collect();
+        let none = BTreeMap::new();
+        let come: BTreeSet<String> = come.difference(&away).cloned().collect();
+        let before = choose(&ports, &set(&away), &none, &none).given;
+        let choice = choose(&ports, &set(&come), &none, &held(&before));
+        let spare = ports.len() - before.len();
+        prop_assert_eq!(choice.robbed.len(), come.len().min(ports.len()).saturating_sub(spare));
+    }
+}

@@ -1,0 +1,240 @@
+//! Which endpoints of applications become layer-4 services, and where.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use signalbox_common::l4::abi::MAX_SERVICES;
+use signalbox_core::model::services::{Affinity, Mode, ServiceBind};
+use signalbox_core::model::shield::Policy;
+use signalbox_core::model::{Expose, Probe};
+use signalbox_core::spi::AppPattern;
+
+use super::map::Map;
+use super::node::{Place, Spot};
+use super::report::{Report, quote};
+use super::routing_events::line;
+use super::scalar::{maybe, optional};
+use super::{health, services, shield};
+
+/// Rules at the most: each endpoint is compared with all of them.
+const MAX_RULES: usize = 256;
+/// Addresses of a rule, patterns of port names and protocols at the most.
+const MAX_WORDS: usize = 64;
+/// How long a connection is known without a packet.
+const IDLE_TCP: Duration = Duration::from_secs(3600);
+
+/// What rules are decoded against.
+struct Around<'a> {
+    guarded: Option<&'a Policy>,
+    /// Services that there may be beside those of the configuration.
+    room: usize,
+    targets: Vec<(ServiceBind, Spot)>,
+    /// The line of a rule that takes every endpoint of TCP.
+    all: Option<usize>,
+}
+
+/// All rules, in the order of the file, each with the place of its addresses. `services`: how many the configuration has.
+pub(super) fn all(
+    place: &Place<'_>,
+    guarded: Option<&Policy>,
+    services: usize,
+    report: &mut Report,
+) -> Option<Vec<(Spot, Expose)>> {
+    let mut around = Around {
+        guarded,
+        room: (MAX_SERVICES as usize - 1).saturating_sub(services),
+        targets: Vec::new(),
+        all: None,
+    };
+    let mut all = Some(Vec::new());
+    for item in place.items("rules", MAX_RULES, report)? {
+        match (one(&item, &mut around, report), &mut all) {
+            (Some(one), Some(all)) => all.push(one),
+            _ => all = None,
+        }
+    }
+    all
+}
+
+fn one(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> Option<(Spot, Expose)> {
+    let mut map = Map::open(place, report)?;
+    let pattern = map.require("match");
+    let listen = map.require("listen");
+    let port_names = map.take("port_names");
+    let protocols = map.take("protocols");
+    let mode_at = map.take("mode");
+    let affinity = map.take("affinity");
+    let idle = map.take("idle");
+    let health_at = map.take("health");
+    let shield = map.take("shield");
+    map.finish(report);
+
+    let is_narrow = port_names.is_some() || protocols.is_some();
+    let pattern = pattern.and_then(|place| self::pattern(&place, is_narrow, around, report));
+    let spot = listen.as_ref().map(Place::spot);
+    let listen = listen.and_then(|place| addresses(&place, around, report));
+    let port_names = maybe(port_names.as_ref(), |place| {
+        words(place, "port names", is_port_name, report)
+    });
+    let protocols = maybe(protocols.as_ref(), |place| words(place, "protocols", |_| true, report));
+    let mode = optional(mode_at.as_ref(), Mode::Nat, |place| {
+        place.word("a mode", &Mode::ALL, report)
+    });
+    if let (Some(at), Some((_, ports))) = (&mode_at, &listen)
+        && mode != Mode::Nat
+        && ports.len() > 1
+    {
+        at.fault(
+            report,
+            "direct return leaves ports as they are: listen on a single port, which the endpoints have, or write `mode: nat`",
+        );
+    }
+    let affinity = optional(affinity.as_ref(), Affinity::Flow, |place| {
+        place.word("an affinity", &Affinity::ALL, report)
+    });
+    let health = health::of_exposed(health_at.as_ref(), report);
+    if let (Some(at), Probe::Http(probe)) = (&health_at, &health.probe)
+        && probe.port.is_none()
+    {
+        at.fault(
+            report,
+            "an exposed endpoint has no port for HTTP: give the check a `port`",
+        );
+    }
+    let idle = optional(idle.as_ref(), IDLE_TCP, |place| place.duration(report));
+    let shield = shield::of(shield.as_ref(), around.guarded, report);
+    let (addresses, ports) = listen?;
+    let rule = Expose {
+        pattern: pattern?,
+        port_names: port_names?.unwrap_or_default(),
+        protocols: protocols?.unwrap_or_default().into_iter().collect::<BTreeSet<_>>(),
+        addresses,
+        ports,
+        mode,
+        affinity,
+        idle,
+        health,
+        shield,
+    };
+    Some((spot?, rule))
+}
+
+/// The applications of a rule. A rule behind one that takes everything would never count.
+fn pattern(place: &Place<'_>, is_narrow: bool, around: &mut Around<'_>, report: &mut Report) -> Option<AppPattern> {
+    let text = place.text(report)?;
+    if let Some(line) = around.all {
+        place.fault(
+            report,
+            format!("the first match wins, and line {line} matches all applications: put this before it"),
+        );
+        return None;
+    }
+    match AppPattern::parse(text) {
+        Ok(pattern) => {
+            around.all = (text == "*" && !is_narrow).then_some(place.spot().line);
+            Some(pattern)
+        }
+        Err(error) => {
+            place.fault(
+                report,
+                format!("{} is not a pattern of applications: {error}", quote(text)),
+            );
+            None
+        }
+    }
+}
+
+/// Addresses that have the same ports.
+fn addresses(
+    place: &Place<'_>,
+    around: &mut Around<'_>,
+    report: &mut Report,
+) -> Option<(Vec<IpAddr>, RangeInclusive<u16>)> {
+    let items: Vec<Place<'_>> = place.items("addresses", MAX_WORDS, report)?.collect();
+    if items.is_empty() {
+        place.fault(
+            report,
+            "services need at least one address, such as 10.1.0.9:3306 or 10.1.0.9:20000-20099",
+        );
+    }
+    let mut all: Vec<ServiceBind> = Vec::new();
+    for item in &items {
+        let Some(text) = item.text(report) else { continue };
+        let bind = services::bind(text).and_then(|bind| match all.first() {
+            Some(first) if first.ports != bind.ports => Err(format!(
+                "{bind} has other ports than {first}: an application gets one port, the same at all addresses"
+            )),
+            _ => take(bind, item.spot(), around),
+        });
+        match bind {
+            Ok(bind) => all.push(bind),
+            Err(problem) => item.fault(report, problem),
+        }
+    }
+    let ports = all.first()?.ports.clone();
+    if ports.len() > around.room {
+        let left = around.room;
+        let most = MAX_SERVICES - 1;
+        place.fault(
+            report,
+            format!(
+                "each of these {} ports may become a service, and of {most} there are {left} left: give fewer",
+                ports.len()
+            ),
+        );
+        return None;
+    }
+    around.room -= ports.len();
+    Some((all.into_iter().map(|bind| bind.address).collect(), ports))
+}
+
+/// Notes who listens on it; an error where another rule does already.
+fn take(bind: ServiceBind, spot: Spot, around: &mut Around<'_>) -> Result<ServiceBind, String> {
+    let overlaps = |(other, _): &&(ServiceBind, Spot)| {
+        other.address == bind.address
+            && other.ports.start() <= bind.ports.end()
+            && bind.ports.start() <= other.ports.end()
+    };
+    if let Some((other, at)) = around.targets.iter().find(overlaps) {
+        return Err(format!(
+            "{bind} is already used by the rule on line {} ({other})",
+            at.line
+        ));
+    }
+    around.targets.push((bind.clone(), spot));
+    Ok(bind)
+}
+
+fn is_port_name(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'*');
+    text.len() <= 63 && text.bytes().all(allowed)
+}
+
+fn words(place: &Place<'_>, what: &str, is_right: fn(&str) -> bool, report: &mut Report) -> Option<Vec<String>> {
+    let mut words = Some(Vec::new());
+    let items: Vec<_> = place.items(what, MAX_WORDS, report)?.collect();
+    if items.is_empty() {
+        place.fault(
+            report,
+            format!("a rule without {what} takes nothing: leave it out, and all count"),
+        );
+        return None;
+    }
+    for item in items {
+        let word = line(&item, report);
+        if let Some(word) = word.as_ref().filter(|word| !is_right(word)) {
+            let shown = quote(word);
+            item.fault(
+                report,
+                format!("{shown} is not a name of ports: letters, digits, `.`, `_`, `-`, and * for any text"),
+            );
+        }
+        match (word, &mut words) {
+            (Some(word), Some(words)) => words.push(word),
+            _ => words = None,
+        }
+    }
+    words
+}
