@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::learned::{Lore, Reachable};
+use crate::merge::{Weights, merge};
 use crate::model::services::{Mode, ServiceBind, Transport};
 use crate::model::{Cluster, Expose, Host, Model, Service};
 
@@ -79,6 +80,14 @@ struct Group<'a> {
     application: &'a str,
     port_name: &'a str,
     endpoints: Vec<&'a Reachable>,
+}
+
+/// The model that is to be in force, with the services of applications.
+#[must_use]
+pub fn in_force(file: &Model, lore: &Lore, weights: &Weights, held: &Ports) -> (Model, Exposure) {
+    let mut model = merge(file, lore, weights);
+    let exposure = expose(&mut model, lore, held);
+    (model, exposure)
 }
 
 /// Adds the services of applications, and their clusters, to a model whose services are the configuration's own.

@@ -77,6 +77,15 @@ pub struct Model {
     pub connection_log: Option<ConnectionLog>,
 }
 
+impl Model {
+    /// Whether there are layer-4 services, or may be as soon as routing events tell of applications.
+    #[must_use]
+    pub fn has_services(&self) -> bool {
+        let exposes = |events: &RoutingEvents| !events.expose.is_empty();
+        !self.services.is_empty() || self.routing_events.as_ref().is_some_and(exposes)
+    }
+}
+
 /// An etcd that holds what several balancers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdStore {

@@ -12,6 +12,7 @@ pub mod cut_flows;
 mod events;
 mod explain;
 mod export;
+mod exposed;
 mod figures;
 pub mod histogram;
 mod learn;

@@ -394,6 +394,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
         clusters: Vec::new(),
         routes: Vec::new(),
         services: Vec::new(),
+        routing_events: None,
         ..model.clone()
     };
     let snapshot = Snapshot {
@@ -413,6 +414,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
         lore: Arc::default(),
         weights: Arc::default(),
         shield: Arc::default(),
+        exposure: Arc::default(),
         rotation: Arc::default(),
         listeners: Vec::new(),
         clusters: Vec::new(),

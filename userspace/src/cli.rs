@@ -116,9 +116,17 @@ enum Command {
         #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route"])]
         service: Option<String>,
     },
+    /// Show the applications that routing events have told a running signalbox of, and where they are exposed.
+    Applications {
+        /// At most so many.
+        #[arg(long, default_value_t = 1000)]
+        limit: usize,
+        #[command(flatten)]
+        show: Show,
+    },
     /// Say why a name goes where it goes: which route, which weights, which host is next, on which tier.
     Explain {
-        /// The name that a client asks for, such as app.example.com.
+        /// The name that a client asks for, such as app.example.com; or the address and port of a layer-4 service.
         host: String,
         /// For this client: its address, or address and port.
         #[arg(long, value_name = "IP[:PORT]")]
@@ -303,6 +311,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
                 }
             }
             show::print("flows", &path, &show.socket, show.output)
+        }
+        Command::Applications { limit, show } => {
+            let path = format!("/api/v1/applications?limit={limit}");
+            show::print("applications", &path, &show.socket, show.output)
         }
         Command::Explain {
             host,

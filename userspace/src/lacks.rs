@@ -36,7 +36,7 @@ impl Wanted {
             .map(|bind| bind.port)
             .chain(model.admin.listen.map(|addr| addr.port()));
         Self {
-            flows: model.listeners.iter().any(wants_cut) || !model.services.is_empty(),
+            flows: model.listeners.iter().any(wants_cut) || model.has_services(),
             shield: model.listeners.iter().any(|listener| listener.shield.is_some()),
             low_ports: ports.any(|port| port < start),
         }

@@ -9,13 +9,13 @@ mod guarded;
 pub mod guards;
 mod lists;
 mod macs;
+mod places;
 mod standing;
 mod sweep;
 mod sweeper;
 mod ways;
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +37,7 @@ use drops::Drops;
 use guarded::Guarded;
 use guards::Guards;
 use macs::Macs;
+use places::Place;
 use sweep::{Counts, Pair};
 use sweeper::Sweeper;
 use ways::Ways;
@@ -109,7 +110,7 @@ struct Work {
 struct Picture {
     kernel: Option<Arc<Kernel>>,
     services: HashMap<String, u16>,
-    hosts: HashMap<IpAddr, u32>,
+    hosts: HashMap<Place, u32>,
     /// Cluster and name of each host of services, with its number.
     named: Vec<(String, String, u32)>,
     /// The services of each cluster.
@@ -137,6 +138,8 @@ pub struct ServiceView {
     pub protocol: &'static str,
     pub listen: Vec<String>,
     pub cluster: String,
+    /// The application, `NAMESPACE/APP`, whose endpoints it leads to.
+    pub application: Option<String>,
     pub mode: signalbox_core::model::services::Mode,
     pub affinity: signalbox_core::model::services::Affinity,
     /// Connections and sessions that both sides have confirmed.
@@ -154,6 +157,8 @@ pub struct ServiceView {
 pub struct HostView {
     pub name: String,
     pub address: std::net::IpAddr,
+    /// Its port, where that is not the one listened on.
+    pub port: Option<u16>,
     /// Slots of the table that are its own now, in percent.
     pub share: f64,
     pub flows: u32,
@@ -475,11 +480,12 @@ impl Services {
             let cluster = snapshot.model.clusters.get(service.cluster);
             let shares = picture.shares.get(&service.name);
             let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
-                let at = picture.hosts.get(&host.address).copied();
+                let at = cluster.and_then(|cluster| picture.hosts.get(&Place::of(cluster, host)).copied());
                 let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
                 HostView {
                     name: host.name.clone(),
                     address: host.address,
+                    port: host.ports.get(&service.name).copied(),
                     share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
                     flows: number.zip(at).map_or(0, of),
                     reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
@@ -490,6 +496,7 @@ impl Services {
                 protocol: protocol(u32::from(service.protocol.number())),
                 listen: service.listen.iter().map(ToString::to_string).collect(),
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+                application: cluster.and_then(|cluster| cluster.application_name().map(str::to_owned)),
                 mode: service.mode,
                 affinity: service.affinity,
                 flows: number.and_then(|number| established.get(&number).copied()).unwrap_or(0),
@@ -526,7 +533,7 @@ impl Services {
 
 /// The parts of the programs that a configuration needs; both where it needs neither, for flows that an earlier process left.
 fn parts_needed(model: &signalbox_core::model::Model) -> u32 {
-    match (guards::policies(model).next().is_some(), model.services.is_empty()) {
+    match (guards::policies(model).next().is_some(), !model.has_services()) {
         (true, true) => parts::SHIELD,
         (false, false) => parts::SERVICES,
         _ => parts::SHIELD | parts::SERVICES,
@@ -557,7 +564,7 @@ impl Work {
     /// Loads the programs, where there are services, or where an earlier process has left some. Whether they are loaded.
     fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
-        if snapshot.model.services.is_empty() && !is_shielded && !crate::kernel::l4::is_pinned() {
+        if !snapshot.model.has_services() && !is_shielded && !crate::kernel::l4::is_pinned() {
             return false;
         }
         self.make(snapshot, self.take_over)

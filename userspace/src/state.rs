@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
+use signalbox_core::expose::Exposure;
 use signalbox_core::health::Health;
 use signalbox_core::learned::Lore;
 use signalbox_core::limit::{Limiter, Source, seed_of};
@@ -241,6 +242,8 @@ pub struct Snapshot {
     pub weights: Arc<Weights>,
     /// Prefixes of the shield that have been set by API.
     pub shield: Arc<Told>,
+    /// Services that applications are exposed as, and applications that are not exposed, with the reason.
+    pub exposure: Arc<Exposure>,
     /// Subjects that are out of rotation.
     pub rotation: Arc<Rotation>,
     /// Order of hosts for each cluster of which this balancer uses a subset.

@@ -3,6 +3,7 @@
 //! Everything that changes comes in as an [`Event`], in order; what goes out is a new snapshot for the workers and
 //! the listening addresses for the [`Front`]. A change that cannot be carried out is refused whole.
 
+mod exposing;
 mod heard;
 mod learning;
 pub mod memory;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::ejection::Record;
+use signalbox_core::expose::Exposure;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::merge::Shares;
 use signalbox_core::model::shield::Prefixes;
@@ -152,6 +154,7 @@ pub struct Store {
     remodelled: Instant,
     /// What is in force.
     model: Arc<Model>,
+    exposure: Arc<Exposure>,
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
     routes: HashMap<HostPattern, Arc<RouteState>, FixedState>,
@@ -196,6 +199,7 @@ impl Store {
             stale: false,
             remodelled: Instant::now(),
             model,
+            exposure: Arc::default(),
             hosts: HashMap::new(),
             clusters: HashMap::new(),
             routes: HashMap::default(),
@@ -664,6 +668,7 @@ impl Store {
             lore: Arc::clone(&self.memory.lore),
             weights: Arc::clone(&self.memory.weights),
             shield: Arc::clone(&self.memory.shield),
+            exposure: Arc::clone(&self.exposure),
             rotation,
             hosts,
         };

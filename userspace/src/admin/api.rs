@@ -390,7 +390,7 @@ pub fn unready(control: &Control) -> Vec<String> {
     if shared.stopping.load(Relaxed) {
         reasons.push("stopping".to_owned());
     }
-    if snapshot.listeners.is_empty() && snapshot.model.services.is_empty() {
+    if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
         reasons.push("no configuration is in force".to_owned());
     }
     let missing = control.missing_features();
@@ -436,7 +436,7 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
         let hosts = || snapshot.hosts.iter().flatten();
         text += &format!(
             "[{}] configuration\n",
-            if snapshot.listeners.is_empty() && snapshot.model.services.is_empty() {
+            if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
                 "-"
             } else {
                 "+"

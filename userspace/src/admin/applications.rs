@@ -12,7 +12,7 @@ use signalbox_common::hash;
 use signalbox_core::spi::{AppKey, Application, host_names};
 
 use super::api::problem;
-use super::urls;
+use super::{exposed, urls};
 use crate::control::Control;
 use crate::source::routing_spi::{ApplyError, RoutingSpi};
 use crate::state::Snapshot;
@@ -136,22 +136,38 @@ pub(super) async fn list(
                 .is_none_or(|protocol| has(&|e| e.protocols.contains(protocol)))
     };
     let limit = wanted.limit.unwrap_or(1000);
+    let snapshot = control.shared.snapshot.load_full();
     let (mut total, mut shown) = (0, Vec::new());
     spi.each(|app| {
         if matches(app) {
             total += 1;
             if shown.len() < limit {
-                shown.push(json!({
-                    "namespace": app.key.namespace, "name": app.key.app, "scalable": app.scalable, "ha": app.ha,
-                    "endpoints": app.endpoints.len(), "aliases": app.aliases,
-                }));
+                shown.push(app.clone());
             }
         }
     });
+    let shown: Vec<_> = shown.iter().map(|app| line(&snapshot, app)).collect();
     tagged(
         &headers,
         &json!({ "apiVersion": "v1", "total": total, "applications": shown }),
     )
+}
+
+/// An application among others.
+fn line(snapshot: &Snapshot, app: &Application) -> Value {
+    let exposed = exposed::of_application(snapshot, &app.key.to_string());
+    let (there, missing): (Vec<_>, Vec<_>) = exposed.iter().partition(|one| one["reason"].is_null());
+    let listen: Vec<_> = there
+        .iter()
+        .filter_map(|one| one["listen"].as_array())
+        .flatten()
+        .collect();
+    let missing: Vec<_> = missing.iter().map(|one| &one["service"]).collect();
+    json!({
+        "namespace": app.key.namespace, "name": app.key.app, "scalable": app.scalable, "ha": app.ha,
+        "endpoints": app.endpoints.len(), "aliases": app.aliases,
+        "exposed": listen, "not_exposed": missing,
+    })
 }
 
 /// `GET /api/v1/applications/{namespace}/{name}`: all that is known of where it can be reached.
@@ -190,12 +206,22 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         .filter(|name| !app.aliases.contains(name));
     let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
     let urls = at.map(|at| urls::of(model, at, &names)).unwrap_or_default();
+    let exposed = exposed::of_application(snapshot, &cluster);
+    // As a host of the application, or of one of its services.
+    let mine = |at: &usize| model.clusters.get(*at).and_then(|known| known.application_name()) == Some(&*cluster);
+    let states: Vec<_> = at
+        .into_iter()
+        .chain((0..model.clusters.len()).filter(|other| Some(*other) != at && mine(other)))
+        .filter_map(|at| snapshot.hosts.get(at))
+        .flatten()
+        .collect();
     let endpoints: Vec<_> = app
         .endpoints
         .iter()
         .zip(host_names(app))
         .map(|((address, endpoint), host)| {
-            let state = at.and_then(|at| snapshot.hosts.get(at)?.iter().find(|state| state.name == host));
+            let state = states.iter().find(|state| state.name == host);
+            let of = state.map_or(cluster.as_str(), |state| state.cluster.as_str());
             json!({
                 "host": host,
                 "address": address.ip(),
@@ -210,7 +236,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
                 "geographies": app.geographies_of(endpoint),
                 "takes_connections": state.is_some(),
                 "health": state.map(|state| state.health().0),
-                "out_of_rotation": snapshot.rotation.by(&cluster, &host, address.ip()).map(ToString::to_string),
+                "out_of_rotation": snapshot.rotation.by(of, &host, address.ip()).map(ToString::to_string),
             })
         })
         .collect();
@@ -238,6 +264,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         "urls": urls,
         "balancers": balancers,
         "endpoints": endpoints,
+        "exposed": exposed,
         "certificates": app.certificates.keys().collect::<Vec<_>>(),
     })
 }

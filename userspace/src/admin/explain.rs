@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use signalbox_common::hash;
 use signalbox_core::balance::Draw;
 use signalbox_core::diff::diff;
-use signalbox_core::merge::{lost, merge};
+use signalbox_core::expose::in_force;
+use signalbox_core::merge::lost;
 use signalbox_core::model::{Listener, Protocol, Route, mapped};
 use signalbox_core::name::{Depth, HostName, HostPattern};
 use signalbox_core::view::Destination;
 
 use super::api::problem;
-use super::{tier, views};
+use super::{exposed, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::layer4::guards::Kind;
@@ -47,8 +48,11 @@ pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question)
 
 fn answer(control: &Control, question: &Question) -> Result<Value, String> {
     let snapshot = control.shared.snapshot.load_full();
-    let name = HostName::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
     let client = question.client.as_deref().map(client_address).transpose()?;
+    if let Ok(at) = question.host.parse() {
+        return Ok(exposed::at(control, &snapshot, at, client));
+    }
+    let name = HostName::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
     let listeners: Vec<_> = snapshot
         .model
         .listeners
@@ -253,7 +257,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
     })
 }
 
-fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool, place: Option<&str>) -> &'static str {
+pub(super) fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool, place: Option<&str>) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
     } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
@@ -311,7 +315,12 @@ pub(super) async fn difference(State(control): State<Arc<Control>>, body: String
         }
     };
     let snapshot = control.shared.snapshot.load_full();
-    let after = merge(&parsed.model, &snapshot.lore, &snapshot.weights);
+    let (after, _) = in_force(
+        &parsed.model,
+        &snapshot.lore,
+        &snapshot.weights,
+        &snapshot.exposure.ports,
+    );
     let changes = diff(&snapshot.model, &after);
     // The file's own weights of these routes do not count.
     let overridden: Vec<_> = parsed

@@ -549,6 +549,46 @@ impl Scrape {
             "service_troubles",
             "What of layer-4 services is not as it should be; `signalbox services` says what",
             [(Vec::new(), troubles as f64)],
+        )?;
+        self.exposed(out)
+    }
+
+    fn exposed(&self, out: &mut Out<'_>) -> fmt::Result {
+        let snapshot = self.0.shared.snapshot.load();
+        let ranges = &snapshot.exposure.ranges;
+        let ports = ranges.iter().flat_map(|range| {
+            let counts = [
+                ("used", range.used),
+                ("kept", range.kept),
+                ("free", range.free),
+                ("taken", range.taken.len()),
+            ];
+            counts.map(|(state, count)| (vec![("listen", range.listen.as_str()), ("state", state)], count as f64))
+        });
+        out.gauge(
+            "expose_ports",
+            "Ports of a rule of `expose`: used by an application, kept for one, free, or taken by listeners and services of \
+             the configuration",
+            ports,
+        )?;
+        let waiting = ranges
+            .iter()
+            .map(|range| (vec![("listen", range.listen.as_str())], range.waiting as f64));
+        out.gauge(
+            "expose_waiting",
+            "Port names of applications that a rule of `expose` takes, and that have no port; `signalbox services` says why",
+            waiting,
+        )?;
+        let left_out = snapshot
+            .exposure
+            .entries
+            .values()
+            .map(|entry| entry.left_out.len())
+            .sum::<usize>();
+        out.gauge(
+            "expose_left_out_endpoints",
+            "Endpoints that an exposed service cannot lead to; `signalbox services` says why",
+            [(Vec::new(), left_out as f64)],
         )
     }
 

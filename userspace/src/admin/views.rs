@@ -214,9 +214,12 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
 /// Layer-4 services.
 #[must_use]
 pub fn services(control: &Control) -> Value {
+    let snapshot = control.shared.snapshot.load();
     json!({
         "apiVersion": "v1",
         "services": control.services.list(),
+        "ranges": snapshot.exposure.ranges,
+        "not_exposed": super::exposed::missing(&snapshot),
         "hooks": control.services.hooks(),
         "troubles": control.services.troubles(),
     })

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::json;
 use signalbox_core::diff::diff;
+use signalbox_core::expose::in_force;
 use signalbox_core::labels::by_name;
-use signalbox_core::merge::{Shares, Weights, check_weights, merge};
+use signalbox_core::merge::{Shares, Weights, check_weights};
 use signalbox_core::name::HostPattern;
 
 use super::api::problem;
@@ -178,7 +179,7 @@ fn tried(snapshot: &Snapshot, set: &BTreeMap<String, Option<Shares>>) -> Respons
             None => drop(weights.remove(host)),
         }
     }
-    let after = merge(&snapshot.file, &snapshot.lore, &weights);
+    let (after, _) = in_force(&snapshot.file, &snapshot.lore, &weights, &snapshot.exposure.ports);
     let changes = diff(&snapshot.model, &after);
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }

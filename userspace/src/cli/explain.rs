@@ -51,7 +51,38 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
+/// Who answers at an address and port.
+fn told_of_address(answer: &Value) -> String {
+    let mut out = String::new();
+    let at = text(&answer["address"]);
+    let _ = match (answer["service"].as_str(), answer["listener"].as_str()) {
+        (Some(service), _) => writeln!(out, "{at}: service {service}"),
+        (None, Some(listener)) => writeln!(out, "{at}: listener {listener}; ask for a name to learn where it goes"),
+        (None, None) => writeln!(out, "{at}: neither a listener nor a layer-4 service has it"),
+    };
+    if let Some(clash) = answer["clash"].as_str() {
+        let _ = writeln!(out, "  {clash}");
+    }
+    if let Some(reason) = answer["shield"]["reason"].as_str() {
+        let _ = writeln!(out, "  shield: {}: {reason}", text(&answer["shield"]["verdict"]));
+    }
+    for host in list(&answer["hosts"]) {
+        let _ = write!(out, "  {} ({})", text(&host["name"]), text(&host["address"]));
+        let _ = match host["takes_connections"].as_bool() {
+            Some(true) => writeln!(out, " takes connections"),
+            _ => writeln!(out, " takes none: {}", text(&host["reason"])),
+        };
+    }
+    for (host, why) in answer["left_out"].as_object().into_iter().flatten() {
+        let _ = writeln!(out, "  {host} is left out: {}", text(why));
+    }
+    out
+}
+
 fn told(answer: &Value) -> String {
+    if answer["address"].is_string() {
+        return told_of_address(answer);
+    }
     let mut out = String::new();
     let route = &answer["route"];
     if route.is_null() {

@@ -32,7 +32,7 @@ fn lines(answer: &Value) -> Vec<Value> {
             let share = host.get("share").and_then(Value::as_f64).unwrap_or(0.0);
             lines.push(json!({
                 "name": format!("  {}", host.get("name").and_then(Value::as_str).unwrap_or_default()),
-                "listen": host.get("address"),
+                "listen": at(&host),
                 "mode": if host.get("reachable") == Some(&Value::Bool(true)) { "" } else { "unreachable" },
                 "cluster": format!("{share:.1} %"),
                 "flows": host.get("flows"),
@@ -42,7 +42,17 @@ fn lines(answer: &Value) -> Vec<Value> {
     lines
 }
 
-/// Where the programs stand, and what is wrong.
+/// Where a host is.
+fn at(host: &Value) -> String {
+    let address = host.get("address").and_then(Value::as_str).unwrap_or_default();
+    match host.get("port").and_then(Value::as_u64) {
+        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
+        None => address.to_owned(),
+    }
+}
+
+/// Where the programs stand, what ranges of ports have room, and what is wrong.
 fn footnotes(answer: &Value) -> Vec<String> {
     let list = |key: &str| answer.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -50,6 +60,39 @@ fn footnotes(answer: &Value) -> Vec<String> {
         .iter()
         .map(|on| format!("{} on {}: {}", text(on, "hook"), text(on, "interface"), text(on, "why")))
         .collect();
+    for range in list("ranges") {
+        let count = |key: &str| range.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let taken = range.get("taken").and_then(Value::as_object);
+        notes.push(format!(
+            "exposed at {}: {} ports used, {} kept, {} free",
+            text(&range, "listen"),
+            count("used"),
+            count("kept"),
+            count("free"),
+        ));
+        let taken = taken.into_iter().flatten();
+        notes.extend(taken.map(|(port, who)| {
+            format!(
+                "! port {port} of {} is not exposed: {} has it",
+                text(&range, "listen"),
+                who.as_str().unwrap_or_default()
+            )
+        }));
+    }
+    for one in list("not_exposed") {
+        let service = text(&one, "service");
+        if let Some(reason) = one.get("reason").and_then(Value::as_str) {
+            notes.push(format!("! {service} is not exposed: {reason}"));
+        }
+        let left_out = one.get("left_out").and_then(Value::as_object);
+        let left_out = left_out.into_iter().flatten();
+        notes.extend(left_out.map(|(host, why)| {
+            format!(
+                "! {service} does not lead to {host}: {}",
+                why.as_str().unwrap_or_default()
+            )
+        }));
+    }
     notes.extend(
         list("troubles")
             .iter()

@@ -73,6 +73,14 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("CLUSTERS", "clusters"),
             ("LAST ERROR", "last_error"),
         ],
+        "applications" => &[
+            ("NAMESPACE", "namespace"),
+            ("APPLICATION", "name"),
+            ("ENDPOINTS", "endpoints"),
+            ("ALIASES", "aliases"),
+            ("EXPOSED AT", "exposed"),
+            ("NOT EXPOSED", "not_exposed"),
+        ],
         "services" => &[
             ("SERVICE", "name"),
             ("PROTOCOL", "protocol"),

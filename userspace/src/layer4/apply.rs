@@ -11,10 +11,11 @@ use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, PortBit, WA
 use signalbox_common::l4::{Host, Service, Target, mode};
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
-use signalbox_core::model::{Cluster, Layer4, Model, Service as Wanted, mapped};
+use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
+use super::places::{Place, Places, seat};
 use super::sweep::{Counts, Pair};
-use crate::datapath::cut::{for_services, from_words, words};
+use crate::datapath::cut::{for_services, words};
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
@@ -81,11 +82,18 @@ struct Table {
     shares: HashMap<u32, f64>,
 }
 
+/// What is to be in the kernel's maps.
+#[derive(Default)]
+struct Wanted {
+    targets: HashMap<Target, Service>,
+    ports: HashMap<(u16, u32), u16>,
+    tables: HashSet<(String, Family)>,
+}
+
 /// What is in the kernel's maps, as far as this process has written it.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Numbers of hosts by address.
-    numbers: HashMap<IpAddr, u32>,
+    places: Places,
     pub(super) written: BTreeMap<u32, Host>,
     /// Cluster and name of each host that a service can send to, with its number.
     named: Vec<(String, String, u32)>,
@@ -102,10 +110,12 @@ pub(super) struct Tables {
 impl Tables {
     /// What an earlier process has left.
     pub(super) fn of(kernel: &Kernel) -> Self {
-        let mut tables = Self::default();
+        let mut tables = Self {
+            places: Places::of(kernel),
+            ..Self::default()
+        };
         for (number, host) in (0..).zip(kernel.found_hosts()) {
             if host.address != [0; 4] {
-                tables.numbers.insert(from_words(host.address), number);
                 tables.written.insert(number, *host);
             }
         }
@@ -124,50 +134,21 @@ impl Tables {
     /// Makes the maps what a snapshot wants.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
         let model = &snapshot.model;
-        let used: HashSet<usize> = model.services.iter().map(|service| service.cluster).collect();
-        self.named.clear();
-        for &index in &used {
-            let Some(cluster) = model.clusters.get(index) else {
-                continue;
-            };
-            for host in &cluster.hosts {
-                let number = self.number(host.address)?;
-                self.named.push((cluster.name.clone(), host.name.clone(), number));
-            }
-        }
-        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
-        self.unnamed_ms.retain(|number, _| !named.contains(number));
-        for number in self.numbers.values().filter(|number| !named.contains(number)) {
-            self.unnamed_ms.entry(*number).or_insert_with(crate::state::unix_ms);
-        }
-        let mut wanted = HashMap::new();
-        let mut ports = HashMap::new();
-        let mut tables = HashSet::new();
+        self.name_hosts(model)?;
+        let mut all = Wanted::default();
+        // An application for which there is no room costs the others nothing.
+        let mut trouble = None;
         for service in &model.services {
-            let Some(cluster) = model.clusters.get(service.cluster) else {
-                continue;
-            };
-            let number = self.service_number(kernel, &service.name)?;
-            for host in &cluster.hosts {
-                if let (Some(port), Some(at)) = (host.ports.get(&service.name), self.host_of(host.address)) {
-                    ports.insert((number, at), *port);
-                }
-            }
-            for bind in &service.listen {
-                let family = family(service.mode, bind.address);
-                let key = (cluster.name.clone(), family);
-                if tables.insert(key.clone()) {
-                    self.build(kernel, key.clone(), cluster, snapshot.view.standing(service.cluster))?;
-                }
-                let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
-                let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
-                let value = value(service, number, table, has_ports);
-                for port in bind.ports.clone() {
-                    let target = Target::new(words(bind.address), port, service.protocol.number());
-                    wanted.insert(target, value);
-                }
+            match self.want_service(kernel, snapshot, service, &mut all) {
+                Err(error) if service.is_exposed() => trouble = trouble.or(Some(error)),
+                outcome => outcome?,
             }
         }
+        let Wanted {
+            targets: wanted,
+            ports,
+            tables,
+        } = all;
         for (&(service, host), &port) in &ports {
             if self.ports.get(&(service, host)) != Some(&port) {
                 kernel
@@ -203,6 +184,64 @@ impl Tables {
                 kernel.remove_table(table.index).map_err(writing("a table"))?;
             }
         }
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Numbers the hosts of all services.
+    fn name_hosts(&mut self, model: &Model) -> Result<(), Trouble> {
+        let used: HashSet<usize> = model.services.iter().map(|service| service.cluster).collect();
+        self.named.clear();
+        for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
+            for host in &cluster.hosts {
+                let number = self.places.number(Place::of(cluster, host))?;
+                self.named.push((cluster.name.clone(), host.name.clone(), number));
+            }
+        }
+        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
+        self.unnamed_ms.retain(|number, _| !named.contains(number));
+        for (_, number) in self.places.all().filter(|(_, number)| !named.contains(number)) {
+            self.unnamed_ms.entry(number).or_insert_with(crate::state::unix_ms);
+        }
+        // A number of an exposed service is its address's: another application may have that by now.
+        let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
+        self.service_numbers
+            .retain(|name, _| !name.contains('/') || services.contains(name.as_str()));
+        Ok(())
+    }
+
+    /// Adds what a service needs in the maps, and makes its tables.
+    fn want_service(
+        &mut self,
+        kernel: &Kernel,
+        snapshot: &Snapshot,
+        service: &Configured,
+        all: &mut Wanted,
+    ) -> Result<(), Trouble> {
+        let Some(cluster) = snapshot.model.clusters.get(service.cluster) else {
+            return Ok(());
+        };
+        let number = self.service_number(kernel, service)?;
+        for bind in &service.listen {
+            let family = family(service.mode, bind.address);
+            let key = (cluster.name.clone(), family);
+            if !all.tables.contains(&key) {
+                self.build(kernel, key.clone(), cluster, snapshot.view.standing(service.cluster))?;
+                all.tables.insert(key.clone());
+            }
+            let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
+            let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
+            let value = value(service, number, table, has_ports);
+            for port in bind.ports.clone() {
+                let target = Target::new(words(bind.address), port, service.protocol.number());
+                all.targets.insert(target, value);
+            }
+        }
+        for host in &cluster.hosts {
+            let at = self.places.get(&Place::of(cluster, host));
+            if let (Some(port), Some(at)) = (host.ports.get(&service.name), at) {
+                all.ports.insert((number, at), *port);
+            }
+        }
         Ok(())
     }
 
@@ -229,28 +268,22 @@ impl Tables {
         Ok(())
     }
 
-    fn number(&mut self, address: IpAddr) -> Result<u32, Trouble> {
-        if let Some(number) = self.numbers.get(&address) {
+    fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, Trouble> {
+        // The address of an exposed service may be another now.
+        if let Some(number) = self
+            .service_numbers
+            .get(&service.name)
+            .filter(|_| !service.is_exposed())
+        {
             return Ok(*number);
         }
-        let taken: HashSet<u32> = self.numbers.values().copied().collect();
-        let number = (0..MAX_HOSTS)
-            .find(|number| !taken.contains(number))
-            .ok_or(Trouble::Hosts)?;
-        self.numbers.insert(address, number);
-        Ok(number)
-    }
-
-    fn service_number(&mut self, kernel: &Kernel, name: &str) -> Result<u16, Trouble> {
-        if let Some(number) = self.service_numbers.get(name) {
-            return Ok(*number);
-        }
-        let number = kernel.names.number(&["service", name]).map_err(writing("a name"))?;
+        let name = seat(service);
+        let number = kernel.names.number(&["service", &name]).map_err(writing("a name"))?;
         if number >= MAX_SERVICES {
             return Err(Trouble::Names);
         }
         let number = number as u16;
-        self.service_numbers.insert(name.to_owned(), number);
+        self.service_numbers.insert(service.name.clone(), number);
         Ok(number)
     }
 
@@ -266,8 +299,9 @@ impl Tables {
         let mut stands = HashSet::new();
         let mut identities = HashMap::new();
         for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
-            let number = self.number(host.address)?;
-            if identities.insert(number, mapped(host.address)).is_none() {
+            let place = Place::of(cluster, host);
+            let number = self.places.number(place)?;
+            if identities.insert(number, place.identity()).is_none() {
                 of.push((number, host.weight));
             }
             if standing.binary_search(&at).is_ok() {
@@ -334,11 +368,10 @@ impl Tables {
             let since = self.unnamed_ms.get(number);
             since.is_some_and(|since| counts.before_ms > *since) && !counts.busy.contains(number)
         };
-        let gone = self.numbers.iter().filter(|(_, number)| is_idle(number));
-        let gone: Vec<(IpAddr, u32)> = gone.map(|(address, number)| (*address, *number)).collect();
-        for (address, number) in gone {
+        let gone: Vec<(Place, u32)> = self.places.all().filter(|(_, number)| is_idle(number)).collect();
+        for (place, number) in gone {
             if kernel.set_host(number, &Host::default()).is_ok() {
-                self.numbers.remove(&address);
+                self.places.forget(&place);
                 self.written.remove(&number);
                 self.unnamed_ms.remove(&number);
             }
@@ -346,17 +379,13 @@ impl Tables {
     }
 
     /// All hosts, with their numbers.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = (IpAddr, u32)> {
-        self.numbers.iter().map(|(address, number)| (*address, *number))
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.places.all()
     }
 
     /// Cluster, name and number of configured hosts.
     pub(super) fn named(&self) -> &[(String, String, u32)] {
         &self.named
-    }
-
-    fn host_of(&self, address: IpAddr) -> Option<u32> {
-        self.numbers.get(&address).copied()
     }
 
     pub(super) fn service_numbers(&self) -> &HashMap<String, u16> {
@@ -392,7 +421,7 @@ impl Tables {
             };
             let standing = snapshot.view.standing(service.cluster);
             for (at, host) in (0u16..).zip(&cluster.hosts) {
-                let Some(host_number) = self.host_of(host.address) else {
+                let Some(host_number) = self.places.get(&Place::of(cluster, host)) else {
                     continue;
                 };
                 let pair = (number, host_number);
@@ -407,7 +436,7 @@ impl Tables {
     }
 
     /// What part of its table each host has, in percent: of the first address's.
-    pub(super) fn shares(&self, snapshot: &Snapshot, service: &Wanted) -> HashMap<u32, f64> {
+    pub(super) fn shares(&self, snapshot: &Snapshot, service: &Configured) -> HashMap<u32, f64> {
         let cluster = snapshot.model.clusters.get(service.cluster);
         let mut all = HashMap::new();
         for bind in service.listen.iter().rev() {
@@ -452,7 +481,7 @@ fn family(mode: Mode, address: IpAddr) -> Family {
     }
 }
 
-fn value(wanted: &Wanted, number: u16, table: u32, has_ports: bool) -> Service {
+fn value(wanted: &Configured, number: u16, table: u32, has_ports: bool) -> Service {
     let mut flags = 0;
     if wanted.affinity == Affinity::Source {
         flags |= service::BY_SOURCE;

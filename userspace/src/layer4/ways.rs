@@ -66,6 +66,7 @@ impl Ways {
         let hosts: Vec<(IpAddr, u32)> = tables
             .numbers()
             .filter(|(_, number)| look || !tables.written.contains_key(number))
+            .map(|(place, number)| (place.address(), number))
             .collect();
         if hosts.is_empty() {
             return Ok(());

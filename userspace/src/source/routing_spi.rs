@@ -37,8 +37,9 @@ pub use turning::{AskTurn, OWNER, Turn, Turning};
 /// What the cluster of an application that the configuration names waits for; `None`: nothing.
 #[must_use]
 pub fn awaited(lore: &Lore, cluster: &Cluster) -> Option<&'static str> {
-    let is_known = || lore.get(SOURCE).is_some_and(|of| of.contains_key(&cluster.name));
-    (cluster.is_application() && !is_known()).then_some("no routing event has told of this application yet")
+    let application = cluster.application_name()?;
+    let is_known = lore.get(SOURCE).is_some_and(|of| of.contains_key(application));
+    (!is_known).then_some("no routing event has told of this application yet")
 }
 
 /// The source.

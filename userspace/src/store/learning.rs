@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::json;
-use signalbox_core::merge::{Shares, check_weights, merge};
+use signalbox_core::merge::{Shares, check_weights};
 use signalbox_core::model::Model;
 
 use super::memory::{Instead, Keep};
@@ -47,7 +47,7 @@ impl Store {
             }
         }
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
-        match self.apply(self.merged()) {
+        match self.remake() {
             Ok(applied) => {
                 self.made();
                 self.follow();
@@ -92,10 +92,6 @@ impl Store {
         }
     }
 
-    pub(super) fn merged(&self) -> Model {
-        merge(&self.file, &self.memory.lore, &self.memory.weights)
-    }
-
     /// A source has told something. It is in force with the next model.
     pub(super) fn learn(&mut self, learnt: Learnt) {
         // Where it fails, writing fails, too, and says so.
@@ -109,6 +105,10 @@ impl Store {
         // A last word of a watch that has been ended.
         if what.is_some() && !self.watchers.wants(&source, &cluster) {
             return;
+        }
+        if source == SOURCE && what.is_none() && self.watchers.wants(&source, &cluster) {
+            // The application is gone, rather than the section of the configuration that has it told of.
+            self.memory.free_ports(&cluster);
         }
         let keep = if source == SOURCE {
             // It has records of its own, and waits for nothing else.
@@ -149,7 +149,7 @@ impl Store {
     /// Makes the model anew of what sources have told.
     pub(super) fn remodel(&mut self) {
         let began = Instant::now();
-        let outcome = self.apply(self.merged()).map(drop);
+        let outcome = self.remake().map(drop);
         self.shared.swaps.observe(began.elapsed());
         if let Err(error) = &outcome {
             tracing::error!(error, "What sources have told could not be put in force.");
@@ -170,7 +170,7 @@ impl Store {
         check_weights(&self.model, &self.memory.weights, set)?;
         self.remember().map_err(|error| crate::error_chain(&error))?;
         self.memory.set_weights(set).map_err(|e| crate::error_chain(&e))?;
-        let applied = self.apply(self.merged())?;
+        let applied = self.remake()?;
         self.made();
         Ok(applied)
     }

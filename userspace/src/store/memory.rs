@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use signalbox_core::expose::{Held, Ports};
 use signalbox_core::learned::{Learned, Lore};
 use signalbox_core::merge::{Shares, Weights};
 use signalbox_core::model::shield::{Prefixes, Told};
@@ -26,6 +27,8 @@ const WEIGHT: &str = "weight";
 const JOB: &str = "job";
 const CONFIGURATION: &str = "configuration";
 const PREFIXES: &str = "prefixes";
+/// A port of a range of `expose`, by the name of the service that has it.
+const PORT: &str = "port";
 
 /// Key of the only record of [`CONFIGURATION`].
 const ALL: &str = "all";
@@ -45,6 +48,9 @@ pub struct Memory {
     pub rotation: Arc<Rotation>,
     /// Prefixes of the shield. Not shared: a record of a table in etcd has no room for a million of them.
     pub shield: Arc<Told>,
+    /// Ports that exposed services have, and those whose records are still to be written.
+    pub ports: Arc<Ports>,
+    unsaved_ports: BTreeSet<String>,
     /// The table that other balancers share; what is on disk here is then a copy, for a start without it.
     shared: Option<Arc<Etcd>>,
     /// What an earlier process has left has been read. Before that nothing is written: it would be lost.
@@ -126,6 +132,8 @@ impl Memory {
             weights: Arc::default(),
             rotation: Arc::default(),
             shield: Arc::default(),
+            ports: Arc::default(),
+            unsaved_ports: BTreeSet::new(),
             gone: Gone::default(),
             unsaved: BTreeSet::new(),
             saved: Instant::now(),
@@ -160,6 +168,9 @@ impl Memory {
             )
         });
         self.shield = Arc::new(prefixes.collect());
+        // An earlier process had clients come there: what has been given since gives way.
+        let ports = self.durable.all::<Held>(PORT)?;
+        Arc::make_mut(&mut self.ports).extend(ports);
         self.configuration = self
             .durable
             .all::<Instead>(CONFIGURATION)?
@@ -223,6 +234,8 @@ impl Memory {
             };
             changes.push((ROTATION, subject.to_string(), Some(json(&record))));
         }
+        let ports = self.ports.iter();
+        changes.extend(ports.map(|(name, held)| (PORT, name.clone(), Some(json(held)))));
         let weights = self.weights.iter();
         changes.extend(weights.map(|(host, set)| (WEIGHT, host.clone(), Some(json(set)))));
         changes
@@ -244,6 +257,7 @@ impl Memory {
         let mut lore: Lore = (*self.lore).clone();
         lore.retain(|source, _| !is_shared(source));
         let (mut rotation, mut weights) = (Rotation::default(), Weights::new());
+        let mut ports = Ports::new();
         let mut copies = Vec::new();
         for (kind, key, value) in &records.all {
             let kind = match kind.as_str() {
@@ -266,6 +280,12 @@ impl Memory {
                         weights.insert(key.clone(), set);
                     }
                     WEIGHT
+                }
+                PORT => {
+                    if let Ok(held) = serde_json::from_slice(value) {
+                        ports.insert(key.clone(), held);
+                    }
+                    PORT
                 }
                 _ => continue,
             };
@@ -293,9 +313,19 @@ impl Memory {
         for host in self.weights.keys().filter(|host| !weights.contains_key(*host)) {
             copies.push((WEIGHT, host.clone(), None));
         }
-        adopted.model = lore != *self.lore || weights != *self.weights;
+        for name in &self.unsaved_ports {
+            match self.ports.get(name) {
+                Some(held) => drop(ports.insert(name.clone(), *held)),
+                None => drop(ports.remove(name)),
+            }
+        }
+        for name in self.ports.keys().filter(|name| !ports.contains_key(*name)) {
+            copies.push((PORT, name.clone(), None));
+        }
+        adopted.model = lore != *self.lore || weights != *self.weights || ports != *self.ports;
         let is_news = adopted.model || rotation != *self.rotation;
         (self.lore, self.rotation, self.weights) = (Arc::new(lore), Arc::new(rotation), Arc::new(weights));
+        self.ports = Arc::new(ports);
         if is_news && let Err(error) = self.put(&copies) {
             tracing::warn!(
                 error = crate::error_chain(&error),
@@ -395,12 +425,53 @@ impl Memory {
         Ok(true)
     }
 
+    /// Keeps these ports of exposed services, and no others. What cannot be written counts all the same until this process ends,
+    /// and is tried again: clients need not wait for it.
+    pub fn keep_ports(&mut self, ports: &Ports) {
+        let before = &self.ports;
+        let changed = ports.iter().filter(|(name, held)| before.get(*name) != Some(*held));
+        let gone = before.keys().filter(|name| !ports.contains_key(*name));
+        let names: Vec<String> = changed.map(|(name, _)| name).chain(gone).cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        self.unsaved_ports.extend(names);
+        self.ports = Arc::new(ports.clone());
+        self.save_ports();
+    }
+
+    /// Keeps no port for an application that is gone.
+    pub fn free_ports(&mut self, application: &str) {
+        let is_of = |name: &String| name.split_once(':').is_some_and(|(of, _)| of == application);
+        let mut ports = (*self.ports).clone();
+        ports.retain(|name, _| !is_of(name));
+        self.keep_ports(&ports);
+    }
+
+    fn save_ports(&mut self) {
+        let record = |name: &String| (PORT, name.clone(), self.ports.get(name).map(json));
+        let changes: Vec<Change> = self.unsaved_ports.iter().map(record).collect();
+        match self.put_shared(&changes) {
+            Ok(()) => self.unsaved_ports.clear(),
+            Err(error) => tracing::warn!(
+                error = crate::error_chain(&error),
+                "Ports of exposed applications could not be written; it is tried again."
+            ),
+        }
+    }
+
     /// Writes what can be learnt anew: for a start at which what it is learnt from cannot be reached.
     pub fn save(&mut self) {
-        if self.unsaved.is_empty() || self.saved.elapsed() < SAVE_INTERVAL {
+        if (self.unsaved.is_empty() && self.unsaved_ports.is_empty()) || self.saved.elapsed() < SAVE_INTERVAL {
             return;
         }
         self.saved = Instant::now();
+        if !self.unsaved_ports.is_empty() {
+            self.save_ports();
+        }
+        if self.unsaved.is_empty() {
+            return;
+        }
         let records: Vec<_> = std::mem::take(&mut self.unsaved)
             .iter()
             .map(|key| {

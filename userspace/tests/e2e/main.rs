@@ -33,6 +33,7 @@ mod etcd;
 mod events;
 mod explain;
 mod export;
+mod exposed;
 mod faults;
 mod figures;
 mod h2c;

@@ -23,6 +23,7 @@ fn settings() -> RoutingEvents {
         },
         certificates: None,
         applications: Vec::new(),
+        expose: Vec::new(),
     }
 }
 

@@ -1,0 +1,106 @@
+//! What of applications is exposed as layer-4 services, what is not and why, and who answers at an address and port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Value, json};
+use signalbox_core::expose::Entry;
+use signalbox_core::model::services::Transport;
+use signalbox_core::model::{Model, Service};
+
+use super::explain::why_not;
+use super::views;
+use crate::control::Control;
+use crate::layer4::guards::Kind;
+use crate::state::Snapshot;
+
+/// The services of an application, those that it does not get included.
+pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<Value> {
+    let entries = snapshot.exposure.entries.iter();
+    let of = entries.filter(|(_, entry)| entry.application == application);
+    of.map(|(service, entry)| view(service, entry)).collect()
+}
+
+/// What is not exposed though a rule takes it, all applications together.
+pub(super) fn missing(snapshot: &Snapshot) -> Vec<Value> {
+    let entries = snapshot.exposure.entries.iter();
+    let missing = entries.filter(|(_, entry)| entry.reason.is_some() || !entry.left_out.is_empty());
+    missing.map(|(service, entry)| view(service, entry)).collect()
+}
+
+fn view(service: &str, entry: &Entry) -> Value {
+    let mut view = json!({ "service": service });
+    if let (Some(all), Ok(Value::Object(fields))) = (view.as_object_mut(), serde_json::to_value(entry)) {
+        all.extend(fields);
+    }
+    view
+}
+
+/// What becomes of a connection to an address and port: which service or listener has it, who else would have it, and
+/// which hosts of the service take connections. For `explain`.
+pub(super) fn at(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
+    let model = &snapshot.model;
+    let service = model.services.iter().find(|service| listens(service, at));
+    let listener = snapshot.binds.find(at).and_then(|index| model.listeners.get(index));
+    let name = service.map(|service| &service.name);
+    let application = name.and_then(|name| snapshot.exposure.entries.get(name));
+    let shield = match (service, client) {
+        (Some(service), Some(client)) => Some(control.services.judge(Kind::Service, &service.name, client)),
+        _ => None,
+    };
+    json!({
+        "apiVersion": "v1",
+        "address": at,
+        "client": client,
+        "service": name,
+        "listener": listener.filter(|_| service.is_none()).map(|listener| &listener.name),
+        "application": application.map(|entry| &entry.application),
+        "left_out": application.map(|entry| &entry.left_out),
+        "clash": clash(snapshot, at),
+        "shield": shield,
+        "hosts": service.map(|service| hosts(snapshot, model, service)),
+    })
+}
+
+fn listens(service: &Service, at: SocketAddr) -> bool {
+    let has = |bind: &signalbox_core::model::services::ServiceBind| {
+        bind.address == at.ip() && bind.ports.contains(&at.port())
+    };
+    service.protocol == Transport::Tcp && service.listen.iter().any(has)
+}
+
+/// Why no application has a port of a range of `expose`.
+fn clash(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
+    let events = snapshot.model.routing_events.as_ref()?;
+    let mut rules = events.expose.iter().zip(&snapshot.exposure.ranges);
+    let (_, range) = rules.find(|(rule, _)| rule.addresses.contains(&at.ip()) && rule.ports.contains(&at.port()))?;
+    let who = range.taken.get(&at.port())?;
+    Some(format!(
+        "{who} of the configuration has it, so that no application of {} gets it",
+        range.listen
+    ))
+}
+
+fn hosts(snapshot: &Snapshot, model: &Model, service: &Service) -> Vec<Value> {
+    let Some((cluster, states)) = model
+        .clusters
+        .get(service.cluster)
+        .zip(snapshot.hosts.get(service.cluster))
+    else {
+        return Vec::new();
+    };
+    let standing = snapshot.view.standing(service.cluster);
+    let places = views::subset_places(snapshot, service.cluster);
+    let hosts = (0u16..).zip(cluster.hosts.iter().zip(states));
+    let views = hosts.map(|(index, (host, state))| {
+        let takes = standing.contains(&index);
+        let place = places.get(usize::from(index)).copied();
+        json!({
+            "name": host.name,
+            "address": host.address,
+            "port": host.ports.get(&service.name),
+            "takes_connections": takes,
+            "reason": if takes { "" } else { why_not(snapshot, state, true, place) },
+        })
+    });
+    views.collect()
+}

@@ -1,0 +1,126 @@
+//! Which host of the kernel's maps is which: numbers that stay while flows live, also over a restart.
+//!
+//! A machine is one host for all services of the configuration. Each endpoint of an exposed application is one of its own,
+//! for several may be at an address, and a service has one port on each host.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use signalbox_common::l4::abi::MAX_HOSTS;
+use signalbox_core::model::{Cluster, Host, Service, mapped};
+
+use super::apply::Trouble;
+use crate::datapath::cut::from_words;
+use crate::kernel::l4::Layer4 as Kernel;
+
+/// Where packets of services are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// A machine.
+    Machine(IpAddr),
+    /// An endpoint of an exposed application.
+    Endpoint(SocketAddr),
+    /// What an earlier process has left, and nobody knows any more: its address and number.
+    Left(IpAddr, u32),
+}
+
+impl Place {
+    /// The place of a host of a cluster.
+    pub(super) fn of(cluster: &Cluster, host: &Host) -> Self {
+        match host.ports.get(&cluster.name) {
+            Some(port) if is_exposed(&cluster.name) => Self::Endpoint(SocketAddr::new(host.address, *port)),
+            _ => Self::Machine(host.address),
+        }
+    }
+
+    pub(super) const fn address(&self) -> IpAddr {
+        match self {
+            Self::Machine(address) | Self::Left(address, _) => *address,
+            Self::Endpoint(at) => at.ip(),
+        }
+    }
+
+    /// What its slots of a table depend on.
+    pub(super) fn identity(&self) -> [u8; 16] {
+        let mut identity = mapped(self.address());
+        if let Self::Endpoint(at) = self {
+            let [high, low] = at.port().to_be_bytes();
+            // Bits that hosts have in common: no other address comes of it.
+            identity[0] ^= high;
+            identity[1] ^= low;
+        }
+        identity
+    }
+}
+
+/// Whether a service, or its cluster, is of an application: no other name has a slash.
+fn is_exposed(name: &str) -> bool {
+    name.contains('/')
+}
+
+/// What the kernel's table of names has for a service. Of an exposed one it is the address: names of applications come and
+/// go, and no name is ever forgotten.
+pub(super) fn seat(service: &Service) -> String {
+    let first = service.listen.first().filter(|_| service.is_exposed());
+    first.map_or_else(|| service.name.clone(), ToString::to_string)
+}
+
+/// Numbers of hosts.
+#[derive(Default)]
+pub(super) struct Places(HashMap<Place, u32>);
+
+impl Places {
+    /// Those that an earlier process has left.
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let is_seat = |service: u16| {
+            let parts = kernel.names.parts(u32::from(service));
+            parts.is_some_and(|parts| parts.get(1).is_some_and(|name| name.contains(':')))
+        };
+        let ports = kernel.own_ports().unwrap_or_default().into_iter();
+        let ports: HashMap<u32, u16> = ports
+            .filter(|((service, _), _)| is_seat(*service))
+            .map(|((_, host), port)| (host, port))
+            .collect();
+        let mut places = Self::default();
+        for (number, host) in (0..)
+            .zip(kernel.found_hosts())
+            .filter(|(_, host)| host.address != [0; 4])
+        {
+            let address = from_words(host.address);
+            let place = match ports.get(&number) {
+                Some(port) => Place::Endpoint(SocketAddr::new(address, *port)),
+                None => Place::Machine(address),
+            };
+            let is_new = !places.0.contains_key(&place);
+            let place = if is_new { place } else { Place::Left(address, number) };
+            places.0.insert(place, number);
+        }
+        places
+    }
+
+    pub(super) fn get(&self, place: &Place) -> Option<u32> {
+        self.0.get(place).copied()
+    }
+
+    /// The number of a place, a free one if it has none.
+    pub(super) fn number(&mut self, place: Place) -> Result<u32, Trouble> {
+        if let Some(number) = self.0.get(&place) {
+            return Ok(*number);
+        }
+        let taken: HashSet<u32> = self.0.values().copied().collect();
+        let number = (0..MAX_HOSTS)
+            .find(|number| !taken.contains(number))
+            .ok_or(Trouble::Hosts)?;
+        self.0.insert(place, number);
+        Ok(number)
+    }
+
+    /// All, with their numbers.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.0.iter().map(|(place, number)| (*place, *number))
+    }
+
+    pub(super) fn forget(&mut self, place: &Place) {
+        self.0.remove(place);
+    }
+}

@@ -1,0 +1,55 @@
+//! What of applications is exposed as layer-4 services: the ports that they have are kept, and changes are told.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use signalbox_core::expose::{Exposure, in_force};
+
+use super::{Applied, Store};
+
+impl Store {
+    /// Makes the model anew of what file, sources and operators say, and puts it in force. Ports that are given are on disk
+    /// before.
+    pub(super) fn remake(&mut self) -> Result<Applied, String> {
+        let memory = &self.memory;
+        let (model, exposure) = in_force(&self.file, &memory.lore, &memory.weights, &memory.ports);
+        let ports_before = Arc::clone(&memory.ports);
+        self.memory.keep_ports(&exposure.ports);
+        let before = std::mem::replace(&mut self.exposure, Arc::new(exposure));
+        let outcome = self.apply(model);
+        if outcome.is_ok() {
+            self.tell_of_exposure(&before);
+        } else {
+            self.memory.keep_ports(&ports_before);
+            (self.exposure, self.dirty) = (before, true);
+        }
+        outcome
+    }
+
+    fn tell_of_exposure(&self, before: &Exposure) {
+        for (service, entry) in &self.exposure.entries {
+            if before.entries.get(service) == Some(entry) {
+                continue;
+            }
+            let listen = entry.listen.join(", ");
+            match &entry.reason {
+                Some(reason) => tracing::warn!(service, reason, "Endpoints of an application are not exposed."),
+                None => tracing::info!(service, listen, "Endpoints of an application are exposed."),
+            }
+            for (host, why) in &entry.left_out {
+                tracing::warn!(service, host, why, "An endpoint is left out of its service.");
+            }
+            let data = json!({ "service": service, "listen": entry.listen, "reason": entry.reason });
+            self.shared.announce("exposed", data);
+        }
+        for service in before
+            .entries
+            .keys()
+            .filter(|name| !self.exposure.entries.contains_key(*name))
+        {
+            tracing::info!(service, "Endpoints of an application are exposed no more.");
+            self.shared
+                .announce("exposed", json!({ "service": service, "listen": [], "reason": null }));
+        }
+    }
+}
