@@ -7,9 +7,8 @@
 pub mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::learned::{Lore, Reachable};
 use crate::merge::{Weights, merge};
@@ -19,17 +18,9 @@ use crate::model::{Cluster, Expose, Host, Model, Service};
 /// Clusters at the most: workers number them in 16 bits.
 const MAX_CLUSTERS: usize = 65_535;
 
-/// A port that was given to a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// The first address of its rule.
-    pub address: IpAddr,
-    /// The port.
-    pub port: u16,
-}
-
-/// Ports by the names that have them, `NAMESPACE/APP:PORTNAME`. Kept as long as the application lives.
-pub type Ports = BTreeMap<String, Held>;
+/// Ports by the names that have them, `NAMESPACE/APP:PORTNAME`. Kept as long as the application lives. Without addresses, for
+/// balancers that share a table need not have the same ones.
+pub type Ports = BTreeMap<String, u16>;
 
 /// What is exposed, and what should be and is not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,17 +101,14 @@ pub fn expose(model: &mut Model, lore: &Lore, held: &Ports) -> Exposure {
             .map(|(name, group)| (name.as_str(), group))
             .collect();
         let taken = taken(model, rule);
-        let (chosen, range) = chosen(rule, &of_rule, &groups, held, taken);
+        let (chosen, range) = chosen(rule, &of_rule, &groups, held, taken, model.etcd.is_some());
         for name in &chosen.robbed {
             exposure.ports.remove(name);
         }
         for (name, group) in &of_rule {
             let entry = match chosen.given.get(*name) {
                 Some(&port) => {
-                    let address = rule.addresses.first().copied();
-                    exposure
-                        .ports
-                        .extend(address.map(|address| ((*name).to_owned(), Held { address, port })));
+                    exposure.ports.insert((*name).to_owned(), port);
                     put(model, rule, name, group, port)
                 }
                 None => Entry {
@@ -169,18 +157,15 @@ fn chosen(
     groups: &BTreeMap<String, Group<'_>>,
     held: &Ports,
     taken: BTreeMap<u16, String>,
+    is_shared: bool,
 ) -> (ports::Choice, Range) {
     let usable: BTreeSet<u16> = rule.ports.clone().filter(|port| !taken.contains_key(port)).collect();
     let wanted: BTreeSet<&str> = of_rule.keys().copied().collect();
-    let ports = |is_meant: &dyn Fn(&str, &Held) -> bool| -> BTreeMap<&str, u16> {
-        let meant = held.iter().filter(|(name, held)| is_meant(name, held));
-        meant.map(|(name, held)| (name.as_str(), held.port)).collect()
-    };
-    let kept = ports(&|name, held| {
-        let is_here = rule.addresses.first() == Some(&held.address) && usable.contains(&held.port);
-        is_here && !groups.contains_key(name)
-    });
-    let choice = ports::choose(&usable, &wanted, &ports(&|_, _| true), &kept);
+    let held = held.iter().map(|(name, port)| (name.as_str(), *port));
+    let (here, away): (BTreeMap<&str, u16>, BTreeMap<&str, u16>) =
+        held.partition(|(name, _)| groups.contains_key(*name));
+    let kept: BTreeMap<&str, u16> = away.into_iter().filter(|(_, port)| usable.contains(port)).collect();
+    let choice = ports::choose(&usable, &wanted, &here, &kept, is_shared);
     let kept = kept.len() - choice.robbed.len();
     let range = Range {
         listen: rule.shown(),
@@ -243,6 +228,11 @@ fn why_not(rule: &Expose, range: &Range) -> String {
         (1, None) if rule.ports.start() == rule.ports.end() => format!(
             "another application has {listen}, which is a single port: give the rule a range, or narrow its `match` or \
              `port_names`"
+        ),
+        (used, _) if range.kept > 0 => format!(
+            "{used} ports of {listen} are given, and the other {} are kept for port names that applications had: widen the range, \
+             or narrow the rule's `match` or `port_names`",
+            range.kept
         ),
         (used, _) => format!(
             "all {used} ports of {listen} are given: widen the range, or narrow the rule's `match` or `port_names`"

@@ -247,6 +247,16 @@ mod tests {
     }
 
     #[test]
+    fn an_application_out_of_rotation_is_out_wherever_it_is_exposed() {
+        let of = |cluster: &str| Subject::Cluster("shop/db".into()).covers(cluster, "g.mysql");
+        assert!(of("shop/db") && of("shop/db:mysql"));
+        assert!(!of("shop/db2") && !of("shop/db2:mysql") && !of("shop"));
+        let alone = Subject::Cluster("shop/db:mysql".into());
+        assert!(alone.covers("shop/db:mysql", "g.mysql") && !alone.covers("shop/db", "g.mysql"));
+        assert!(Subject::Gear("g".into()).covers("shop/db:mysql", "g.mysql"));
+    }
+
+    #[test]
     fn a_machine_is_every_host_at_its_address_in_whatever_spelling() {
         let machine = Subject::parse("machine:::ffff:10.0.0.1", &model()).unwrap();
         assert_eq!(machine, Subject::Machine([10, 0, 0, 1].into()));

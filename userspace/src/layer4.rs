@@ -13,6 +13,7 @@ mod places;
 mod standing;
 mod sweep;
 mod sweeper;
+mod trouble;
 mod ways;
 
 use std::collections::{HashMap, HashSet};
@@ -32,7 +33,7 @@ use crate::kernel::l4::{Layer4 as Kernel, Size};
 use crate::rotate::covers;
 use crate::state::Shared;
 
-use apply::{Tables, Trouble};
+use apply::Tables;
 use drops::Drops;
 use guarded::Guarded;
 use guards::Guards;
@@ -40,6 +41,7 @@ use macs::Macs;
 use places::Place;
 use sweep::{Counts, Pair};
 use sweeper::Sweeper;
+use trouble::Trouble;
 use ways::Ways;
 
 /// How often routes, neighbours and interfaces are looked at.

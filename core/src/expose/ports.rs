@@ -28,13 +28,14 @@ pub struct Choice {
 
 /// Gives ports of a range to names. `usable` are its ports that nobody else has; `held` are the ports that `wanted` names
 /// have already, and `kept` those of names that are not there now but may come back: these are given to others only when
-/// no other port is left.
+/// no other port is left, and never where balancers share a table (`is_shared`): another one may know them.
 #[must_use]
 pub fn choose(
     usable: &BTreeSet<u16>,
     wanted: &BTreeSet<&str>,
     held: &BTreeMap<&str, u16>,
     kept: &BTreeMap<&str, u16>,
+    is_shared: bool,
 ) -> Choice {
     // Two balancers may have given one port to two names.
     let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
@@ -55,9 +56,12 @@ pub fn choose(
     };
     let (first, left) = matched(&waiting, &free(&taken, false));
     taken.extend(first);
-    let (second, _) = matched(&left, &free(&taken, true));
-    taken.extend(second);
-    let is_robbed = |(_, port): &(&&str, &u16)| taken.contains_key(*port);
+    if !is_shared {
+        let (second, _) = matched(&left, &free(&taken, true));
+        taken.extend(second);
+    }
+    // Two names may have one port in a shared table: then nobody has taken it from the one that is not here.
+    let is_robbed = |(_, port): &(&&str, &u16)| !is_shared && taken.contains_key(*port);
     Choice {
         robbed: kept
             .iter()

@@ -81,7 +81,7 @@ fn db(name: &'static str, last: u8) -> (&'static str, Vec<Reachable>) {
 }
 
 fn port_of(exposure: &Exposure, name: &str) -> u16 {
-    exposure.ports[name].port
+    exposure.ports[name]
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn what_the_configuration_has_is_not_given_away() {
     });
     let lore = lore(&[db("a/1", 1), db("a/2", 2), db("a/3", 3), db("b/1", 4)]);
     let exposure = expose(&mut model, &lore, &Ports::new());
-    let given: BTreeSet<u16> = exposure.ports.values().map(|held| held.port).collect();
+    let given: BTreeSet<u16> = exposure.ports.values().copied().collect();
     assert_eq!(given, [81, 82].into());
     assert_eq!(exposure.ranges[0].taken, [(80, "listener web".to_owned())].into());
     let reason = |name: &str| exposure.entries[name].reason.clone().unwrap();
@@ -258,7 +258,7 @@ proptest! {
         ports in proptest::collection::btree_set(1000..1040u16, 0..30), names in names(0..40)
     ) {
         let none = BTreeMap::new();
-        let given = choose(&ports, &set(&names), &none, &none).given;
+        let given = choose(&ports, &set(&names), &none, &none, false).given;
         let distinct: BTreeSet<u16> = given.values().copied().collect();
         prop_assert_eq!(distinct.len(), given.len());
         prop_assert!(distinct.is_subset(&ports));
@@ -268,9 +268,9 @@ proptest! {
     #[test]
     fn a_port_once_given_does_not_move_whoever_comes(early in names(0..20), late in names(0..20)) {
         let (ports, none) = ((1000..1020u16).collect(), BTreeMap::new());
-        let before = choose(&ports, &set(&early), &none, &none).given;
+        let before = choose(&ports, &set(&early), &none, &none, false).given;
         let all: BTreeSet<String> = early.union(&late).cloned().collect();
-        let after = choose(&ports, &set(&all), &held(&before), &none).given;
+        let after = choose(&ports, &set(&all), &held(&before), &none, false).given;
         for (name, port) in &before {
             prop_assert_eq!(after.get(name), Some(port));
         }
@@ -281,7 +281,7 @@ proptest! {
     #[test]
     fn balancers_without_a_memory_agree(names in names(0..30)) {
         let (ports, none): (BTreeSet<u16>, _) = ((1000..1016).collect(), BTreeMap::new());
-        let given = choose(&ports, &set(&names), &none, &none).given;
+        let given = choose(&ports, &set(&names), &none, &none, false).given;
         // The definition: the best pair first.
         let mut pairs: Vec<_> = names.iter().flat_map(|n| ports.iter().map(move |p| (n, *p))).collect();
         pairs.sort_by_key(|(name, port)| std::cmp::Reverse(ports::rank(name, *port)));
@@ -298,14 +298,37 @@ proptest! {
     #[test]
     fn two_that_have_one_port_are_parted_the_same_everywhere(one in names(1..15), other in names(1..15)) {
         let (ports, none) = ((1000..1040u16).collect(), BTreeMap::new());
-        let mut table = choose(&ports, &set(&one), &none, &none).given;
-        table.extend(choose(&ports, &set(&other), &none, &none).given);
+        let mut table = choose(&ports, &set(&one), &none, &none, false).given;
+        table.extend(choose(&ports, &set(&other), &none, &none, false).given);
         let all: BTreeSet<String> = one.union(&other).cloned().collect();
-        let given = choose(&ports, &set(&all), &held(&table), &none).given;
+        let given = choose(&ports, &set(&all), &held(&table), &none, false).given;
         prop_assert_eq!(given.len(), all.len());
         let kept = given.iter().filter(|(name, port)| table.get(*name) == Some(port)).count();
         let distinct: BTreeSet<&u16> = table.values().collect();
         prop_assert_eq!(kept, distinct.len(), "of each port, one holder stays");
+    }
+
+    /// Two balancers that know different applications, one of them with more than its range holds, change nothing of what the
+    /// other has given.
+    #[test]
+    fn a_shared_table_comes_to_rest(one in names(0..12), other in names(0..12)) {
+        let ports: BTreeSet<u16> = (1000..1008).collect();
+        let mut table: BTreeMap<String, u16> = BTreeMap::new();
+        let turn = |table: &mut BTreeMap<String, u16>, known: &BTreeSet<String>| {
+            let (here, away): (BTreeMap<&str, u16>, BTreeMap<&str, u16>) =
+                held(table).into_iter().partition(|(name, _)| known.contains(*name));
+            let choice = choose(&ports, &set(known), &here, &away, true);
+            assert!(choice.robbed.is_empty());
+            table.extend(choice.given);
+        };
+        turn(&mut table, &one);
+        turn(&mut table, &other);
+        let rest = table.clone();
+        turn(&mut table, &one);
+        turn(&mut table, &other);
+        prop_assert_eq!(&table, &rest);
+        let distinct: BTreeSet<&u16> = table.values().collect();
+        prop_assert_eq!(distinct.len(), table.len());
     }
 
     #[test]
@@ -313,9 +336,12 @@ proptest! {
         let ports: BTreeSet<u16> = (1000..1010).collect();
         let none = BTreeMap::new();
         let come: BTreeSet<String> = come.difference(&away).cloned().collect();
-        let before = choose(&ports, &set(&away), &none, &none).given;
-        let choice = choose(&ports, &set(&come), &none, &held(&before));
+        let before = choose(&ports, &set(&away), &none, &none, false).given;
+        let choice = choose(&ports, &set(&come), &none, &held(&before), false);
         let spare = ports.len() - before.len();
+        let is_full = come.len() > spare;
+        let shared = choose(&ports, &set(&come), &none, &held(&before), true);
+        prop_assert_eq!((shared.given.len(), shared.robbed.len()), (if is_full { spare } else { come.len() }, 0));
         prop_assert_eq!(choice.robbed.len(), come.len().min(ports.len()).saturating_sub(spare));
     }
 }

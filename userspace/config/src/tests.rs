@@ -1,6 +1,7 @@
 //! Whole files: what the example means, and what each rule says when it is broken.
 
 mod clusters;
+mod expose;
 mod fuzzing;
 mod health;
 mod kubernetes;

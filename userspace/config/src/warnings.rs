@@ -108,16 +108,15 @@ impl Reach {
 fn ports_taken(model: &Model, rule: &Expose) -> Option<String> {
     let taken = expose::taken(model, rule);
     let (port, who) = taken.first_key_value()?;
-    let (listen, count) = (rule.shown(), taken.len());
-    Some(if count == rule.ports.len() {
-        format!("nothing is exposed at {listen}: {who} has port {port}, and what the file says there comes first")
-    } else {
-        let others = if count > 1 {
-            format!(", and {} more ports are others'", count - 1)
-        } else {
-            String::new()
-        };
-        format!("{who} has port {port} of {listen}{others}: no application gets it")
+    let listen = rule.shown();
+    Some(match taken.len() {
+        count if count == rule.ports.len() => {
+            format!("nothing is exposed at {listen}: {who} has port {port}, and what the file says there comes first")
+        }
+        1 => format!("{who} has port {port} of {listen}: no application gets it"),
+        count => format!(
+            "{count} ports of {listen} are taken, the first of them, {port}, by {who}: no application gets them"
+        ),
     })
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Hosts first, then tables, then services; removal in reverse. At no time does anything point at what is not there.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES, PortBit, WANTED_WORDS, service};
+use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, PortBit, WANTED_WORDS, service};
 use signalbox_common::l4::{Host, Service, Target, mode};
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
@@ -15,39 +15,10 @@ use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
 use super::places::{Place, Places, seat};
 use super::sweep::{Counts, Pair};
+use super::trouble::Trouble;
 use crate::datapath::cut::{for_services, words};
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
-
-/// Why services are not as they should be.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    #[error("writing {what} failed")]
-    Map {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
-    #[error("there are more than {MAX_HOSTS} hosts of services")]
-    Hosts,
-    #[error("there are more than {MAX_TABLES} tables: one for each cluster and family that services use")]
-    Tables,
-    #[error(
-        "more than {MAX_SERVICES} names of services have been used since the machine started: `signalbox detach`, while \
-         signalbox does not run, forgets them"
-    )]
-    Names,
-    #[error("the shield's maps have no room for so many prefixes or sources yet")]
-    Room,
-    #[error("more listeners and services are guarded than the shield has room for")]
-    Guards,
-    #[error("asking the kernel for {what} failed")]
-    Netlink {
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
-}
 
 fn writing(what: &'static str) -> impl FnOnce(io::Error) -> Trouble {
     move |source| Trouble::Map { what, source }
@@ -134,10 +105,9 @@ impl Tables {
     /// Makes the maps what a snapshot wants.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
         let model = &snapshot.model;
-        self.name_hosts(model)?;
-        let mut all = Wanted::default();
         // An application for which there is no room costs the others nothing.
-        let mut trouble = None;
+        let mut trouble = self.name_hosts(model)?;
+        let mut all = Wanted::default();
         for service in &model.services {
             match self.want_service(kernel, snapshot, service, &mut all) {
                 Err(error) if service.is_exposed() => trouble = trouble.or(Some(error)),
@@ -187,14 +157,19 @@ impl Tables {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Numbers the hosts of all services.
-    fn name_hosts(&mut self, model: &Model) -> Result<(), Trouble> {
-        let used: HashSet<usize> = model.services.iter().map(|service| service.cluster).collect();
+    /// Numbers the hosts of all services; why some of applications have none.
+    fn name_hosts(&mut self, model: &Model) -> Result<Option<Trouble>, Trouble> {
+        let mut trouble = None;
+        // In order, for applications come behind the clusters of the configuration.
+        let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
         self.named.clear();
         for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
             for host in &cluster.hosts {
-                let number = self.places.number(Place::of(cluster, host))?;
-                self.named.push((cluster.name.clone(), host.name.clone(), number));
+                match self.places.number(Place::of(cluster, host)) {
+                    Ok(number) => self.named.push((cluster.name.clone(), host.name.clone(), number)),
+                    Err(error) if cluster.is_application() => trouble = trouble.or(Some(error)),
+                    Err(error) => return Err(error),
+                }
             }
         }
         let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
@@ -206,7 +181,7 @@ impl Tables {
         let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
         self.service_numbers
             .retain(|name, _| !name.contains('/') || services.contains(name.as_str()));
-        Ok(())
+        Ok(trouble)
     }
 
     /// Adds what a service needs in the maps, and makes its tables.

@@ -14,8 +14,8 @@ use signalbox_common::steer::SteerKey;
 use signalbox_core::model::shield::{Policy, Rate};
 use signalbox_core::model::{Model, mapped};
 
-use super::apply::Trouble;
 use super::lists::{Files, Source};
+use super::trouble::Trouble;
 use crate::datapath::cut::words;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use signalbox_common::l4::abi::MAX_HOSTS;
 use signalbox_core::model::{Cluster, Host, Service, mapped};
 
-use super::apply::Trouble;
+use super::trouble::Trouble;
 use crate::datapath::cut::from_words;
 use crate::kernel::l4::Layer4 as Kernel;
 

@@ -11,8 +11,9 @@ use signalbox_common::l4::abi::MAX_SOURCES;
 use signalbox_common::l4::{Config, Host};
 use signalbox_core::model::Layer4 as Wanted;
 
-use super::apply::{Tables, Trouble, nat_ports};
+use super::apply::{Tables, nat_ports};
 use super::sweep::ticks;
+use super::trouble::Trouble;
 use crate::datapath::cut::words;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::netlink::{Netlink, Way};

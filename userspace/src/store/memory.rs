@@ -1,11 +1,13 @@
 //! What the store remembers beside the configuration: on disk before it is in force.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use signalbox_core::expose::{Held, Ports};
+use signalbox_core::expose::Ports;
 use signalbox_core::learned::{Learned, Lore};
 use signalbox_core::merge::{Shares, Weights};
 use signalbox_core::model::shield::{Prefixes, Told};
@@ -51,6 +53,7 @@ pub struct Memory {
     /// Ports that exposed services have, and those whose records are still to be written.
     pub ports: Arc<Ports>,
     unsaved_ports: BTreeSet<String>,
+    ports_saved: Option<Instant>,
     /// The table that other balancers share; what is on disk here is then a copy, for a start without it.
     shared: Option<Arc<Etcd>>,
     /// What an earlier process has left has been read. Before that nothing is written: it would be lost.
@@ -134,6 +137,7 @@ impl Memory {
             shield: Arc::default(),
             ports: Arc::default(),
             unsaved_ports: BTreeSet::new(),
+            ports_saved: None,
             gone: Gone::default(),
             unsaved: BTreeSet::new(),
             saved: Instant::now(),
@@ -169,7 +173,7 @@ impl Memory {
         });
         self.shield = Arc::new(prefixes.collect());
         // An earlier process had clients come there: what has been given since gives way.
-        let ports = self.durable.all::<Held>(PORT)?;
+        let ports = self.durable.all::<u16>(PORT)?;
         Arc::make_mut(&mut self.ports).extend(ports);
         self.configuration = self
             .durable
@@ -235,7 +239,7 @@ impl Memory {
             changes.push((ROTATION, subject.to_string(), Some(json(&record))));
         }
         let ports = self.ports.iter();
-        changes.extend(ports.map(|(name, held)| (PORT, name.clone(), Some(json(held)))));
+        changes.extend(ports.map(|(name, port)| (PORT, name.clone(), Some(json(port)))));
         let weights = self.weights.iter();
         changes.extend(weights.map(|(host, set)| (WEIGHT, host.clone(), Some(json(set)))));
         changes
@@ -282,8 +286,8 @@ impl Memory {
                     WEIGHT
                 }
                 PORT => {
-                    if let Ok(held) = serde_json::from_slice(value) {
-                        ports.insert(key.clone(), held);
+                    if let Ok(port) = serde_json::from_slice(value) {
+                        ports.insert(key.clone(), port);
                     }
                     PORT
                 }
@@ -315,7 +319,7 @@ impl Memory {
         }
         for name in &self.unsaved_ports {
             match self.ports.get(name) {
-                Some(held) => drop(ports.insert(name.clone(), *held)),
+                Some(port) => drop(ports.insert(name.clone(), *port)),
                 None => drop(ports.remove(name)),
             }
         }
@@ -423,41 +427,6 @@ impl Memory {
             }
         }
         Ok(true)
-    }
-
-    /// Keeps these ports of exposed services, and no others. What cannot be written counts all the same until this process ends,
-    /// and is tried again: clients need not wait for it.
-    pub fn keep_ports(&mut self, ports: &Ports) {
-        let before = &self.ports;
-        let changed = ports.iter().filter(|(name, held)| before.get(*name) != Some(*held));
-        let gone = before.keys().filter(|name| !ports.contains_key(*name));
-        let names: Vec<String> = changed.map(|(name, _)| name).chain(gone).cloned().collect();
-        if names.is_empty() {
-            return;
-        }
-        self.unsaved_ports.extend(names);
-        self.ports = Arc::new(ports.clone());
-        self.save_ports();
-    }
-
-    /// Keeps no port for an application that is gone.
-    pub fn free_ports(&mut self, application: &str) {
-        let is_of = |name: &String| name.split_once(':').is_some_and(|(of, _)| of == application);
-        let mut ports = (*self.ports).clone();
-        ports.retain(|name, _| !is_of(name));
-        self.keep_ports(&ports);
-    }
-
-    fn save_ports(&mut self) {
-        let record = |name: &String| (PORT, name.clone(), self.ports.get(name).map(json));
-        let changes: Vec<Change> = self.unsaved_ports.iter().map(record).collect();
-        match self.put_shared(&changes) {
-            Ok(()) => self.unsaved_ports.clear(),
-            Err(error) => tracing::warn!(
-                error = crate::error_chain(&error),
-                "Ports of exposed applications could not be written; it is tried again."
-            ),
-        }
     }
 
     /// Writes what can be learnt anew: for a start at which what it is learnt from cannot be reached.

@@ -4,13 +4,13 @@ use crate::lab;
 
 use std::time::Duration;
 
-use lab::{Proc, SOON, Signalbox, config, cut, eventually, privileged, signalbox};
+use lab::{Lab, Proc, SOON, Signalbox, config, cut, eventually, privileged, signalbox};
 use serde_json::{Value, json};
 
-const CLIENT: &str = "http://10.2.0.3:2379";
+pub(crate) const CLIENT: &str = "http://10.2.0.3:2379";
 
 /// Whether there is an etcd here; where there must be one, its lack is a failure.
-fn available(test: &str) -> bool {
+pub(crate) fn available(test: &str) -> bool {
     if std::process::Command::new("etcd").arg("--version").output().is_ok() {
         return true;
     }
@@ -23,6 +23,29 @@ fn available(test: &str) -> bool {
     false
 }
 
+/// A server on east-2, with its data in the lab's directory.
+pub(crate) fn spawn(lab: &Lab) -> Proc {
+    let mut command = lab.host("east-2").command("etcd");
+    command
+        .args(["--name", "one", "--data-dir"])
+        .arg(lab.dir().join("etcd"));
+    command.args(["--listen-client-urls", CLIENT, "--advertise-client-urls", CLIENT]);
+    command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
+    // Architectures that etcd does not call supported need to be told so.
+    command.env(
+        "ETCD_UNSUPPORTED_ARCH",
+        std::env::consts::ARCH.replace("aarch64", "arm64"),
+    );
+    Proc::spawn("etcd", command, lab.dir())
+}
+
+/// Waits until it answers.
+pub(crate) fn wait_up(lab: &Lab, server: &Proc) {
+    let health = format!("{CLIENT}/health");
+    let up = || lab.lb.output(&["curl", "-sf", &health]).status.success();
+    assert!(eventually(Duration::from_secs(60), up), "{}", server.log());
+}
+
 #[test]
 fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     const NAME: &str = "what_one_balancer_is_told_both_know_and_without_etcd_both_go_on";
@@ -31,24 +54,9 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     }
     let lab = cut::lab();
     let dir = lab.dir();
-    let etcd = || {
-        let mut command = lab.host("east-2").command("etcd");
-        command.args(["--name", "one", "--data-dir"]).arg(dir.join("etcd"));
-        command.args(["--listen-client-urls", CLIENT, "--advertise-client-urls", CLIENT]);
-        command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
-        // Architectures that etcd does not call supported need to be told so.
-        command.env(
-            "ETCD_UNSUPPORTED_ARCH",
-            std::env::consts::ARCH.replace("aarch64", "arm64"),
-        );
-        Proc::spawn("etcd", command, dir)
-    };
+    let etcd = || spawn(&lab);
     let mut server = etcd();
-    let up = || {
-        let health = format!("{CLIENT}/health");
-        lab.lb.output(&["curl", "-sf", &health]).status.success()
-    };
-    assert!(eventually(Duration::from_secs(60), up), "{}", server.log());
+    wait_up(&lab, &server);
 
     let _health = ["east-1", "east-2"].map(|host| lab::servers::healthy(lab.host(host)));
     let clusters = format!(
@@ -147,7 +155,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
 
     // It is back: what is said counts again, and gets there.
     server = etcd();
-    assert!(eventually(Duration::from_secs(60), up), "{}", server.log());
+    wait_up(&lab, &server);
     let cli = |words: &[&str]| sb.cli(words).status.success();
     assert!(eventually(SOON, || cli(&["rotate", "in", "east-1"])));
     assert!(

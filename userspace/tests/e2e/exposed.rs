@@ -1,6 +1,7 @@
 //! Endpoints of applications that speak TCP, as layer-4 services: real clients, while endpoints come and go, over a kill.
 
 use crate::applications::post;
+use crate::etcd;
 use crate::lab;
 
 use std::collections::BTreeSet;
@@ -47,11 +48,10 @@ fn application(sb: &Signalbox, app: &str) -> Value {
     sb.json(&format!("/api/v1/applications/demo/{app}"))
 }
 
-/// Where its only service listens; empty: it does not.
+/// Where its service listens; empty: it does not.
 fn listen(sb: &Signalbox, app: &str) -> String {
-    let exposed = application(sb, app)["exposed"].clone();
-    assert_eq!(exposed.as_array().map(Vec::len), Some(1), "{exposed}");
-    exposed[0]["listen"][0].as_str().unwrap_or_default().to_owned()
+    let listen = &application(sb, app)["exposed"][0]["listen"][0];
+    listen.as_str().unwrap_or_default().to_owned()
 }
 
 fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
@@ -194,6 +194,91 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     assert!(eventually(SOON, || services()["ranges"][0]["used"] == 1));
     assert_eq!(services()["ranges"][0]["kept"], 0, "nothing is kept for who is gone");
     assert!(eventually(SOON, || echo(&second, &[6; 10]).is_err()));
+}
+
+/// Each is told of applications by itself, in another order.
+#[test]
+fn balancers_that_share_a_table_give_the_same_ports() {
+    const NAME: &str = "balancers_that_share_a_table_give_the_same_ports";
+    if !privileged(NAME) || !etcd::available(NAME) {
+        return;
+    }
+    let lab = Lab::new();
+    let server = etcd::spawn(&lab);
+    etcd::wait_up(&lab, &server);
+    let body = |path: &str, address: &str| {
+        let rule = format!("{{ match: \"*\", listen: [\"{address}:3306\"], {FAST} }}");
+        let path = lab.dir().join(path);
+        let store = format!(
+            "store: {{ path: {}, etcd: {{ endpoints: [\"{}\"] }} }}\n",
+            path.display(),
+            etcd::CLIENT
+        );
+        rules(&rule, &store)
+    };
+    let first = Signalbox::start(&lab, &body("first.redb", "10.1.0.1"));
+    let second = lab.dir().join("second.yaml");
+    let socket = lab.dir().join("second.sock");
+    let rest = body("second.redb", "10.2.0.4");
+    let text = format!("version: 1\nadmin: {{ socket: {} }}\n{rest}", socket.display());
+    std::fs::write(&second, text).unwrap();
+    let mut command = lab.host("east-3").command(lab::signalbox::binary());
+    command.arg("run").arg("-f").arg(&second);
+    let other = lab::Proc::spawn("second", command, lab.dir());
+    let curl = |words: &[&str]| {
+        let mut all = vec!["curl", "-s", "--unix-socket", socket.to_str().unwrap()];
+        all.extend(words);
+        let said = lab.host("east-3").output(&all);
+        serde_json::from_slice::<Value>(&said.stdout).unwrap_or_default()
+    };
+    let api = "http://signalbox/api/v1";
+    assert!(
+        eventually(SOON, || curl(&[&format!("{api}/status")])["ready"] == true),
+        "{}",
+        other.log()
+    );
+    let tell = |text: &str| {
+        let said = curl(&["--data-binary", text, &format!("{api}/routing-events")]);
+        assert_eq!(said["outcome"]["changed"].as_array().map(Vec::len), Some(1), "{said}");
+    };
+    let there = |app: &str| curl(&[&format!("{api}/applications/demo/{app}")])["exposed"][0].clone();
+
+    let (late, early) = (
+        database("a", "g1", "10.2.0.2:35531"),
+        database("z", "g2", "10.2.0.2:35532"),
+    );
+    post(&first, &early);
+    assert!(eventually(SOON, || listen(&first, "z") == "10.1.0.1:3306"));
+    // The second has not heard of it yet, and knows all the same that the port is somebody's.
+    let kept = || curl(&[&format!("{api}/services")])["ranges"][0]["kept"] == 1;
+    assert!(eventually(SOON, kept), "{}", other.log());
+    tell(&late);
+    assert!(eventually(SOON, || there("a")["reason"].is_string()));
+    let reason = there("a")["reason"].clone();
+    assert!(
+        reason
+            .as_str()
+            .unwrap()
+            .contains("kept for port names that applications had"),
+        "{reason}"
+    );
+    tell(&early);
+    assert!(eventually(SOON, || there("z")["listen"] == json!(["10.2.0.4:3306"])));
+    post(&first, &late);
+    assert!(eventually(SOON, || application(&first, "a")["exposed"][0]["reason"].is_string()));
+    assert_eq!(listen(&first, "z"), "10.1.0.1:3306");
+
+    // Who is gone everywhere leaves its port to the other.
+    let gone = event("z", "delete_application", "");
+    post(&first, &gone);
+    tell(&gone);
+    let both = || listen(&first, "a") == "10.1.0.1:3306" && there("a")["listen"] == json!(["10.2.0.4:3306"]);
+    assert!(
+        eventually(SOON, both),
+        "{}\n{}",
+        there("a"),
+        first.json("/api/v1/services")
+    );
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(crate) fn settings(ports: &[u16], destination: &str) -> RoutingEvents {
         },
         certificates: None,
         applications: Vec::new(),
+        expose: Vec::new(),
     }
 }
 

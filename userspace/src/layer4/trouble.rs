@@ -1,0 +1,35 @@
+//! What keeps services and the shield from being what the configuration says.
+
+use std::io;
+
+use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES};
+
+/// Why services are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("writing {what} failed")]
+    Map {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there are more than {MAX_HOSTS} hosts of services")]
+    Hosts,
+    #[error("there are more than {MAX_TABLES} tables: one for each cluster and family that services use")]
+    Tables,
+    #[error(
+        "more than {MAX_SERVICES} names of services have been used since the machine started: `signalbox detach`, while \
+         signalbox does not run, forgets them"
+    )]
+    Names,
+    #[error("the shield's maps have no room for so many prefixes or sources yet")]
+    Room,
+    #[error("more listeners and services are guarded than the shield has room for")]
+    Guards,
+    #[error("asking the kernel for {what} failed")]
+    Netlink {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
