@@ -62,6 +62,10 @@ pub struct Application {
     /// Gears that differ from the application: `true` for a gear that is stopped, `false` for one that runs.
     #[serde(default)]
     pub stopped_gears: BTreeMap<String, bool>,
+    /// What events have taken out of rotation, and not in again, with their reasons: gears, and the whole application by an
+    /// empty name. A record of what was said; the store has what is in force.
+    #[serde(default)]
+    pub rotated_out: BTreeMap<String, String>,
     /// Geographies by gear; those of the whole application have an empty name in the gear's place.
     #[serde(default)]
     pub geographies: BTreeMap<String, BTreeSet<String>>,
@@ -141,6 +145,7 @@ impl Application {
             head: None,
             stopped: false,
             stopped_gears: BTreeMap::new(),
+            rotated_out: BTreeMap::new(),
             geographies: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             aliases: BTreeSet::new(),
@@ -194,6 +199,7 @@ impl Application {
             && self.geographies.is_empty()
             && !self.stopped
             && self.stopped_gears.is_empty()
+            && self.rotated_out.is_empty()
     }
 
     /// Whether an endpoint's gear is stopped.

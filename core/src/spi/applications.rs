@@ -65,9 +65,9 @@ impl Applications {
 fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
     match change {
         Change::Delete => *known = None,
-        // Rotation is the operator's and the publisher's together: it is kept apart from what an application is.
-        Change::Duplicate | Change::RotateOut { .. } | Change::RotateIn(_) => {}
+        Change::Duplicate => {}
         Change::Start(_)
+        | Change::RotateIn(_)
         | Change::RemoveEndpoint { .. }
         | Change::RemoveAlias(_)
         | Change::RemoveCertificate(_)
@@ -124,6 +124,11 @@ fn add(application: &mut Application, change: &Change) {
             application.certificates.insert(alias.clone(), (**certificate).clone());
         }
         Change::Stop(gear) => set_stopped(application, gear.as_ref(), true),
+        // Rotation is the operator's and the publisher's together: the store has what is in force, and this is what was said.
+        Change::RotateOut { gear, reason, .. } => {
+            let gear = gear.clone().unwrap_or_default();
+            application.rotated_out.insert(gear, reason.clone());
+        }
         Change::AddGeography { geography, gear } => {
             let of = application
                 .geographies
@@ -156,6 +161,9 @@ fn remove(application: &mut Application, change: &Change) {
             }
         }
         Change::Start(gear) => set_stopped(application, gear.as_ref(), false),
+        Change::RotateIn(gear) => {
+            application.rotated_out.remove(gear.as_deref().unwrap_or_default());
+        }
         Change::RemoveGeography { geography, gear } => {
             if let Some(of) = application.geographies.get_mut(gear.as_deref().unwrap_or_default()) {
                 of.remove(geography);

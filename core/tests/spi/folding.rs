@@ -257,6 +257,38 @@ fn the_last_word_on_a_gear_or_on_all_of_them_counts() {
 }
 
 #[test]
+fn events_that_only_rotate_are_recorded_until_they_are_taken_back() {
+    let event = |change: Change| Event { app: key("a"), change };
+    let out = |gear: Option<&str>| {
+        event(Change::RotateOut {
+            gear: gear.map(str::to_owned),
+            timeout: None,
+            reason: "a new disk".into(),
+        })
+    };
+    let mut applications = Applications::default();
+    applications.apply(&[event(Change::Create {
+        scalable: None,
+        ha: None,
+    })]);
+    let changed = applications.after(&[out(Some("g1")), out(None)]);
+    assert_eq!(changed.len(), 1, "it is to be written");
+    applications.commit(changed);
+    let record = applications.get(&key("a")).unwrap().record();
+    let read = Application::from_record(&record).unwrap();
+    let gears: Vec<_> = read
+        .rotated_out
+        .iter()
+        .map(|(gear, why)| (gear.as_str(), why.as_str()))
+        .collect();
+    assert_eq!(gears, [("", "a new disk"), ("g1", "a new disk")]);
+    assert!(!applications.apply(&[out(Some("g1"))]), "said again it changes nothing");
+    applications.apply(&[event(Change::RotateIn(None))]);
+    let left = &applications.get(&key("a")).unwrap().rotated_out;
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["g1"], "each is taken in by itself");
+}
+
+#[test]
 fn a_record_of_something_else_is_refused_without_quoting_it() {
     for bytes in [&b"{}"[..], b"", b"[1]", br#"{"application": "s3cret", "secrets": {}}"#] {
         let error = Application::from_record(bytes).unwrap_err();

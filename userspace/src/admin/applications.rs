@@ -1,6 +1,6 @@
 //! OpenShift's applications: the routing table of each, events posted, and messages that nobody understood.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use axum::extract::{Path, Query, State};
@@ -240,6 +240,9 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
             })
         })
         .collect();
+    // A gear that is gone is out of rotation no more.
+    let is_there = |gear: &str| gear.is_empty() || app.gears().any(|there| there == gear);
+    let rotated_out: BTreeMap<_, _> = app.rotated_out.iter().filter(|(gear, _)| is_there(gear)).collect();
     let is_balancer = |endpoint: &&Value| {
         endpoint["types"]
             .as_array()
@@ -256,6 +259,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         "name": app.key.app,
         "announced": app.announced,
         "stopped": app.stopped,
+        "rotated_out_by_events": rotated_out,
         "geographies": app.geographies.values().flatten().collect::<BTreeSet<_>>(),
         "scalable": app.scalable,
         // Never announced when it becomes so: two balancers say it.

@@ -280,11 +280,15 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
         )
     );
     assert_eq!(rotations["jobs"].as_array().unwrap().len(), 1);
+    let said = |sb: &Signalbox| sb.json("/api/v1/applications/demo/phpha")["rotated_out_by_events"].clone();
+    assert_eq!(said(&sb), json!({ "542b": "a new disk" }));
     sb.kill9();
     sb = Signalbox::start(&lab, &fast);
     assert!(only("east-2"));
+    assert_eq!(said(&sb), json!({ "542b": "a new disk" }), "on record");
     post(&sb, &of_gear("rotate_in_gear", "542b", ""));
     assert!(both());
+    assert_eq!(said(&sb), json!({}));
 
     // What an operator has taken out is not taken in by an event. The last gear may be taken out by one.
     assert!(sb.cli(&["rotate", "out", "542c", "--timeout", "1"]).status.success());
