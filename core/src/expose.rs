@@ -217,24 +217,27 @@ pub fn taken(model: &Model, rule: &Expose) -> BTreeMap<u16, String> {
 
 fn why_not(rule: &Expose, range: &Range) -> String {
     let listen = rule.shown();
-    let clash = range.taken.iter().next();
-    match (range.used, clash) {
-        (0, Some((_, who))) if range.taken.len() == 1 => {
-            format!("{who} of the configuration has {listen}: give the rule another port, or move the other")
-        }
-        (0, Some(_)) => {
-            format!("listeners and services of the configuration have all ports of {listen}: give the rule other ones")
-        }
-        (1, None) if rule.ports.start() == rule.ports.end() => format!(
+    if let Some((_, who)) = range.taken.first_key_value()
+        && range.taken.len() == rule.ports.len()
+    {
+        return match range.taken.len() {
+            1 => format!("{who} of the configuration has {listen}: give the rule another port, or move the other"),
+            _ => format!(
+                "listeners and services of the configuration have all ports of {listen}: give the rule other ones"
+            ),
+        };
+    }
+    match range.used {
+        1 if rule.ports.len() == 1 => format!(
             "another application has {listen}, which is a single port: give the rule a range, or narrow its `match` or \
              `port_names`"
         ),
-        (used, _) if range.kept > 0 => format!(
-            "{used} ports of {listen} are given, and the other {} are kept for port names that applications had: widen the range, \
-             or narrow the rule's `match` or `port_names`",
+        used if range.kept > 0 => format!(
+            "the ports of {listen} are given ({used}), or kept for port names that applications had ({}): widen the range, or \
+             narrow the rule's `match` or `port_names`",
             range.kept
         ),
-        (used, _) => format!(
+        used => format!(
             "all {used} ports of {listen} are given: widen the range, or narrow the rule's `match` or `port_names`"
         ),
     }

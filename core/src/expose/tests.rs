@@ -240,6 +240,27 @@ fn a_single_port_is_whose_it_was_first() {
     assert_eq!(fourth.ports.keys().collect::<Vec<_>>(), ["a/db:mysql"]);
 }
 
+#[test]
+fn balancers_that_share_a_table_leave_the_port_of_a_stranger_alone() {
+    let mut shared = model(vec![rule("*", "10.1.0.9:80-81")]);
+    shared.admin.listen = Some("10.1.0.9:80".parse().unwrap());
+    shared.etcd = Some(crate::model::EtcdStore {
+        endpoints: Vec::new(),
+        prefix: "/".into(),
+        ca: None,
+        identity: None,
+    });
+    let held = Ports::from([("z/db:mysql".to_owned(), 81)]);
+    let exposure = expose(&mut shared, &lore(&[db("a/db", 2)]), &held);
+    assert_eq!(exposure.ports, held);
+    let reason = exposure.entries["a/db:mysql"].reason.as_ref().unwrap();
+    assert!(
+        reason
+            .starts_with("the ports of 10.1.0.9:80-81 are given (0), or kept for port names that applications had (1)"),
+        "{reason}"
+    );
+}
+
 fn names(count: std::ops::Range<usize>) -> impl Strategy<Value = BTreeSet<String>> {
     proptest::collection::btree_set("[a-d]/[a-z]{1,3}:[a-z]{1,2}", count)
 }

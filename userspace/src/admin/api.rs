@@ -61,7 +61,10 @@ fn state(api: Described) -> Described {
     };
     let explain_query = Operation {
         query: &[
-            ("host!", "the name that a client asks for"),
+            (
+                "host!",
+                "the name that a client asks for, or the address and port of a layer-4 service",
+            ),
             ("client", "the client's address, or address and port"),
             ("listener", "at this listener only"),
         ],
