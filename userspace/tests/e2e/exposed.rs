@@ -138,6 +138,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
         &(database("other", "g9", "10.2.0.3:35531") + &database("db", "g3", "10.2.0.3:35531")),
     );
     shared_by(&sb, "db", &["g1.mysql-5.1", "g2.mysql-5.1", "g3.mysql-5.1"]);
+    shared_by(&sb, "other", &["g9.mysql-5.1"]);
     assert_eq!(listen(&sb, "db"), here);
     let other = listen(&sb, "other");
     assert_ne!(other, here);
