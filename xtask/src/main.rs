@@ -9,6 +9,8 @@ mod deps;
 mod ebpf;
 mod exec;
 mod fuzz;
+mod kube_apiserver;
+mod mirror;
 mod root;
 mod test;
 mod vm;
@@ -41,6 +43,8 @@ enum Task {
     Quick,
     /// Everything for as long as it takes: all kernels of the mirror, storms, ten minutes of fuzzing a target
     Nightly,
+    /// Build the API server that `nightly` tests against, and say where it is
+    KubeApiserver,
     /// Run fuzz targets, starting from fuzz/seeds
     Fuzz(fuzz::Args),
     /// Run the benchmarks; arguments go to signalbox-bench
@@ -82,6 +86,7 @@ fn run(task: Task) -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),
+        Task::KubeApiserver => kube_apiserver::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
         Task::Lab(pass) => cargo_run("signalbox-bench", &["lab"], pass.args),

@@ -11,6 +11,7 @@ mod lab;
 // The tests.
 mod admin;
 mod adverse;
+mod apiserver;
 mod applications;
 mod connection_log;
 mod crowd;

@@ -43,7 +43,8 @@ const PACKAGES: [Package; 25] = [
     package("nftables"),
 ];
 
-/// Debian packages that only `cargo xtask nightly` needs: Go and its gRPC, half a gigabyte.
+/// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
+/// kube-apiserver.
 const NIGHTLY: [Package; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
 
 /// Version of nextest that `.config/nextest.toml` was written for.

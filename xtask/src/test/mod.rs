@@ -76,6 +76,8 @@ struct Context {
     object: Option<std::path::PathBuf>,
     /// Product whose pinned maps have another layout, for tests of upgrades.
     next_version: Option<std::path::PathBuf>,
+    /// A real kube-apiserver.
+    kube_apiserver: Option<std::path::PathBuf>,
     counts: Counts,
 }
 

@@ -8,7 +8,7 @@ use super::Context;
 use crate::{
     abi, ebpf,
     exec::{Run, is_root},
-    fuzz,
+    fuzz, kube_apiserver,
     root::{fresh_object, root},
     vm,
 };
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
-                            SIGNALBOX_NEXT_BIN";
+                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER";
 
 pub(super) fn fmt() -> Result<()> {
     Run::cargo(["fmt", "--all", "--check"])?.run()?;
@@ -79,9 +79,16 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
     }
     let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
     with_object(context, build).run()?;
+    context.next_version = next.ok();
     // Storms take minutes, and find something once in months.
     let profile = if context.nightly { "default" } else { "merge" };
-    context.next_version = next.ok();
+    if context.nightly {
+        let server = kube_apiserver::find();
+        if let Err(error) = &server {
+            println!("there is no API server for the tests of module apiserver: {error:#}");
+        }
+        context.kube_apiserver = server.ok();
+    }
     nextest(context, "signalbox", "e2e", &["-P", profile])?;
     // A separate command for this package: cargo unites the features of one command's packages, and would build the
     // balancer again.
@@ -149,6 +156,9 @@ fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> 
     let mut run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
     if let Some(next) = &context.next_version {
         run = run.env("SIGNALBOX_NEXT_BIN", next);
+    }
+    if let Some(server) = &context.kube_apiserver {
+        run = run.env(kube_apiserver::VARIABLE, server);
     }
     cargo_test(context, run)
 }

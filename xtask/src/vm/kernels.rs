@@ -1,4 +1,4 @@
-//! Kernels: Debian's packages for several releases, by an apt state of our own, or an image that somebody built.
+//! Kernels: Debian's packages for several releases, or an image that somebody built.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::store::{self, quietly};
-use crate::exec::Run;
+use crate::mirror::Apt;
 
 /// A kernel to boot.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub(super) fn find(name: &str) -> Result<Kernel> {
     let suites = SUITES.iter().find(|(line, ..)| *line == name || line.is_empty());
     let (_, main, security) = suites.context("no suites")?;
     let apt = Apt::of(main, security)?;
-    let flavour = apt.newest(name)?;
+    let flavour = newest(&apt, name)?;
     let dir = store::dir("kernels")?.join(&flavour.name);
     if !dir.join("complete").is_file() {
         unpack(&apt, &flavour, &dir)?;
@@ -148,89 +148,48 @@ struct Flavour {
     packages: Vec<String>,
 }
 
-/// An apt whose state is not the machine's: it knows other suites and installs nothing.
-struct Apt {
-    config: PathBuf,
-}
-
-impl Apt {
-    fn of(main: &[&str], security: &[&str]) -> Result<Self> {
-        let key = [main, security].concat().join("+");
-        let dir = store::dir("apt")?.join(key);
-        for part in ["lists/partial", "archives/partial"] {
-            fs::create_dir_all(dir.join(part))?;
+/// The newest cloud kernel of a line.
+fn newest(apt: &Apt, line: &str) -> Result<Flavour> {
+    let names = quietly(apt.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
+    let mut best: Option<Flavour> = None;
+    for image in names.lines() {
+        let Some(name) = image
+            .strip_prefix("linux-image-")
+            .and_then(|name| name.strip_suffix("-cloud-amd64"))
+        else {
+            continue;
+        };
+        let is_of_line = line == "newest" || numbers(name).starts_with(&numbers(line)) && numbers(line).len() > 1;
+        // A meta package is "6.1"; a release candidate has no patch level either.
+        if !is_of_line || numbers(name).len() < 3 || name.contains("deb11") {
+            continue;
         }
-        let mirrors = Mirrors::of_this_machine()?;
-        let lines = main.iter().map(|suite| (&mirrors.main, suite));
-        let lines = lines.chain(security.iter().map(|suite| (&mirrors.security, suite)));
-        let signed = "[arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]";
-        let sources: String = lines
-            .map(|(uri, suite)| format!("deb {signed} {uri} {suite} main\n"))
-            .collect();
-        fs::write(dir.join("sources.list"), sources)?;
-        let config = dir.join("apt.conf");
-        let text = format!(
-            "Dir::Etc::sourcelist \"{0}/sources.list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \"{0}/lists\";\n\
-             Dir::Cache \"{0}\";\nDir::Cache::archives \"{0}/archives\";\nAcquire::Languages \"none\";\n\
-             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\nAPT::Sandbox::User \"root\";\n\
-             DPkg::Lock::Timeout \"600\";\n",
-            dir.display()
-        );
-        fs::write(&config, text)?;
-        let apt = Self { config };
-        quietly(apt.command("apt-get").args(["-qq", "update"]))?;
-        Ok(apt)
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env("APT_CONFIG", &self.config);
-        command
-    }
-
-    /// Finds the newest cloud kernel of a line.
-    fn newest(&self, line: &str) -> Result<Flavour> {
-        let names = quietly(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
-        let mut best: Option<Flavour> = None;
-        for image in names.lines() {
-            let Some(name) = image
-                .strip_prefix("linux-image-")
-                .and_then(|name| name.strip_suffix("-cloud-amd64"))
-            else {
-                continue;
-            };
-            let is_of_line = line == "newest" || numbers(name).starts_with(&numbers(line)) && numbers(line).len() > 1;
-            // A meta package is "6.1"; a release candidate has no patch level either.
-            if !is_of_line || numbers(name).len() < 3 || name.contains("deb11") {
-                continue;
-            }
-            let shown = quietly(self.command("apt-cache").args(["show", "--no-all-versions", image]))?;
-            let field = |key: &str| {
-                shown
-                    .lines()
-                    .find_map(|text| text.strip_prefix(key))
-                    .unwrap_or_default()
-            };
-            let version = field("Version: ").to_owned();
-            if version.contains("rc") || best.as_ref().is_some_and(|best| !is_later(&version, &best.version)) {
-                continue;
-            }
-            // From 6.19 on the image and the modules are in packages of their own.
-            let mut packages = vec![image.to_owned()];
-            for word in field("Depends: ").split([',', '|', ' ', '(']) {
-                if word.starts_with("linux-binary-") || word.starts_with("linux-modules-") {
-                    packages.push(word.to_owned());
-                }
-            }
-            let name = format!("{name}-cloud-amd64");
-            best = Some(Flavour {
-                name,
-                version,
-                packages,
-            });
+        let shown = quietly(apt.command("apt-cache").args(["show", "--no-all-versions", image]))?;
+        let field = |key: &str| {
+            shown
+                .lines()
+                .find_map(|text| text.strip_prefix(key))
+                .unwrap_or_default()
+        };
+        let version = field("Version: ").to_owned();
+        if version.contains("rc") || best.as_ref().is_some_and(|best| !is_later(&version, &best.version)) {
+            continue;
         }
-        best.with_context(|| format!("the mirror has no cloud kernel {line} for amd64"))
+        // From 6.19 on the image and the modules are in packages of their own.
+        let mut packages = vec![image.to_owned()];
+        for word in field("Depends: ").split([',', '|', ' ', '(']) {
+            if word.starts_with("linux-binary-") || word.starts_with("linux-modules-") {
+                packages.push(word.to_owned());
+            }
+        }
+        let name = format!("{name}-cloud-amd64");
+        best = Some(Flavour {
+            name,
+            version,
+            packages,
+        });
     }
+    best.with_context(|| format!("the mirror has no cloud kernel {line} for amd64"))
 }
 
 fn is_later(one: &str, other: &str) -> bool {
@@ -240,40 +199,7 @@ fn is_later(one: &str, other: &str) -> bool {
     compared.is_ok_and(|status| status.success())
 }
 
-/// URLs that this machine gets Debian's packages from.
-struct Mirrors {
-    main: String,
-    security: String,
-}
-
-impl Mirrors {
-    fn of_this_machine() -> Result<Self> {
-        let format = "$(REPO_URI) $(RELEASE) $(LABEL)";
-        let ask = || quietly(Command::new("apt-get").args(["indextargets", "--format", format]));
-        let mut targets = ask()?;
-        if !targets.lines().any(|line| line.ends_with(" Debian")) {
-            // A fresh image has no lists, and so no labels.
-            let apt = Run::as_root("apt-get")?;
-            apt.args(["-qq", "-o", "DPkg::Lock::Timeout=600", "update"]).run()?;
-            targets = ask()?;
-        }
-        let of = |label: &str| {
-            let found = targets.lines().find_map(|line| {
-                let (uri, rest) = line.split_once(' ')?;
-                rest.ends_with(label).then(|| uri.to_owned())
-            });
-            found.with_context(|| {
-                format!("apt knows no archive labelled {label}; run apt-get update on a Debian machine")
-            })
-        };
-        Ok(Self {
-            main: of(" Debian")?,
-            security: of(" Debian-Security")?,
-        })
-    }
-}
-
-/// Numbers that a version begins with.
+/// The numbers that a version begins with.
 fn numbers(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit())
         .map_while(|part| part.parse().ok())

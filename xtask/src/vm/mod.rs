@@ -12,7 +12,7 @@ mod machine;
 mod modules;
 mod outcome;
 mod root_fs;
-mod store;
+pub(crate) mod store;
 
 use std::{
     fs,

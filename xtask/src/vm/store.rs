@@ -1,4 +1,4 @@
-//! Cache of kernels and images between runs: beside other caches, not in the checkout.
+//! Where kernels, images and an API server are kept between runs: beside other caches, not in the checkout.
 
 use std::{
     env, fs,
@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// Path of the folder `name` in the cache, made if need be.
-pub(super) fn dir(name: &str) -> Result<PathBuf> {
+/// The folder, made if need be.
+pub(crate) fn dir(name: &str) -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
     let dir = base
@@ -21,7 +21,7 @@ pub(super) fn dir(name: &str) -> Result<PathBuf> {
 }
 
 /// Runs a command silently; its output is in the error.
-pub(super) fn quietly(command: &mut Command) -> Result<String> {
+pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("{command:?} cannot be started"))?;

@@ -1,0 +1,13 @@
+//! The Kubernetes source against a real kube-apiserver with etcd, RBAC and bound tokens. Only `cargo xtask nightly` has
+//! the program, which takes ten minutes to build: `SIGNALBOX_KUBE_APISERVER` names it.
+
+mod documented;
+mod objects;
+mod plane;
+mod scene;
+
+// The tests.
+mod credentials;
+mod outages;
+mod past;
+mod reads;
