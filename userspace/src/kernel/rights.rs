@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 pub struct Right {
     pub capability: &'static str,
     /// Bit of the capability (`include/uapi/linux/capability.h`).
-    bit: u32,
+    pub bit: u32,
     pub need: Need,
     /// Effect where the capability is missing.
     pub without: &'static str,
@@ -132,7 +132,8 @@ fn low_port() -> io::Result<()> {
 }
 
 fn has(bit: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // A thread's own, as all capabilities are.
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     effective(&status) & (1 << bit) != 0
 }
 

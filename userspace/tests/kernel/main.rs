@@ -5,6 +5,7 @@
 
 // What the tests are told with.
 mod namespace;
+mod ordinary;
 
 // The tests.
 mod cut;
@@ -12,5 +13,6 @@ mod cut_packets;
 mod l4_packets;
 mod object;
 mod relay;
+mod rights;
 mod steer;
 mod syn;

@@ -1,5 +1,7 @@
 //! What every test of the programs needs: a network namespace of its own, and the right to load programs.
 
+use crate::ordinary;
+
 use std::process::Command;
 
 use aya::programs::ProgramType;
@@ -13,8 +15,17 @@ pub(crate) fn test_of<F>() -> &'static str {
 /// Runs a test in a network namespace of its own, with loopback up and after these `ip` commands. Where that cannot
 /// be, says so, or fails with `REQUIRE_PRIVILEGED_TESTS=1`.
 pub(crate) fn in_own_namespace(test: &str, needs: ProgramType, ip: &[&str], work: impl FnOnce() + Send) {
+    run(test, needs, ip, ordinary::is_asked_for(), work);
+}
+
+/// The same as an ordinary user with the documented capabilities.
+pub(crate) fn in_own_namespace_as_user(test: &str, needs: ProgramType, ip: &[&str], work: impl FnOnce() + Send) {
+    run(test, needs, ip, true, work);
+}
+
+fn run(test: &str, needs: ProgramType, ip: &[&str], as_user: bool, work: impl FnOnce() + Send) {
     // The namespace is the thread's, and goes with it.
-    let run = || match enter(needs, ip) {
+    let run = || match enter(needs, ip, as_user) {
         Ok(()) => work(),
         Err(why) => {
             let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
@@ -26,19 +37,22 @@ pub(crate) fn in_own_namespace(test: &str, needs: ProgramType, ip: &[&str], work
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-fn enter(needs: ProgramType, ip: &[&str]) -> Result<(), String> {
+fn enter(needs: ProgramType, ip: &[&str], as_user: bool) -> Result<(), String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Err("not root".into());
     }
     unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespaces: {e}"))?;
-    match aya::sys::is_program_supported(needs) {
-        Ok(true) => {}
-        Ok(false) => return Err(format!("this kernel has no programs of type {needs:?}")),
-        Err(error) => return Err(format!("bpf(2) is not permitted: {error}")),
-    }
     for words in ["link set lo up"].iter().chain(ip) {
         let status = Command::new("ip").args(words.split(' ')).status();
         assert!(status.map_err(|e| format!("no `ip`: {e}"))?.success(), "ip {words}");
     }
-    Ok(())
+    if as_user {
+        ordinary::prepare()?;
+        ordinary::become_one().map_err(|e| format!("root cannot become an ordinary user: {e}"))?;
+    }
+    match aya::sys::is_program_supported(needs) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("this kernel has no programs of type {needs:?}")),
+        Err(error) => Err(format!("bpf(2) is not permitted: {error}")),
+    }
 }

@@ -17,7 +17,9 @@ use crate::{
 pub(crate) const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
-                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER";
+                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_TEST_RIGHTS";
+/// Has the tests of the kernel run as an ordinary user with the documented capabilities.
+const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
 pub(super) fn fmt() -> Result<()> {
     Run::cargo(["fmt", "--all", "--check"])?.run()?;
@@ -64,7 +66,14 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn kernel(context: &mut Context) -> Result<()> {
-    nextest(context, "signalbox", "kernel", &[])
+    nextest(context, "signalbox", "kernel", &[])?;
+    // Those of tier sockmap take a minute, and use the rights that all others use.
+    let words: &[_] = if context.nightly {
+        &[]
+    } else {
+        &["-E", "not test(/^relay::/)"]
+    };
+    nextest_as(Some(AS_USER), context, "signalbox", "kernel", words)
 }
 
 /// Runs the eBPF programs on packets that tests describe: of the kernel's tests those that take no time.
@@ -152,8 +161,22 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
 /// Runs a program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as
 /// hold.
 fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> Result<()> {
+    nextest_as(None, context, package, test, words)
+}
+
+/// The same with the rights that a variable names.
+fn nextest_as(
+    rights: Option<(&str, &str)>,
+    context: &mut Context,
+    package: &str,
+    test: &str,
+    words: &[&str],
+) -> Result<()> {
     let run = Run::cargo(["nextest", "run", "-p", package, "--test", test])?.args(words);
     let mut run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
+    if let Some((name, value)) = rights {
+        run = run.env(name, value);
+    }
     if let Some(next) = &context.next_version {
         run = run.env("SIGNALBOX_NEXT_BIN", next);
     }
