@@ -8,7 +8,9 @@ use aya::programs::ProgramType;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use signalbox::kernel::cut::pins;
-use signalbox::kernel::{Kernel, rights};
+use signalbox::kernel::verifier::{self, Outcome};
+use signalbox::kernel::{Cut, Kernel, object, rights};
+use signalbox_common::parts;
 
 fn as_user<F: FnOnce() + Send>(work: F) {
     in_own_namespace_as_user(test_of::<F>(), ProgramType::SchedClassifier, &[], work);
@@ -39,10 +41,31 @@ fn an_ordinary_user_has_the_documented_capabilities_and_no_others() {
 }
 
 #[test]
-fn an_ordinary_user_with_the_documented_capabilities_loads_everything_and_may_pin() {
-    as_user(|| {
-        let kernel = Kernel::load().unwrap();
+fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
+    let ip = [
+        "link add veth-a type veth peer name veth-b",
+        "link set veth-a up",
+        "link set veth-b up",
+        "addr add 192.0.2.1/24 dev veth-a",
+        "addr add 198.51.100.1/24 dev veth-b",
+    ];
+    let name = "an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins";
+    in_own_namespace_as_user(name, ProgramType::SchedClassifier, &ip, || {
+        let verdicts = verifier::verdicts(object::bytes(), parts::ALL, |_| true).unwrap();
+        assert!(verdicts.len() >= 7);
+        for verdict in verdicts {
+            assert!(matches!(verdict.outcome, Outcome::Accepted(_)), "{}", verdict.program);
+        }
+        let mut kernel = Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
-        pins::try_out().unwrap();
+        kernel.steer().unwrap();
+        let cut = Cut::load(1024, false).unwrap();
+        assert_eq!(cut.follow_interfaces(), 2, "an interface with a route each");
+        drop(cut);
+        let pinned = pins::remove_all(pins::Kind::Cut).unwrap();
+        assert!(
+            pinned.len() > 4,
+            "two links for each interface, and the maps: {pinned:?}"
+        );
     });
 }
