@@ -276,7 +276,7 @@ impl Store {
                         "Configuration applied."
                     ),
                     Err(error) => {
-                        tracing::error!(source, error, "Configuration refused: the current one stays in force.")
+                        tracing::error!(source, error, "Configuration refused: the current one stays in force.");
                     }
                 }
                 let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());

@@ -53,7 +53,7 @@ impl Source {
 
 /// Module of a file.
 fn module(name: &str, root: &str) -> Vec<String> {
-    let below = Path::new(name).strip_prefix(root).unwrap_or(Path::new(name));
+    let below = Path::new(name).strip_prefix(root).unwrap_or_else(|_| Path::new(name));
     let mut parts: Vec<String> = below
         .with_extension("")
         .iter()

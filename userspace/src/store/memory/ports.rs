@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use signalbox_core::expose::Ports;
 
-use super::{Memory, PORT, SAVE, json};
+use super::{Memory, PORT, SAVE_INTERVAL, json};
 use crate::durable::Change;
 
 impl Memory {
@@ -22,7 +22,7 @@ impl Memory {
         self.unsaved_ports.extend(names);
         self.ports = Arc::new(ports.clone());
         // Balancers whose ranges differ, as while a new configuration is rolled out, would write one after the other without end.
-        if self.ports_saved.is_some_and(|then| then.elapsed() < SAVE) && self.shared().is_some() {
+        if self.ports_saved.is_some_and(|then| then.elapsed() < SAVE_INTERVAL) && self.shared().is_some() {
             if let Err(error) = self.put(&self.unsaved_records()) {
                 tracing::warn!(
                     error = crate::error_chain(&error),
