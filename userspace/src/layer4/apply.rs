@@ -105,27 +105,28 @@ impl Tables {
     /// Makes the maps what a snapshot wants.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
         let model = &snapshot.model;
-        // An application for which there is no room costs the others nothing.
         let mut trouble = self.name_hosts(model)?;
         let mut all = Wanted::default();
-        for service in &model.services {
-            match self.want_service(kernel, snapshot, service, &mut all) {
-                Err(error) if service.is_exposed() => trouble = trouble.or(Some(error)),
-                outcome => outcome?,
+        // An application for which there is no room costs the others nothing.
+        let mut passed_over = |service: &Configured, outcome: Result<(), Trouble>| match outcome {
+            Err(error) if service.is_exposed() => {
+                trouble.get_or_insert(error);
+                Ok(())
             }
+            outcome => outcome,
+        };
+        // Before any table leads to a host: its packets would go to the service's own port there.
+        for service in &model.services {
+            passed_over(service, self.write_ports(kernel, model, service, &mut all))?;
+        }
+        for service in &model.services {
+            passed_over(service, self.want_service(kernel, snapshot, service, &mut all))?;
         }
         let Wanted {
             targets: wanted,
             ports,
             tables,
         } = all;
-        for (&(service, host), &port) in &ports {
-            if self.ports.get(&(service, host)) != Some(&port) {
-                kernel
-                    .set_port(service, host, Some(port))
-                    .map_err(writing("a host's port"))?;
-            }
-        }
         let bits = wanted_ports(model, wanted.keys());
         self.want(kernel, &bits)?;
         for (target, service) in &wanted {
@@ -184,6 +185,34 @@ impl Tables {
         Ok(trouble)
     }
 
+    /// Writes the ports that hosts have of their own for a service.
+    fn write_ports(
+        &mut self,
+        kernel: &Kernel,
+        model: &Model,
+        service: &Configured,
+        all: &mut Wanted,
+    ) -> Result<(), Trouble> {
+        let Some(cluster) = model.clusters.get(service.cluster) else {
+            return Ok(());
+        };
+        let number = self.service_number(kernel, service)?;
+        for host in &cluster.hosts {
+            let at = self.places.get(&Place::of(cluster, host));
+            if let (Some(&port), Some(at)) = (host.ports.get(&service.name), at) {
+                let key = (number, at);
+                if self.ports.get(&key) != Some(&port) {
+                    kernel
+                        .set_port(number, at, Some(port))
+                        .map_err(writing("a host's port"))?;
+                    self.ports.insert(key, port);
+                }
+                all.ports.insert(key, port);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds what a service needs in the maps, and makes its tables.
     fn want_service(
         &mut self,
@@ -209,12 +238,6 @@ impl Tables {
             for port in bind.ports.clone() {
                 let target = Target::new(words(bind.address), port, service.protocol.number());
                 all.targets.insert(target, value);
-            }
-        }
-        for host in &cluster.hosts {
-            let at = self.places.get(&Place::of(cluster, host));
-            if let (Some(port), Some(at)) = (host.ports.get(&service.name), at) {
-                all.ports.insert((number, at), *port);
             }
         }
         Ok(())

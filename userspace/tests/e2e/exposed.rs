@@ -106,6 +106,32 @@ fn greeters(lab: &Lab) -> Vec<Server> {
     .into()
 }
 
+/// A table that leads to an endpoint too early sends its packets to the service's own port, where nobody listens.
+#[test]
+fn an_endpoint_gets_nothing_before_its_port_is_known() {
+    if !privileged("an_endpoint_gets_nothing_before_its_port_is_known") {
+        return;
+    }
+    let lab = Lab::new();
+    let _greeters = greeters(&lab);
+    let rule = format!("{{ match: \"*\", listen: [\"10.1.0.1:20000-20009\"], {FAST} }}");
+    let sb = Signalbox::start(&lab, &rules(&rule, ""));
+    post(
+        &sb,
+        &(database("db", "g1", "10.2.0.2:35531") + &database("db", "g3", "10.2.0.3:35531")),
+    );
+    shared_by(&sb, "db", &["g1.mysql-5.1", "g3.mysql-5.1"]);
+    let here = listen(&sb, "db");
+    assert!(answer(&lab, &here, &["first", "third"]));
+    for _ in 0..10 {
+        post(&sb, &event("db", "stop_gear", ":gear_id: g3\n"));
+        assert!(answer(&lab, &here, &["first"]));
+        post(&sb, &event("db", "start_gear", ":gear_id: g3\n"));
+        // Panics at a connection that is refused.
+        assert!(answer(&lab, &here, &["first", "third"]));
+    }
+}
+
 #[test]
 fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() {
     if !privileged("an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill") {
