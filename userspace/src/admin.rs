@@ -74,7 +74,10 @@ pub async fn start(
                 "The admin API on TCP is not available; the rest is served."
             );
             open(control, None, socket, takeover).await.or_else(|error| {
-                tracing::error!(error = format!("{error:#}"), "Nor is the admin socket.");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "The admin socket is not available either; the rest is served."
+                );
                 Ok(Servers {
                     tasks: Vec::new(),
                     socket: PathBuf::new(),

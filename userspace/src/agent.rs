@@ -45,7 +45,7 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
         Arc::clone(&standing),
         out,
     );
-    tracing::info!(cluster, "Watching.");
+    tracing::info!(cluster, "Watching the cluster's API server.");
     let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
         tokio::select! {

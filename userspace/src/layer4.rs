@@ -350,8 +350,8 @@ impl Services {
         }
         if error != work.trouble {
             match &error {
-                Some(error) => tracing::error!(error, "Services are not as they should be."),
-                None => tracing::info!("Services are as they should be."),
+                Some(error) => tracing::error!(error, "Layer-4 services or the shield are not in force as configured."),
+                None => tracing::info!("Layer-4 services and the shield are in force as configured."),
             }
             work.trouble = error;
         }

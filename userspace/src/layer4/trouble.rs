@@ -4,7 +4,7 @@ use std::io;
 
 use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES};
 
-/// Why services are not as they should be.
+/// Reason why layer-4 services are not in force as configured.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("writing {what} failed")]
