@@ -19,7 +19,7 @@ pub(super) fn command(lab: &Lab, workers: usize) -> Result<Command> {
         let each = HOSTS.iter().map(|host| format!("{{ address = \"{host}:{port}\" }}, "));
         each.collect()
     };
-    // A worker carries both directions of each connection in buffers of its own.
+    // In turns, for its least-loaded choice stays with the first host while all are idle.
     let text = format!(
         "command_socket = \"{dir}/sozu.sock\"
 log_level = \"error\"
@@ -46,17 +46,17 @@ address = \"{VIP}:{PORT}\"
 
 [clusters.http]
 protocol = \"http\"
-load_balancing = \"LEAST_LOADED\"
+load_balancing = \"ROUND_ROBIN\"
 frontends = [ {{ address = \"{VIP}:80\", hostname = \"{NAME}\" }} ]
 backends = [ {http}]
 [clusters.tls]
 protocol = \"tcp\"
-load_balancing = \"LEAST_LOADED\"
+load_balancing = \"ROUND_ROBIN\"
 frontends = [ {{ address = \"{VIP}:443\" }} ]
 backends = [ {tls}]
 [clusters.bulk]
 protocol = \"tcp\"
-load_balancing = \"LEAST_LOADED\"
+load_balancing = \"ROUND_ROBIN\"
 frontends = [ {{ address = \"{VIP}:{PORT}\" }} ]
 backends = [ {bulk}]
 ",
