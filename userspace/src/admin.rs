@@ -97,12 +97,19 @@ async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeov
         body_timeout: body::BODY_TIMEOUT,
     };
     let router = api::router(control.clone()).layer(axum::middleware::from_fn_with_state(patience, body::whole));
-    if let Some(addr) = addr {
-        let listener = listen(addr, takeover).await.with_context(|| {
-            format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
-        })?;
-        let certificates = settings.tls.map(tls::Certificates::new).transpose();
-        let certificates = certificates.context("the admin API's TLS")?;
+    let port = match addr {
+        Some(addr) => {
+            let listener = listen(addr, takeover).await.with_context(|| {
+                format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
+            })?;
+            let certificates = settings.tls.map(tls::Certificates::new).transpose();
+            Some((listener, certificates.context("the admin API's TLS")?))
+        }
+        None => None,
+    };
+    // Both are open before either is served: who is answered on the port, by `/readyz` for example, finds the socket.
+    let unix = socket::listen(socket)?;
+    if let Some((listener, certificates)) = port {
         let gate = auth::Gate::new(settings.token_file, Arc::clone(shared));
         // Who may not change anything is told so before it has sent a body.
         let router = router
@@ -112,11 +119,10 @@ async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeov
         let server = serve::Server::new(router, seats, shared);
         tasks.push(tokio::spawn(server.tcp(listener, certificates)));
     }
-    let listener = socket::listen(socket)?;
     let router = router.layer(axum::middleware::from_fn(mutate::audit));
     let seats = seats(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
     let server = serve::Server::new(router, seats, shared);
-    tasks.push(tokio::spawn(server.unix(listener)));
+    tasks.push(tokio::spawn(server.unix(unix)));
     Ok(Servers {
         tasks,
         socket: socket.to_owned(),

@@ -293,11 +293,12 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     }
     // Whoever finds the API may send signals: none may meet the kernel's default action, which ends a process at once.
     let signals = Signals::listen()?;
-    let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
+    // Before the API as well: whoever sees `/readyz` may take over at once.
     let (relieved_by, relieved) = mpsc::unbounded_channel();
     if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
+    let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     tokio::spawn(control.clone().tend_jobs());
     if let Some(etcd) = etcd {
         tokio::spawn(etcd.follow(control.events.clone()));

@@ -4,7 +4,8 @@ use crate::lab;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use lab::namespace::connect_here;
 use lab::signalbox::write_config;
@@ -111,6 +112,26 @@ fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
         "{said}"
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over() {
+    if !privileged("whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over") {
+        return;
+    }
+    let lab = Lab::new();
+    let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
+    for start in 0..8 {
+        let sb = Signalbox::spawn_file(&lab, "started", &config, &[]);
+        let began = Instant::now();
+        // Without a pause: the moment between the two is short.
+        while sb.try_get("/healthz").is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", sb.proc.log());
+        }
+        let sockets = ["admin.sock", "admin.sock.takeover"].map(|name| lab.dir().join(name));
+        let missing = sockets.iter().find(|path| UnixStream::connect(path).is_err());
+        assert!(missing.is_none(), "start {start}: {missing:?}");
+    }
 }
 
 #[test]
