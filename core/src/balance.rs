@@ -1,4 +1,4 @@
-//! Which host of a cluster takes a connection.
+//! Chooses the host of a cluster that takes a connection.
 
 use signalbox_common::hash;
 
@@ -10,16 +10,16 @@ use crate::schedule::Schedule;
 #[derive(Clone, Debug)]
 pub struct Choices {
     balance: Balance,
-    /// (index of the host in its cluster, weight)
+    /// Pairs of (index of the host in its cluster, weight).
     hosts: Vec<(u16, u32)>,
     turns: Schedule,
     slots: Box<[u16]>,
 }
 
-/// What a choice depends on beside the hosts.
+/// Inputs of one choice, besides the hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
-    /// A number that goes up by one with each choice in this cluster.
+    /// Number that goes up by one with each choice in this cluster.
     pub ticket: u64,
     /// Random bits.
     pub random: u64,
@@ -85,7 +85,7 @@ impl Choices {
         }
     }
 
-    /// The least loaded for its weight; among equals, turn by turn.
+    /// The host with the least load for its weight; among equals, hosts take turns.
     fn least(&self, ticket: u64, tried: &[u16], load: &impl Fn(u16) -> u32) -> Option<u16> {
         let start = ticket as usize % self.hosts.len().max(1);
         let (before, from) = self.hosts.split_at(start);
@@ -95,7 +95,7 @@ impl Choices {
                 continue;
             }
             let (would_have, weight) = (u64::from(load(host)) + 1, u64::from(weight));
-            // a/w < b/v as a*v < b*w
+            // Compares a/w < b/v as a*v < b*w.
             if best.is_none_or(|(least, of, _)| would_have * of < least * weight) {
                 best = Some((would_have, weight, host));
             }

@@ -22,41 +22,41 @@ pub use object::{Admission, IngressClass, Kind, Node, Object, RouterPod, Said};
 use crate::learned::Learned;
 use crate::model::kubernetes::{AddressType, Choice};
 
-/// What is decided by the configuration.
+/// Rules that the configuration sets for a cluster: which objects count, and how its hosts are addressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Which objects the routers serve.
+    /// Choice of the objects that the routers serve.
     pub choice: Choice,
     /// Whether the objects were chosen by their labels before they came here.
     pub labelled: bool,
-    /// Whether wildcards are served.
+    /// Whether wildcard names are served.
     pub wildcards: bool,
-    /// Which of a node's addresses is used.
+    /// Type of the node address at which a router is reached.
     pub address: AddressType,
-    /// The port for `http` listeners; `None`: the pod's.
+    /// Port of the hosts for `http` listeners; `None`: the router pod's own.
     pub http: Option<u16>,
-    /// The port for `tls` listeners; `None`: the pod's.
+    /// Port of the hosts for `tls` listeners; `None`: the router pod's own.
     pub https: Option<u16>,
 }
 
-/// All that is seen of a cluster, in any order.
+/// All objects seen of a cluster, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Seen<'a> {
     /// Routes, Ingresses and routes of the Gateway API, which ask for names.
     pub objects: Vec<&'a Object>,
     /// Pods that run routers.
     pub pods: Vec<&'a RouterPod>,
-    /// Nodes of these pods; may be empty unless external addresses are wanted.
+    /// Nodes of these pods; may be empty unless external addresses are configured.
     pub nodes: Vec<&'a Node>,
-    /// The namespaces that match [`Choice::namespace_labels`]; `None`: these may not be seen.
+    /// Namespaces that match [`Choice::namespace_labels`]; `None`: signalbox may not list namespaces.
     pub namespaces: Option<Vec<&'a str>>,
-    /// The classes of Ingresses; `None`: these may not be seen.
+    /// Classes of Ingresses; `None`: signalbox may not list them.
     pub ingress_classes: Option<Vec<&'a IngressClass>>,
-    /// Gateways, at least those that are chosen by name; `None`: these may not be seen.
+    /// Gateways, at least those that are chosen by name; `None`: signalbox may not list them.
     pub gateways: Option<Vec<&'a Gateway>>,
 }
 
-/// The names that a cluster serves, and the hosts of its routers.
+/// Works out the names that a cluster serves, and the hosts of its routers.
 #[must_use]
 pub fn learn(seen: Seen<'_>, rules: &Rules) -> Learned {
     let chooser = choice::Chooser::new(&seen, rules);

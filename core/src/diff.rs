@@ -1,4 +1,4 @@
-//! What a new model changes, for a person to read before it is in force.
+//! Differences that a new model makes, for a person to read before the model is in force.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -7,16 +7,16 @@ use serde::Serialize;
 
 use crate::model::{Cluster, Host, Listener, Model, Route};
 
-/// One difference.
+/// Difference between two models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// `listener`, `cluster`, `host`, `route` or `setting`.
+    /// Kind of the changed object: `listener`, `cluster`, `host`, `route` or `setting`.
     pub kind: &'static str,
-    /// Which.
+    /// Name of the changed object.
     pub name: String,
-    /// What it is now; `None`: it is not there.
+    /// Present state; `None`: the object is new.
     pub before: Option<String>,
-    /// What it would be.
+    /// State in the new model; `None`: the object is removed.
     pub after: Option<String>,
 }
 
@@ -62,7 +62,7 @@ fn compare(
 
 fn settings(before: &Model, after: &Model) -> Vec<Change> {
     let shown = |model: &Model| {
-        // Each a part of the file of its own.
+        // Each entry is a part of the file of its own.
         [
             ("admin", debug(&model.admin)),
             ("timeouts", debug(&model.timeouts)),
@@ -92,7 +92,7 @@ fn debug(value: &impl Debug) -> String {
     format!("{value:?}")
 }
 
-/// A cluster's index says nothing to a person, and changes without a change.
+/// Name of the cluster at an index: the index says nothing to a person, and may change where the cluster does not.
 fn cluster_name(model: &Model, at: usize) -> &str {
     model.clusters.get(at).map_or("?", |cluster| &cluster.name)
 }

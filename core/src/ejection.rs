@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::Ejection;
 
-/// The record of one host. Times are durations since any fixed start.
+/// Ejection record of one host. Times are durations since any fixed start.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     failures: u32,
@@ -13,8 +13,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// A connect failed. Returns true when the host is to be set aside, if `others` (hosts of the cluster set aside
-    /// already, hosts in all) leaves room under the cap.
+    /// Notes a failed connect. Returns true when the host is to be set aside: `others` (hosts of the cluster already
+    /// set aside, hosts in all) must leave room under the cap.
     pub fn failed(&mut self, policy: &Ejection, now: Duration, others: (usize, usize)) -> bool {
         self.failures += 1;
         if self.until.is_some() || policy.failures == 0 || self.failures < policy.failures {
@@ -30,7 +30,7 @@ impl Record {
         true
     }
 
-    /// A connect succeeded: the row of failures is broken.
+    /// Notes a successful connect, which ends the run of failures.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }

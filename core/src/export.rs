@@ -1,6 +1,6 @@
-//! The table in force as other balancers read it: HAProxy's maps and backends, nginx's map and upstreams.
+//! Exports the table in force for other balancers: HAProxy's maps and backends, nginx's map and upstreams.
 //!
-//! The same table always makes the same text, so that two can be compared.
+//! Equal tables give equal texts, so that two exports can be compared.
 
 mod haproxy;
 mod nginx;
@@ -11,21 +11,21 @@ use std::net::{IpAddr, SocketAddr};
 use crate::model::{Balance, Cluster, Model, Protocol, Route};
 use crate::name::HostPattern;
 
-/// A form in which the table is exported.
+/// Format in which the table is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Names to backends, for `map_str`.
+    /// HAProxy map of names to backends, for `map_str`.
     HaproxyMap,
-    /// Wildcards to backends, for `map_end`; longer ones first.
+    /// HAProxy map of wildcards to backends, for `map_end`; longer ones first.
     HaproxyWildcards,
-    /// The backends of both.
+    /// HAProxy backends that both maps name.
     HaproxyBackends,
-    /// Names and wildcards to upstreams, with these, for the `http` or `stream` block.
+    /// nginx map of names and wildcards to upstreams, and the upstreams, for the `http` or `stream` block.
     NginxMap,
 }
 
 impl Format {
-    /// All forms, with their names.
+    /// All formats, with their names.
     pub const ALL: [(&'static str, Self); 4] = [
         ("haproxy-map", Self::HaproxyMap),
         ("haproxy-wildcards", Self::HaproxyWildcards),
@@ -33,7 +33,7 @@ impl Format {
         ("nginx-map", Self::NginxMap),
     ];
 
-    /// The form of this name.
+    /// Format with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(known, _)| *known == name)?;
@@ -49,29 +49,28 @@ pub struct Table<'a> {
     model: &'a Model,
     protocol: Protocol,
     is_out: IsOut<'a>,
-    /// Names that are not out of rotation, with the clusters that get something.
+    /// Names that are not out of rotation, with the clusters that get a share of each.
     names: Vec<(&'a HostPattern, Split)>,
 }
 
 /// Clusters with their weights, none of them 0.
 type Split = Vec<(usize, u32)>;
 
-/// A host as others are told of it.
+/// Host as a server of an exported backend or upstream.
 struct Server<'a> {
     cluster: &'a Cluster,
     name: &'a str,
     at: SocketAddr,
-    /// The server's weight, at least 1.
+    /// Weight of the server, at least 1.
     weight: u32,
     is_out: bool,
 }
 
-/// The largest weight of a server: HAProxy's.
+/// Largest weight of a server in HAProxy.
 const MAX_WEIGHT: f64 = 256.0;
 
 impl<'a> Table<'a> {
-    /// The table of a model, with the hosts' ports for a protocol. Names that `is_closed` says are out of rotation are left
-    /// out.
+    /// Builds the table of a model, with the hosts' ports for a protocol, without routes that `is_closed` names.
     pub fn new(model: &'a Model, protocol: Protocol, is_out: IsOut<'a>, is_closed: &dyn Fn(&Route) -> bool) -> Self {
         let split = |route: &Route| -> Split {
             let known = route
@@ -83,7 +82,7 @@ impl<'a> Table<'a> {
         let open = model.routes.iter().filter(|route| !is_closed(route));
         let mut names: Vec<_> = open.map(|route| (&route.host, split(route))).collect();
         names.retain(|(_, split)| !split.is_empty());
-        // The longest wildcard first: the first that fits counts.
+        // The longest wildcard comes first, because the first match counts.
         let length = |host: &HostPattern| match host {
             HostPattern::Exact(_) => 0,
             HostPattern::Wildcard(suffix) => suffix.as_str().len(),
@@ -97,7 +96,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The table as a text of this form.
+    /// Text of the table in a format.
     #[must_use]
     pub fn text(&self, format: Format) -> String {
         match format {
@@ -108,7 +107,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Every split that a name has, once, by the name that `called` gives it.
+    /// Every split that a name has, once, keyed by the name that `called` gives the split.
     fn splits(&self, called: impl Fn(&Split) -> String) -> BTreeMap<String, &Split> {
         self.names.iter().map(|(_, split)| (called(split), split)).collect()
     }
@@ -117,7 +116,7 @@ impl<'a> Table<'a> {
         self.model.clusters.get(at)
     }
 
-    /// The hosts of a split with a port for the protocol. Their weights say how much each gets of all connections.
+    /// Hosts of a split that have a port for the protocol, weighted so that each gets its part of all connections.
     fn servers(&self, split: &Split) -> Vec<Server<'a>> {
         let mut shares = Vec::new();
         for (cluster, share) in split.iter().filter_map(|(at, share)| Some((self.cluster(*at)?, share))) {
@@ -144,7 +143,7 @@ impl<'a> Table<'a> {
         shares.into_iter().map(server).collect()
     }
 
-    /// How a split's hosts are chosen: as its cluster says or, of several, in weighted turns.
+    /// Balancing algorithm of a split: that of its cluster or, with several clusters, weighted round-robin.
     fn balance(&self, split: &Split) -> Balance {
         match split[..] {
             [(at, _)] => self.cluster(at).map_or(Balance::RoundRobin, |cluster| cluster.balance),

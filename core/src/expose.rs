@@ -1,8 +1,8 @@
-//! Endpoints of applications as layer-4 services: clients reach what routing events tell of at an address and port.
+//! Layer-4 services made of applications' endpoints: clients reach what routing events tell of at an address and port.
 //!
-//! An application's endpoints of one port name (`bank/db:mysql-5.1`) are one service. The rules of the configuration say
-//! which of them are exposed and at which range of ports; [`ports`] says who gets which. What the configuration's own
-//! listeners and services have taken stays theirs.
+//! Endpoints of an application with one port name (`bank/db:mysql-5.1`) are one service. Rules of the configuration say
+//! which endpoints are exposed and at which range of ports; [`ports`] assigns the ports. Addresses and ports of the
+//! configuration's own listeners and services are never taken.
 
 pub mod ports;
 
@@ -15,57 +15,57 @@ use crate::merge::{Weights, merge};
 use crate::model::services::{Mode, ServiceBind, Transport};
 use crate::model::{Cluster, Expose, Host, Model, Service};
 
-/// Clusters at the most: workers number them in 16 bits.
+/// Most clusters of a model: workers number them in 16 bits.
 const MAX_CLUSTERS: usize = 65_535;
 
-/// Ports by the names that have them, `NAMESPACE/APP:PORTNAME`. Kept as long as the application lives. Without addresses, for
-/// balancers that share a table need not have the same ones.
+/// Ports by the names that have them, `NAMESPACE/APP:PORTNAME`, kept as long as the application lives. Addresses are
+/// left out, because balancers that share a table need not have equal ones.
 pub type Ports = BTreeMap<String, u16>;
 
-/// What is exposed, and what should be and is not.
+/// Result of exposing: services that exist, and services that lack a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// By the name of the service, `NAMESPACE/APP:PORTNAME`.
+    /// Entries by the name of the service, `NAMESPACE/APP:PORTNAME`.
     pub entries: BTreeMap<String, Entry>,
-    /// How the ports of each rule stand, in the order of the rules.
+    /// Use of each rule's ports, in the order of the rules.
     pub ranges: Vec<Range>,
-    /// The ports that are to be kept from now on.
+    /// Ports that are to be kept from now on.
     pub ports: Ports,
 }
 
-/// What became of an application's endpoints of one port name.
+/// Service made of an application's endpoints of one port name, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// `NAMESPACE/APP`.
+    /// Name of the application, `NAMESPACE/APP`.
     pub application: String,
-    /// The port's name in its cartridge.
+    /// Name of the port in the application's cartridge.
     pub port_name: String,
-    /// The addresses of the service, as `ADDRESS:PORT`. Empty: it is not exposed.
+    /// Addresses of the service, as `ADDRESS:PORT`; empty where the endpoints are not exposed.
     pub listen: Vec<String>,
-    /// Why it is not exposed, and what helps.
+    /// Reason why the endpoints are not exposed, and the remedy.
     pub reason: Option<String>,
-    /// Endpoints that the service cannot lead to, and why, by the host's name.
+    /// Endpoints that the service cannot lead to, each with the reason, by the host's name.
     pub left_out: BTreeMap<String, String>,
 }
 
-/// How the ports of a rule stand.
+/// Use of a rule's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Range {
-    /// The addresses with the ports of the rule.
+    /// Addresses and port range of the rule.
     pub listen: String,
-    /// Ports that lead to an application.
+    /// Number of ports that lead to an application.
     pub used: usize,
-    /// Ports kept for port names that an application does not have at the moment.
+    /// Number of ports kept for port names that an application does not have at the moment.
     pub kept: usize,
-    /// Ports that anybody can be given.
+    /// Number of ports that any service can be given.
     pub free: usize,
-    /// Ports that a listener, a service of the configuration or the admin API has, and which.
+    /// Ports that a listener, a service of the configuration or the admin API has, each with the name of its owner.
     pub taken: BTreeMap<u16, String>,
-    /// What is not exposed for want of a port.
+    /// Number of services that are not exposed for want of a port.
     pub waiting: usize,
 }
 
-/// An application's endpoints of one port name.
+/// Endpoints of an application with one port name.
 struct Group<'a> {
     rule: usize,
     application: &'a str,
@@ -73,7 +73,7 @@ struct Group<'a> {
     endpoints: Vec<&'a Reachable>,
 }
 
-/// The model that is to be in force, with the services of applications.
+/// Builds the model that is to be in force, with the services of applications.
 #[must_use]
 pub fn in_force(file: &Model, lore: &Lore, weights: &Weights, held: &Ports) -> (Model, Exposure) {
     let mut model = merge(file, lore, weights);
@@ -123,7 +123,8 @@ pub fn expose(model: &mut Model, lore: &Lore, held: &Ports) -> Exposure {
     exposure
 }
 
-/// All endpoints that a rule takes, by the name of their service. The first rule that takes one of a name has all of them.
+/// Groups all endpoints that a rule takes by the name of their service. A service belongs to the first rule that takes
+/// one of its endpoints.
 fn groups<'a>(rules: &[Expose], lore: &'a Lore) -> BTreeMap<String, Group<'a>> {
     let mut groups: BTreeMap<String, Group<'a>> = BTreeMap::new();
     let told = lore.values().flatten();
@@ -150,7 +151,7 @@ fn groups<'a>(rules: &[Expose], lore: &'a Lore) -> BTreeMap<String, Group<'a>> {
     groups
 }
 
-/// Who gets which port of a rule.
+/// Chooses which service gets which port of a rule.
 fn chosen(
     rule: &Expose,
     of_rule: &BTreeMap<&str, &Group<'_>>,
@@ -178,7 +179,7 @@ fn chosen(
     (choice, range)
 }
 
-/// The ports of a rule that the configuration's own listeners and services have, and the admin API; and which.
+/// Ports of a rule that the configuration's own listeners and services or the admin API have, each with its owner.
 #[must_use]
 pub fn taken(model: &Model, rule: &Expose) -> BTreeMap<u16, String> {
     let mut taken = BTreeMap::new();
@@ -262,7 +263,7 @@ fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u1
                 address: endpoint.at.ip(),
                 http: None,
                 https: None,
-                // For checks: a service goes by `ports`.
+                // Checks connect to this port; the service itself uses `ports`.
                 tcp: Some(endpoint.at.port()),
                 ports: [(name.to_owned(), endpoint.at.port())].into(),
                 weight: 1,
@@ -286,7 +287,7 @@ fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u1
     entry
 }
 
-/// Why a service cannot lead to an endpoint.
+/// Reason why a service cannot lead to an endpoint; `None`: it can.
 fn why_left_out(rule: &Expose, endpoint: &Reachable, port: u16) -> Option<String> {
     let at = endpoint.at;
     if rule.mode == Mode::Nat {

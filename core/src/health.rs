@@ -1,4 +1,4 @@
-//! Rise and fall: how many verdicts in a row it takes to believe a host up or down; and when checks begin.
+//! Rise and fall: how many check results in a row turn a host healthy or unhealthy; and when checks begin.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use crate::model::HealthCheck;
 
-/// What the checks say of a host.
+/// Health of a host by its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
-    /// No check has ended yet: used, so that a restart does not begin with an outage.
+    /// No check has ended yet. The host is used, so that a restart does not begin with an outage.
     Unknown,
-    /// Up.
+    /// Checks succeed.
     Healthy,
-    /// Down: gets no new connection.
+    /// Checks fail: the host gets no new connection.
     Unhealthy,
 }
 
 impl Health {
-    /// Whether a new connection may go there.
+    /// Whether the host may get new connections.
     #[must_use]
     pub const fn usable(self) -> bool {
         !matches!(self, Self::Unhealthy)
     }
 }
 
-/// Counts verdicts in a row.
+/// Counts results of checks in a row.
 #[derive(Clone, Debug)]
 pub struct Hysteresis {
     health: Health,
@@ -43,7 +43,7 @@ impl Default for Hysteresis {
 }
 
 impl Hysteresis {
-    /// Takes a verdict; returns the new health when it changes. The first verdict ever counts at once.
+    /// Takes the result of a check; returns the new health when that changes. The very first result counts at once.
     pub fn observe(&mut self, ok: bool, rise: u32, fall: u32) -> Option<Health> {
         let (agrees, needed, next) = match self.health {
             Health::Unknown => (false, 1, if ok { Health::Healthy } else { Health::Unhealthy }),
@@ -63,13 +63,13 @@ impl Hysteresis {
         Some(next)
     }
 
-    /// The health as it stands.
+    /// Present health.
     #[must_use]
     pub const fn health(&self) -> Health {
         self.health
     }
 
-    /// Whether verdicts against the health as it stands are being counted.
+    /// Whether results that contradict the present health are being counted.
     #[must_use]
     pub const fn is_counting(&self) -> bool {
         self.streak > 0
@@ -77,18 +77,18 @@ impl Hysteresis {
 }
 
 impl HealthCheck {
-    /// From one check's beginning to the next's: the interval less the timeout, and at least half of the interval.
+    /// Time from one check's beginning to the next's: the interval less the timeout, and at least half of it.
     ///
-    /// A host that hangs right after its answer is asked again so soon that this check has failed before one interval is
-    /// over. `is_counting`: see [`Hysteresis::is_counting`].
+    /// A host that hangs right after its answer is checked again so soon that the next check has failed before one
+    /// interval is over. `is_counting`: see [`Hysteresis::is_counting`].
     #[must_use]
     pub fn until_next(&self, is_counting: bool) -> Duration {
         let usual = self.interval.saturating_sub(self.timeout).max(self.interval / 2);
         self.fast_interval.filter(|_| is_counting).unwrap_or(usual)
     }
 
-    /// The longest time from the moment at which a host stops to answer to the end of the check that takes it out: one
-    /// interval with a `fall` of 1 and a timeout of half the interval at most.
+    /// Longest time from the moment at which a host stops answering to the end of the check that takes it out: one
+    /// interval with a `fall` of 1 and a timeout of at most half the interval.
     #[must_use]
     pub fn longest_unnoticed(&self) -> Duration {
         // A check that is left unanswered takes the whole timeout, and two of a host's checks never overlap.
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// How long a host that answers nothing from `hangs` on stays in rotation. Its checks begin at 0 and, as long as it
-    /// answers, take no time.
+    /// Time that a host that answers nothing from `hangs` on stays in rotation. Its checks begin at 0 and, as long as
+    /// it answers, take no time.
     fn unnoticed(check: &HealthCheck, hangs: Duration) -> Duration {
         let mut host = Hysteresis::default();
         let mut begins = Duration::ZERO;
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// The longest of all moments of hanging, to the millisecond.
+    /// Longest of these times over all moments of hanging, to the millisecond.
     fn worst(check: &HealthCheck) -> Duration {
         let moments = 1..4 * u32::try_from(check.interval.as_millis()).unwrap();
         moments.map(|ms| unnoticed(check, MS * ms)).max().unwrap()
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(HealthCheck::DEFAULT.longest_unnoticed(), Duration::from_secs(5));
         for (interval, timeout) in [(5000, 2000), (1000, 500), (1000, 10), (300, 150), (7, 3)] {
             let check = check(interval, timeout, 1, None);
-            // At best the host is asked at that very moment, and at worst a moment after it has answered.
+            // At best the host is checked at the moment it hangs, and at worst a moment after it has answered.
             assert_eq!(unnoticed(&check, check.until_next(false)), check.timeout);
             assert_eq!(worst(&check), check.interval - MS, "{check:?}");
             assert_eq!(check.longest_unnoticed(), check.interval);

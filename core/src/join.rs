@@ -1,27 +1,27 @@
-//! What share of a host name a cluster gets when another cluster has served that name before: none, until an operator or the
-//! Route's owner sets a weight.
+//! Share of a host name that a cluster gets when another cluster has served that name before: none, until an operator
+//! or the Route's owner sets a weight.
 //!
 //! A Route that appears on a new cluster must not take users along before anybody has tried the application there; and
-//! whoever types the host name of somebody else's application on another cluster must not get its users at all.
+//! a person who types the host name of another's application on another cluster must not get its users at all.
 
 use crate::learned::Claim;
 
-/// What share of a learnt host name a second cluster gets where no weight is set for it.
+/// Share of a learnt host name that a second cluster gets where no weight is set for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Join {
-    /// Nothing.
+    /// No share.
     #[default]
     None,
-    /// Its share, by its weight.
+    /// A share by the claim's weight.
     Share,
 }
 
 impl Join {
-    /// As the configuration has them.
+    /// All values, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("none", Self::None), ("share", Self::Share)];
 }
 
-/// The weight of who says nothing and is alone, or may join.
+/// Weight of a claim that states none, if its cluster is the only or first one, or may join.
 const UNSAID: u32 = 1;
 
 /// A cluster's claim of a name.
@@ -32,7 +32,7 @@ pub(crate) struct Share<'a> {
     pub(crate) claim: &'a Claim,
 }
 
-/// The claim that has existed for longest; of claims made in the same second, that of the cluster which comes first in the
+/// Claim that has existed for longest; of claims made in the same second, that of the cluster which comes first in the
 /// configuration.
 pub(crate) fn first<'a>(shares: &[Share<'a>]) -> Option<Share<'a>> {
     shares
@@ -42,14 +42,14 @@ pub(crate) fn first<'a>(shares: &[Share<'a>]) -> Option<Share<'a>> {
 }
 
 impl Share<'_> {
-    /// The weight that it has beside the one who came first.
+    /// Weight of this claim beside the first claim.
     pub(crate) fn weight(&self, first: &Self) -> u32 {
         let said = self.claim.weight;
         if self.cluster == first.cluster || self.join == Join::Share {
             return said.unwrap_or(UNSAID);
         }
-        // The namespace that owns the first claim may set the second one's weight; an annotation of another namespace does not
-        // count.
+        // Only the namespace that owns the first claim may set the second one's weight; an annotation of another
+        // namespace does not count.
         if self.claim.owner == first.claim.owner {
             said.unwrap_or(0)
         } else {
@@ -57,7 +57,7 @@ impl Share<'_> {
         }
     }
 
-    /// Why it has nothing, and what to do about it.
+    /// Reason why this claim has no share, and the remedy; `None`: it has one.
     pub(crate) fn why_nothing(&self, first: &Self) -> Option<String> {
         if self.weight(first) != 0 {
             return None;

@@ -9,19 +9,19 @@ use crate::learned::Lore;
 use crate::model::Model;
 use crate::name::HostPattern;
 
-/// The labels of one object, by key.
+/// Labels of one object, by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// No label at all.
+/// Empty set of labels.
 static NONE: Labels = Labels::new();
 
-/// The labels of the objects that make one claim, a set for each object whose labels are unlike the others'. An object
+/// Labels of the objects that make one claim: a set for each object whose labels differ from the others'. An object
 /// without labels has an empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct LabelSets(Vec<Labels>);
 
-/// As JSON: `{"app": "shop"}`, or a list of such.
+/// JSON form: `{"app": "shop"}`, or a list of such objects.
 #[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -54,7 +54,7 @@ impl From<LabelSets> for Written {
 impl FromIterator<Labels> for LabelSets {
     fn from_iter<T: IntoIterator<Item = Labels>>(sets: T) -> Self {
         let sets: BTreeSet<Labels> = sets.into_iter().collect();
-        // One empty set says no more than no set.
+        // A single empty set says no more than no set.
         let says_something = sets.iter().any(|labels| !labels.is_empty());
         Self(sets.into_iter().filter(|_| says_something).collect())
     }
@@ -67,13 +67,13 @@ impl LabelSets {
         self.0.is_empty()
     }
 
-    /// The sets, at least one.
+    /// Sets of labels, at least one.
     pub fn iter(&self) -> impl Iterator<Item = &Labels> {
         let none = self.0.is_empty().then_some(&NONE);
         self.0.iter().chain(none)
     }
 
-    /// The first label that is none by the rules of Kubernetes, as `key=value`.
+    /// First label that breaks the rules of Kubernetes, as `key=value`.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
         let mut all = self.0.iter().flatten();
@@ -82,9 +82,9 @@ impl LabelSets {
     }
 }
 
-/// The labels of everybody who claims a name: of the file's route, and of the objects of every cluster that learns.
+/// Labels of every claim to a name: of the file's route, and of the objects of every cluster that learns.
 ///
-/// A route of the file that leaves its clusters to be learnt is no claim: it counts if it has labels.
+/// A route of the file that leaves its clusters to be learnt is no claim: it counts only if it has labels.
 #[must_use]
 pub fn by_name<'a>(file: &'a Model, lore: &'a Lore) -> HashMap<&'a HostPattern, Vec<&'a Labels>, FixedState> {
     let mut names: HashMap<_, Vec<_>, _> = HashMap::with_hasher(FixedState::default());
@@ -100,7 +100,7 @@ pub fn by_name<'a>(file: &'a Model, lore: &'a Lore) -> HashMap<&'a HostPattern, 
     names
 }
 
-/// Which labels an object must have: all of the requirements hold.
+/// Label selector: the requirements on an object's labels, all of which must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -115,26 +115,26 @@ enum Condition {
     Exists,
     Absent,
     In(BTreeSet<String>),
-    /// Also where the key is absent.
+    /// Value not in the set; holds too where the key is absent.
     NotIn(BTreeSet<String>),
 }
 
-/// Why a text is no selector.
+/// Error of a text that is no selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at} {what}")]
 pub struct SelectorError {
-    /// The character's number, from 1.
+    /// Number of the character at fault, from 1.
     at: usize,
     what: String,
 }
 
 impl Selector {
-    /// Understands `app=shop,tier!=batch,zone in (a, b),!internal` and the like: `=`, `==`, `!=`, `in`, `notin`, a key that
-    /// must be there and, with `!`, one that must not.
+    /// Parses `app=shop,tier!=batch,zone in (a, b),!internal` and the like: `=`, `==`, `!=`, `in`, `notin`, a key that
+    /// must be there and, with `!`, a key that must not.
     ///
     /// # Errors
     ///
-    /// It is none; with the place of the first mistake.
+    /// The text is no selector; the error has the place of the first mistake.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut tokens = Tokens::of(text);
         let mut requirements = Vec::new();
@@ -165,7 +165,7 @@ impl Selector {
         })
     }
 
-    /// Whether one of these objects is selected.
+    /// Whether any of these sets of labels is selected.
     #[must_use]
     pub fn matches_any(&self, all: &[&Labels]) -> bool {
         all.iter().any(|labels| self.matches(labels))
@@ -175,7 +175,7 @@ impl Selector {
 /// Words and signs of a selector, with the numbers of their first characters.
 struct Tokens<'a> {
     all: std::iter::Peekable<std::vec::IntoIter<(usize, &'a str)>>,
-    /// The number behind the last character.
+    /// Number of the character behind the last.
     end: usize,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Tokens<'a> {
         Ok(Requirement { key, condition })
     }
 
-    /// A value; an empty one where none stands.
+    /// Reads a value; an empty one where none stands.
     fn value(&mut self) -> Result<String, SelectorError> {
         let Some((at, value)) = self.next_if(|token| !SIGNS.contains(&token)) else {
             return Ok(String::new());
@@ -283,8 +283,8 @@ pub fn is_key(text: &str) -> bool {
     !name.is_empty() && is_value(name) && domain.is_none_or(is_domain)
 }
 
-/// Whether a text may be the value of a label: at most 63 letters, digits, `-`, `_` and `.`, the first and the last of them
-/// a letter or digit; or nothing.
+/// Whether a text may be the value of a label: empty, or at most 63 letters, digits, `-`, `_` and `.`, the first and
+/// the last of them a letter or digit.
 #[must_use]
 pub fn is_value(text: &str) -> bool {
     let bytes = text.as_bytes();

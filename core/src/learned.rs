@@ -1,4 +1,4 @@
-//! What sources other than the file know: which router hosts a cluster has, and which names it serves.
+//! Facts that sources other than the file know: the router hosts of a cluster, and the names that it serves.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
@@ -9,83 +9,83 @@ use crate::labels::LabelSets;
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
 
-/// Weights of a route's clusters; 0 gets nothing.
+/// Range of the weights of a route's clusters; a cluster with 0 gets nothing.
 pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=100;
 
-/// Weights of hosts.
+/// Range of the weights of hosts.
 const HOST_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=100;
 
 /// All that one source knows of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned {
-    /// Its router hosts; names are unique.
+    /// Router hosts of the cluster; their names are unique.
     #[serde(default)]
     pub hosts: Vec<Host>,
-    /// The names that it serves; each once.
+    /// Names that the cluster serves; each once.
     #[serde(default)]
     pub routes: Vec<Claim>,
-    /// What is defined there but not served, for a person to see.
+    /// Objects and names that the cluster defines but does not serve, for a person to see.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
-    /// Endpoints of an application, which [`crate::expose`] may make services of. Never told by an API: the source has
-    /// records of its own.
+    /// Endpoints of an application, which [`crate::expose`] may make services of. An API never sets this field: the
+    /// source that does has records of its own.
     #[serde(skip)]
     pub endpoints: Vec<Reachable>,
 }
 
-/// An endpoint of an application, whatever it speaks.
+/// Endpoint of an application, whatever protocol it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reachable {
-    /// The name of its host.
+    /// Name of the endpoint's host.
     pub host: String,
-    /// Where it is.
+    /// Address and port of the endpoint.
     pub at: SocketAddr,
-    /// The port's name in its cartridge, `tcp` where it has none: characters of names alone.
+    /// Name of the port in its cartridge, `tcp` where it has none: only characters that names may have.
     pub port_name: String,
-    /// What it speaks.
+    /// Protocols that the endpoint speaks.
     pub protocols: BTreeSet<String>,
-    /// It gets no connections.
+    /// Whether the endpoint is stopped and gets no connections.
     pub is_stopped: bool,
 }
 
-/// A name that a cluster serves.
+/// Claim: a name that a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The name.
+    /// Name that is claimed.
     pub host: HostPattern,
-    /// How many labels its star stands for, if it has one.
+    /// Number of labels that the name's star stands for, if it has one.
     #[serde(default, skip_serializing_if = "Depth::is_any")]
     pub depth: Depth,
-    /// The cluster's share of the name's connections, in proportion to other clusters' that serve it: one of
-    /// [`WEIGHTS`]. Nothing where nobody has said it: [`crate::join`] has it then.
+    /// Share of the name's connections, in proportion to those of other clusters that serve it: one of [`WEIGHTS`].
+    /// `None`: no weight is set, and [`crate::join`] decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Whose it is: a namespace. Empty where the source knows no owners.
+    /// Namespace that owns the claim; empty where the source knows no owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// Since when it is there, in seconds of Unix time; 0 where that is not known yet.
+    /// Time since when the claim exists, in seconds of Unix time; 0 where that is not known yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
-    /// What it comes from, as a person knows it: `Route shop/web`.
+    /// Object that the claim comes from, as a person knows it: `Route shop/web`.
     pub origin: String,
-    /// What is asked for there and not done, such as annotations that only a router can obey.
+    /// Notes on settings of the object that have no effect, such as annotations that only a router can obey.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The labels of the objects that it comes from. Selectors of names go by them.
+    /// Labels of the objects that the claim comes from, for selectors of names.
     #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
     pub labels: LabelSets,
 }
 
-/// Something that does not become a route.
+/// Object or name that does not become a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The name that it asked for.
+    /// Name that the object asked for.
     pub host: String,
-    /// What it is.
+    /// Object that asked, as a person knows it.
     pub origin: String,
-    /// Why not.
+    /// Reason for the rejection.
     pub reason: String,
-    /// Who has the name instead.
+    /// Object that has the name instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rival: Option<String>,
 }
@@ -95,11 +95,11 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What all sources know: by source, then by cluster.
+/// Knowledge of all sources: by source, then by cluster.
 pub type Lore = BTreeMap<String, BTreeMap<String, std::sync::Arc<Learned>>>;
 
 impl Learned {
-    /// The same, if it keeps its promises; what does not is named.
+    /// Returns this knowledge if it keeps the promises of its fields; otherwise the first broken promise, by name.
     pub fn checked(self) -> Result<Self, String> {
         let mut names = HashSet::new();
         for host in &self.hosts {

@@ -1,8 +1,8 @@
 //! The brain of signalbox: which name a connection asks for, which route that is, which cluster and host take it.
 //!
 //! Owns: names, routes, weights, balancing, health hysteresis, ejection, peek parsers, plan and diff. Never: I/O, a
-//! clock, randomness (both come as arguments), a kernel map. Called by `userspace`, which feeds it events and
-//! carries out what it decides.
+//! clock, randomness (time and random numbers come as arguments), a kernel map. Called by `userspace`, which feeds it
+//! events and carries out what it decides.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

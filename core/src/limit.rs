@@ -1,6 +1,6 @@
 //! Limits per source address without a lock: a count-min sketch of connections and token buckets.
 //!
-//! Fixed memory whatever the number of sources. An estimate is never too low; it is too high only where all three
+//! Memory is fixed whatever the number of sources. An estimate is never too low; it is too high only where all three
 //! cells of a source are shared with busier sources.
 
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ const ROWS: usize = 3;
 const COLUMNS: usize = 1 << 15;
 const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
 
-/// What is known of a source: its cells. /32 of IPv4, /64 of IPv6.
+/// Cells of a source in the sketch. A source is a /32 of IPv4 or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source([usize; ROWS]);
 
 impl Source {
-    /// The cells of an address under a secret seed, so that nobody can aim at another's cells.
+    /// Cells of an address under a secret seed, so that nobody can aim at another source's cells.
     #[must_use]
     pub fn new(seed: u64, addr: IpAddr) -> Self {
         let mut bytes = mapped(addr);
@@ -30,7 +30,7 @@ impl Source {
         Self::of(seed, bytes)
     }
 
-    /// The cells of an address with so many leading bits, IPv4 and IPv6.
+    /// Cells of the leading bits of an address; `(v4, v6)` are the numbers of bits.
     #[must_use]
     pub fn within(seed: u64, addr: IpAddr, (v4, v6): (u32, u32)) -> Self {
         let length = if addr.is_ipv4() { v4.min(32) } else { v6.min(128) };
@@ -47,13 +47,13 @@ impl Source {
     }
 }
 
-/// Mixes the name of a listener into a seed: sources of one listener.
+/// Mixes the name of a listener into a seed, so that each listener has sources of its own.
 #[must_use]
 pub fn seed_of(seed: u64, listener: &str) -> u64 {
     hash::bytes(seed, listener.as_bytes())
 }
 
-/// Why a connection is refused.
+/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Too many connections of this source at once.
@@ -64,11 +64,11 @@ pub enum Refusal {
     Rate,
 }
 
-/// The sketch. Shared by all workers.
+/// Sketch of all sources, shared by all workers.
 pub struct Limiter {
     concurrent: Box<[AtomicU32]>,
     peeking: Box<[AtomicU32]>,
-    /// High half: tokens used, in 1/256; low half: time of the last use, in ms.
+    /// Token buckets. High half: tokens used, in 1/256; low half: time of the last use, in ms.
     buckets: Box<[AtomicU64]>,
 }
 
@@ -99,7 +99,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Counts a connection as open unless its source has so many.
+    /// Counts a connection as open unless its source is at the limit.
     pub fn enter(&self, source: Source, limit: u32) -> Result<(), Refusal> {
         if enter(&self.concurrent, source, limit) {
             Ok(())
@@ -108,24 +108,24 @@ impl Limiter {
         }
     }
 
-    /// How many connections of a source are counted: never too few.
+    /// Number of counted connections of a source: never too low.
     #[must_use]
     pub fn concurrent(&self, source: Source) -> u32 {
         let cells = source.0.iter().filter_map(|cell| self.concurrent.get(*cell));
         cells.map(|cell| cell.load(Ordering::Relaxed)).min().unwrap_or(0)
     }
 
-    /// The peek of an admitted connection has ended.
+    /// Notes that the peek of an admitted connection has ended.
     pub fn peeked(&self, source: Source) {
         leave(&self.peeking, source);
     }
 
-    /// An admitted connection has ended (after its peek).
+    /// Notes that an admitted connection has ended (after its peek).
     pub fn closed(&self, source: Source) {
         leave(&self.concurrent, source);
     }
 
-    /// A bucket holds one second's worth. Taken unless every row's bucket is empty.
+    /// Takes a token, unless every row's bucket is empty. A bucket holds one second's worth.
     fn take_token(&self, source: Source, rate: u32, now: Duration) -> bool {
         let now_ms = now.as_millis() as u32;
         let full = u64::from(rate) * 256;
@@ -134,7 +134,7 @@ impl Limiter {
             let Some(bucket) = self.buckets.get(cell) else { continue };
             let outcome = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
                 let (used, then) = (old >> 32, old as u32);
-                // Another worker may have been here a moment later by its own clock: that is no time passed.
+                // Another worker's clock may be a moment ahead: no time has passed then.
                 let passed = now_ms.wrapping_sub(then);
                 let (passed, latest) = if passed > u32::MAX / 2 {
                     (0, then)
@@ -150,8 +150,8 @@ impl Limiter {
     }
 }
 
-/// Adds one unless the estimate is at the limit; 0 means no limit. The count is exact under races: it is added
-/// first and taken back on refusal.
+/// Adds one unless the estimate is at the limit; 0 means no limit. The cell is raised first and lowered again on
+/// refusal, so that the count is exact under races.
 fn enter(cells: &[AtomicU32], source: Source, limit: u32) -> bool {
     let mut least = u32::MAX;
     for cell in source.0 {

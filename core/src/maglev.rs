@@ -3,24 +3,24 @@
 
 use signalbox_common::hash;
 
-/// Slots of a table; prime, and at least 100 for each of some 650 hosts.
+/// Number of slots in a table; prime, and at least 100 for each of some 650 hosts.
 pub const SLOTS: usize = 65_537;
 
 const OFFSET_SEED: u64 = 0x7369_676e_616c_626f;
 const SKIP_SEED: u64 = 0x786d_6167_6c65_7631;
 
-/// A host to place: its index, its weight (at least 1), and the bytes of its address, which alone decide its slots.
+/// Host to place in the table: its address alone decides which slots it prefers, its weight how many it gets.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What the table holds for it.
+    /// Value that the table holds for the host.
     pub index: u16,
-    /// Its share of the slots.
+    /// Weight of the host, which decides its share of the slots; at least 1.
     pub weight: u32,
-    /// Its identity: the same on every balancer, whatever the order or the name.
+    /// Bytes of the host's address: equal on every balancer, whatever the host's order or name.
     pub identity: [u8; 16],
 }
 
-/// Builds the table; empty where there are no candidates. The same from any order of the same candidates.
+/// Builds the table; empty where there are no candidates. The order of the candidates does not matter.
 #[must_use]
 pub fn build(candidates: &[Candidate]) -> Box<[u16]> {
     if candidates.is_empty() {
@@ -30,7 +30,7 @@ pub fn build(candidates: &[Candidate]) -> Box<[u16]> {
     hosts.sort_by(|a, b| a.identity.cmp(&b.identity).then(a.index.cmp(&b.index)));
     let m = SLOTS as u64;
     let heaviest = hosts.iter().map(|h| h.weight.max(1)).max().unwrap_or(1);
-    // (next position of the permutation, step, credit)
+    // Walks: (next position of the permutation, step, credit).
     let mut walks: Vec<(u64, u64, u32)> = hosts
         .iter()
         .map(|h| {
@@ -66,16 +66,16 @@ pub fn build(candidates: &[Candidate]) -> Box<[u16]> {
     }
 }
 
-/// Slots that are drawn for a slot whose host is out, before it is given to any host that is in.
+/// Most draws for a slot whose host is out, before the slot is given to any host that is in.
 const DRAWS: u64 = 64;
 const REPAIR_SEED: u64 = 0x7265_7061_6972_6564;
 
-/// The table while some hosts are out: only their slots move, and only for as long as they are out.
+/// Rebuilds the table while some hosts are out: only their slots move, and only for as long as they are out.
 ///
-/// A slot whose host is out takes the host of another slot, drawn by its own number, so that the others get of it by their
-/// weights. What comes out depends on who is in and on nothing else: not on who went out first, nor on what was before.
-/// Balancers that know the same hosts agree without talking; where one takes a host for dead that another does not, they
-/// differ in that host's slots alone.
+/// A slot whose host is out takes the host of another slot, drawn by its own number, so that the other hosts share
+/// these slots by weight. The result depends only on which hosts are in: not on the order in which hosts went out, nor
+/// on earlier tables. Balancers that know equal hosts agree without talking; where one holds a host for dead that
+/// another does not, they differ in that host's slots alone.
 #[must_use]
 pub fn repaired(table: &[u16], is_in: impl Fn(u16) -> bool) -> Box<[u16]> {
     let hosts = table.iter().map(|&host| usize::from(host) + 1).max().unwrap_or(0);
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Balance within one percent where there are a hundred slots for each, every slot filled, whatever the weights.
+        /// Shares are exact to one percent at a hundred slots for each host, and every slot is filled, for all weights.
         #[test]
         fn shares_follow_weights(weights in prop::collection::vec(1u32..=100, 1..200)) {
             let mut some = hosts(weights.len() as u16);

@@ -1,7 +1,7 @@
-//! One model of what the file says, what sources have learnt, and what operators have set.
+//! Merges the file, the knowledge of sources, and the weights that operators have set into one model.
 //!
 //! The file is an operator's word: its hosts and routes stand as they are. A name that the file does not have goes to
-//! every cluster that serves it, by the weight that it has there. What loses is not lost: [`lost`] says to whom.
+//! every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`lost`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,17 +12,17 @@ use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
 use crate::model::{Cluster, Model, Route};
 use crate::name::{Depth, HostPattern};
 
-/// Clusters, and hosts of a cluster, at the most: as in the configuration. What is more is left out.
+/// Most clusters, and most hosts of a cluster, as in the configuration. Further ones are left out.
 const MOST: usize = 65_535;
 
 /// Clusters by name, with their weights.
 pub type Shares = Vec<(String, u32)>;
 
-/// Weights that operators have set, by the route's name. They count before the file's and those that sources tell, whatever
-/// the file says, until they are taken back.
+/// Weights that operators have set, by the route's name. They override the file's and the sources' weights until the
+/// operator removes them.
 pub type Weights = BTreeMap<String, Shares>;
 
-/// The model that is to be in force.
+/// Builds the model that is to be in force.
 #[must_use]
 pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     let mut model = file.clone();
@@ -35,7 +35,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     for (name, learned) in by_cluster(lore).filter(|(name, _)| file.lets_learn(name)) {
         let at = match clusters.get(name) {
             Some(&at) => at,
-            // Workers number them in 16 bits.
+            // Workers number clusters in 16 bits.
             None if model.clusters.len() >= MOST => continue,
             None => {
                 model.clusters.push(if name.contains('/') {
@@ -51,7 +51,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         known.extend(model.clusters[at].hosts.iter().map(|host| host.name.clone()));
         for host in &learned.hosts {
             let hosts = &mut model.clusters[at].hosts;
-            // Several sources may know the same host, and the file.
+            // Several sources, and the file, may know one host.
             if hosts.len() < MOST && known.insert(host.name.clone()) {
                 hosts.push(host.clone());
             }
@@ -91,7 +91,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
             };
             let known = |(name, weight): &(String, u32)| Some((*clusters.get(name)?, *weight));
             let set: Vec<_> = set.iter().filter_map(known).collect();
-            // Of clusters that are all gone, nothing can be said any more.
+            // Weights whose clusters are all gone decide nothing.
             if !set.is_empty() {
                 route.clusters = set;
             }
@@ -100,13 +100,13 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     model
 }
 
-/// How many labels a wildcard's star stands for: the most that one of those who claim it means. Who means fewer answers
-/// for a deeper name as for one that nobody has.
+/// Number of labels that a wildcard's star stands for: the most that any claim means. A cluster whose claim means fewer
+/// answers deeper names as names that nobody has.
 fn widest(claims: &[(usize, &Claim)]) -> Depth {
     claims.iter().map(|(_, claim)| claim.depth).max().unwrap_or_default()
 }
 
-/// Clusters with their weights, of those that claim a name.
+/// Clusters that claim a name, with their weights.
 fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
     let share = |&(cluster, claim): &(usize, _)| Share {
         cluster,
@@ -123,7 +123,7 @@ fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
         .collect()
 }
 
-/// Clusters that claim a name and get nothing of it, by source; with who has it.
+/// Clusters that claim a name and get no share of it, by source, each with the cluster that has the name.
 fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
     let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
     // Clusters that the file does not name come behind those that it names, in the order of sources, as in `merge`.
@@ -172,15 +172,15 @@ fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Reject
     nothing.collect()
 }
 
-/// What all sources know, source by source.
+/// Knowledge of all sources, source by source.
 fn by_cluster(lore: &Lore) -> impl Iterator<Item = (&str, &Learned)> {
     lore.values()
         .flatten()
         .map(|(cluster, learned)| (cluster.as_str(), &**learned))
 }
 
-/// Refuses weights that name an unknown route or cluster, that are out of range, or that leave a route without any: the error
-/// lists every problem.
+/// Refuses weights that name an unknown route or cluster, that are out of range, or that leave a route without any. The
+/// error lists every problem.
 pub fn check_weights(model: &Model, known: &Weights, set: &BTreeMap<String, Option<Shares>>) -> Result<(), String> {
     let problem = |(host, shares): (&String, &Option<Shares>)| wrong_weights(model, known, host, shares.as_ref());
     let problems: Vec<String> = set.iter().filter_map(problem).collect();
@@ -219,7 +219,7 @@ fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Sha
     })
 }
 
-/// What has been learnt of a name and is not in force, with the reason.
+/// Claims to a name that have been learnt and are not in force, each with the reason.
 #[must_use]
 pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) -> Vec<(String, Rejected)> {
     let in_file = file
@@ -250,7 +250,7 @@ pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) ->
             }
         }
     }
-    // Weights that an operator has set are the last word on who gets nothing.
+    // Weights that an operator has set overrule the reasons for giving a cluster no share.
     if !in_file && !weights.contains_key(&text) {
         all.extend(waiting(file, lore, host));
     }
@@ -266,7 +266,7 @@ mod tests {
     use crate::learned::Claim;
     use crate::model::Host;
 
-    /// Both clusters of it learn.
+    /// Model whose two clusters both learn.
     fn model() -> Model {
         let mut model = crate::view::tests::model();
         model.clusters.iter_mut().for_each(|cluster| cluster.learn = true);
@@ -329,7 +329,7 @@ mod tests {
         ]);
         let file = model();
         let merged = merge(&file, &lore, &Weights::new());
-        // Sources in their order, so that it is the same whoever told first.
+        // Claims of sources stand in a fixed order, whichever source tells first.
         assert_eq!(shares(&merged, "shop.test"), Some(vec![("east", 10), ("west", 80)]));
         assert_eq!(shares(&merged, "*.new.test"), Some(vec![("new", 1)]));
         assert_eq!(
@@ -417,7 +417,7 @@ mod tests {
                 .reason
                 .starts_with("somebody else has the name")
         );
-        // An operator's word, for the name or for the cluster.
+        // Weights by an operator, for the name or for the cluster.
         let set = Weights::from([(
             "shop.test".to_owned(),
             vec![("east".to_owned(), 3), ("west".to_owned(), 0)],

@@ -1,6 +1,6 @@
-//! What a configuration means, once it is known to be right. Built by `signalbox::config`, never half valid.
+//! The model: the meaning of a configuration without mistakes. Built by `signalbox::config`, never half valid.
 //!
-//! Names stand where a person wrote them; indices (`usize` into [`Model::clusters`]) where a program looks things up.
+//! References that a person wrote stay names; those that programs follow are indices into [`Model::clusters`].
 
 pub mod agent;
 mod expose;
@@ -36,44 +36,44 @@ pub use services::{Layer4, Service};
 pub use shield::Shield;
 pub use subset::Subset;
 
-/// The whole configuration.
+/// Meaning of a whole configuration.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Where signalbox shows its state.
+    /// Admin API, which shows signalbox's state.
     pub admin: Admin,
-    /// Where clients come in.
+    /// Listeners, where clients come in.
     pub listeners: Vec<Listener>,
-    /// Where traffic goes.
+    /// Clusters, where traffic goes.
     pub clusters: Vec<Cluster>,
-    /// Which name goes where.
+    /// Routes from names to clusters.
     pub routes: Vec<Route>,
-    /// What happens to a name without a route.
+    /// Treatment of a name without a route.
     pub unmatched: Unmatched,
     /// Time limits.
     pub timeouts: Timeouts,
     /// Limits against greedy clients.
     pub limits: Limits,
-    /// How bytes are carried, where a listener says nothing else.
+    /// Tiers that carry bytes, where a listener says nothing else.
     pub datapath: Datapath,
-    /// Where what arrives by API, event and rotation is kept.
+    /// Directory for whatever arrives by API, events and rotation.
     pub store: PathBuf,
-    /// A table that several balancers share; `None`: each has its own.
+    /// Table in an etcd that several balancers share; `None`: each has its own.
     pub etcd: Option<EtcdStore>,
-    /// The other balancers of the set, which serve the same addresses or names.
+    /// Other balancers of the set, which serve the same addresses or names.
     pub balancers: Vec<Balancer>,
-    /// What part of each cluster's hosts this balancer uses.
+    /// Part of each cluster's hosts that this balancer uses.
     pub subset: Subset,
-    /// What tells of OpenShift's applications; `None`: nothing does.
+    /// Source of events about OpenShift's applications; `None`: there is none.
     pub routing_events: Option<RoutingEvents>,
-    /// Ports without a name to peek at.
+    /// Layer-4 services: ports without a name to peek at.
     pub services: Vec<Service>,
-    /// What they have in common.
+    /// Settings common to all layer-4 services.
     pub layer4: Layer4,
-    /// What guards listeners and services, as far as it holds for all.
+    /// Shield of listeners and services, as far as its settings hold for all.
     pub shield: Shield,
-    /// What `/metrics` shows.
+    /// Series that `/metrics` shows.
     pub metrics: Metrics,
-    /// The log of connections; `None`: there is none.
+    /// Log of connections; `None`: there is none.
     pub connection_log: Option<ConnectionLog>,
 }
 
@@ -89,61 +89,61 @@ impl Model {
 /// An etcd that holds what several balancers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdStore {
-    /// Its members: `http://HOST:PORT` or `https://HOST:PORT`.
+    /// Members of the etcd: `http://HOST:PORT` or `https://HOST:PORT`.
     pub endpoints: Vec<String>,
-    /// What all keys begin with; ends in `/`.
+    /// Prefix of all keys; ends in `/`.
     pub prefix: String,
     /// PEM file with the authorities that have signed the members' certificates.
     pub ca: Option<PathBuf>,
-    /// PEM files with our certificate and its key.
+    /// PEM files with signalbox's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Another balancer's admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balancer {
-    /// Its name in [`Subset`].
+    /// Name of the balancer in [`Subset`].
     pub name: Option<String>,
-    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    /// URL of the admin API: `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
-    /// File with its token.
+    /// File with the balancer's token.
     pub token_file: Option<PathBuf>,
-    /// PEM file with the authorities that have signed its certificate.
+    /// PEM file with the authorities that have signed the balancer's certificate.
     pub ca: Option<PathBuf>,
-    /// PEM files with our certificate and its key, in place of the token.
+    /// PEM files with signalbox's certificate and its key, in place of the token.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// The admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Read-only HTTP; `None` for none.
+    /// Address of read-only HTTP; `None` for none.
     pub listen: Option<std::net::SocketAddr>,
-    /// The unix socket (mode 0600) that takes changes.
+    /// Unix socket (mode 0600) that takes changes.
     pub socket: PathBuf,
     /// File with the token that allows changes over `listen`.
     pub token_file: Option<PathBuf>,
-    /// `listen` speaks TLS.
+    /// TLS of `listen`; `None`: plain HTTP.
     pub tls: Option<AdminTls>,
-    /// Connections to `listen` at once.
+    /// Most connections to `listen` at once.
     pub max_connections: u32,
 }
 
-/// Connections to the admin API over TCP, where the configuration says nothing.
+/// Most connections to the admin API over TCP, where the configuration says nothing.
 pub const DEFAULT_ADMIN_CONNECTIONS: u32 = 128;
 
-/// How the admin API proves who it is, and who may change something without a token.
+/// Certificate of the admin API, and clients that may make changes without a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminTls {
-    /// PEM file with its certificate, and those between it and an authority.
+    /// PEM file with the API's certificate and any intermediate ones.
     pub cert: PathBuf,
-    /// PEM file with the key.
+    /// PEM file with the key of the certificate.
     pub key: PathBuf,
-    /// PEM file with authorities: whoever shows a certificate of theirs may change what the token allows.
+    /// PEM file with authorities: clients with a certificate of theirs may make the changes the token allows.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What a listener expects a client to say first.
+/// Protocol that a listener expects clients to speak first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -156,7 +156,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name in the configuration.
+    /// Name of the protocol in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -170,14 +170,14 @@ impl Protocol {
 /// An address or prefix, and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bind {
-    /// One address (/32, /128) or many.
+    /// Prefix of one address (/32, /128) or many.
     pub prefix: IpNet,
-    /// The port, not 0.
+    /// Port, not 0.
     pub port: u16,
 }
 
 impl Bind {
-    /// The single address, where it is one.
+    /// Single address with the port; `None` where the prefix has several.
     #[must_use]
     pub fn single(&self) -> Option<std::net::SocketAddr> {
         (self.prefix.prefix_len() == self.prefix.max_prefix_len())
@@ -195,36 +195,36 @@ impl std::fmt::Display for Bind {
     }
 }
 
-/// A place where clients come in.
+/// Listener: a place where clients come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its name.
+    /// Name of the listener.
     pub name: String,
-    /// What clients speak.
+    /// Protocol that clients speak.
     pub protocol: Protocol,
-    /// Its addresses.
+    /// Addresses that the listener listens on.
     pub listen: Vec<Bind>,
-    /// The cluster of a `tcp` listener; of another, the one for names without a route.
+    /// Cluster of a `tcp` listener; of another listener, the cluster for names without a route.
     pub cluster: Option<usize>,
     /// Prefixes whose PROXY headers are believed; empty for none.
     pub trusted_proxies: Vec<IpNet>,
-    /// How bytes are carried.
+    /// Tiers that carry bytes of the listener's flows.
     pub datapath: Datapath,
-    /// What it is guarded by; `None`: by nothing.
+    /// Shield of the listener; `None`: there is none.
     pub shield: Option<shield::Policy>,
 }
 
-/// How an established flow's bytes are carried.
+/// Tier: what carries an established flow's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// Userspace buffers.
+    /// Buffers in userspace.
     Copy,
-    /// Pipes, `splice(2)`.
+    /// Pipes with `splice(2)`.
     Splice,
-    /// Sockets joined in the kernel.
+    /// Sockets joined in the kernel (sockmap).
     Sockmap,
-    /// Packets rewritten and forwarded by TC, without sockets.
+    /// Packets rewritten and forwarded by TC programs, without sockets.
     Cut,
 }
 
@@ -232,7 +232,7 @@ impl Tier {
     /// All tiers, slowest first.
     pub const ALL: [Self; 4] = [Self::Copy, Self::Splice, Self::Sockmap, Self::Cut];
 
-    /// Its name.
+    /// Name of the tier.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -244,56 +244,56 @@ impl Tier {
     }
 }
 
-/// Which tiers flows may use.
+/// Tiers that flows may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datapath {
-    /// `Some`: this tier as soon as it can be had. `None`: chosen per flow by what it does.
+    /// Forced tier, used as soon as it is available; `None`: the tier is chosen per flow by its traffic.
     pub tier: Option<Tier>,
-    /// Whether flows that are fit for it are cut through. A forced tier means that they are not.
+    /// Whether flows that are fit for tier `cut` are cut through. A forced tier rules cutting out.
     pub cut: bool,
 }
 
-/// A cluster: the router hosts that serve the same applications.
+/// Cluster: the router hosts that serve the same applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// How a host is chosen.
+    /// Balancing algorithm among the hosts.
     pub balance: Balance,
-    /// How hosts are checked.
+    /// Health check of the hosts.
     pub health: HealthCheck,
-    /// When real failures set a host aside.
+    /// Ejection of hosts whose real connects fail.
     pub ejection: Ejection,
     /// Whether hosts are sent a PROXY protocol v2 header.
     pub proxy_protocol: bool,
-    /// How long what is taken out of rotation may keep its flows; `None`: [`Timeouts::drain`].
+    /// Drain time of flows when the cluster or a host is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
-    /// The hosts that the configuration names.
+    /// Hosts that the configuration names.
     pub hosts: Vec<Host>,
     /// Whether hosts and names may also be told by an agent or the API.
     pub learn: bool,
-    /// The API server that signalbox itself watches for hosts and names.
+    /// API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,
-    /// How many of its hosts this balancer uses; `None`: [`Subset::size`].
+    /// Number of hosts that this balancer uses; `None`: [`Subset::size`].
     pub subset: Option<Size>,
-    /// What share the cluster gets of a learnt host name that another cluster has served before.
+    /// Share that the cluster gets of a learnt host name that another cluster has served before.
     pub join: Join,
 }
 
 impl Cluster {
-    /// Whether it may have hosts and names that the configuration does not know.
+    /// Whether the cluster may have hosts and names that the configuration does not know.
     #[must_use]
     pub const fn learns(&self) -> bool {
         self.learn || self.kubernetes.is_some()
     }
 }
 
-/// A router host.
+/// Host: a router host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Its address.
+    /// Address of the host.
     pub address: IpAddr,
     /// Port for `http` listeners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,19 +304,19 @@ pub struct Host {
     /// Port for `tcp` listeners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u16>,
-    /// Its ports for layer-4 services, by their names; for others it is the one listened on.
+    /// Ports for layer-4 services, by the services' names; for other services the port is the one listened on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, u16>,
-    /// 1 to 100.
+    /// Weight of the host, 1 to 100.
     pub weight: u32,
-    /// What a check by HTTP asks for, where the source knows better than the cluster's check. Never told by an API: it goes
-    /// into requests as it is.
+    /// Page that a check by HTTP asks for, where the source knows better than the cluster's check. An API never sets
+    /// this field, because the page goes into requests as it is.
     #[serde(skip)]
     pub page: Option<Page>,
 }
 
 impl Host {
-    /// Its port for a listener's protocol.
+    /// Port of the host for a listener's protocol.
     #[must_use]
     pub const fn port(&self, protocol: Protocol) -> Option<u16> {
         match protocol {
@@ -327,22 +327,22 @@ impl Host {
     }
 }
 
-/// How a host of a cluster is chosen.
+/// Balancing algorithm: how a host of a cluster is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// The fewest established connections for its weight.
+    /// Host with the fewest established connections for its weight.
     LeastConnections,
-    /// Weighted turns.
+    /// Hosts in weighted turns.
     RoundRobin,
-    /// The better of two drawn at random.
+    /// Better of two hosts drawn at random.
     RandomTwo,
-    /// By the client's address: a client stays with its host while that is up.
+    /// Host by the hash of the client's address: a client stays with its host while that is up.
     Maglev,
 }
 
 impl Balance {
-    /// All, with their names in the configuration.
+    /// All algorithms, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 4] = [
         ("least-connections", Self::LeastConnections),
         ("round-robin", Self::RoundRobin),
@@ -351,38 +351,38 @@ impl Balance {
     ];
 }
 
-/// How a host is checked.
+/// Health check of a cluster's hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What is asked.
+    /// Request that a check makes.
     pub probe: Probe,
-    /// Within this time a check begins and ends: [`HealthCheck::until_next`].
+    /// Time within which a check begins and ends: [`HealthCheck::until_next`].
     pub interval: Duration,
-    /// From one check's beginning to the next's while `rise` or `fall` is being counted; `None`: as at all other times.
+    /// Interval between beginnings of checks while `rise` or `fall` is being counted; `None`: `interval` at all times.
     pub fast_interval: Option<Duration>,
     /// Time limit of one check; at most `interval`.
     pub timeout: Duration,
-    /// Successes in a row that bring a host back.
+    /// Successes in a row that make a host healthy.
     pub rise: u32,
-    /// Failures in a row that take it out.
+    /// Failures in a row that make a host unhealthy.
     pub fall: u32,
-    /// On which of its connections a PROXY v2 header goes first.
+    /// Connections of checks that begin with a PROXY v2 header.
     pub header: CheckHeader,
 }
 
-/// Which connections of checks begin with a PROXY v2 header, by which HAProxy knows a check (its LOCAL command).
+/// Choice of the checks that begin with a PROXY v2 header; by its LOCAL command HAProxy recognises a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckHeader {
-    /// None.
+    /// No check.
     Never,
-    /// Those to the host's `http`, `https` and `tcp` ports, which expect it of clients' connections too.
+    /// Checks of the host's `http`, `https` and `tcp` ports, which expect the header of clients' connections too.
     HostPorts,
-    /// All.
+    /// Every check.
     Always,
 }
 
 impl HealthCheck {
-    /// Where nothing else is said.
+    /// Check of a cluster without settings of its own.
     pub const DEFAULT: Self = Self {
         probe: Probe::Router,
         interval: Duration::from_secs(5),
@@ -394,64 +394,64 @@ impl HealthCheck {
     };
 }
 
-/// What a check asks of a host.
+/// Request that a check makes of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The host accepts a TCP connection.
+    /// TCP connection: the host must accept it.
     Tcp {
-        /// `None`: the first of the host's https, http and tcp ports.
+        /// Port to connect to; `None`: the first of the host's https, http and tcp ports.
         port: Option<u16>,
     },
-    /// The host answers a GET with 200 to 399.
+    /// HTTP GET: the host must answer with 200 to 399.
     Http(HttpProbe),
-    /// What the host shows: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
-    /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host as by [`Probe::Tcp`].
+    /// Check by kind of host: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
+    /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host is checked as by [`Probe::Tcp`].
     Router,
-    /// What an application's endpoint speaks: one with an `http` port and a [`Page`] is asked for that and is well with
-    /// every answer below 500, and every other as by [`Probe::Tcp`].
+    /// Check of an application's endpoint: one with an `http` port and a [`Page`] is asked for that and is well with
+    /// every answer below 500, and every other is checked as by [`Probe::Tcp`].
     Endpoint,
 }
 
-/// Where OpenShift's routers say whether they are well.
+/// Port at which OpenShift's routers tell their health.
 pub const ROUTER_HEALTH_PORT: u16 = 1936;
-/// The path for which they are asked there.
+/// Path at which OpenShift's routers tell their health.
 pub const ROUTER_HEALTH_PATH: &str = "/healthz";
 
-/// A GET.
+/// HTTP check by GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpProbe {
-    /// `None`: the host's http (or https) port.
+    /// Port to ask; `None`: the host's http (or https) port.
     pub port: Option<u16>,
-    /// The path asked for.
+    /// Path to ask for.
     pub path: String,
-    /// The Host header; `None`: the host's address.
+    /// Host header; `None`: the host's address.
     pub host: Option<String>,
-    /// Over TLS.
+    /// TLS of the check; `None`: plain HTTP.
     pub tls: Option<TlsProbe>,
 }
 
-/// What a TLS check says and demands.
+/// TLS of a check: the name that it sends and the certificate that it demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsProbe {
-    /// The name in the ClientHello; `None`: the Host header, or none for an address.
+    /// Name in the ClientHello (SNI); `None`: the Host header, or no name where that is an address.
     pub sni: Option<String>,
     /// PEM file with the authorities that must have signed the certificate; `None`: any certificate will do.
     pub ca: Option<PathBuf>,
 }
 
-/// When real failures set a host aside.
+/// Passive ejection: when failures of real connects set a host aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Failures in a row; 0 for never.
+    /// Failures in a row that set a host aside; 0 for never.
     pub failures: u32,
-    /// For how long, the first time; longer with each repetition.
+    /// Duration of the first ejection; each repetition lasts longer.
     pub time: Duration,
     /// Most of a cluster's hosts that may be set aside at once, in percent.
     pub max_percent: u8,
 }
 
 impl Ejection {
-    /// Where nothing else is said.
+    /// Ejection of a cluster without settings of its own.
     pub const DEFAULT: Self = Self {
         failures: 3,
         time: Duration::from_secs(10),
@@ -459,99 +459,99 @@ impl Ejection {
     };
 }
 
-/// A name and the clusters that serve it.
+/// Route: a name and the clusters that serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The name.
+    /// Name or wildcard of the route.
     pub host: HostPattern,
-    /// How many labels its star stands for, if it has one.
+    /// Number of labels that the name's star stands for, if it has one.
     pub depth: Depth,
-    /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty in a configuration that only says who prefers what.
+    /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty if sources tell the clusters of the name.
     pub clusters: Vec<(usize, u32)>,
-    /// How long it may keep its flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
+    /// Drain time of the route's flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
-    /// Clusters that these clients get before all others, whatever the weights: testers reach a new version first.
+    /// Clusters that certain clients get before all others, whatever the weights: testers reach a new version first.
     pub prefer: Vec<Preference>,
-    /// Labels that the configuration gives it. Those of the objects that claim it are in [`crate::learned::Claim::labels`].
+    /// Labels that the configuration gives the route. Labels of claims are in [`crate::learned::Claim::labels`].
     pub labels: Labels,
 }
 
-/// Clients that are sent to a cluster as long as it has a usable host.
+/// Preference: clients that are sent to a cluster as long as it has a usable host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preference {
-    /// The cluster.
+    /// Preferred cluster.
     pub cluster: usize,
-    /// The clients' addresses.
+    /// Addresses of the clients.
     pub clients: Vec<IpNet>,
 }
 
 impl Route {
-    /// The clusters that a client gets before all others, in their order.
+    /// Clusters that a client gets before all others, in their order.
     pub fn preferred(&self, client: IpAddr) -> impl Iterator<Item = usize> + '_ {
         let is_meant = move |preference: &&Preference| preference.clients.iter().any(|net| net.contains(&client));
         self.prefer.iter().filter(is_meant).map(|preference| preference.cluster)
     }
 
-    /// Whether the configuration leaves it to sources which clusters have it.
+    /// Whether the configuration leaves the route's clusters to be learnt from sources.
     #[must_use]
     pub fn is_learnt(&self) -> bool {
         self.clusters.is_empty()
     }
 }
 
-/// What happens to a name without a route.
+/// Treatment of a name without a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmatched {
-    /// Refused, properly for the protocol.
+    /// Refusal in the client's own protocol.
     Reject,
-    /// Sent to this cluster.
+    /// Connection to this cluster.
     Cluster(usize),
-    /// Sent to any healthy host of any cluster.
+    /// Connection to any healthy host of any cluster.
     Any,
 }
 
 /// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For one connect to a host.
+    /// Limit of one connect to a host.
     pub connect: Duration,
-    /// For the head of an HTTP request.
+    /// Limit for the head of an HTTP request to arrive.
     pub peek_http: Duration,
-    /// For a ClientHello.
+    /// Limit for a ClientHello to arrive.
     pub peek_tls: Duration,
-    /// Without a byte either way, after which a flow is ended.
+    /// Time without a byte either way after which a flow is ended.
     pub idle: Duration,
-    /// For flows to end by themselves when signalbox is told to stop.
+    /// Time for flows to end by themselves when signalbox is told to stop.
     pub shutdown: Duration,
-    /// For flows to end by themselves when what they go to is taken out of rotation.
+    /// Time for flows to end by themselves when their route, cluster or host is taken out of rotation.
     pub drain: Duration,
-    /// From the start, for clusters that are watched to be read: until then nothing says that we are ready.
+    /// Longest wait, from the start, for watched clusters to be read; signalbox is not ready until the wait ends.
     pub first_read: Duration,
 }
 
 /// Limits against greedy clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once in all; `None`: what the descriptor limit allows.
+    /// Most connections at once in all; `None`: what the descriptor limit allows.
     pub max_connections: Option<u32>,
-    /// Entries of the flow table of tier `cut`.
+    /// Number of entries in the flow table of tier `cut`.
     pub cut_flows: u32,
-    /// For each source address.
+    /// Limits of each source address.
     pub per_source: PerSource,
 }
 
 /// Limits for each source address (/32, /64); 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerSource {
-    /// Connections at once.
+    /// Most connections at once.
     pub concurrent: u32,
-    /// New connections in a second.
+    /// Most new connections in a second.
     pub per_second: u32,
-    /// Connections at once that have not yet said where they want to go.
+    /// Most connections at once that are still being peeked at.
     pub peeking: u32,
 }
 
-/// An address as 16 bytes, IPv4 in its mapped form.
+/// Address as 16 bytes, IPv4 in its IPv4-mapped form.
 #[must_use]
 pub fn mapped(addr: IpAddr) -> [u8; 16] {
     match addr {

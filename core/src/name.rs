@@ -1,29 +1,29 @@
-//! Host names: lower-case, checked once, compared byte by byte ever after.
+//! Host names: lower-case, checked once, compared byte by byte from then on.
 
 use std::fmt;
 
-/// A DNS host name, lower-case, without a trailing dot (RFC 1123 with `_` allowed; compared per RFC 4343).
+/// DNS host name in lower case without a trailing dot (RFC 1123 with `_` allowed; compared per RFC 4343).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostName(Box<str>);
 
-/// Why a text is not a host name.
+/// Error of a text that is not a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the host name is empty")]
     Empty,
-    /// Longer than DNS allows.
+    /// The name is longer than DNS allows.
     #[error("the host name is longer than 253 characters")]
     TooLong,
-    /// An empty or over-long label.
+    /// A label is empty or too long.
     #[error("a label of the host name is empty or longer than 63 characters")]
     Label,
-    /// A character that no host name has.
+    /// The name has a character that no host name has.
     #[error(
         "the host name holds a character other than letters, digits, `-`, `_` and `.` (write international names in punycode, xn--...)"
     )]
     Character,
-    /// A `*` that is not the whole first label.
+    /// A `*` is not the whole first label.
     #[error("a wildcard is written `*.example.com`: one star, as the whole first label")]
     Wildcard,
 }
@@ -56,7 +56,7 @@ impl HostName {
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Text of the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -75,13 +75,13 @@ impl fmt::Debug for HostName {
     }
 }
 
-/// What a route answers to: one name, or every name below a suffix.
+/// Host pattern of a route: one name, or every name below a suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostPattern {
-    /// `app.example.com`
+    /// Single name: `app.example.com`.
     Exact(HostName),
-    /// `*.example.com`: names that end in `.example.com`, but not `example.com` itself; which, a [`Depth`] says. The name
-    /// held is the suffix without star and dot.
+    /// Wildcard `*.example.com`: names that end in `.example.com`, but not `example.com` itself. A [`Depth`] says how
+    /// many labels the star stands for. The field is the suffix without star and dot.
     Wildcard(HostName),
 }
 
@@ -96,7 +96,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether it stands for a name.
+    /// Whether the pattern stands for a name.
     #[must_use]
     pub fn matches(&self, name: &HostName, depth: Depth) -> bool {
         match self {
@@ -112,19 +112,19 @@ impl HostPattern {
     }
 }
 
-/// How many labels the star of a wildcard stands for. The wider is the greater.
+/// Number of labels that the star of a wildcard stands for. The wider depth is the greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Depth {
-    /// Exactly one, as in OpenShift's Routes and in Ingresses.
+    /// Exactly one label, as in OpenShift's Routes and in Ingresses.
     One,
-    /// One or more, as in the configuration and in the Gateway API.
+    /// At least one label, as in the configuration and in the Gateway API.
     #[default]
     Any,
 }
 
 impl Depth {
-    /// Whether it is [`Self::Any`], which need not be said.
+    /// Whether the depth is [`Self::Any`], which is the default and need not be written.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)

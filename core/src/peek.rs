@@ -1,7 +1,7 @@
-//! What the first bytes of a connection say about where it wants to go.
+//! Peek: the name that the first bytes of a connection ask for.
 //!
-//! Pure functions over all bytes received so far: called again, with more, while the answer is
-//! [`Peek::Incomplete`] or [`Peek::Greet`]. Once final the answer never changes, however many bytes follow.
+//! Pure functions over all bytes received so far: called again, with more, while the answer is [`Peek::Incomplete`] or
+//! [`Peek::Greet`]. A final answer never changes, however many bytes follow.
 
 pub mod h2;
 pub mod http;
@@ -13,38 +13,38 @@ use crate::name::HostName;
 /// The outcome of a peek.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// Not enough bytes yet.
+    /// More bytes are needed.
     Incomplete,
-    /// Not enough bytes yet, and the client may send no more before it has heard the server's first word: HTTP/2's SETTINGS.
+    /// More bytes are needed; the client may send none before the server's first word, HTTP/2's SETTINGS.
     Greet,
-    /// Understood.
+    /// The bytes are understood.
     Found(Asked),
-    /// Will never be understood.
+    /// The bytes will never be understood.
     Bad(Fault),
 }
 
-/// What a client asks for.
+/// Name and protocols that a client asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The host; `None`: the client positively named none.
+    /// Host name; `None`: the client positively named none.
     pub name: Option<HostName>,
-    /// The application protocols it offers, in its order (TLS ALPN, RFC 7301).
+    /// Application protocols that the client offers, in its order (TLS ALPN, RFC 7301).
     pub alpn: Vec<Box<[u8]>>,
 }
 
-/// Why bytes will never be understood. The label of a metric.
+/// Reason why bytes will never be understood; the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Another protocol altogether.
+    /// The client speaks another protocol altogether.
     WrongProtocol,
-    /// The right protocol, broken.
+    /// The client speaks the right protocol, but breaks its rules.
     Malformed(&'static str),
-    /// Longer than we are willing to look.
+    /// The client's message is longer than the parser's limit.
     TooLarge,
 }
 
 impl Fault {
-    /// Its metric label.
+    /// Metric label of the fault.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Peek {
     }
 }
 
-/// The host part of an authority (`host`, `host:port`, `[v6]`, `[v6]:port`), without user information.
+/// Host part of an authority (`host`, `host:port`, `[v6]`, `[v6]:port`), without user information.
 fn authority_host(authority: &[u8]) -> &[u8] {
     let authority = authority
         .iter()
@@ -90,7 +90,7 @@ fn authority_host(authority: &[u8]) -> &[u8] {
         .map_or(authority, |colon| &authority[..colon])
 }
 
-/// The outcome for an authority: an address literal is a host that no route has.
+/// Outcome for an authority. An address literal is a host that no route has.
 fn from_authority(authority: &[u8]) -> Peek {
     let host = authority_host(authority);
     if host.is_empty() || host.starts_with(b"[") {
@@ -103,7 +103,7 @@ fn from_authority(authority: &[u8]) -> Peek {
 pub(crate) mod tests {
     use super::*;
 
-    /// Every proper prefix of a complete message is incomplete, and what follows does not change the outcome.
+    /// Checks that each proper prefix of a complete message is incomplete, and that bytes behind it do not matter.
     pub(crate) fn check_all_prefixes(message: &[u8], peek: impl Fn(&[u8]) -> Peek) -> Peek {
         for end in 0..message.len() {
             assert!(

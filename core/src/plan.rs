@@ -1,4 +1,4 @@
-//! From the wanted bindings to the exact operations on the kernel's map. Pure: same input, same operations.
+//! Plan: the operations on the kernel's map that make the wanted bindings. Pure: same input, same operations.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, Stee
 
 use crate::model::{Listener, mapped};
 
-/// A key of `BINDINGS`: prefix length in bits, and the data it covers.
+/// Key of `BINDINGS`: prefix length in bits, and the data it covers.
 pub type BindingKey = (u32, SteerKey);
 
-/// The contents of `BINDINGS`.
+/// Contents of `BINDINGS`.
 pub type Bindings = BTreeMap<BindingKey, (u32, u32)>;
 
-/// One operation on `BINDINGS`.
+/// Operation on `BINDINGS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Insert or replace.
+    /// Inserts or replaces an entry.
     Set(BindingKey, SteerValue),
-    /// Remove.
+    /// Removes an entry.
     Remove(BindingKey),
 }
 
-/// What `BINDINGS` must hold for these listeners, each with its number.
+/// Contents that `BINDINGS` must have for these listeners, each with its number.
 #[must_use]
 pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) -> Bindings {
     let mut wanted = Bindings::new();
@@ -41,7 +41,7 @@ pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) ->
     wanted
 }
 
-/// The operations that turn `now` into `wanted`: additions first, so that a binding that moves is never absent.
+/// Operations that turn `now` into `wanted`: additions first, so that a binding that moves is never absent.
 #[must_use]
 pub fn diff(now: &Bindings, wanted: &Bindings) -> Vec<Op> {
     let set = wanted

@@ -1,24 +1,24 @@
 //! Builds the table of prefixes that [`signalbox_common::shield::prefixes`] looks addresses up in.
 //!
-//! The prefixes are sorted once, so that those below a node are one run of them, behind the shorter ones that hold
-//! them. The nodes come level by level: the children of a node stand side by side without any being moved, and the table
-//! is the same from any order of the same prefixes.
+//! Prefixes are sorted once, so that those below a node are one run of them, behind the shorter ones that hold them.
+//! Nodes are made level by level: the children of a node stand side by side without any being moved, and the table does
+//! not depend on the order of the prefixes.
 
 use std::cmp::Reverse;
 
 use ipnet::IpNet;
 use signalbox_common::shield::prefixes::{ALLOW, DENY, DIRECT, DIRECT_BITS, FIRST_V4, FIRST_V6, NODE_BITS, NONE, Node};
 
-/// What a prefix says of the addresses in it.
+/// Verdict of a prefix on the addresses in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are denied.
+    /// Addresses are denied.
     Deny,
-    /// They are allowed, whatever a shorter prefix says.
+    /// Addresses are allowed, whatever a shorter prefix says.
     Allow,
 }
 
-/// Builds the table; empty where there are no prefixes. The longest prefix wins, and of the same one [`Verdict::Allow`].
+/// Builds the table; empty where there are no prefixes. The longest prefix wins; of equal ones, [`Verdict::Allow`].
 ///
 /// Bits behind a prefix's length are ignored, and IPv4-mapped IPv6 prefixes count as IPv4.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
         .into_iter()
         .map(|(net, verdict)| Prefix::new(net, verdict))
         .collect();
-    // Shorter before longer: what holds a prefix stands before it. Allow before deny: it is the one that is kept.
+    // A prefix stands before the longer ones in it; of equal prefixes the allowing one comes first and is kept.
     prefixes.sort_unstable_by_key(|p| (p.is_v6, p.bits, p.length, Reverse(p.verdict)));
     prefixes.dedup_by_key(|p| (p.is_v6, p.bits, p.length));
     drop_needless(&mut prefixes);
@@ -40,7 +40,7 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
         nodes.reserve_exact(level.len());
         let (first, mut below) = (nodes.len() + level.len(), Vec::new());
         for span in level {
-            // A table beyond 2^32 nodes is one that no map could hold: what leads there is cut off.
+            // A table beyond 2^32 nodes fits into no map: the child index is cut off.
             let base = u32::try_from(first + below.len()).unwrap_or(u32::MAX);
             nodes.push(span.node(depth, base, &mut below));
         }
@@ -51,11 +51,11 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
 
 #[derive(Clone, Copy)]
 struct Prefix {
-    /// The address from the highest bit on, in both families; zeros behind the length.
+    /// Address from the highest bit on, in both families; zeros behind the length.
     bits: u128,
     length: u32,
     is_v6: bool,
-    /// [`DENY`] or [`ALLOW`].
+    /// Verdict: [`DENY`] or [`ALLOW`].
     verdict: u8,
 }
 
@@ -88,25 +88,25 @@ impl Prefix {
         }
     }
 
-    /// Whether all of another one is in it.
+    /// Whether all addresses of another prefix are in this one.
     fn holds(&self, other: &Self) -> bool {
         let differing = (self.bits ^ other.bits).checked_shr(u128::BITS - self.length);
         self.is_v6 == other.is_v6 && self.length <= other.length && differing.unwrap_or(0) == 0
     }
 
-    /// Index of the first node on its addresses' way.
+    /// Index of the first node on the way of the prefix's addresses.
     fn direct(&self) -> usize {
         let first = if self.is_v6 { FIRST_V6 } else { FIRST_V4 };
         first as usize + (self.bits >> (u128::BITS - DIRECT_BITS)) as usize
     }
 
-    /// The 6 bits that a node at a depth decides by.
+    /// Slot of the prefix in a node at a depth: the 6 bits that the node decides by.
     fn slot(&self, depth: u32) -> u32 {
         (self.bits << depth >> (u128::BITS - NODE_BITS)) as u32
     }
 }
 
-/// Drops prefixes that say what the next shorter one around them says: they would cost nodes and change nothing.
+/// Drops prefixes whose verdict is that of the next shorter one around them: they would cost nodes and change nothing.
 fn drop_needless(sorted: &mut Vec<Prefix>) {
     let mut around: Vec<Prefix> = Vec::new();
     sorted.retain(|prefix| {
@@ -119,16 +119,16 @@ fn drop_needless(sorted: &mut Vec<Prefix>) {
     });
 }
 
-/// What a node is made of.
+/// Span of addresses that a node stands for.
 #[derive(Clone, Copy)]
 struct Span<'a> {
-    /// The prefixes that are longer than the bits that lead to it.
+    /// Prefixes in the span that are longer than the bits that lead to the node.
     prefixes: &'a [Prefix],
-    /// The verdict of the longest prefix that holds all of it.
+    /// Verdict of the longest prefix that holds the whole span.
     above: u8,
 }
 
-/// Those of the nodes that are indexed directly.
+/// Spans of the nodes that are indexed directly.
 fn direct(prefixes: &[Prefix]) -> Vec<Span<'_>> {
     let none = Span {
         prefixes: &[],
@@ -154,7 +154,7 @@ fn direct(prefixes: &[Prefix]) -> Vec<Span<'_>> {
 }
 
 impl<'a> Span<'a> {
-    /// Its node, whose children are to begin at `base`; what they are made of is added to `below`.
+    /// Makes the span's node, whose children are to begin at `base`; the children's spans are added to `below`.
     fn node(self, depth: u32, base: u32, below: &mut Vec<Self>) -> Node {
         let mut node = Node::default();
         paint(&mut node, u64::MAX, self.above);
@@ -162,7 +162,7 @@ impl<'a> Span<'a> {
         while let Some((prefix, others)) = rest.split_first() {
             let slot = prefix.slot(depth);
             if let Some(deeper) = (depth + NODE_BITS).checked_sub(prefix.length) {
-                // The prefix is longer than `depth`, so this is half of the slots at the most.
+                // The prefix is longer than `depth`, so that it covers half of the slots at the most.
                 let slots = (1u64 << (1 << deeper)) - 1;
                 paint(&mut node, slots << slot, prefix.verdict);
                 rest = others;
@@ -175,7 +175,7 @@ impl<'a> Span<'a> {
                 node.base = base;
             }
         }
-        // What no lookup reads is left zero.
+        // Bits that no lookup reads are left zero.
         node.deny &= !node.child;
         node.allow &= !node.child;
         node
@@ -193,7 +193,7 @@ fn paint(node: &mut Node, slots: u64, verdict: u8) {
     }
 }
 
-/// Those at the beginning that belong together, and the rest.
+/// Splits prefixes into the leading ones that are inside and the rest.
 fn split(prefixes: &[Prefix], is_inside: impl Fn(&Prefix) -> bool) -> (&[Prefix], &[Prefix]) {
     let inside = prefixes.iter().take_while(|prefix| is_inside(prefix)).count();
     prefixes.split_at(inside)
@@ -254,7 +254,7 @@ mod tests {
             .into()
     }
 
-    /// The first and the last address, and the ones before and after.
+    /// First and last address of a prefix, and their neighbours outside.
     fn edges(net: IpNet) -> [IpAddr; 4] {
         match (net.network(), net.broadcast()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -371,7 +371,7 @@ mod tests {
         );
     }
 
-    /// Close together, so that they hold each other: the bits of one of few addresses up to some bit, then any.
+    /// Strategy for bits so close together that prefixes hold each other: few addresses up to some bit.
     fn nearby() -> impl Strategy<Value = u128> {
         (0u64..3, 0u32..=128, any::<u128>()).prop_map(|(anchor, keep, noise)| {
             let anchor = u128::from(mix(anchor)) << 64 | u128::from(mix(!anchor));
@@ -413,7 +413,7 @@ mod tests {
         }
     }
 
-    /// As many prefixes as asked for; one in 8 allows.
+    /// Makes as many prefixes as asked for; one in 8 allows.
     fn many(count: u64, net: impl Fn(u64, u64) -> IpNet) -> Vec<(IpNet, Verdict)> {
         let verdict = |i: u64| {
             if mix(i).is_multiple_of(8) {
@@ -425,7 +425,7 @@ mod tests {
         (0..count).map(|i| (net(mix(i), mix(!i)), verdict(mix(i)))).collect()
     }
 
-    // No shorter ones: of so many random prefixes they would hold nearly all others, and make those needless.
+    // Random prefix of 20 bits or more: among so many, shorter ones would make nearly all others needless.
     fn some_v4(high: u64, low: u64) -> IpNet {
         net_v4(high as u32, 20 + (low % 13) as u32)
     }
@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    /// Fails where the table says something else than the prefixes near every `step`th of them.
+    /// Panics where table and prefixes disagree near every `step`th prefix.
     fn compare(prefixes: &[(IpNet, Verdict)], table: &[Node], step: usize) {
         let mut known: HashMap<IpNet, u32> = HashMap::new();
         for (net, verdict) in prefixes {

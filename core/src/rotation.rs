@@ -1,4 +1,4 @@
-//! What operators have taken out of rotation: it gets no new flow until it is taken in again.
+//! Rotation: subjects that operators have taken out get no new flow until they are taken in again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Model, Route};
 
-/// Something that can be taken out of rotation.
+/// Subject: something that can be taken out of rotation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
-    /// A host of a cluster.
+    /// Host of a cluster.
     Host {
-        /// The cluster's name.
+        /// Name of the cluster.
         cluster: String,
-        /// The host's.
+        /// Name of the host.
         host: String,
     },
-    /// All hosts of a cluster, those to come included.
+    /// Cluster: all its hosts, future ones included.
     Cluster(String),
-    /// A route, by its name or wildcard.
+    /// Application: a route, by its name or wildcard.
     Application(String),
-    /// Every endpoint of a gear, in whatever cluster.
+    /// Gear: every endpoint of it, in whatever cluster.
     Gear(String),
-    /// Every host at an IP address, in whatever cluster, those to come included.
+    /// Machine: every host at an IP address, in whatever cluster, future ones included.
     Machine(IpAddr),
 }
 
@@ -41,21 +41,21 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why a name is nothing that can be rotated.
+/// Error of a name that is no subject.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Nothing has the name.
     #[error("there is no host, cluster, application or gear {0:?}")]
     Unknown(String),
-    /// A machine is called by its IP address.
+    /// The text for a machine is no IP address.
     #[error("{0:?} is not a machine's IP address; write it such as 10.2.0.2 or 2001:db8::2")]
     Address(String),
-    /// Several have it.
+    /// Several subjects have the name.
     #[error("{name:?} can be {}; write one of these", .all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
     Ambiguous {
-        /// The name.
+        /// Ambiguous name.
         name: String,
-        /// What it can be.
+        /// Subjects that have the name.
         all: Vec<Subject>,
     },
 }
@@ -69,9 +69,9 @@ pub fn is_of_gear(cluster: &str, host: &str, gear: &str) -> bool {
 }
 
 impl Subject {
-    /// What a person means by a name: `east-1`, `east/east-1`, `east`, `app.example.com`, a gear's id; or, where that is
-    /// ambiguous, with its kind in front, as it is displayed. A machine always has its kind in front, and no host need be
-    /// there yet.
+    /// Finds the subject of a name: `east-1`, `east/east-1`, `east`, `app.example.com`, a gear's id. An ambiguous name
+    /// needs its kind in front, as subjects are displayed. A machine always needs its kind, and need not have a host
+    /// yet.
     pub fn parse(text: &str, model: &Model) -> Result<Self, NameError> {
         if let Some(address) = text.strip_prefix("machine:") {
             let parsed = address.parse::<IpAddr>().map(|address| address.to_canonical());
@@ -121,7 +121,7 @@ impl Subject {
         }
     }
 
-    /// Whether it takes this host out, which is at this address.
+    /// Whether the subject takes out this host at this address.
     #[must_use]
     pub fn takes_out(&self, cluster: &str, host: &str, address: IpAddr) -> bool {
         match self {
@@ -130,12 +130,12 @@ impl Subject {
         }
     }
 
-    /// Whether it means this host by its names. A machine has none: [`Self::takes_out`] knows the address.
+    /// Whether the subject means this host by its names. A machine has none; [`Self::takes_out`] compares addresses.
     #[must_use]
     pub fn covers(&self, cluster: &str, host: &str) -> bool {
         match self {
             Self::Host { cluster: c, host: h } => c == cluster && h == host,
-            // An application has clusters for what of it is exposed, too.
+            // An application also has the clusters of its exposed services.
             Self::Cluster(name) => {
                 let rest = cluster.strip_prefix(name.as_str());
                 rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with(':') && name.contains('/')))
@@ -146,25 +146,25 @@ impl Subject {
     }
 }
 
-/// Since when, and by which job, something is out.
+/// Record of a subject that is out of rotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Out {
-    /// Seconds since 1970.
+    /// Time since when the subject is out, in seconds since 1970.
     pub since: u64,
-    /// The job that took it out.
+    /// Job that took the subject out.
     pub job: u64,
-    /// When what is left is closed: milliseconds since 1970.
+    /// Time when remaining flows are closed, in milliseconds since 1970.
     #[serde(default)]
     pub until: u64,
-    /// What the operator gave as the reason; empty where none was given.
+    /// Reason that the operator gave; empty where none was given.
     #[serde(default)]
     pub reason: String,
-    /// Who took it out; empty where that was not noted yet.
+    /// Operator who took the subject out; empty in records from before this was noted.
     #[serde(default)]
     pub by: String,
 }
 
-/// All that is out of rotation.
+/// All subjects that are out of rotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation(pub BTreeMap<Subject, Out>);
 
@@ -175,7 +175,7 @@ impl Rotation {
         self.by(cluster, host, address).is_some()
     }
 
-    /// What takes a host out.
+    /// Subject that takes a host out, if any.
     #[must_use]
     pub fn by(&self, cluster: &str, host: &str, address: IpAddr) -> Option<&Subject> {
         self.0.keys().find(|subject| subject.takes_out(cluster, host, address))
@@ -184,7 +184,7 @@ impl Rotation {
     /// Whether a route gets no new flow.
     #[must_use]
     pub fn is_closed(&self, route: &Route) -> bool {
-        // Nearly always empty: then nothing is built.
+        // The table is nearly always empty, and building the subject would be wasted work.
         !self.0.is_empty() && self.0.contains_key(&Subject::Application(route.host.to_string()))
     }
 }

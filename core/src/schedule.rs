@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-/// A fixed sequence of choices in which each appears in proportion to its weight, spread evenly.
+/// Fixed sequence of choices in which each appears in proportion to its weight, spread evenly.
 ///
-/// Drawn by ticket number, so that any number of threads share one atomic counter and no lock: any
+/// Turns are drawn by ticket number, so that any number of threads share one atomic counter and no lock: any
 /// [`Schedule::period`] consecutive tickets hold each choice exactly as often as its weight says.
 ///
-/// A clone shares the sequence.
+/// A clone shares the sequence's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     turns: Arc<[u16]>,
 }
 
 impl Schedule {
-    /// A schedule over `(choice, weight)`; choices of weight 0 get no turn.
+    /// Builds a schedule over `(choice, weight)`; choices of weight 0 get no turn.
     #[must_use]
     pub fn new(choices: &[(u16, u32)]) -> Self {
         let divisor = choices.iter().fold(0, |acc, &(_, weight)| gcd(acc, weight)).max(1);
-        // The k-th of w turns stands in the middle of the k-th of w equal parts of the period. Compared as
-        // fractions (2k+1)/2w by cross-multiplication: no rounding, the same on every machine.
+        // The k-th of w turns stands in the middle of the k-th of w equal parts of the period. Turns are compared as
+        // fractions (2k+1)/2w by cross-multiplication: no rounding, equal on every machine.
         let mut turns: Vec<(u64, u64, u16)> = Vec::new();
         for &(choice, weight) in choices {
             let weight = u64::from(weight / divisor);
@@ -31,7 +31,7 @@ impl Schedule {
         }
     }
 
-    /// The choice of a ticket; `None` where there is nothing to choose.
+    /// Choice of a ticket; `None` where there is nothing to choose.
     #[must_use]
     pub fn draw(&self, ticket: u64) -> Option<u16> {
         let period = self.turns.len() as u64;
@@ -41,7 +41,7 @@ impl Schedule {
         self.turns.get((ticket % period) as usize).copied()
     }
 
-    /// After how many tickets the sequence repeats.
+    /// Number of tickets after which the sequence repeats.
     #[must_use]
     pub fn period(&self) -> usize {
         self.turns.len()

@@ -1,19 +1,19 @@
-//! OpenShift's routing SPI: what the broker's ActiveMQ plugin says of applications, and what is made of it.
+//! OpenShift's routing SPI: what the broker's ActiveMQ plugin tells of applications, and what becomes of it.
 //!
-//! A text of events ([`parse`]) is folded into [`Applications`], and each application becomes what a cluster is known
-//! by ([`learned()`]). Pure: no broker, no file, no clock.
+//! Events parsed from a text ([`parse`]) are folded into [`Applications`], and each application becomes the knowledge
+//! of a cluster ([`learned()`]). Pure: no broker, no file, no clock.
 //!
-//! The broker delivers at least once and, with several workers, out of order; its events carry neither a time nor a
-//! number. What the fold makes of that:
+//! Brokers deliver at least once and, with several workers, out of order; their events carry neither a time nor a
+//! number. The fold treats such deliveries as follows:
 //!
-//! - The same event again, at once or as part of a replayed stretch of the queue, changes nothing.
-//! - Removing what is not there does nothing; an endpoint, alias or certificate makes the application that it belongs
-//!   to, whether or not that was announced.
-//! - A gear that moves leaves its old address when its new one arrives, so the late removal of the old one is no
-//!   matter; and a removal takes nothing from a gear that has been given the address since.
-//! - What cannot be repaired: a removal that overtakes the addition it undoes (the endpoint, alias or application
-//!   stays, until it is removed again), and an addition delivered again after its removal. Only the order of the
-//!   queue tells these from an addition after a removal. One consumer of one queue gets them in order.
+//! - A repeated event, at once or as part of a replayed stretch of the queue, changes nothing.
+//! - A removal of something absent does nothing; an endpoint, alias or certificate creates the application that it
+//!   belongs to, whether or not that was announced.
+//! - A gear that moves leaves its old address when its new one arrives, so that the late removal of the old one does
+//!   nothing; and a removal takes nothing from a gear that has been given the address since.
+//! - Two cases cannot be repaired: a removal that overtakes the addition it undoes (the endpoint, alias or application
+//!   stays until it is removed again), and an addition delivered again after its removal. Only the order of the queue
+//!   tells these from an addition after a removal. One consumer of one queue gets events in order.
 
 mod application;
 mod applications;

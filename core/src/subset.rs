@@ -1,7 +1,7 @@
-//! Which hosts of a cluster a balancer uses, where each balancer of a set uses a part of them.
+//! Subsets: the hosts of a cluster that a balancer uses, where each balancer of a set uses a part of them.
 //!
-//! By rendezvous (highest random weight) hashing over balancer and host: each balancer ranks all hosts and uses the first
-//! ones, so that a host that comes or goes changes one place of each balancer at the most. Where the other balancers are
+//! Rendezvous (highest random weight) hashing over balancer and host: each balancer ranks all hosts and uses the first
+//! ones, so that a host that comes or goes changes at most one place of each balancer. Where the other balancers are
 //! known by name, each computes the choices of all, and hosts that nobody has chosen take places of hosts that several
 //! have: whatever the names are, every host is used by somebody as long as there are as many places as hosts.
 
@@ -11,19 +11,19 @@ use signalbox_common::hash;
 
 use crate::model::Model;
 
-/// How many hosts of a cluster a balancer uses.
+/// Number of a cluster's hosts that a balancer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// All.
+    /// All hosts.
     All,
-    /// So many.
+    /// Number of hosts.
     Hosts(u32),
-    /// So many in a hundred, rounded up.
+    /// Percentage of the hosts, rounded up.
     Percent(u32),
 }
 
 impl Size {
-    /// How many that is of so many hosts: one at least.
+    /// Number of hosts that the size makes of `hosts`: at least one where there are any.
     #[must_use]
     pub fn of(self, hosts: usize) -> usize {
         let wanted = match self {
@@ -35,37 +35,37 @@ impl Size {
     }
 }
 
-/// The hosts of a cluster in the order in which a balancer uses them.
+/// Order in which a balancer uses the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// All hosts, by their index in the cluster.
     pub hosts: Vec<u16>,
-    /// How many of them are used: the first ones, and where some of these cannot be, those behind them.
+    /// Number of hosts that are used: the first ones, and for each of them that is not usable, one behind them.
     pub size: usize,
 }
 
 impl Order {
-    /// The first usable ones.
+    /// First usable hosts, as many as the size says.
     #[must_use]
     pub fn used(&self, is_usable: impl Fn(u16) -> bool) -> Vec<u16> {
         let usable = self.hosts.iter().copied().filter(|&host| is_usable(host));
         usable.take(self.size).collect()
     }
 
-    /// The first ones, whether or not they are usable.
+    /// First hosts, as many as the size says, whether or not they are usable.
     #[must_use]
     pub fn own(&self) -> &[u16] {
         self.hosts.get(..self.size).unwrap_or(&self.hosts)
     }
 }
 
-/// The orders of the clusters of a model, for this balancer; `None` where it uses all hosts. `machine` is its name where the
-/// model has none.
+/// Orders of the clusters of a model, for this balancer; `None` where it uses all hosts. `machine` is its name where
+/// the model has none.
 #[must_use]
 pub fn orders(model: &Model, machine: &str) -> Vec<Option<Order>> {
     let me = model.subset.name.as_deref().unwrap_or(machine);
     let names: Option<Vec<String>> = model.balancers.iter().map(|other| other.name.clone()).collect();
-    // Some are not known by name: whose hosts they use cannot be told.
+    // Hosts that an unnamed balancer uses cannot be told: without all names, none is taken into account.
     let others = names.unwrap_or_default();
     let of = |cluster: &crate::model::Cluster| {
         let size = cluster.subset.unwrap_or(model.subset.size);
@@ -75,12 +75,12 @@ pub fn orders(model: &Model, machine: &str) -> Vec<Option<Order>> {
     model.clusters.iter().map(of).collect()
 }
 
-/// How much a balancer wants a host.
+/// Weight of a host for a balancer.
 fn weight(balancer: u64, host: u64) -> u64 {
     hash::mix(hash::mix(balancer) ^ host)
 }
 
-/// The order of balancer `me`, among `others`, for the hosts of a cluster, which are known by their names.
+/// Order of balancer `me`, among `others`, for the hosts of a cluster, which are known by their names.
 #[must_use]
 pub fn order<'a>(
     me: &str,
@@ -112,7 +112,7 @@ pub fn order<'a>(
     Order { hosts: own, size }
 }
 
-/// Indices of hosts, those first that the balancer wants most.
+/// Indices of hosts by weight for the balancer, the greatest first.
 fn ranking(balancer: u64, hosts: &[u64]) -> Vec<u16> {
     let mut ranked: Vec<u16> = (0..hosts.len()).map(|host| host as u16).collect();
     // Hosts of equal weight are ordered by their hash, so that every balancer orders them alike.
@@ -123,7 +123,7 @@ fn ranking(balancer: u64, hosts: &[u64]) -> Vec<u16> {
     ranked
 }
 
-/// The choices of all balancers; each host is in one of them at least, as long as there are places for all.
+/// Choices of all balancers; each host is in one of them at least, as long as there are places for all.
 fn covering(balancers: &[u64], hosts: &[u64], size: usize) -> Vec<Vec<u16>> {
     let key = |host: u16| hosts.get(usize::from(host)).copied().unwrap_or_default();
     let mut chosen: Vec<Vec<u16>> = balancers
@@ -138,13 +138,13 @@ fn covering(balancers: &[u64], hosts: &[u64], size: usize) -> Vec<Vec<u16>> {
         .take(hosts.len())
         .filter(|&host| used[usize::from(host)] == 0)
         .collect();
-    // In an order that does not depend on that of the hosts.
+    // The order must not depend on that of the hosts.
     left.sort_by_key(|&host| key(host));
     for host in left {
         let mut wanting: Vec<usize> = (0..balancers.len()).collect();
         wanting.sort_by_key(|&at| Reverse(weight(balancers[at], key(host))));
         for at in wanting {
-            // Of the hosts that others use too, the one that it wants least.
+            // The balancer gives up, of its hosts that others use too, the one with the least weight.
             let places = chosen[at].iter().enumerate();
             let spare = places.filter(|(_, other)| used[usize::from(**other)] > 1);
             let least = spare.min_by_key(|(_, other)| (weight(balancers[at], key(**other)), key(**other)));
@@ -170,7 +170,7 @@ mod tests {
         (0..count).map(|n| format!("{prefix}{n}")).collect()
     }
 
-    /// Names of the hosts that a balancer uses while these are usable.
+    /// Names of the hosts that a balancer uses while `usable` holds for these.
     fn used(
         me: &str,
         others: &[String],
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(of(Size::Percent(100)), [0, 1, 3, 10]);
     }
 
-    /// Balancers of different versions serve together: which hosts are whose never changes.
+    /// Balancers of different versions serve together, so that their choices must never change.
     #[test]
     fn the_choice_is_fixed() {
         let hosts = names("h", 12);
@@ -224,7 +224,7 @@ mod tests {
         for me in names("lb-", 10) {
             covered.extend(used(&me, &[], &hosts, Size::Hosts(30), |_| true));
         }
-        // 100 (1 - 1/e^3.6)
+        // Expected: 100 (1 - 1/e^3.6).
         assert!(covered.len() >= 94, "{}", covered.len());
     }
 
@@ -239,14 +239,14 @@ mod tests {
             .zip(&after)
             .map(|(b, a)| b.difference(a).count())
             .sum();
-        // Of 270 places: those that cover hosts which only the balancer had that is gone.
+        // Of 270 places only those move that cover hosts of the balancer that is gone.
         assert!(moved <= 15, "{moved} places moved");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever the names: all hosts are used by somebody where there are places for all, and nobody has more than it should.
+        /// Whatever their names, all hosts are used where there are places for all, and no balancer has too many.
         #[test]
         fn all_hosts_are_covered(balancers in 1usize..12, hosts in 1usize..60, size in 1u32..30, salt in 0u32..1000) {
             let (balancers, hosts) = (names(&format!("b{salt}-"), balancers), names(&format!("h{salt}-"), hosts));
@@ -275,14 +275,14 @@ mod tests {
             prop_assert!(after.difference(&before).count() <= usize::from(before.contains(&gone)));
         }
 
-        /// The same where the others are known: few places, whoever it is.
+        /// A host that goes changes few places of a balancer that knows the others, whichever host it is.
         #[test]
         fn one_host_is_few_places(balancers in 2usize..10, hosts in 20usize..60, gone in 0usize..60, salt in 0u32..1000) {
             let balancers = names(&format!("b{salt}-"), balancers);
             let all = names("h", hosts);
             let mut fewer = all.clone();
             let gone = fewer.remove(gone % hosts);
-            // Twice as many places as hosts.
+            // Places are twice as many as hosts.
             let size = Size::Hosts((2 * hosts).div_ceil(balancers.len()) as u32);
             let (before, after) = (of_all(&balancers, &all, size), of_all(&balancers, &fewer, size));
             let moved: usize = before.iter().zip(&after)
@@ -291,7 +291,7 @@ mod tests {
             prop_assert!(moved <= balancers.len(), "{moved} places moved that were not {gone}'s");
         }
 
-        /// Hosts that are down are stood in for by the next ones, and nobody else's place changes.
+        /// Hosts that are down are replaced by the next usable ones, and no other place changes.
         #[test]
         fn the_next_usable_ones_step_in(hosts in 2usize..40, size in 1u32..20, down in prop::collection::btree_set(0usize..40, 0..10)) {
             let all = names("h", hosts);

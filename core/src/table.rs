@@ -1,4 +1,4 @@
-//! From a name to its route: exact beats wildcard, the longest wildcard that stands for the name wins.
+//! Route table: exact beats wildcard, and the longest wildcard that stands for the name wins.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::name::{Depth, HostName, HostPattern};
 /// Index of a route in the model.
 pub type RouteId = usize;
 
-/// An immutable look-up table of host patterns.
+/// Immutable look-up table of host patterns.
 #[derive(Debug, Default)]
 pub struct Table {
     exact: HashMap<HostName, RouteId, FixedState>,
@@ -17,7 +17,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of patterns, with how many labels the star of each stands for; of two equal patterns the first wins.
+    /// Builds a table of patterns, with the depth of each star; of two equal patterns the first wins.
     pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a HostPattern, Depth)>) -> Self {
         let mut table = Self::default();
         let patterns = patterns.into_iter();
@@ -35,7 +35,7 @@ impl Table {
         table
     }
 
-    /// The route of a name.
+    /// Route of a name.
     #[must_use]
     pub fn find(&self, name: &HostName) -> Option<RouteId> {
         if let Some(id) = self.exact.get(name) {
@@ -45,7 +45,7 @@ impl Table {
             return None;
         }
         let mut rest = name.as_str();
-        // What the stars looked at have to stand for: one label first, more after that.
+        // Stars must stand for one label at the first suffix, and for more at later ones.
         let mut needed = Depth::One;
         while let Some((_, suffix)) = rest.split_once('.') {
             if let Some((id, depth)) = self.wildcard.get(suffix)
@@ -60,7 +60,7 @@ impl Table {
     }
 }
 
-/// Lets the wildcard map be asked with a part of a name.
+/// Lets the wildcard map be searched with a part of a name.
 impl std::borrow::Borrow<str> for HostName {
     fn borrow(&self) -> &str {
         self.as_str()
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the rule spelled out naively.
+        /// Compares with the rule spelled out naively.
         #[test]
         fn as_a_linear_search_would(
             patterns in prop::collection::btree_map("(\\*\\.)?[ab](\\.[ab]){0,3}", any::<bool>(), 0..20),

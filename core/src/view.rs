@@ -1,4 +1,4 @@
-//! The model as the health of the hosts leaves it: what a worker needs to choose, and nothing else. Immutable.
+//! Snapshot of model and health of the hosts: the facts that a worker needs to choose. Immutable.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,57 +11,57 @@ use crate::schedule::Schedule;
 use crate::subset::Order;
 use crate::table::{RouteId, Table};
 
-/// A snapshot to choose from.
+/// Snapshot that workers choose from.
 #[derive(Debug)]
 pub struct View {
-    /// From names to routes.
+    /// Table from names to routes.
     pub table: Table,
-    /// For each route, turns among its clusters that have a usable host.
+    /// Turns of each route among its clusters that have a usable host.
     pub routes: Vec<Schedule>,
     /// Routes that are out of rotation.
     closed: HashSet<RouteId, FixedState>,
-    /// For each cluster and protocol, its usable hosts.
+    /// Usable hosts of each cluster, for each protocol.
     clusters: Vec<[Choices; 3]>,
     unmatched: Unmatched,
-    /// (cluster, host, weight) of every usable host.
+    /// Usable hosts as (cluster, host, weight).
     all: Vec<(usize, u16, u32)>,
-    /// For each cluster, the hosts that may get something new, whatever it is, in order.
+    /// Hosts of each cluster that may get new flows of any kind, in order.
     standing: Vec<Vec<u16>>,
 }
 
-/// Where a name leads.
+/// Destination of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A route.
+    /// Route by its index.
     Route(RouteId),
-    /// A cluster by itself: a `tcp` listener's, or the one for unmatched names.
+    /// Cluster without a route: a `tcp` listener's, or the one for unmatched names.
     Cluster(usize),
-    /// Any healthy host.
+    /// Any healthy host of any cluster.
     Any,
-    /// A route that is out of rotation.
+    /// Route that is out of rotation.
     Closed,
-    /// Nowhere.
+    /// No destination: the connection is refused.
     Nowhere,
 }
 
-/// What a host may do.
+/// Standing of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The checks leave it in.
+    /// Whether the checks leave the host in.
     pub usable: bool,
-    /// Set aside for real failures.
+    /// Whether the host is set aside for failures of real connects.
     pub ejected: bool,
-    /// Out of rotation.
+    /// Whether the host is out of rotation.
     pub out: bool,
 }
 
 impl View {
-    /// Builds the snapshot; `standing(cluster, host)` says how each host stands.
+    /// Builds the snapshot; `standing(cluster, host)` gives the standing of each host.
     pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing, is_closed: impl Fn(&Route) -> bool) -> Self {
         Self::within(model, &[], standing, is_closed)
     }
 
-    /// The same where a cluster may have an order of [`crate::subset`]: its first usable hosts are used, and no others.
+    /// Builds the snapshot with subsets: of a cluster with an order only the first usable hosts are used.
     pub fn within(
         model: &Model,
         subsets: &[Option<Order>],
@@ -77,7 +77,7 @@ impl View {
             let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
             let usable = if kept.is_empty() { up } else { kept };
-            // Layer-4 services use all: their tables are the same on every balancer.
+            // Layer-4 services use all hosts: their tables are equal on every balancer.
             in_rotation.push(usable.iter().map(|&h| h as u16).collect());
             let order = subsets.get(c).and_then(Option::as_ref);
             let mut used = vec![false; cluster.hosts.len()];
@@ -97,7 +97,7 @@ impl View {
                 }
                 Choices::new(cluster.balance, &hosts)
             }));
-            // A host that has only ports of services is in no choice.
+            // Hosts that only have ports of layer-4 services are in no choice.
             let is_used = |h: &&usize| order.is_none() || used.get(**h).copied().unwrap_or(false);
             let used = usable.iter().filter(is_used);
             all.extend(used.filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))));
@@ -107,7 +107,7 @@ impl View {
                 .get(c)
                 .is_some_and(|by_protocol| by_protocol.iter().any(|choices| !choices.is_empty()))
         };
-        // Most routes have the same few shares: each schedule is made once.
+        // Most routes have one of a few splits: each schedule is made once.
         let mut schedules: HashMap<Vec<(u16, u32)>, Schedule, FixedState> = HashMap::default();
         let mut weights = Vec::new();
         let mut schedule = |route: &Route| {
@@ -135,7 +135,7 @@ impl View {
         }
     }
 
-    /// Where a name leads; `fallback` is the listener's own cluster.
+    /// Destination of a name; `fallback` is the listener's own cluster.
     #[must_use]
     pub fn destination(&self, name: Option<&HostName>, fallback: Option<usize>) -> Destination {
         if let Some(route) = name.and_then(|name| self.table.find(name)) {
@@ -152,7 +152,7 @@ impl View {
         }
     }
 
-    /// The cluster of a destination that takes this ticket; `None` where none has a usable host.
+    /// Cluster of a destination that takes this ticket; `None` where none has a usable host.
     #[must_use]
     pub fn cluster(&self, to: Destination, ticket: u64) -> Option<usize> {
         match to {
@@ -162,7 +162,7 @@ impl View {
         }
     }
 
-    /// The host of a cluster that takes a connection.
+    /// Host of a cluster that takes a connection.
     pub fn host(
         &self,
         cluster: usize,
@@ -174,7 +174,7 @@ impl View {
         self.clusters.get(cluster)?[protocol as usize].pick(draw, tried, load)
     }
 
-    /// The least loaded usable host of all clusters, for [`Destination::Any`].
+    /// Least loaded usable host of all clusters, for [`Destination::Any`].
     pub fn any_host(
         &self,
         ticket: u64,
@@ -196,13 +196,13 @@ impl View {
         best.map(|(_, _, at)| at)
     }
 
-    /// The hosts of a cluster that may get something new, whatever ports they have, in order.
+    /// Hosts of a cluster that may get new flows, whatever ports they have, in order.
     #[must_use]
     pub fn standing(&self, cluster: usize) -> &[u16] {
         self.standing.get(cluster).map_or(&[], Vec::as_slice)
     }
 
-    /// The hosts of a cluster that new connections may go to.
+    /// Hosts of a cluster that new connections may go to.
     #[must_use]
     pub fn usable(&self, cluster: usize, protocol: Protocol) -> &[(u16, u32)] {
         self.clusters
@@ -211,7 +211,7 @@ impl View {
     }
 }
 
-/// Leaves the first `order.size` of these hosts, which are of a cluster of `count`.
+/// Keeps the first `order.size` of these hosts, which are of a cluster of `count`.
 fn retain_used(order: &Order, hosts: &mut Vec<(u16, u32, [u8; 16])>, count: usize) {
     let mut is_candidate = vec![false; count];
     for (h, ..) in hosts.iter() {

@@ -1,17 +1,17 @@
-//! What annotations ask for: a weight, which is ours, and much that is not.
+//! Annotations of the objects that ask for names: the weight is signalbox's own, most others are for a router.
 
 use std::collections::BTreeMap;
 
 use crate::learned::WEIGHTS;
 
-/// Ours, then the one of the thesis' prototype.
+/// Annotations that set a weight: signalbox's own, then that of the thesis' prototype.
 const WEIGHT: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
 
-/// Whose annotations are meant for a router or for us: none of them may be ignored without a word.
+/// Prefixes of annotations meant for signalbox or for a router: none of these is ignored without a note.
 const OURS: &str = "signalbox.io/";
 const ROUTERS: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
 
-/// What happens behind the balancer, whoever connects.
+/// Router annotations that work behind the balancer, whoever connects.
 const LEFT: [&str; 11] = [
     "h1-adjust-case",
     "disable_cookies",
@@ -26,7 +26,7 @@ const LEFT: [&str; 11] = [
     "balance",
 ];
 
-/// What goes by the client's address, which a router behind the balancer does not see by itself.
+/// Router annotations that depend on the client's address, which a router behind the balancer does not see by itself.
 const BY_CLIENT: [&str; 7] = [
     "ip_allowlist",
     "ip_whitelist",
@@ -37,16 +37,16 @@ const BY_CLIENT: [&str; 7] = [
     "set-forwarded-headers",
 ];
 
-/// What the balancer would have to do too, for it ends idle flows by a time limit of its own.
+/// Router annotation that the balancer would have to obey too, because its own idle timeout ends flows.
 const OF_FLOWS: &str = "timeout-tunnel";
 
-/// Whether an annotation means anything here. Others need not be kept: some are as large as their object.
+/// Whether signalbox reads an annotation. Others need not be kept: some are as large as their object.
 #[must_use]
 pub fn is_read(key: &str) -> bool {
     WEIGHT.contains(&key) || key.starts_with(OURS) || ROUTERS.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// The weight asked for, if any, and what is to be said of the annotations.
+/// Reads the weight that the annotations ask for, if any, and notes on annotations that have no effect.
 pub(super) fn read(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
     let mut notes = Vec::new();
     let weight = weight(annotations, &mut notes);
@@ -102,7 +102,7 @@ fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Op
     }
 }
 
-/// An annotation may hold a quarter of a megabyte.
+/// Shortens a text for a message: an annotation may hold a quarter of a megabyte.
 pub(super) fn short(text: &str) -> String {
     const LONGEST: usize = 80;
     let mut chars = text.chars();

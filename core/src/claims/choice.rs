@@ -1,8 +1,8 @@
-//! Which objects are the cluster's routers' to serve, and which names each of them asks for.
+//! Decides which objects the cluster's routers serve, and which names each of these objects asks for.
 //!
-//! One API server may have several sets of routers (shards), chosen by the labels of Routes and of their namespaces. Each
-//! router writes into a Route's status whether it serves that Route. An object that other routers serve is left out: this
-//! cluster's routers would answer requests for its names with 503.
+//! One API server may have several sets of routers (shards), chosen by the labels of Routes and of their namespaces.
+//! Each router writes into a Route's status whether it serves that Route. An object that other routers serve is left
+//! out: this cluster's routers would answer requests for its names with 503.
 
 use std::collections::HashSet;
 
@@ -12,31 +12,31 @@ use super::gateways::Gateways;
 use super::{Admission, Kind, Object, Rules, Said, Seen, annotations, reason};
 use crate::model::kubernetes::Choice;
 
-/// How many routers are named in a reason.
+/// Most routers that a reason names.
 const MAX_NAMED: usize = 4;
 
-/// The names that an object asks the cluster's routers to serve.
+/// Names that an object asks the cluster's routers to serve.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
-    /// Names, as they are written.
+    /// Names, as the object writes them.
     pub(super) names: Vec<&'a str>,
-    /// Names that the routers do not serve for it, and why not.
+    /// Names that the routers do not serve for the object, each with the reason.
     pub(super) dropped: Vec<(&'a str, String)>,
 }
 
-/// Decides, by what is configured and what is seen of the cluster.
+/// Decides which objects are served, by the configuration and by what is seen of the cluster.
 pub(super) struct Chooser<'a> {
     choice: &'a Choice,
-    /// Whether labels, of the object or of its namespace, have chosen what gets as far as the question for routers.
+    /// Whether labels, of object or namespace, have already chosen the objects that reach the check of routers.
     labelled: bool,
     namespaces: Option<HashSet<&'a str, FixedState>>,
-    /// The classes of Ingresses that name none; `None`: they may not be seen.
+    /// Default classes, which Ingresses without a class have; `None`: signalbox may not list classes.
     default_classes: Option<Vec<&'a str>>,
     gateways: Gateways<'a>,
 }
 
 impl<'a> Asked<'a> {
-    /// All that an object itself asks for.
+    /// All names that an object itself asks for.
     pub(super) fn all(object: &'a Object) -> Self {
         Self {
             names: object.hosts.iter().map(String::as_str).collect(),
@@ -61,7 +61,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The names that an object asks the cluster's routers to serve, or why the object is not theirs.
+    /// Names that an object asks the cluster's routers to serve, or why other routers serve the object.
     pub(super) fn asked<'o>(&'o self, object: &'o Object) -> Result<Asked<'o>, String> {
         self.check_namespace(object)?;
         self.check_class(object)?;
@@ -73,7 +73,7 @@ impl<'a> Chooser<'a> {
         if !object.hosts.is_empty() || object.kind != Kind::Route {
             return Ok(Asked::all(object));
         }
-        // A Route without a host of its own has those that routers give it, from `subdomain` or a template.
+        // A Route without a host of its own gets its names from routers, by `subdomain` or a template.
         let mut given: Vec<&str> = Vec::new();
         for host in admitted {
             if !host.is_empty() && !given.contains(&host) {
@@ -97,7 +97,7 @@ impl<'a> Chooser<'a> {
                 "its namespace does not match `{}`",
                 annotations::short(labels)
             )),
-            // The routers of a shard write into the status of its Routes alone.
+            // Routers of a shard write only into the status of that shard's Routes.
             None if object.kind == Kind::Route && !self.choice.router_names.is_empty() => Ok(()),
             None => other("the labels of its namespace may not be read"),
         }
@@ -122,13 +122,13 @@ impl<'a> Chooser<'a> {
         Err(format!("{}: {why}", reason::OTHER_CLASS))
     }
 
-    /// Whether the one who speaks is one of these routers.
+    /// Whether a status entry was written by one of the configured routers.
     fn counts(&self, object: &Object, said: &Said) -> bool {
         let names = &self.choice.router_names;
         object.kind != Kind::Route || names.is_empty() || names.contains(&said.router)
     }
 
-    /// The hosts under which routers serve the object. `said`: by these routers.
+    /// Hosts under which routers serve the object. `said`: status entries of the configured routers alone.
     fn check_routers<'o>(&self, object: &Object, said: &[&'o Said]) -> Result<Vec<&'o str>, String> {
         let admitted = said.iter().filter(|said| said.admission == Admission::Admitted);
         let admitted: Vec<&str> = admitted.map(|said| said.host.as_str()).collect();
@@ -145,8 +145,8 @@ impl<'a> Chooser<'a> {
         self.check_silence(object).map(|()| Vec::new())
     }
 
-    /// None of these routers has spoken. Where Routes are chosen by their routers' word alone it is waited for; labels
-    /// say beforehand whose a new Route is going to be.
+    /// Decides on an object that no configured router has written about. A Route chosen by router names alone waits;
+    /// labels tell beforehand which routers a new Route belongs to.
     fn check_silence(&self, object: &Object) -> Result<(), String> {
         let names = &self.choice.router_names;
         if object.kind != Kind::Route || names.is_empty() {

@@ -1,57 +1,57 @@
-//! Which names a route of the Gateway API has by its Gateways: those that it shares with their listeners.
+//! Names that a route of the Gateway API has by its Gateways: those that it shares with their listeners.
 //!
-//! <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and the description of `hostnames` there. Which
-//! namespaces a listener admits routes from is for the Gateway's controller to say, in the route's status.
+//! Source: <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and its description of `hostnames`. Whether
+//! a listener admits routes of a namespace is for the Gateway's controller to say, in the route's status.
 
 use super::choice::Asked;
 use super::names::Map;
 use super::{Admission, Kind, Object, annotations, reason};
 use crate::model::kubernetes::{Choice, GatewayName};
 
-/// How many Gateways are named in a reason.
+/// Most Gateways that a reason names.
 const MAX_NAMED: usize = 4;
 
 /// A Gateway, as far as it decides on names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
-    /// Where it stands.
+    /// Namespace and name of the Gateway.
     pub name: GatewayName,
-    /// Its class.
+    /// Class of the Gateway.
     pub class: String,
-    /// What it listens on.
+    /// Listeners of the Gateway.
     pub listeners: Vec<Listener>,
 }
 
-/// What a Gateway listens on.
+/// Listener of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its name, by which routes choose it as `sectionName`.
+    /// Name of the listener, by which routes choose it as `sectionName`.
     pub name: String,
-    /// Its port.
+    /// Port of the listener.
     pub port: u16,
-    /// `HTTP`, `HTTPS`, `TLS` or another.
+    /// Protocol: `HTTP`, `HTTPS`, `TLS` or another.
     pub protocol: String,
-    /// The name, or wildcard, that it takes; empty for all.
+    /// Host name, or wildcard, that the listener takes; empty for all.
     pub hostname: String,
 }
 
-/// A Gateway by which a route wants to be served: an entry of `parentRefs`.
+/// Gateway by which a route wants to be served: an entry of `parentRefs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Which one.
+    /// Namespace and name of the Gateway.
     pub gateway: GatewayName,
-    /// The listener of this name alone.
+    /// Restricts the entry to the listener of this name.
     pub section: Option<String>,
-    /// The listeners of this port alone.
+    /// Restricts the entry to the listeners of this port.
     pub port: Option<u16>,
-    /// What the Gateway's controller says of it.
+    /// Answer of the Gateway's controller to this entry.
     pub admission: Admission,
 }
 
-/// The Gateways that the configuration chooses.
+/// Gateways that the configuration chooses.
 pub(super) struct Gateways<'a> {
     choice: &'a Choice,
-    /// Those that there are; `None`: they may not be seen.
+    /// Gateways of the API server; `None`: signalbox may not list them.
     seen: Option<Map<&'a GatewayName, &'a Gateway>>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// The names that a route has by the chosen Gateways, or why it has none.
+    /// Names that a route has by the chosen Gateways, or why it has none.
     pub(super) fn asked<'o>(&'o self, object: &'o Object) -> Result<Asked<'o>, String> {
         let parents: Vec<&Parent> = object.parents.iter().filter(|parent| self.chooses(parent)).collect();
         let other = |why: String| Err(format!("{}: {why}", reason::OTHER_GATEWAY));
@@ -108,7 +108,7 @@ impl<'a> Gateways<'a> {
     }
 }
 
-/// The names of Gateways, as a person reads them.
+/// Names of Gateways, as a person reads them.
 fn named<'a>(parents: impl Iterator<Item = &'a Parent>) -> String {
     let mut names: Vec<String> = parents.map(|parent| parent.gateway.to_string()).collect();
     names.dedup();
@@ -116,7 +116,7 @@ fn named<'a>(parents: impl Iterator<Item = &'a Parent>) -> String {
     annotations::short(&names.join(", "))
 }
 
-/// The names that a route and the listeners of its Gateways have in common.
+/// Names that a route and the listeners of its Gateways have in common.
 fn shared<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> Asked<'o> {
     let listeners = parents.iter().flat_map(|(parent, gateway)| {
         let listeners = gateway.listeners.iter();
@@ -125,7 +125,7 @@ fn shared<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> Aske
     let listeners: Vec<&'o str> = listeners.map(|listener| listener.hostname.as_str()).collect();
     let mut asked = Asked::default();
     if object.hosts.is_empty() {
-        // A route without hostnames inherits its listeners'. One that takes all names has none to give.
+        // A route without hostnames inherits those of its listeners. A listener that takes all names has none to give.
         asked.names = listeners.into_iter().filter(|hostname| !hostname.is_empty()).collect();
     } else {
         for host in &object.hosts {
@@ -144,7 +144,7 @@ fn shared<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> Aske
     asked
 }
 
-/// Whether a listener is one of those that a route's entry means. A protocol of somebody's own may carry anything.
+/// Whether a listener is one that a route's entry refers to. A vendor's own protocol may carry any kind of route.
 fn takes(listener: &Listener, kind: Kind, parent: &Parent) -> bool {
     let protocol = match listener.protocol.as_str() {
         "HTTP" | "HTTPS" => kind == Kind::HttpRoute,
@@ -156,7 +156,7 @@ fn takes(listener: &Listener, kind: Kind, parent: &Parent) -> bool {
     protocol && section && parent.port.is_none_or(|port| port == listener.port)
 }
 
-/// The names for which both a route's hostname and a listener's stand: one of the two, the narrower. `None`: no name.
+/// Narrower of a route's hostname and a listener's, if it lies within the other. `None`: they share no name.
 fn narrower<'o>(route: &'o str, listener: &'o str) -> Option<&'o str> {
     if listener.is_empty() {
         return Some(route);
@@ -170,7 +170,7 @@ fn narrower<'o>(route: &'o str, listener: &'o str) -> Option<&'o str> {
     }
 }
 
-/// Whether a name has one or more labels before a domain.
+/// Whether a name is a domain with one or more labels before it.
 fn is_below(name: &str, domain: &str) -> bool {
     let Some(at) = name.len().checked_sub(domain.len()).filter(|at| *at >= 2) else {
         return false;

@@ -1,4 +1,4 @@
-//! Who serves which name: what each object asks for, oldest first, and what becomes of it.
+//! Settles which object serves which name: objects ask in order of age, oldest first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::{Kind, Object, Rules, annotations, reason};
 use crate::learned::{Claim, Rejected};
 use crate::name::{HostName, HostPattern};
 
-/// The names served, each once and in order, and what is not served.
+/// Claims that are served, each name once and in order, and names that are rejected.
 pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &Rules) -> (Vec<Claim>, Vec<Rejected>) {
     objects.sort_unstable_by(|a, b| a.age().cmp(&b.age()));
     let spoken_for = spoken_for(&objects);
@@ -48,7 +48,7 @@ pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &R
             }
             match pattern(object, text, rules) {
                 Err((host, reason)) => reject(&host, reason, None),
-                // An Ingress names a host once for each of its rules.
+                // An Ingress may name a host in several of its rules.
                 Ok(host) if asked.len() > 1 && !known.insert(host.clone()) => {}
                 Ok(host) => {
                     if let Err((host, why, rival)) = owners.claim(host, object) {
@@ -69,7 +69,7 @@ pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &R
 /// Hosts of Ingresses, with the Ingresses' uids.
 type SpokenFor<'a> = HashSet<(&'a str, &'a str), FixedState>;
 
-/// OpenShift makes a Route of each host of an Ingress: the Route speaks for both.
+/// Collects the hosts of Ingresses that have a Route: OpenShift makes a Route of each, which then speaks for both.
 fn spoken_for<'a>(objects: &[&'a Object]) -> SpokenFor<'a> {
     let made = objects
         .iter()
@@ -78,7 +78,7 @@ fn spoken_for<'a>(objects: &[&'a Object]) -> SpokenFor<'a> {
         .collect()
 }
 
-/// The names, each once, that are not served because an object is left out as a whole; an empty one if it has none.
+/// Names, each once, that are not served because an object is left out as a whole; an empty name if it has none.
 fn unserved<'a>(object: &'a Object, spoken_for: &SpokenFor<'_>) -> BTreeSet<&'a str> {
     let hosts = object.hosts.iter().map(String::as_str);
     if object.kind == Kind::Ingress {
@@ -92,7 +92,7 @@ fn unserved<'a>(object: &'a Object, spoken_for: &SpokenFor<'_>) -> BTreeSet<&'a 
     if names.is_empty() { BTreeSet::from([""]) } else { names }
 }
 
-/// A name that is asked for, as a person knows it.
+/// Name that an object asks for, as a person knows it.
 fn shown(object: &Object, text: &str, rules: &Rules) -> String {
     match pattern(object, text, rules) {
         Ok(host) => host.to_string(),
@@ -112,7 +112,7 @@ fn no_host(kind: Kind) -> String {
     format!("{}: {why}", reason::NO_HOST)
 }
 
-/// The name that is asked for, or as it is shown with the reason against it.
+/// Parses the name that an object asks for; on failure, the name as it is shown and the reason against it.
 fn pattern(object: &Object, text: &str, rules: &Rules) -> Result<HostPattern, (String, String)> {
     if text.is_empty() {
         return Err((String::new(), no_host(object.kind)));
@@ -174,11 +174,11 @@ fn path_note(object: &Object) -> Option<String> {
     let path = object.path.as_deref().filter(|path| !path.is_empty())?;
     let path = annotations::short(path);
     Some(if object.passthrough {
-        format!("path {path}: nobody sees it in TLS that is passed through")
+        format!("path {path}: no router sees it in TLS that is passed through")
     } else {
         format!("path {path}: left to the router, which gets all paths of the name")
     })
 }
 
-/// By what the maps of this module hash: the same in each run, as all of the core.
+/// Hash map of this module. Its seed is fixed, so that each run gives the same result, as everywhere in `core`.
 pub(super) type Map<K, V> = HashMap<K, V, FixedState>;

@@ -1,4 +1,4 @@
-//! What is asked of a cluster's objects, and no more of them.
+//! The fields of a cluster's objects that decide on names and hosts, and no others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,54 +10,54 @@ use crate::name::Depth;
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its identity: another object of the same name has another.
+    /// Uid of the object: another object of the same name has another.
     pub uid: String,
-    /// When it was created, as the API server writes it: RFC 3339 in UTC, whose order is that of the text. Who has
-    /// none counts as the youngest, or leaving it out would take names from others.
+    /// Creation time as the API server writes it: RFC 3339 in UTC, which sorts as text. An object without one counts as
+    /// the youngest, so that it takes no name from others.
     pub created: Option<String>,
-    /// The names that it asks for itself. A Route without any is given names by its routers.
+    /// Names that the object asks for itself. A Route without any is given names by its routers.
     pub hosts: Vec<String>,
-    /// A Route's path, empty for none. `None`: objects of its kind share names by rules of their own.
+    /// Path of a Route, empty for none. `None`: objects of this kind share names by rules of their own.
     pub path: Option<String>,
-    /// `wildcardPolicy: Subdomain`: for `www.acme.test`, what is asked for is `*.acme.test`.
+    /// Whether `wildcardPolicy` is `Subdomain`: then a Route for `www.acme.test` asks for `*.acme.test`.
     pub subdomain: bool,
-    /// Whether TLS is ended by the application, so that no router sees a path.
+    /// Whether TLS ends at the application, so that no router sees a path.
     pub passthrough: bool,
-    /// At least those that [`super::is_read`].
+    /// Annotations, at least those for which [`super::is_read`] holds.
     pub annotations: BTreeMap<String, String>,
-    /// Its labels, all of them.
+    /// Labels of the object, all of them.
     pub labels: Labels,
-    /// What its routers say.
+    /// Status entries that routers have written.
     pub said: Vec<Said>,
-    /// The class that an Ingress names.
+    /// Class that an Ingress names.
     pub class: Option<String>,
-    /// The Gateways by which a Gateway API route wants to be served.
+    /// Gateways by which a Gateway API route wants to be served.
     pub parents: Vec<Parent>,
-    /// The uid of the Ingress that it was made from.
+    /// Uid of the Ingress that a Route was made from.
     pub ingress: Option<String>,
 }
 
-/// The kinds of objects that ask for names.
+/// Kinds of objects that ask for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// `route.openshift.io`
+    /// Route of `route.openshift.io`.
     Route,
-    /// `networking.k8s.io`
+    /// Ingress of `networking.k8s.io`.
     Ingress,
-    /// `gateway.networking.k8s.io`
+    /// TLSRoute of `gateway.networking.k8s.io`.
     TlsRoute,
-    /// `gateway.networking.k8s.io`
+    /// HTTPRoute of `gateway.networking.k8s.io`.
     HttpRoute,
 }
 
 impl Kind {
-    /// As the API calls it.
+    /// Name of the kind in the Kubernetes API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,9 +68,9 @@ impl Kind {
         }
     }
 
-    /// How many labels the star of its wildcards stands for. OpenShift's router matches `[^\.]*` (`wildcardPolicy`),
-    /// Kubernetes says of an Ingress that a "wildcard only covers a single DNS label", and the Gateway API that its
-    /// wildcards are suffix matches.
+    /// Number of labels that the star of a wildcard of this kind stands for. OpenShift's router matches `[^\.]*`
+    /// (`wildcardPolicy`), Kubernetes says of an Ingress that a "wildcard only covers a single DNS label", and the
+    /// Gateway API that its wildcards are suffix matches.
     pub(super) const fn depth(self) -> Depth {
         match self {
             Self::Route | Self::Ingress => Depth::One,
@@ -79,36 +79,36 @@ impl Kind {
     }
 }
 
-/// What one router says of an object in its status: of a Route a router, of a Gateway API route a Gateway's controller.
+/// Status entry of an object: of a Route by a router, of a Gateway API route by a Gateway's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The router's name; empty for others.
+    /// Name of the router that wrote the entry; empty for Gateway controllers.
     pub router: String,
-    /// The name under which it serves a Route; empty where it does not say.
+    /// Name under which the router serves a Route; empty where the entry does not say.
     pub host: String,
-    /// Whether it does.
+    /// Whether the router serves the object.
     pub admission: Admission,
 }
 
 /// Whether a router serves an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It does not say: there are routers that do not, and it may be about to.
+    /// The status says neither yes nor no: some routers never write it, others may be about to.
     Unsaid,
-    /// It does.
+    /// The router serves the object.
     Admitted,
-    /// It does not, and why not.
+    /// The router does not serve the object, for this reason.
     Refused(String),
 }
 
 impl Object {
-    /// As a person knows it: `Route shop/web`.
+    /// Kind, namespace and name, as a person knows the object: `Route shop/web`.
     #[must_use]
     pub fn origin(&self) -> String {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 
-    /// When it was created, in seconds of Unix time; 0 where that is not known.
+    /// Creation time in seconds of Unix time; 0 where the object has none.
     pub(super) fn created_at(&self) -> u64 {
         let created = self
             .created
@@ -117,9 +117,9 @@ impl Object {
         created.map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0))
     }
 
-    /// Older objects come first. Of two Routes that were made in the same second the one with the lesser uid does, as
-    /// OpenShift's router has it (`RouteLessThan`); of others the one with the lesser namespace and name, as the Gateway
-    /// API has it.
+    /// Sort key by age, oldest first. Of two Routes made in the same second the one with the lesser uid comes first, as
+    /// in OpenShift's router (`RouteLessThan`); of other kinds the one with the lesser namespace and name, as in the
+    /// Gateway API.
     pub(super) fn age(&self) -> impl Ord + '_ {
         let created = self.created.as_deref();
         let is_route = self.kind == Kind::Route;
@@ -135,45 +135,45 @@ impl Object {
     }
 }
 
-/// A class of Ingresses.
+/// IngressClass: a class of Ingresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressClass {
-    /// Its name.
+    /// Name of the class.
     pub name: String,
-    /// Whether it is the class of Ingresses that name none.
+    /// Whether Ingresses that name no class have this one.
     pub is_default: bool,
 }
 
 /// A pod that runs a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterPod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Where it runs; `None` until that is decided.
+    /// Node that the pod runs on; `None` until it is scheduled.
     pub node: Option<String>,
-    /// Its node's address, as far as the pod knows it.
+    /// Address of the node, as far as the pod's status tells it.
     pub host_ip: Option<IpAddr>,
-    /// Whether it shares its node's network, so that its ports are the node's.
+    /// Whether the pod shares its node's network, so that its ports are the node's.
     pub host_network: bool,
-    /// The node's port that leads to its port named `http`.
+    /// Port of the node that leads to the pod's port named `http`.
     pub http: Option<u16>,
-    /// The node's port that leads to its port named `https`.
+    /// Port of the node that leads to the pod's port named `https`.
     pub https: Option<u16>,
-    /// What its readiness probe says.
+    /// Whether the pod's readiness probe succeeds.
     pub ready: bool,
-    /// Whether it has ended or is about to: deleted, succeeded or failed.
+    /// Whether the pod has ended or is about to: deleted, succeeded or failed.
     pub ending: bool,
 }
 
-/// A node and its addresses, its first of each type.
+/// Node with its first address of each type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// `InternalIP`
+    /// First address of type `InternalIP`.
     pub internal: Option<IpAddr>,
-    /// `ExternalIP`
+    /// First address of type `ExternalIP`.
     pub external: Option<IpAddr>,
 }

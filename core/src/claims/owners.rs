@@ -6,27 +6,27 @@ use super::names::Map;
 use super::{Kind, Object};
 use crate::name::HostPattern;
 
-/// Those who serve a name: objects of one namespace.
+/// Objects of one namespace that serve a name.
 pub(super) struct Holder<'a> {
-    /// The oldest.
+    /// Oldest object of the name.
     pub(super) first: &'a Object,
-    /// The others, oldest first.
+    /// Younger objects of the name, oldest first.
     pub(super) others: Vec<&'a Object>,
 }
 
-/// The names claimed so far. Claims come oldest first, so that no later one takes anything away.
+/// Names claimed so far. Claims come oldest first, so that no later one takes anything away.
 pub(super) struct Owners<'a> {
     names: Map<HostPattern, Holder<'a>>,
-    /// The first of each path, by name: of those that are not the oldest of their name, for most names have only one.
+    /// First object of each name and path, without the oldest object of a name: most names have only that one.
     paths: Map<(HostPattern, &'a str), &'a Object>,
     domains: Option<Domains<'a>>,
 }
 
-/// A name that is not given, why not, and who has it.
+/// Refused claim: the name, the reason, and the object that has the name.
 type Refusal<'a> = (HostPattern, &'static str, &'a Object);
 
 impl<'a> Owners<'a> {
-    /// `wildcards`: whether there may be any.
+    /// Begins without claims. `wildcards`: whether wildcard names are served.
     pub(super) fn new(wildcards: bool) -> Self {
         Self {
             names: Map::default(),
@@ -84,18 +84,18 @@ impl<'a> Owners<'a> {
         twin.map(|rival| ("an older Route of the namespace has the same name and path", rival))
     }
 
-    /// All names with those who serve them.
+    /// All names with the objects that serve them.
     pub(super) fn into_holders(self) -> impl Iterator<Item = (HostPattern, Holder<'a>)> {
         self.names.into_iter()
     }
 }
 
-/// Routes' names and wildcards right above them: OpenShift's router does not let a namespace take names out of
+/// Routes' names and the wildcards directly above them: OpenShift's router does not let a namespace take names out of
 /// another's wildcard, or a wildcard over another's names. Other kinds have no such rule.
 #[derive(Default)]
 struct Domains<'a> {
     wildcards: Map<String, &'a Object>,
-    /// The oldest Route below a domain, and the oldest of another namespace than that.
+    /// Oldest Route below a domain, and the oldest Route there of any other namespace.
     names: Map<String, (&'a Object, Option<&'a Object>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Why something is not served. A reason begins with one of these words and a colon; what follows is for a person.
+//! Reasons why an object or name is not served: one of these words, a colon, and a text for a person.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use crate::learned::Learned;
 
 /// Another object has the name.
 pub const CLAIMED: &str = "HostAlreadyClaimed";
-/// It asks for no name.
+/// The object asks for no name.
 pub const NO_HOST: &str = "NoHostValue";
-/// What it asks for is not a name.
+/// The text that the object asks for is not a valid name.
 pub const INVALID: &str = "InvalidHost";
-/// The router, or a setting, does not let it.
+/// A router, or a setting, does not admit the object.
 pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
-/// Its namespace is not one of those whose names the routers serve.
+/// The object's namespace is not one of those whose names the routers serve.
 pub const OTHER_NAMESPACE: &str = "OtherNamespace";
-/// Routers serve it, or may, that are not the cluster's.
+/// Routers other than the cluster's serve the object, or may.
 pub const OTHER_ROUTER: &str = "OtherRouter";
-/// It is of a class that other routers serve.
+/// The Ingress is of a class that other routers serve.
 pub const OTHER_CLASS: &str = "OtherIngressClass";
-/// None of its Gateways is one of the routers'.
+/// None of the route's Gateways is one that the configuration chooses.
 pub const OTHER_GATEWAY: &str = "OtherGateway";
-/// No listener of its Gateways takes the name.
+/// No listener of the route's Gateways takes the name.
 pub const NO_LISTENER: &str = "NoMatchingListenerHostname";
 
-/// All of them. The first four are OpenShift's router's, the last is the Gateway API's.
+/// All reasons of this module. The first four are those of OpenShift's router, the last is the Gateway API's.
 pub const ALL: [&str; 9] = [
     CLAIMED,
     NO_HOST,
@@ -37,11 +37,11 @@ pub const ALL: [&str; 9] = [
     NO_LISTENER,
 ];
 
-/// What every other reason counts as: scripts and other sources have words of their own.
+/// Label for every reason that is not in [`ALL`]: scripts and other sources have words of their own.
 pub const OTHER: &str = "Other";
 
-/// How many names are not served, by the word of the reason: one of [`ALL`], or [`OTHER`]. Router pods that cannot be
-/// hosts ask for no name, and do not count.
+/// Counts the names that are not served, by the word of the reason: one of [`ALL`], or [`OTHER`]. Router pods that
+/// cannot be hosts ask for no name, and do not count.
 #[must_use]
 pub fn count(learned: &Learned) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Router pods as hosts.
 //!
-//! A host is called by its node, not by its pod: a rollout gives each pod a new name, and the host its counters, its
-//! health and its flows would be lost with the old one. Its ports are added where they are not 80 and 443, so that
-//! pods of one node do not clash, and no pod's coming or going renames another.
+//! A host is named after its node, not after its pod: a rollout gives each pod a new name, and with the old name the
+//! host's counters, health and flows would be lost. Ports other than 80 and 443 are part of the host's name, so that
+//! pods of one node do not clash, and no pod's coming or going renames another host.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::learned::Rejected;
 use crate::model::Host;
 use crate::model::kubernetes::AddressType;
 
-/// How the origin of a pod begins that cannot be a host.
+/// Prefix of the origin shown for a router pod that cannot be a host.
 pub(super) const ORIGIN: &str = "Pod ";
 
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
-/// The hosts in order of their names.
+/// Hosts that router pods make, in order of their names.
 ///
-/// Readiness only chooses among pods: where none is ready, all that are not ending are taken. Health checks see for
-/// themselves, and an API server that has lost sight of its nodes must not take every host away.
+/// Readiness only chooses among pods: where none is ready, all that are not ending are taken. Health checks test hosts
+/// directly, and an API server that has lost sight of its nodes must not take every host away.
 pub(super) fn hosts<'a>(
     pods: impl IntoIterator<Item = &'a RouterPod>,
     nodes: impl IntoIterator<Item = &'a Node>,
@@ -30,12 +30,12 @@ pub(super) fn hosts<'a>(
     let nodes: BTreeMap<&str, &Node> = nodes.into_iter().map(|node| (node.name.as_str(), node)).collect();
     let mut placed: Vec<(&RouterPod, &str)> = Vec::new();
     for pod in pods {
-        // Pods that have no place yet are on their way: nothing is wrong with them.
+        // Pods without a node are still being scheduled, which is no fault.
         if let (false, Some(node)) = (pod.ending, &pod.node) {
             placed.push((pod, node));
         }
     }
-    // Of pods on one node with the same ports one is named in what follows: always the same one.
+    // Messages name one of the pods with the same ports on a node: sorting makes it always the same pod.
     placed.sort_unstable_by(|(a, _), (b, _)| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let mut reachable = Vec::new();
     for (pod, node) in placed {
@@ -59,7 +59,7 @@ pub(super) fn hosts<'a>(
     hosts.into_values().collect()
 }
 
-/// `None`: it has no address yet.
+/// Host of one pod. `None`: the pod has no address yet.
 fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Result<Option<Host>, String> {
     let address = match rules.address {
         AddressType::Internal => node.and_then(|node| node.internal).or(pod.host_ip),
@@ -70,7 +70,7 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Resu
     };
     let Some(address) = address else { return Ok(None) };
     let by_default = |port| pod.host_network.then_some(port);
-    // A pod that names one of its ports means it: the other is not guessed.
+    // A pod that names one of its ports sets its ports explicitly: the other port is not guessed.
     let named = pod.http.or(pod.https).is_some();
     let http = rules.http.or(pod.http).or_else(|| by_default(HTTP).filter(|_| !named));
     let https = rules

@@ -9,7 +9,7 @@ use super::*;
 use crate::learned::{Claim, Rejected};
 use crate::name::Depth;
 
-/// A Route as most are: `age` is its place in time.
+/// Route as most are; `age` is its place in time.
 fn route(age: u32, origin: &str, host: &str) -> Object {
     let (namespace, name) = origin.split_once('/').unwrap();
     Object {
@@ -38,7 +38,7 @@ fn seen(objects: &[Object]) -> Seen<'_> {
     }
 }
 
-/// What a router says of a Route.
+/// Status entry of a Route, written by a router.
 fn said(router: &str, host: &str, admission: Admission) -> Said {
     Said {
         router: router.into(),
@@ -80,7 +80,7 @@ fn served(learned: &Learned) -> Vec<(String, &str)> {
         .collect()
 }
 
-/// There is exactly one, and this is it.
+/// Asserts that exactly one name is rejected, and that its fields are these.
 #[track_caller]
 fn only_rejected(learned: &Learned, host: &str, origin: &str, reason: &str, rival: Option<&str>) {
     let [
@@ -166,7 +166,7 @@ fn a_path_in_passthrough_is_no_path() {
         ..route(1, "shop/web", "app.test")
     };
     let notes = &learnt(&[object], false).routes[0].notes;
-    assert_eq!(notes, &["path /x: nobody sees it in TLS that is passed through"]);
+    assert_eq!(notes, &["path /x: no router sees it in TLS that is passed through"]);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_star_stands_for_as_many_labels_as_its_kind_means() {
 #[test]
 fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
     let star = |age, origin| wildcard(route(age, origin, "www.acme.test"));
-    // The name is older.
+    // Here the name is older.
     let learned = learnt(&[star(2, "b/star"), route(1, "a/name", "x.acme.test")], true);
     assert_eq!(served(&learned), [("x.acme.test".into(), "Route a/name")]);
     only_rejected(
@@ -257,7 +257,7 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
         "HostAlreadyClaimed",
         Some("Route a/name"),
     );
-    // The wildcard is older; its own namespace may have names below it, and anyone the name above and those deeper.
+    // Here the wildcard is older; its namespace may have names below it, and anyone the name above and deeper ones.
     let objects = [
         star(1, "b/star"),
         route(2, "a/name", "x.acme.test"),
@@ -274,7 +274,7 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
         "HostAlreadyClaimed",
         Some("Route b/star"),
     );
-    // Gateways share.
+    // Gateway API routes of several namespaces may share a domain.
     let shared = of_kind(Kind::HttpRoute, route(1, "infra/star", "*.acme.test"));
     let learned = learnt(&[shared, route(2, "a/name", "x.acme.test")], true);
     assert_eq!((served(&learned).len(), learned.rejected.len()), (2, 0));

@@ -6,8 +6,8 @@ use super::{Split, Table};
 use crate::model::{Balance, Protocol};
 use crate::name::HostPattern;
 
-/// A backend's name: the cluster's, or of several clusters each with its weight. No cluster's name has a colon, and
-/// HAProxy's may have no slash. Those of TLS end in `::tls`, as one HAProxy may have the backends of HTTP too.
+/// Name of a backend: the cluster's, or of several clusters each with its weight. No cluster's name has a colon, and a
+/// name in HAProxy may have no slash. Backends for TLS end in `::tls`, as one HAProxy may have those for HTTP too.
 fn backend(table: &Table<'_>, split: &Split) -> String {
     let name = |at: usize| {
         let name = table.cluster(at).map_or("", |cluster| &cluster.name);
@@ -34,7 +34,7 @@ pub(super) fn map(table: &Table<'_>, wildcards: bool) -> String {
             HostPattern::Wildcard(suffix) if wildcards => format!(".{}", suffix.as_str()),
             _ => continue,
         };
-        let _ = writeln!(text, "{key} {}", backend(table, split)); // a String takes everything
+        let _ = writeln!(text, "{key} {}", backend(table, split)); // writing to a String cannot fail
     }
     text
 }

@@ -1,4 +1,4 @@
-//! nginx: a map of names to upstreams, what divides connections between several, and the upstreams.
+//! nginx: a map of names to upstreams, `split_clients` blocks for names of several clusters, and the upstreams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -6,17 +6,17 @@ use std::fmt::Write as _;
 use super::{Split, Table};
 use crate::model::{Balance, Protocol};
 
-/// The variable that the map sets.
+/// nginx variable that the map sets.
 const VARIABLE: &str = "$signalbox_cluster";
 
-/// Keys of a map that are no names.
+/// Keywords of nginx's `map` that a host name must not be taken for.
 const WORDS: [&str; 4] = ["default", "hostnames", "include", "volatile"];
 
-/// The longest name that fits into nginx's own buckets, and how many names fit into its own table.
+/// Longest name, in bytes, that fits into nginx's default buckets; and most names that fit into its default table.
 const SHORT: usize = 32;
 const FEW: usize = 1024;
 
-/// An upstream's name. A slash would end it in an URL.
+/// Name of a cluster's upstream. Slashes are replaced, because a slash would end the upstream's name in a URL.
 fn upstream(table: &Table<'_>, at: usize) -> String {
     table
         .cluster(at)
@@ -41,7 +41,7 @@ pub(super) fn map(table: &Table<'_>) -> String {
         Protocol::Http => "$host",
         Protocol::Tls | Protocol::Tcp => "$ssl_preread_server_name",
     };
-    let _ = write!(text, "map {asked} {VARIABLE} {{\n  hostnames;\n  default \"\";\n"); // a String takes everything
+    let _ = write!(text, "map {asked} {VARIABLE} {{\n  hostnames;\n  default \"\";\n"); // writing to a String cannot fail
     for (host, split) in &table.names {
         let name = host.to_string();
         let escape = if WORDS.contains(&name.as_str()) { "\\" } else { "" };
@@ -54,7 +54,7 @@ pub(super) fn map(table: &Table<'_>) -> String {
     text
 }
 
-/// A `split_clients` block, which draws a cluster for each connection by weight.
+/// Writes a `split_clients` block, which draws a cluster for each connection by weight.
 fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
     let total: u32 = split.iter().map(|(_, weight)| weight).sum();
     let _ = writeln!(text, "split_clients \"$remote_addr $remote_port $msec\" {variable} {{");
@@ -69,7 +69,7 @@ fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
     text.push_str("}\n");
 }
 
-/// Sizes of the map's hash table, where nginx's defaults are too small for the names.
+/// Writes the sizes of the map's hash table, where nginx's defaults are too small for the names.
 fn sizes(table: &Table<'_>, text: &mut String) {
     let longest = table.names.iter().map(|(host, _)| host.to_string().len()).max();
     if let Some(longest) = longest.filter(|longest| *longest > SHORT) {
@@ -106,7 +106,7 @@ fn upstreams(table: &Table<'_>, text: &mut String) {
             let _ = writeln!(text, "  server {} weight={}{down};", server.at, server.weight);
         }
         if servers.is_empty() {
-            // An upstream has at least one.
+            // nginx wants at least one server in an upstream.
             text.push_str("  server 127.0.0.1:9 down; # no host\n");
         }
         text.push_str("}\n");

@@ -12,7 +12,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
     }
 }
 
-/// East with two hosts, an application with one, and one that has none yet.
+/// Model with three clusters: east with two hosts, an application with one host, and an application without any.
 fn model() -> Model {
     let mut model = crate::view::tests::model();
     model.clusters[0].hosts[1].weight = 3;
@@ -54,7 +54,7 @@ fn haproxys_maps_and_backends() {
         text(Format::HaproxyMap, Protocol::Tls),
         "app.test east::tls\nboth.test east:10:shop:web:80::tls\ndefault east::tls\nnew.test bank:new::tls\n"
     );
-    // One ninth and eight ninths: east's is divided by 1 and 3.
+    // Shares are one ninth and eight ninths: the hosts of east divide theirs by 1 and 3.
     assert_eq!(
         text(Format::HaproxyBackends, Protocol::Tls),
         "backend bank:new::tls\n  mode tcp\n  balance leastconn\n\

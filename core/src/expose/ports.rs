@@ -1,34 +1,34 @@
-//! Which name gets which port of a range.
+//! Assigns the ports of a range to names.
 //!
-//! A port that a name has stays its own. Names without one are matched with free ports by rendezvous hashing: a name asks
-//! for the port with the highest hash of both, and a port takes the name with the highest. This stable matching is the
-//! same in whatever order the names are told of, so that balancers without a memory agree as soon as they know the same
-//! names.
+//! A name keeps the port that it has. Names without a port are matched with free ports by rendezvous hashing: a name
+//! asks for the port with the highest hash of both, and a port takes the name with the highest. This stable matching
+//! does not depend on the order in which names become known, so that balancers without a memory agree as soon as they
+//! know equal names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use signalbox_common::hash;
 
-/// The same on every balancer, and in every version: ports depend on it.
+/// Hash seed; fixed for every balancer and version, because assigned ports depend on it.
 const SEED: u64 = 0x6578_706f_7365_3031;
 
-/// How much a name and a port want each other.
+/// Preference of a name and a port for each other.
 fn score(name: &str, port: u16) -> u64 {
     hash::mix(hash::bytes(SEED, name.as_bytes()) ^ u64::from(port))
 }
 
-/// What became of a range.
+/// Assignment of a range's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The port of each name that has got one.
+    /// Port of each name that has got one.
     pub given: BTreeMap<String, u16>,
-    /// Names that are not there now and have lost the port that was kept for them.
+    /// Names without endpoints at present whose kept port was given to another name.
     pub robbed: BTreeSet<String>,
 }
 
-/// Gives ports of a range to names. `usable` are its ports that nobody else has; `held` are the ports that `wanted` names
-/// have already, and `kept` those of names that are not there now but may come back: these are given to others only when
-/// no other port is left, and never where balancers share a table (`is_shared`): another one may know them.
+/// Gives ports of a range to names. `usable` are its ports that nobody else has; `held` are the ports that `wanted`
+/// names already have, and `kept` those of absent names that may come back: kept ports are given to others only when no
+/// other port is left, and never where balancers share a table (`is_shared`), as another balancer may know those names.
 #[must_use]
 pub fn choose(
     usable: &BTreeSet<u16>,
@@ -60,7 +60,7 @@ pub fn choose(
         let (second, _) = matched(&left, &free(&taken, true));
         taken.extend(second);
     }
-    // Two names may have one port in a shared table: then nobody has taken it from the one that is not here.
+    // In a shared table two names may have one port; an absent name has then not lost it to the other.
     let is_robbed = |(_, port): &(&&str, &u16)| !is_shared && taken.contains_key(*port);
     Choice {
         robbed: kept
@@ -72,12 +72,12 @@ pub fn choose(
     }
 }
 
-/// Greater for the name that a port would rather have.
+/// Sort key of names for a port: greatest for the name that the port prefers.
 pub(super) fn rank(name: &str, port: u16) -> (u64, &str) {
     (score(name, port), name)
 }
 
-/// The stable matching of names and ports (Gale, Shapley: "College admissions and the stability of marriage", 1962), and
+/// Stable matching of names and ports (Gale, Shapley: "College admissions and the stability of marriage", 1962), and
 /// the names that got no port.
 fn matched<'a>(names: &[&'a str], free: &BTreeSet<u16>) -> (BTreeMap<u16, &'a str>, Vec<&'a str>) {
     let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn matched<'a>(names: &[&'a str], free: &BTreeSet<u16>) -> (BTreeMap<u16, &'a st
     if free.is_empty() {
         return (taken, names.to_vec());
     }
-    // Each with the ports that it has not asked for yet, the dearest last.
+    // Pairs each name with the ports that it has not asked for yet, the preferred one last.
     let mut asking: Vec<(&str, Vec<u16>)> = Vec::new();
     for name in names {
         let mut ports: Vec<u16> = free.iter().copied().collect();

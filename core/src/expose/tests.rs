@@ -1,4 +1,4 @@
-//! Which applications get which port, what becomes a service, and what stays the configuration's own.
+//! Ports that applications get, services that they become, and addresses that stay the configuration's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn lore(applications: &[(&str, Vec<Reachable>)]) -> Lore {
     Lore::from([("events".to_owned(), all.collect())])
 }
 
-/// An application with a database.
+/// Application with a database.
 fn db(name: &'static str, last: u8) -> (&'static str, Vec<Reachable>) {
     (
         name,
@@ -233,7 +233,7 @@ fn a_single_port_is_whose_it_was_first() {
     assert_eq!(second.entries["z/db:mysql"].listen, ["10.1.0.9:3306"]);
     let reason = second.entries["a/db:mysql"].reason.as_ref().unwrap();
     assert!(reason.starts_with("another application has 10.1.0.9:3306, which is a single port"));
-    // It has no such endpoint for now: the port is kept for it, but not from whoever has no other.
+    // The application has no such endpoint for now: its port is kept, unless another application has no port at all.
     let third = expose(&mut model(rules.clone()), &lore(&[]), &second.ports);
     assert_eq!((port_of(&third, "z/db:mysql"), third.ranges[0].kept), (3306, 1));
     let fourth = expose(&mut model(rules), &lore(&[db("a/db", 2)]), &third.ports);
@@ -297,13 +297,13 @@ proptest! {
         }
     }
 
-    /// The matching is stable: nobody would rather have another port that would rather have him. Such a matching there
-    /// is only one of where both sides rank by the same number, so that no order of events can show in it.
+    /// The matching is stable: no name and port prefer each other to what they have. As both sides rank by one number,
+    /// only one such matching exists, so that no order of events can show in it.
     #[test]
     fn balancers_without_a_memory_agree(names in names(0..30)) {
         let (ports, none): (BTreeSet<u16>, _) = ((1000..1016).collect(), BTreeMap::new());
         let given = choose(&ports, &set(&names), &none, &none, false).given;
-        // The definition: the best pair first.
+        // By definition the best pair comes first.
         let mut pairs: Vec<_> = names.iter().flat_map(|n| ports.iter().map(move |p| (n, *p))).collect();
         pairs.sort_by_key(|(name, port)| std::cmp::Reverse(ports::rank(name, *port)));
         let mut expected: BTreeMap<String, u16> = BTreeMap::new();
@@ -315,7 +315,7 @@ proptest! {
         prop_assert_eq!(given, expected);
     }
 
-    /// Each balancer has given ports while it knew others than the other one, and one table is made of both.
+    /// Each balancer has given ports while it knew other names than its peer, and one table is made of both.
     #[test]
     fn two_that_have_one_port_are_parted_the_same_everywhere(one in names(1..15), other in names(1..15)) {
         let (ports, none) = ((1000..1040u16).collect(), BTreeMap::new());
@@ -329,8 +329,8 @@ proptest! {
         prop_assert_eq!(kept, distinct.len(), "of each port, one holder stays");
     }
 
-    /// Two balancers that know different applications, one of them with more than its range holds, change nothing of what the
-    /// other has given.
+    /// Two balancers that know different applications, one of them with more than its range holds, change no port that
+    /// the other has given.
     #[test]
     fn a_shared_table_comes_to_rest(one in names(0..12), other in names(0..12)) {
         let ports: BTreeSet<u16> = (1000..1008).collect();

@@ -26,7 +26,7 @@ fn selectors_mean_what_they_mean_to_kubernetes() {
         ("none=shop", false),
         ("app!=bank", true),
         ("app != shop", false),
-        // What is not there is not equal to anything.
+        // A missing key is not equal to any value.
         ("none!=x", true),
         ("tier in (batch, web)", true),
         ("tier in(batch)", false),
@@ -103,7 +103,7 @@ proptest! {
         let _ = Selector::parse(&text).map(|selector| selector.matches(&labels("a=b")));
     }
 
-    /// Each operator and its opposite part all sets of labels among them.
+    /// Operators and their opposites divide all sets of labels among them.
     #[test]
     fn opposites_are_opposite(key in "[a-c]", value in "[a-c]{0,1}", other in "[a-c]", set in "([a-c]=[a-c]? ){0,3}") {
         for (one, opposite) in [
@@ -127,7 +127,7 @@ fn label_sets_are_written_as_one_or_several() {
         (sets(&["", ""]), "{}"),
         (sets(&["app=shop"]), r#"{"app":"shop"}"#),
         (sets(&["app=shop", "app=shop"]), r#"{"app":"shop"}"#),
-        // An object without labels beside one with some counts.
+        // An empty set counts beside one that is not.
         (sets(&["app=shop", ""]), r#"[{},{"app":"shop"}]"#),
     ] {
         assert_eq!(serde_json::to_string(&all).unwrap(), written);
@@ -172,7 +172,7 @@ fn a_name_is_selected_if_one_of_its_claims_is() {
         route("file.test", &[(0, 1)], "app=file"),
         route("bare.test", &[(0, 1)], ""),
         route("both.test", &[(0, 1)], "tier=web"),
-        // They say nothing of clusters: only what they have is counted.
+        // Routes without clusters: only their labels are counted.
         route("learnt.test", &[], ""),
         route("more.test", &[], "team=blue"),
     ];

@@ -3,12 +3,12 @@
 use super::Balancer;
 use super::kubernetes::KubernetesSource;
 
-/// The configuration of an agent.
+/// Configuration of an agent.
 #[derive(Debug)]
 pub struct Agent {
-    /// The cluster's name, as balancers know it.
+    /// Name of the cluster, as balancers know it.
     pub cluster: String,
-    /// How the cluster is watched.
+    /// API server that the agent watches.
     pub source: KubernetesSource,
     /// Balancers that the agent tells what it learns.
     pub balancers: Vec<Balancer>,

@@ -1,39 +1,39 @@
-//! How a cluster is watched: what `kubernetes:` means in the configuration of a cluster.
+//! Watching of a cluster: the meaning of `kubernetes:` in the configuration of a cluster.
 
 use std::path::PathBuf;
 
-/// A cluster's API server, and what is asked of it.
+/// API server of a cluster, and what signalbox asks of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesSource {
-    /// How it is reached.
+    /// Connection to the API server.
     pub connection: Connection,
-    /// What names are read from; `None`: all of [`Resource::ALL`] that the server has.
+    /// Resources that names are read from; `None`: all of [`Resource::ALL`] that the server has.
     pub resources: Option<Vec<Resource>>,
-    /// Where they are read; empty for all namespaces.
+    /// Namespaces that are read; empty for all.
     pub namespaces: Vec<String>,
-    /// The label selector that they must match, in Kubernetes' own syntax.
+    /// Label selector that the objects must match, in Kubernetes' own syntax.
     pub labels: Option<String>,
-    /// Which of them the cluster's routers serve.
+    /// Choice of the objects that the cluster's routers serve.
     pub choice: Choice,
     /// Whether wildcards are served.
     pub wildcards: bool,
-    /// Which router hosts there are.
+    /// Router pods of the cluster.
     pub routers: Routers,
 }
 
-/// Which of the objects that ask for names the cluster's routers serve. What is given here must hold; what is not given
-/// leaves nothing out.
+/// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each condition that is
+/// given must hold; one that is not given leaves nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The label selector that their namespaces must match, in Kubernetes' own syntax.
+    /// Label selector that the objects' namespaces must match, in Kubernetes' own syntax.
     pub namespace_labels: Option<String>,
-    /// Routers, by their names in the status of Routes, of which one must have admitted a Route.
+    /// Routers, by their names in the status of Routes, one of which must have admitted a Route.
     pub router_names: Vec<String>,
-    /// The classes of which an Ingress must be.
+    /// Classes, one of which an Ingress must have.
     pub ingress_classes: Vec<String>,
-    /// Gateways of which one must be a parent of a Gateway API route.
+    /// Gateways, one of which must be a parent of a Gateway API route.
     pub gateways: Vec<GatewayName>,
-    /// Classes of which such a Gateway must be; given in place of names.
+    /// Classes, one of which such a Gateway must have; given in place of names.
     pub gateway_classes: Vec<String>,
 }
 
@@ -45,12 +45,12 @@ impl Choice {
     }
 }
 
-/// Where a Gateway stands.
+/// Namespace and name of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GatewayName {
-    /// Its namespace.
+    /// Namespace of the Gateway.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Gateway.
     pub name: String,
 }
 
@@ -60,44 +60,44 @@ impl std::fmt::Display for GatewayName {
     }
 }
 
-/// How an API server is reached.
+/// Way to connect to an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// By the service account of the pod that signalbox runs in.
+    /// Service account of the pod that signalbox runs in.
     InCluster,
-    /// As a kubeconfig file says.
+    /// Kubeconfig file.
     Kubeconfig {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// One of its contexts; `None`: its current one.
+        /// Context in the file; `None`: its current one.
         context: Option<String>,
     },
-    /// By its address.
+    /// Address of the server.
     Url {
-        /// `https://api.east.example.com:6443`
+        /// URL such as `https://api.east.example.com:6443`.
         url: String,
-        /// The file with the bearer token; read again when it is replaced.
+        /// File with the bearer token; read again when it is replaced.
         token: Option<PathBuf>,
         /// PEM file with the authorities that must have signed the server's certificate; `None`: the system's.
         ca: Option<PathBuf>,
     },
 }
 
-/// A kind of object that names are read from.
+/// Resource: a kind of object that names are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resource {
-    /// `route.openshift.io`
+    /// Routes of `route.openshift.io`.
     Routes,
-    /// `networking.k8s.io`
+    /// Ingresses of `networking.k8s.io`.
     Ingresses,
-    /// `gateway.networking.k8s.io`
+    /// TLSRoutes of `gateway.networking.k8s.io`.
     TlsRoutes,
-    /// `gateway.networking.k8s.io`
+    /// HTTPRoutes of `gateway.networking.k8s.io`.
     HttpRoutes,
 }
 
 impl Resource {
-    /// All, with their names in the configuration, which are also those in the API's paths.
+    /// All resources, with their names in the configuration, which are also those in the API's paths.
     pub const ALL: [(&'static str, Self); 4] = [
         ("routes", Self::Routes),
         ("ingresses", Self::Ingresses),
@@ -106,30 +106,30 @@ impl Resource {
     ];
 }
 
-/// Which pods are routers, and where they are reached.
+/// Router pods, and the addresses at which they are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routers {
-    /// Where they run; `None`: both of [`RouterPods::defaults`].
+    /// Namespace and labels of the pods; `None`: both of [`RouterPods::defaults`].
     pub pods: Option<RouterPods>,
-    /// Which of a node's addresses is used.
+    /// Type of the node address that is used.
     pub address: AddressType,
-    /// The port for `http` listeners; `None`: the pod's.
+    /// Port for `http` listeners; `None`: the pod's own.
     pub http: Option<u16>,
-    /// The port for `tls` listeners; `None`: the pod's.
+    /// Port for `tls` listeners; `None`: the pod's own.
     pub https: Option<u16>,
 }
 
-/// A set of pods.
+/// Set of pods, chosen by namespace and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterPods {
-    /// Their namespace.
+    /// Namespace of the pods.
     pub namespace: String,
-    /// Their label selector.
+    /// Label selector of the pods.
     pub labels: String,
 }
 
 impl KubernetesSource {
-    /// Where the routers run: as the configuration says, or in both places where OpenShift may have them.
+    /// Sets of pods that run the routers: the configured one, or both that OpenShift may have.
     #[must_use]
     pub fn router_pods(&self) -> Vec<RouterPods> {
         match &self.routers.pods {
@@ -140,8 +140,8 @@ impl KubernetesSource {
 }
 
 impl RouterPods {
-    /// Where OpenShift 4 and OpenShift 3 run routers of these names, or their default routers. A router is called in the
-    /// status of Routes by the name of its `IngressController` (version 4) or `DeploymentConfig` (version 3).
+    /// Sets of pods in which OpenShift 4 and OpenShift 3 run routers of these names, or their default routers. The
+    /// status of Routes names a router after its `IngressController` (version 4) or `DeploymentConfig` (version 3).
     fn of(names: &[String]) -> [Self; 2] {
         [
             (
@@ -162,7 +162,7 @@ impl RouterPods {
     }
 }
 
-/// Which of a node's addresses is used.
+/// Type of the node address that is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddressType {
     /// `InternalIP`, which a pod knows as its host's.
@@ -173,6 +173,6 @@ pub enum AddressType {
 }
 
 impl AddressType {
-    /// All, with their names in the configuration.
+    /// All types, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("InternalIP", Self::Internal), ("ExternalIP", Self::External)];
 }

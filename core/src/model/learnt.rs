@@ -1,10 +1,10 @@
-//! Clusters that the configuration does not have, and what is said of them all the same.
+//! Clusters that the configuration does not name, and settings that apply to them nevertheless.
 
 use super::{ApplicationSettings, Balance, Cluster, Ejection, Expose, HealthCheck, Model, RoutingEvents};
 use crate::join::Join;
 
 impl Model {
-    /// Whether what sources tell of a cluster counts: the configuration does not name it, or lets it learn.
+    /// Whether sources may tell of a cluster: the configuration does not name it, or lets it learn.
     #[must_use]
     pub fn lets_learn(&self, cluster: &str) -> bool {
         let named = self.clusters.iter().find(|known| known.name == cluster);
@@ -13,7 +13,7 @@ impl Model {
 }
 
 impl Cluster {
-    /// A cluster that is known by what a source has learnt alone.
+    /// Cluster known only from a source.
     #[must_use]
     pub fn learnt(name: &str) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Cluster {
         }
     }
 
-    /// The cluster of an application, `NAMESPACE/APP`, as the configuration of routing events has it.
+    /// Cluster of an application, `NAMESPACE/APP`, with the settings that `routing_events` has for it.
     #[must_use]
     pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
         let cluster = Self {
@@ -51,7 +51,7 @@ impl Cluster {
         }
     }
 
-    /// The cluster of an exposed service, `NAMESPACE/APP:PORTNAME`, by the rule that exposes it.
+    /// Cluster of an exposed service, `NAMESPACE/APP:PORTNAME`, by the rule that exposes it.
     #[must_use]
     pub fn exposed(name: &str, rule: &Expose, events: Option<&RoutingEvents>) -> Self {
         let cluster = Self::learnt(name);
@@ -64,13 +64,13 @@ impl Cluster {
         }
     }
 
-    /// Whether it is of an application that routing events tell of: no other name has a slash.
+    /// Whether the cluster is of an application that routing events tell of: no other name has a slash.
     #[must_use]
     pub fn is_application(&self) -> bool {
         self.name.contains('/')
     }
 
-    /// The application, `NAMESPACE/APP`, whose endpoints it has, all or those of a port name.
+    /// Application, `NAMESPACE/APP`, whose endpoints the cluster has: all of them, or those of one port name.
     #[must_use]
     pub fn application_name(&self) -> Option<&str> {
         let name = self

@@ -1,38 +1,38 @@
-//! What is shown of traffic: metrics, and a log of connections.
+//! Traffic as it is shown: metrics, and a log of connections.
 
 use std::path::PathBuf;
 
-/// What `/metrics` shows.
+/// Settings of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// Routes with a label of their own at the most; the rest is summed. 0: none is shown.
+    /// Most routes with a label of their own; the rest is summed. 0: no route is shown.
     pub routes: u32,
 }
 
 impl Metrics {
-    /// Where nothing else is said.
+    /// Settings where the configuration says nothing else.
     pub const DEFAULT: Self = Self { routes: 1000 };
 }
 
-/// Which connections are logged when they have ended, and where.
+/// Log of ended connections: which are logged, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLog {
-    /// Where the lines go.
+    /// Destination of the lines.
     pub to: LogTarget,
-    /// How many of a million connections are logged.
+    /// Number of connections that are logged, in a million.
     pub sample_ppm: u32,
-    /// Lines in a second at the most.
+    /// Most lines in a second.
     pub max_per_second: u32,
-    /// How a connection must have ended.
+    /// Ends of connections that are logged.
     pub only: Ends,
 }
 
-/// Where lines go.
+/// Destination of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
-    /// A file, which is appended to.
+    /// File that lines are appended to.
     File(PathBuf),
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for LogTarget {
     }
 }
 
-/// How a connection may end: the words of the log, and of `signalbox_connections_closed_total`.
+/// Ends of a connection: the words of the log, and of `signalbox_connections_closed_total`.
 pub const ENDS: [&str; 7] = [
     "finished",
     "client_reset",
@@ -56,21 +56,21 @@ pub const ENDS: [&str; 7] = [
     "refused",
 ];
 
-/// Some of [`ENDS`].
+/// Subset of [`ENDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends(u8);
 
 impl Ends {
-    /// Each of them.
+    /// Every end.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// Those at these places of [`ENDS`].
+    /// Subset of the ends at these indices of [`ENDS`].
     #[must_use]
     pub fn of(places: impl IntoIterator<Item = usize>) -> Self {
         Self(places.into_iter().fold(0, |ends, place| ends | 1 << place))
     }
 
-    /// Whether the one at this place of [`ENDS`] is among them.
+    /// Whether the end at this index of [`ENDS`] is in the subset.
     #[must_use]
     pub const fn contains(self, place: usize) -> bool {
         self.0 & 1 << place != 0

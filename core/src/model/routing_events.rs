@@ -1,4 +1,4 @@
-//! A message broker that tells of OpenShift's applications.
+//! Message broker that tells of OpenShift's applications.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use super::{Balance, Ejection, Expose, HealthCheck, Probe};
 use crate::spi::{AppPattern, Asking, Filter, Naming};
 
-/// Where the events of OpenShift's routing SPI come from, and what is made of them.
+/// Origin of the events of OpenShift's routing SPI, and settings for the applications that they tell of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingEvents {
-    /// Brokers that have the same messages; tried in turn. None: events are only posted.
+    /// Brokers that have the same messages, tried in turn. Empty: events come only by the admin API.
     pub brokers: Vec<Broker>,
-    /// How to talk TLS to them; `None`: plain TCP.
+    /// TLS to the brokers; `None`: plain TCP.
     pub tls: Option<BrokerTls>,
-    /// Who to be.
+    /// Login at the brokers; `None`: no login is sent.
     pub login: Option<Login>,
-    /// What to subscribe to: `/topic/...` or `/queue/...`.
+    /// Destination to subscribe to: `/topic/...` or `/queue/...`.
     pub destination: String,
-    /// How the broker knows this consumer again.
+    /// Client id, by which the broker recognises this consumer.
     pub client_id: Option<String>,
-    /// The name of a durable subscription to a topic, kept by the broker while this consumer is away.
+    /// Name of a durable subscription to a topic, which the broker keeps while this consumer is away.
     pub subscription: Option<String>,
-    /// Which endpoints get connections.
+    /// Filter of the endpoints that get connections.
     pub filter: Filter,
-    /// How the name that no event announces is built.
+    /// Naming of the DNS name that no event announces.
     pub naming: Naming,
-    /// The directory for certificates; `None`: private keys are not kept.
+    /// Directory for certificates; `None`: private keys are not kept.
     pub certificates: Option<PathBuf>,
     /// Settings of applications' clusters: the first whose pattern matches counts.
     pub applications: Vec<ApplicationSettings>,
-    /// Which endpoints become layer-4 services: the first rule that takes an endpoint counts.
+    /// Rules for endpoints that become layer-4 services: the first that takes an endpoint counts.
     pub expose: Vec<Expose>,
 }
 
 impl RoutingEvents {
-    /// The settings of an application, by the name of its cluster.
+    /// Settings of an application, by the name of its cluster.
     #[must_use]
     pub fn settings_of(&self, cluster: &str) -> Option<&ApplicationSettings> {
         self.applications
@@ -42,7 +42,7 @@ impl RoutingEvents {
             .find(|settings| settings.pattern.matches(cluster))
     }
 
-    /// What a check asks the endpoints of an application for.
+    /// Page settings for checks of an application's endpoints, by the name of its cluster.
     #[must_use]
     pub fn asking_of(&self, cluster: &str) -> Asking {
         self.settings_of(cluster)
@@ -54,36 +54,36 @@ impl RoutingEvents {
 /// Settings of the clusters of some applications, as a cluster of the configuration has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplicationSettings {
-    /// Which applications.
+    /// Pattern of applications.
     pub pattern: AppPattern,
-    /// How a host is chosen.
+    /// Balancing algorithm among the hosts.
     pub balance: Balance,
-    /// How hosts are checked.
+    /// Health check of the hosts.
     pub health: HealthCheck,
-    /// What checks by HTTP ask for.
+    /// Page settings for checks by HTTP.
     pub asking: Asking,
-    /// When real failures set a host aside.
+    /// Ejection of hosts whose real connects fail.
     pub ejection: Ejection,
     /// Whether hosts are sent a PROXY protocol v2 header.
     pub proxy_protocol: bool,
-    /// How long what is taken out of rotation may keep its flows; `None`: [`super::Timeouts::drain`].
+    /// Drain time when an application or its host is taken out of rotation; `None`: [`super::Timeouts::drain`].
     pub drain: Option<Duration>,
 }
 
 impl ApplicationSettings {
-    /// How the hosts of an application are checked, where nothing is said.
+    /// Check of applications' hosts, where nothing else is configured.
     pub const HEALTH: HealthCheck = HealthCheck {
         probe: Probe::Endpoint,
         ..HealthCheck::DEFAULT
     };
 }
 
-/// A broker.
+/// Address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broker {
-    /// A host name, lower-case, or an address without brackets.
+    /// Host name in lower case, or an address without brackets.
     pub host: String,
-    /// Its STOMP port, not 0.
+    /// STOMP port, not 0.
     pub port: u16,
 }
 
@@ -97,20 +97,20 @@ impl std::fmt::Display for Broker {
     }
 }
 
-/// How to talk TLS to brokers.
+/// TLS settings for brokers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerTls {
     /// PEM file with the authorities, one of which must have signed a broker's certificate.
     pub ca: PathBuf,
-    /// PEM files with the certificate to show, and its key.
+    /// PEM files with the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Who to be to a broker.
+/// Login at a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// The user.
+    /// User name.
     pub user: String,
-    /// The file whose first line is the password: read at each connection, so that it can be changed.
+    /// File whose first line is the password: read at each connection, so that the password can be changed.
     pub password_file: PathBuf,
 }

@@ -7,41 +7,41 @@ use std::time::Duration;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-/// A service: addresses and ports whose packets go to the hosts of a cluster.
+/// Service: addresses and ports whose packets go to the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// What its packets carry.
+    /// Transport protocol of the service's packets.
     pub protocol: Transport,
-    /// Its addresses.
+    /// Addresses and ports of the service.
     pub listen: Vec<ServiceBind>,
-    /// The cluster whose hosts take its flows.
+    /// Cluster whose hosts take the service's flows.
     pub cluster: usize,
-    /// How packets get to a host.
+    /// Forwarding mode of packets to a host.
     pub mode: Mode,
-    /// What of a client stays with a host.
+    /// Affinity of clients to hosts.
     pub affinity: Affinity,
-    /// Without a packet, after which a flow has ended.
+    /// Time without a packet after which a flow has ended.
     pub idle: Duration,
-    /// What it is guarded by; `None`: by nothing.
+    /// Shield of the service; `None`: there is none.
     pub shield: Option<super::shield::Policy>,
 }
 
 impl Service {
-    /// Whether routing events have told of it, `NAMESPACE/APP:PORTNAME`: no other name has a slash.
+    /// Whether routing events have told of the service, `NAMESPACE/APP:PORTNAME`: no other name has a slash.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.name.contains('/')
     }
 }
 
-/// An address and its ports.
+/// Address and ports of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceBind {
-    /// The address.
+    /// Address of the service.
     pub address: IpAddr,
-    /// The ports, none of them 0.
+    /// Ports of the service, none of them 0.
     pub ports: RangeInclusive<u16>,
 }
 
@@ -59,21 +59,21 @@ impl std::fmt::Display for ServiceBind {
     }
 }
 
-/// What packets carry.
+/// Transport protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// TCP.
+    /// TCP, whose flows are connections.
     Tcp,
-    /// UDP.
+    /// UDP, whose flows are known by their packets alone.
     Udp,
 }
 
 impl Transport {
-    /// All, with their names in the configuration.
+    /// All protocols, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("tcp", Self::Tcp), ("udp", Self::Udp)];
 
-    /// Its number in an IP header.
+    /// Number of the protocol in an IP header.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -83,70 +83,70 @@ impl Transport {
     }
 }
 
-/// How packets get to a host.
+/// Forwarding mode: how packets get to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Source and destination are translated; answers come back through us.
+    /// NAT: source and destination are translated; answers come back through the balancer.
     Nat,
-    /// To the host's Ethernet address; the host answers the client itself.
+    /// Direct server return by Ethernet address: the host answers the client itself.
     DsrL2,
-    /// In an IPv4 or IPv6 tunnel; the host answers the client itself.
+    /// Direct server return through an IPv4 or IPv6 tunnel: the host answers the client itself.
     DsrIpip,
 }
 
 impl Mode {
-    /// All, with their names in the configuration.
+    /// All modes, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 3] =
         [("nat", Self::Nat), ("dsr-l2", Self::DsrL2), ("dsr-ipip", Self::DsrIpip)];
 }
 
-/// What of a client stays with a host.
+/// Affinity: which flows of a client stay with one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
-    /// Each flow by itself.
+    /// Each flow is placed by itself.
     Flow,
-    /// All flows of its address.
+    /// All flows of a source address stay with one host.
     Source,
 }
 
 impl Affinity {
-    /// All, with their names in the configuration.
+    /// All affinities, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("flow", Self::Flow), ("source", Self::Source)];
 }
 
-/// Where the programs of services stand.
+/// Hook to which the programs of services are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hook {
-    /// In the drivers where all of them have XDP and it costs nothing elsewhere; in TC where not.
+    /// XDP in the drivers where all of them have it and no other traffic pays for it; otherwise TC.
     Auto,
-    /// In the drivers (native XDP), or nowhere.
+    /// XDP in the drivers (native mode), or no hook at all.
     Native,
-    /// In TC.
+    /// TC only.
     Tc,
 }
 
 impl Hook {
-    /// All, with their names in the configuration.
+    /// All hooks, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 3] = [("auto", Self::Auto), ("native", Self::Native), ("tc", Self::Tc)];
 }
 
-/// What all services have in common.
+/// Settings that all services have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer4 {
-    /// Where the programs stand.
+    /// Hook of the programs.
     pub hook: Hook,
-    /// Connections that can be known at once.
+    /// Most connections that can be known at once.
     pub flows: u32,
     /// Source addresses of mode `nat`; empty: the address that the route to each host prefers.
     pub nat_sources: Vec<IpAddr>,
     /// Source ports of mode `nat`; `None`: those outside the kernel's own range.
     pub nat_ports: Option<RangeInclusive<u16>>,
-    /// Outer IPv4 sources of tunnels.
+    /// Outer IPv4 source addresses of tunnels.
     pub tunnel_v4: Ipv4Net,
-    /// Outer IPv6 sources of tunnels: /96 or shorter.
+    /// Outer IPv6 source addresses of tunnels: /96 or shorter.
     pub tunnel_v6: Ipv6Net,
 }
 
@@ -157,7 +157,7 @@ impl Default for Layer4 {
             flows: signalbox_common::l4::abi::DEFAULT_FLOWS,
             nat_sources: Vec::new(),
             nat_ports: None,
-            // Private, and hardly any host's own; what is thrown away anyway (RFC 6666).
+            // IPv4: private, and hardly any host's own. IPv6: the discard-only prefix (RFC 6666).
             tunnel_v4: Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 16, 0, 0), 16),
             tunnel_v6: Ipv6Net::new_assert(std::net::Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
         }

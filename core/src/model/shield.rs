@@ -1,4 +1,4 @@
-//! The shield: who gets no further than the network card.
+//! The shield: sources that get no further than the network card.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// What all listeners and services have in common.
+/// Settings of the shield that all listeners and services have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shield {
-    /// Prefixes that hold for all.
+    /// Prefixes that hold for all listeners and services.
     pub lists: Arc<Lists>,
-    /// Sources whose rates are known at once.
+    /// Most sources whose rates are known at once.
     pub sources: u32,
-    /// Without it in force this balancer is not ready.
+    /// Whether this balancer is not ready unless the shield is in force.
     pub required: bool,
 }
 
@@ -28,21 +28,21 @@ impl Default for Shield {
     }
 }
 
-/// Who is denied, and who is not although a shorter prefix is.
+/// Lists of denied prefixes, and of allowed ones that lie within shorter denied ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lists {
-    /// Denied.
+    /// Denied prefixes.
     pub deny: Vec<IpNet>,
-    /// Not denied.
+    /// Allowed prefixes.
     pub allow: Vec<IpNet>,
-    /// Files with more of the first, a prefix a line.
+    /// Files with more denied prefixes, one on a line.
     pub deny_files: Vec<PathBuf>,
-    /// Files with more of the second.
+    /// Files with more allowed prefixes, one on a line.
     pub allow_files: Vec<PathBuf>,
 }
 
 impl Lists {
-    /// Whether there are none.
+    /// Whether the lists have neither prefixes nor files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.deny.is_empty() && self.allow.is_empty() && self.deny_files.is_empty() && self.allow_files.is_empty()
@@ -53,22 +53,22 @@ impl Lists {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prefixes {
-    /// Denied.
+    /// Denied prefixes.
     #[serde(default, deserialize_with = "nets")]
     pub deny: Vec<IpNet>,
-    /// Not denied.
+    /// Allowed prefixes.
     #[serde(default, deserialize_with = "nets")]
     pub allow: Vec<IpNet>,
 }
 
-/// A prefix, or an address as the prefix of only itself.
+/// Parses a prefix, or an address as the prefix of only itself.
 #[must_use]
 pub fn net(text: &str) -> Option<IpNet> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).ok()
 }
 
-/// Prefixes, and addresses as prefixes of only themselves.
+/// Deserializes prefixes, and addresses as prefixes of only themselves.
 pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
     let net = |text: &str| {
@@ -82,26 +82,26 @@ pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::
 }
 
 impl Prefixes {
-    /// Whether there are none.
+    /// Whether there are no prefixes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.deny.is_empty() && self.allow.is_empty()
     }
 }
 
-/// What has been set by the API: by the name of a listener or service, or for all where that is empty.
+/// Prefixes set by the API, by the name of a listener or service; an empty name stands for all of them.
 pub type Told = BTreeMap<String, Arc<Prefixes>>;
 
-/// What a listener or a service is guarded by.
+/// Shield policy of a listener or a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Prefixes of its own, which come on top of those that hold for all.
+    /// Prefixes of the listener or service, in addition to those that hold for all.
     pub lists: Arc<Lists>,
-    /// Packets that are not possible are dropped.
+    /// Whether packets that are not possible are dropped.
     pub malformed: bool,
-    /// SYNs are answered with cookies while the backlog is full.
+    /// Whether SYNs are answered with cookies while the backlog is full.
     pub syn_cookies: bool,
-    /// What each source may have.
+    /// Limits of each source.
     pub limits: SourceLimits,
 }
 
@@ -116,29 +116,29 @@ impl Default for Policy {
     }
 }
 
-/// So many in a second, and so many at once.
+/// Rate limit of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// In a second.
+    /// Tokens in a second.
     pub rate: u64,
-    /// At once.
+    /// Most tokens at once.
     pub burst: u64,
 }
 
 /// Limits of a source at a listener or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceLimits {
-    /// Connections, and flows of UDP, that begin.
+    /// New connections, and new flows of UDP.
     pub connections: Option<Rate>,
-    /// Packets.
+    /// Packets of a source.
     pub packets: Option<Rate>,
-    /// Bytes of IP packets.
+    /// Bytes of a source's IP packets.
     pub bytes: Option<Rate>,
-    /// Connections at once; 0 for no limit.
+    /// Most connections at once; 0 for no limit.
     pub concurrent: u32,
     /// Leading bits of an IPv4 address that make a source.
     pub ipv4_prefix: u32,
-    /// Leading bits of an IPv6 address that make one.
+    /// Leading bits of an IPv6 address that make a source.
     pub ipv6_prefix: u32,
 }
 

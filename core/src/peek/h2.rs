@@ -1,5 +1,5 @@
-//! HTTP/2 with prior knowledge (RFC 9113, section 3.3): the `:authority` of a connection's first request, what the
-//! balancer says to a client that waits for the server's SETTINGS, and how it refuses one.
+//! HTTP/2 with prior knowledge (RFC 9113, section 3.3): the `:authority` of a connection's first request, the SETTINGS
+//! for a client that waits for them, and the refusal of a client.
 
 mod frame;
 mod greeted;
@@ -14,10 +14,10 @@ use super::Peek;
 use frame::Front;
 use head::{Broken, Head};
 
-/// What such a client sends first (RFC 9113, section 3.4).
+/// Connection preface, which an HTTP/2 client sends first (RFC 9113, section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether bytes are of such a client: (a part of) the preface, and enough of it.
+/// Whether bytes begin with enough of the connection preface to be HTTP/2's.
 #[must_use]
 pub fn begins(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PRI") && bytes.starts_with(&PREFACE[..PREFACE.len().min(bytes.len())])
@@ -36,8 +36,8 @@ pub(super) fn peek(bytes: &[u8]) -> Peek {
     }
 }
 
-/// Goes through frames up to the end of the first header block. Returns how many bytes are left over that are no whole
-/// frame; none where the preface is not whole.
+/// Goes through frames up to the end of the first header block. Returns the number of bytes left over that are no whole
+/// frame; `None` where the preface is not whole.
 fn scan(head: &mut Head, bytes: &[u8]) -> Result<Option<usize>, Broken> {
     let Some(mut rest) = bytes.get(PREFACE.len()..) else {
         return Ok(None);
@@ -67,7 +67,7 @@ pub(crate) mod tests {
     use crate::peek::tests::name;
 
     pub(crate) const SETTINGS: (u8, u8, u32, &[u8]) = (kind::SETTINGS, 0, 0, b"");
-    /// `:method GET`, `:scheme http`, `:path /`, `:authority a.test` as a literal.
+    /// Header block: `:method GET`, `:scheme http`, `:path /`, `:authority a.test` as a literal.
     pub(crate) const REQUEST: &[u8] = b"\x82\x86\x84\x41\x06a.test";
 
     pub(crate) fn message(frames: &[(u8, u8, u32, &[u8])]) -> Vec<u8> {
@@ -97,17 +97,17 @@ pub(crate) mod tests {
     #[test]
     fn the_dynamic_table_is_kept_within_a_header_block() {
         let peek = |block: &[u8]| peek(&message(&[SETTINGS, (kind::HEADERS, flag::END_HEADERS, 1, block)]));
-        // `host: b.test` becomes entry 62; a later `x: y` pushes it to 63, where an indexed field repeats it.
+        // Entry 62 is `host: b.test`; a later `x: y` pushes it to 63, where an indexed field repeats it.
         assert_eq!(peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y"), name("b.test"));
         assert!(matches!(
             peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y\xbf"),
             Peek::Bad(Fault::Malformed("more than one :authority or host"))
         ));
-        // `z: y` as 62, its name again with another value without indexing, then `:authority`.
+        // Entry 62 is `z: y`; its name comes again with another value without indexing, then `:authority`.
         assert_eq!(peek(b"\x82\x40\x01z\x01y\x0f\x2f\x01q\x41\x06a.test"), name("a.test"));
-        // With an empty table there is no entry 62.
+        // Entry 62 does not exist in an empty table.
         assert!(matches!(peek(b"\x20\x40\x01x\x01y\xbe\x41\x06a.test"), Peek::Bad(_)));
-        // 4096 bytes are allowed, and no more.
+        // Table sizes up to 4096 bytes are allowed.
         assert_eq!(peek(b"\x3f\xe1\x1f\x82\x41\x06a.test"), name("a.test"));
         assert!(matches!(peek(b"\x3f\xe2\x1f\x82\x41\x06a.test"), Peek::Bad(_)));
     }

@@ -1,4 +1,4 @@
-//! The host of an HTTP request: Host or absolute-form of HTTP/1, `:authority` of HTTP/2 with prior knowledge.
+//! Host of an HTTP request: Host or absolute-form of HTTP/1, `:authority` of HTTP/2 with prior knowledge.
 
 use super::{Fault, Peek, from_authority, h2};
 
@@ -60,7 +60,7 @@ fn request(bytes: &[u8]) -> Peek {
     host.map_or_else(Peek::nameless, from_authority)
 }
 
-/// The authority of `http://authority/path`.
+/// Authority of `http://authority/path`.
 fn absolute_form(target: &[u8]) -> Option<&[u8]> {
     if target.starts_with(b"/") {
         return None;
@@ -74,7 +74,7 @@ fn absolute_form(target: &[u8]) -> Option<&[u8]> {
     Some(&rest[..end])
 }
 
-/// Bytes that never were HTTP, or HTTP gone wrong. By the kind of error alone: what follows it must not matter.
+/// Fault of bytes that are not HTTP or break its rules. Only the kind of error decides: later bytes must not matter.
 fn fault(error: httparse::Error) -> Peek {
     match error {
         httparse::Error::Token | httparse::Error::Version => Peek::Bad(Fault::WrongProtocol),
@@ -153,7 +153,7 @@ mod tests {
         let mut message = h2::PREFACE.to_vec();
         message.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]); // SETTINGS
         message.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0]); // WINDOW_UPDATE
-        // :method GET, :scheme http, :path /, :authority a.test (literal)
+        // Header block: `:method GET`, `:scheme http`, `:path /`, `:authority a.test` (literal).
         let block = b"\x82\x86\x84\x41\x06a.test";
         message.extend([0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
         message.extend(block);

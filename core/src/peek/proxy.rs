@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2, as a trusted proxy in front of us may send it, or not.
+//! PROXY protocol, versions 1 and 2: the header that a trusted proxy in front of the balancer may send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,21 +11,21 @@ const V1_PREFIX: &[u8] = b"PROXY ";
 const V1_LIMIT: usize = 107;
 const V2_PREFIX: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// What the first bytes are.
+/// Outcome of looking for a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proxy {
-    /// They may yet become a header.
+    /// The bytes may still become a header.
     Incomplete,
-    /// No header: the client's own bytes.
+    /// The connection begins with the client's own bytes, without a header.
     Absent,
-    /// A header of so many bytes. `client` is `None` where it names nobody (LOCAL, UNKNOWN, a unix socket).
+    /// A whole header is there.
     Header {
-        /// Bytes to take off.
+        /// Length of the header in bytes.
         len: usize,
-        /// The client the proxy speaks for.
+        /// Client that the proxy speaks for; `None` where the header names none (LOCAL, UNKNOWN, a unix socket).
         client: Option<SocketAddr>,
     },
-    /// A header that is broken.
+    /// The header breaks the protocol.
     Malformed,
 }
 
@@ -85,11 +85,11 @@ fn parse(header: &[u8]) -> Proxy {
     }
 }
 
-/// A version 2 header for a host: who the client is, where it connected to, and what it asked for (type 2,
-/// `PP2_TYPE_AUTHORITY`).
+/// Builds a version 2 header for a host: the client's address, the address it connected to, and the name it asked for
+/// (type 2, `PP2_TYPE_AUTHORITY`).
 #[must_use]
 pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>) -> Vec<u8> {
-    // One family for both: IPv4 is mapped where the other is IPv6.
+    // Both addresses must be of one family: IPv4 is mapped where the other is IPv6.
     let (client, local) = match (client, local) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => (client, local),
         _ => {
@@ -107,7 +107,7 @@ pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>)
         None => Ok(builder),
     }
     .and_then(v2::Builder::build)
-    // A host name is at most 253 bytes: the header cannot grow past its 16-bit length.
+    // The header cannot grow past its 16-bit length, as a host name is at most 253 bytes.
     .unwrap_or_default()
 }
 

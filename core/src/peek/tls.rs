@@ -1,7 +1,7 @@
 //! SNI and ALPN of a ClientHello, put together from any number of TCP segments and TLS records.
 //!
-//! A hello with post-quantum key shares is about 2 kB: two segments, sometimes several records, and some clients
-//! send it byte by byte. Nothing short of the whole hello is an answer.
+//! A hello with post-quantum key shares is about 2 kB: two segments, sometimes several records, and some clients send
+//! it byte by byte. Only the whole hello gives an answer.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ pub fn peek(bytes: &[u8]) -> Peek {
     }
 }
 
-/// The first handshake message, whole; `None` while it is not.
+/// First handshake message, whole; `None` while it is not.
 fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
@@ -88,7 +88,7 @@ fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
     }
 }
 
-/// The answer of a whole ClientHello.
+/// Outcome of a whole ClientHello.
 fn hello(message: &[u8]) -> Peek {
     let Ok((_, TlsMessage::Handshake(TlsMessageHandshake::ClientHello(hello)))) = parse_tls_message_handshake(message)
     else {
@@ -97,7 +97,7 @@ fn hello(message: &[u8]) -> Peek {
     let mut asked = Asked::default();
     let mut rest = hello.ext.unwrap_or_default();
     while !rest.is_empty() {
-        // Framed by hand: a list parser that stops at the first bad extension would say "no SNI".
+        // Extensions are parsed by hand: a list parser that stops at the first bad extension would say "no SNI".
         let Some(&[t0, t1, l0, l1]) = rest.get(..4) else {
             return Peek::malformed("an extension is cut short");
         };
@@ -137,7 +137,7 @@ mod tests {
     use super::super::tests::check_all_prefixes;
     use super::*;
 
-    /// A ClientHello with the given extensions, as one handshake message.
+    /// ClientHello with the given extensions, as one handshake message.
     fn client_hello(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
         let mut ext = Vec::new();
         for (kind, body) in extensions {
@@ -166,7 +166,7 @@ mod tests {
         (0, body)
     }
 
-    /// X25519MLKEM768: a key share of 1216 bytes, 1124 more than anyone expected.
+    /// Extension with a key share of X25519MLKEM768: 1216 bytes, 1124 more than anyone expected.
     fn post_quantum() -> (u16, Vec<u8>) {
         let mut body = (4u16 + 1216).to_be_bytes().to_vec();
         body.extend([0x11, 0xec]);

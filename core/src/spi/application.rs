@@ -1,4 +1,4 @@
-//! What is known of one application, and how it is kept.
+//! Application as events tell of it, and its record for storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
 
-/// Which application: the plugin publishes no other identity. Written `NAMESPACE/APP`, which is its cluster's name.
+/// Key of an application: the plugin publishes no other identity. Written `NAMESPACE/APP`, its cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AppKey {
-    /// The owner's namespace.
+    /// Namespace of the owner.
     pub namespace: String,
-    /// Its name there.
+    /// Name of the application in the namespace.
     pub app: String,
 }
 
@@ -37,23 +37,23 @@ impl fmt::Display for AppKey {
     }
 }
 
-/// An application. Its JSON is for people: secrets are hidden in it. [`Self::record`] is for storage.
+/// Application. Its JSON is for people and hides secrets; [`Self::record`] is for storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Application {
-    /// Which one.
+    /// Key of the application.
     #[serde(flatten)]
     pub key: AppKey,
-    /// Whether it was announced by an event of its own, rather than by what belongs to it.
+    /// Whether the application was announced by an event of its own, rather than by one about a part of it.
     #[serde(default)]
     pub announced: bool,
-    /// As announced.
+    /// Whether the application is scalable, as announced.
     #[serde(default)]
     pub scalable: Option<bool>,
-    /// As announced, and never corrected: that it has become so shows in a second `load_balancer` endpoint.
+    /// Whether the application was announced highly available. A second `load_balancer` endpoint shows later changes.
     #[serde(default)]
     pub ha: Option<bool>,
-    /// The gear that was told of first, of those that are there: a node's front end knows it by the application's name, and
-    /// every other gear by its id.
+    /// Gear that was told of first, of those that are there: the front end of its node knows this gear by the
+    /// application's name, and every other gear by its id.
     #[serde(default)]
     pub head: Option<String>,
     /// Whether the application is stopped: its endpoints get no connections.
@@ -62,79 +62,79 @@ pub struct Application {
     /// Gears that differ from the application: `true` for a gear that is stopped, `false` for one that runs.
     #[serde(default)]
     pub stopped_gears: BTreeMap<String, bool>,
-    /// What events have taken out of rotation, and not in again, with their reasons: gears, and the whole application by an
-    /// empty name. A record of what was said; the store has what is in force.
+    /// Rotations out that events have asked for and not taken back, with their reasons: gears, and the whole
+    /// application by an empty name. This records what events said; the store has what is in force.
     #[serde(default)]
     pub rotated_out: BTreeMap<String, String>,
-    /// Geographies by gear; those of the whole application have an empty name in the gear's place.
+    /// Geographies by gear; the whole application's are under an empty name.
     #[serde(default)]
     pub geographies: BTreeMap<String, BTreeSet<String>>,
-    /// Where it can be reached.
+    /// Endpoints by address.
     #[serde(default)]
     pub endpoints: BTreeMap<SocketAddr, Endpoint>,
-    /// Its names, as [`super::parse`] folds them: lower-case where they are host names, otherwise as they came.
+    /// Names, as [`super::parse`] folds them: lower-case where they are host names, otherwise as the event has them.
     #[serde(default)]
     pub aliases: BTreeSet<String>,
-    /// By alias; also of one that has not been added yet.
+    /// Certificates by alias; also of an alias that has not been added yet.
     #[serde(default)]
     pub certificates: BTreeMap<String, Certificate>,
 }
 
-/// What is at an address.
+/// Endpoint: a gear's port at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The gear; `None` where there is none.
+    /// Id of the gear; `None` where there is none.
     pub gear: Option<String>,
-    /// The port's name in its cartridge, such as `haproxy-1.4`.
+    /// Name of the port in its cartridge, such as `haproxy-1.4`.
     pub name: Option<String>,
-    /// What it speaks: `http`, `ws`, `https`, `tls`, others.
+    /// Protocols that the endpoint speaks: `http`, `ws`, `https`, `tls`, others.
     pub protocols: BTreeSet<String>,
-    /// What it is: `load_balancer`, `web_framework`, others.
+    /// Types of the endpoint: `load_balancer`, `web_framework`, others.
     pub types: BTreeSet<String>,
-    /// Paths of the node's front end, and what they are in the gear.
+    /// Paths of the node's front end, with the gear's paths that they map to.
     pub mappings: Vec<Mapping>,
 }
 
-/// A path of a node's front end and what it is in the gear.
+/// Mapping of a path of a node's front end to a path of the gear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
-    /// Asked for at the node.
+    /// Path asked for at the node.
     pub frontend: String,
-    /// Asked of the gear.
+    /// Path asked of the gear.
     pub backend: String,
 }
 
-/// A certificate with its key.
+/// Certificate with its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// The certificate and perhaps its chain, PEM.
     pub chain: String,
-    /// Its private key, PEM; `None` where it is not kept.
+    /// Private key of the certificate, PEM; `None` where it is not kept.
     #[serde(skip_deserializing)]
     pub private_key: Option<Secret>,
-    /// What the key is locked with.
+    /// Pass phrase of the private key.
     #[serde(skip_deserializing)]
     pub pass_phrase: Option<Secret>,
 }
 
-/// Why a record is none of ours. It says where, never what is there: that may be a key.
+/// Error of bytes that are not a record. It gives their place and never quotes them: they may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record of an application makes no sense at byte {byte}")]
 pub struct BadRecord {
-    /// Where it stops making sense, from 1.
+    /// Number of the byte where the record stops making sense, from 1.
     pub byte: usize,
 }
 
-/// As stored: what people see, and beside it what they do not.
+/// Stored form: the application as people see it, and beside it its secrets.
 #[derive(Serialize, Deserialize)]
 struct Record<A> {
     application: A,
-    /// By alias: private key, pass phrase.
+    /// Private key and pass phrase by alias.
     secrets: BTreeMap<String, (Option<String>, Option<String>)>,
 }
 
 impl Application {
-    /// One of which nothing is known yet.
+    /// Application of which nothing but the key is known yet.
     #[must_use]
     pub const fn new(key: AppKey) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl Application {
         }
     }
 
-    /// For durable storage, **private keys and pass phrases included**: where it is kept, only signalbox may read.
+    /// Serializes for durable storage, **private keys and pass phrases included**: only signalbox may read it there.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {
         let reveal = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.reveal().to_owned());
@@ -172,10 +172,10 @@ impl Application {
         serde_json::to_vec(&record).expect("strings, numbers and maps by string: JSON holds them all")
     }
 
-    /// What [`Self::record`] wrote.
+    /// Reads the bytes that [`Self::record`] wrote.
     ///
     /// # Errors
-    /// It is not a record of this version.
+    /// The bytes are not a record of this version.
     pub fn from_record(bytes: &[u8]) -> Result<Self, BadRecord> {
         let Record {
             mut application,
@@ -189,7 +189,7 @@ impl Application {
         Ok(application)
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether nothing would be lost by dropping the application.
     #[must_use]
     pub fn is_debris(&self) -> bool {
         !self.announced
@@ -209,14 +209,14 @@ impl Application {
         said.copied().unwrap_or(self.stopped)
     }
 
-    /// The geographies of an endpoint: its gear's and the application's.
+    /// Geographies of an endpoint: its gear's and the application's.
     pub fn geographies_of(&self, endpoint: &Endpoint) -> BTreeSet<&str> {
         let of = |gear: &str| self.geographies.get(gear).into_iter().flatten();
         let own = endpoint.gear.as_deref().map(of);
         of("").chain(own.into_iter().flatten()).map(String::as_str).collect()
     }
 
-    /// The gears that have an endpoint, once for each endpoint.
+    /// Gears that have an endpoint, once for each endpoint.
     pub fn gears(&self) -> impl Iterator<Item = &String> {
         self.endpoints.values().filter_map(|endpoint| endpoint.gear.as_ref())
     }

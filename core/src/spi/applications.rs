@@ -6,29 +6,29 @@ use std::collections::btree_map::Entry;
 use super::application::{AppKey, Application};
 use super::event::{Change, Event};
 
-/// All applications.
+/// All applications, by their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applications(BTreeMap<AppKey, Application>);
 
 impl Applications {
-    /// Puts one in place of what is known of it.
+    /// Puts an application in place of what is known of it.
     pub fn restore(&mut self, application: Application) {
         self.0.insert(application.key.clone(), application);
     }
 
-    /// What is known of one.
+    /// Application with this key, if any is known.
     #[must_use]
     pub fn get(&self, key: &AppKey) -> Option<&Application> {
         self.0.get(key)
     }
 
-    /// All of them, in order.
+    /// All applications, in the order of their keys.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Application> {
         self.0.values()
     }
 
-    /// What events would change: each application that is different after all of them, `None` where it is gone.
-    /// Nothing changes yet.
+    /// Computes what events would change, without changing anything: each application that differs after all events,
+    /// `None` where it is gone.
     #[must_use]
     pub fn after(&self, events: &[Event]) -> BTreeMap<AppKey, Option<Application>> {
         let mut touched: BTreeMap<AppKey, Option<Application>> = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Applications {
         touched
     }
 
-    /// Makes what [`Self::after`] said so.
+    /// Applies changes that [`Self::after`] has computed.
     pub fn commit(&mut self, changed: BTreeMap<AppKey, Option<Application>>) {
         for (key, application) in changed {
             match application {
@@ -53,7 +53,7 @@ impl Applications {
         }
     }
 
-    /// Both at once. Whether anything changed.
+    /// Computes and applies changes at once; returns whether anything changed.
     pub fn apply(&mut self, events: &[Event]) -> bool {
         let changed = self.after(events);
         let any = !changed.is_empty();
@@ -83,7 +83,7 @@ fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
     }
 }
 
-/// The last event counts, be it about a gear or about the whole application.
+/// Sets the state of a gear or of the whole application; the last event counts, whichever it is about.
 fn set_stopped(application: &mut Application, gear: Option<&String>, stopped: bool) {
     match gear {
         None => {
@@ -103,8 +103,8 @@ fn add(application: &mut Application, change: &Change) {
             application.ha = *ha;
         }
         Change::AddEndpoint { at, endpoint } => {
-            // A gear is on one node: at another address it has moved. There it may have several ports of one name, which
-            // is that of its cartridge.
+            // A gear is on one node: at another IP address it has moved. At one address several of its ports may have
+            // one name, which is that of their cartridge.
             if endpoint.gear.is_some() && endpoint.name.is_some() {
                 let same = |other: &super::Endpoint| other.gear == endpoint.gear && other.name == endpoint.name;
                 application
@@ -124,7 +124,7 @@ fn add(application: &mut Application, change: &Change) {
             application.certificates.insert(alias.clone(), (**certificate).clone());
         }
         Change::Stop(gear) => set_stopped(application, gear.as_ref(), true),
-        // Rotation is the operator's and the publisher's together: the store has what is in force, and this is what was said.
+        // Operators rotate too, and the store has what is in force; the application only records what events said.
         Change::RotateOut { gear, reason, .. } => {
             let gear = gear.clone().unwrap_or_default();
             application.rotated_out.insert(gear, reason.clone());
@@ -140,7 +140,7 @@ fn add(application: &mut Application, change: &Change) {
     }
 }
 
-/// A gear without an endpoint is not the first one any more.
+/// Drops the head of an application when that gear has no endpoint left.
 fn forget_head(application: &mut Application) {
     let head = application.head.take();
     application.head = head.filter(|head| application.gears().any(|gear| gear == head));
@@ -153,7 +153,7 @@ fn remove(application: &mut Application, change: &Change) {
                 .endpoints
                 .get(at)
                 .and_then(|endpoint| endpoint.gear.as_ref());
-            // The address may have been given to another gear since: this is about the one that had it.
+            // The address may have been given to another gear since: the event is about the gear that had it.
             let another = matches!((there, gear), (Some(there), Some(gear)) if there != gear);
             if !another {
                 application.endpoints.remove(at);

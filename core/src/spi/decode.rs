@@ -1,4 +1,4 @@
-//! Text to events, or the first thing in it that is none.
+//! Decodes text to events, or to an error about the first document that is no event.
 
 use super::application::{AppKey, Certificate, Endpoint, Mapping};
 use super::event::{Change, Event};
@@ -6,28 +6,28 @@ use super::fields::Fields;
 use super::secret::Secret;
 use super::yaml::documents;
 
-/// The longest text that is looked at, in bytes: thousands of events, or one with an uncommonly long chain.
+/// Longest text that is decoded, in bytes: thousands of events, or one with an uncommonly long certificate chain.
 pub const MAX_BYTES: usize = 4 << 20;
 
 const ACTIONS: &str = "create_application, delete_application, add_public_endpoint, remove_public_endpoint, add_alias, \
                        remove_alias, add_ssl, remove_ssl, add_geography, remove_geography, or start, stop, rotate_in or \
                        rotate_out with _gear or _application";
 
-/// The longest time that an event may give flows to end: a day.
+/// Longest time that an event may give flows to end, in seconds: a day.
 const LONGEST_TIMEOUT_SECS: u64 = 86_400;
 
-/// Characters of a reason that are kept.
+/// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Why a text is not a series of events. It never quotes what could be a key.
+/// Error of a text that is not a series of events. It never quotes what could be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("document {document}, line {line}: {expected}")]
 pub struct ParseError {
-    /// Which document of the text, from 1.
+    /// Number of the document in the text, from 1.
     pub document: usize,
-    /// Which line of the text, from 1.
+    /// Number of the line in the text, from 1.
     pub line: usize,
-    /// What was expected there.
+    /// Description of what the decoder expected there.
     pub expected: String,
 }
 
@@ -45,7 +45,7 @@ impl ParseError {
 /// not known are passed over.
 ///
 /// # Errors
-/// The first document that is no event, and why; then none of the text counts.
+/// The first document that is no event, and the reason; no event of the text counts then.
 pub fn parse(text: &str) -> Result<Vec<Event>, ParseError> {
     if text.len() > MAX_BYTES {
         return Err(ParseError::new(1, 1, format!("expected at most {MAX_BYTES} bytes")));
@@ -106,7 +106,7 @@ fn event(fields: &Fields<'_>) -> Result<Event, ParseError> {
     Ok(Event { app, change })
 }
 
-/// The change of an action `VERB_gear` or `VERB_application`; `None`: the action is something else.
+/// Change of an action `VERB_gear` or `VERB_application`; `None`: the action is something else.
 fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseError> {
     let (verb, gear) = match (action.strip_suffix("_gear"), action.strip_suffix("_application")) {
         (Some(verb @ ("start" | "stop" | "rotate_in" | "rotate_out")), _) => {
@@ -128,7 +128,7 @@ fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseErro
     })
 }
 
-/// The beginning of a text, as one line: a rotation is not to fail for the words that go with it.
+/// Beginning of a text, as one line: a rotation must not fail for the words that go with it.
 fn one_line(text: &str) -> String {
     let visible = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     visible.take(MAX_REASON_CHARS).collect()

@@ -1,54 +1,54 @@
-//! What an event says.
+//! Events of the routing SPI.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::application::{AppKey, Certificate, Endpoint};
 
-/// One event.
+/// Event about an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The application that it is about.
+    /// Application that the event is about.
     pub app: AppKey,
-    /// What has happened to it.
+    /// Change that the event tells of.
     pub change: Change,
 }
 
-/// What has happened to an application.
+/// Change of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was created, or announced again.
+    /// The application was created, or announced again.
     Create {
-        /// Whether it can have more than one gear; `None`: not said.
+        /// Whether the application can have more than one gear; `None`: not said.
         scalable: Option<bool>,
-        /// Whether it has more than one balancer; `None`: not said. Never said again when that changes.
+        /// Whether the application has more than one balancer; `None`: not said. Later changes are never announced.
         ha: Option<bool>,
     },
-    /// It is gone, with all that belonged to it.
+    /// The application is gone, with everything that belonged to it.
     Delete,
-    /// It can be reached here.
+    /// The application has an endpoint.
     AddEndpoint {
-        /// Where.
+        /// Address of the endpoint.
         at: SocketAddr,
-        /// What is there.
+        /// Gear, port name, protocols and types of the endpoint.
         endpoint: Endpoint,
     },
-    /// It can no longer be reached there.
+    /// The application has lost an endpoint.
     RemoveEndpoint {
-        /// Where.
+        /// Address of the endpoint.
         at: SocketAddr,
-        /// The gear that was there; `None`: not said.
+        /// Gear that was at the address; `None`: not said.
         gear: Option<String>,
     },
-    /// It has another name.
+    /// The application has another name.
     AddAlias(String),
-    /// It has lost a name, and the certificate for it.
+    /// The application has lost a name, and the certificate for that.
     RemoveAlias(String),
     /// A name has a certificate.
     AddCertificate {
-        /// The name.
+        /// Alias that the certificate is for.
         alias: String,
-        /// Boxed: far larger than what else happens.
+        /// Certificate; boxed because it is far larger than the fields of other changes.
         certificate: Box<Certificate>,
     },
     /// A name has lost its certificate.
@@ -59,30 +59,30 @@ pub enum Change {
     Start(Option<String>),
     /// A gear (`None`: the whole application) is to get no new connections until it is rotated in.
     RotateOut {
-        /// Which.
+        /// Id of the gear; `None`: the whole application.
         gear: Option<String>,
-        /// How long it may keep its flows; `None`: what the configuration says.
+        /// Time that flows may take to end; `None`: as configured.
         timeout: Option<Duration>,
-        /// Why, in the publisher's words; empty where none were given.
+        /// Reason in the publisher's words; empty where none was given.
         reason: String,
     },
     /// A gear (`None`: the whole application) is to get connections again.
     RotateIn(Option<String>),
     /// A gear (`None`: the whole application) is placed in a geography.
     AddGeography {
-        /// The geography's name.
+        /// Name of the geography.
         geography: String,
-        /// Which.
+        /// Id of the gear; `None`: the whole application.
         gear: Option<String>,
     },
-    /// A gear (`None`: the whole application) is in a geography no more.
+    /// A gear (`None`: the whole application) is no longer in a geography.
     RemoveGeography {
-        /// The geography's name.
+        /// Name of the geography.
         geography: String,
-        /// Which.
+        /// Id of the gear; `None`: the whole application.
         gear: Option<String>,
     },
-    /// A duplicate that says of itself that it is one: the event that it repeats comes too, so nothing is done. Were
-    /// it done, one that arrives late would bring back an endpoint that is gone.
+    /// The event says of itself that it is a duplicate: the event that it repeats comes too, so nothing is done. A
+    /// duplicate that is applied late would bring back an endpoint that is gone.
     Duplicate,
 }

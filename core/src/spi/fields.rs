@@ -1,4 +1,4 @@
-//! The keys of an event, each read as what it should be.
+//! Fields of an event, each read as the type that it should have.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,10 @@ use super::decode::ParseError;
 use super::yaml::{Kind, Node};
 use crate::name::HostPattern;
 
-/// The longest alias. DNS ends at 253; the rest is for showing what somebody tried.
+/// Longest alias, in bytes. DNS ends at 253; longer ones are kept to show what somebody tried.
 const LONGEST_ALIAS: usize = 1024;
 
-/// The keys of a mapping.
+/// Fields of a mapping, by key.
 pub(super) struct Fields<'a> {
     pub(super) document: usize,
     line: usize,
@@ -45,13 +45,13 @@ impl<'a> Fields<'a> {
         (!matches!(value.kind, Kind::Null)).then_some(value)
     }
 
-    /// An error at a key, or where the event begins if the key is not there.
+    /// Error at a key, or at the beginning of the event if the key is missing.
     pub(super) fn wrong(&self, key: &str, expected: impl Into<String>) -> ParseError {
         let line = self.get(key).map_or(self.line, |node| node.line);
         ParseError::new(self.document, line, format!("`{key}`: {}", expected.into()))
     }
 
-    /// Text, perhaps empty; `None`: nothing.
+    /// Text of a key, perhaps empty; `None`: the key is missing or null.
     fn maybe(&self, key: &str) -> Result<Option<&'a str>, ParseError> {
         match self.get(key).map(|node| &node.kind) {
             None => Ok(None),
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         Ok(text.map(str::to_owned))
     }
 
-    /// A name that can be part of a cluster's.
+    /// Text of a key as a name that can be part of a cluster's name.
     pub(super) fn name(&self, key: &str) -> Result<String, ParseError> {
         let text = self.text(key)?;
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A time in whole seconds.
+    /// Time of a key in whole seconds.
     pub(super) fn seconds(&self, key: &str, most: u64) -> Result<Option<Duration>, ParseError> {
         let Some(text) = self.maybe(key)? else { return Ok(None) };
         let seconds = text.parse().ok().filter(|seconds| *seconds <= most);
@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
         Ok(SocketAddr::new(ip, port))
     }
 
-    /// As a host name is folded, so that upper and lower case are one; what is none stays as it is, to be shown.
+    /// Alias, folded as a host name, so that case does not matter; a text that is none is kept as it is.
     pub(super) fn alias(&self) -> Result<String, ParseError> {
         let text = self.text("alias")?;
         if text.len() > LONGEST_ALIAS {

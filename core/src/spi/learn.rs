@@ -1,4 +1,4 @@
-//! What an application is to signalbox: hosts, and names that it serves.
+//! Knowledge that an application gives: hosts, and names that it serves.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use crate::learned::{Claim, Learned, Reachable, Rejected};
 use crate::model::Host;
 use crate::name::{Depth, HostPattern};
 
-/// The longest name of a host.
+/// Longest name of a host, in bytes.
 const LONGEST: usize = 63;
 
-/// What stands for the port name of endpoints without one.
+/// Port name of endpoints that have none.
 const UNNAMED: &str = "tcp";
 
-/// How the name that no event announces is built: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
+/// Naming of the DNS name that no event announces: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// OpenShift's `HA_DNS_PREFIX`, `ha-` there.
+    /// Prefix: OpenShift's `HA_DNS_PREFIX`, `ha-` there.
     pub prefix: String,
-    /// OpenShift's `CLOUD_DOMAIN`; `None`: applications only have their aliases.
+    /// Domain: OpenShift's `CLOUD_DOMAIN`; `None`: applications only have their aliases.
     pub domain: Option<String>,
 }
 
-/// Which endpoints get connections.
+/// Filter of the endpoints that get connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Any of these types will do.
+    /// Types, one of which an endpoint must have.
     pub types: BTreeSet<String>,
 }
 
@@ -38,7 +38,7 @@ impl Filter {
     }
 }
 
-/// Everything that the cluster of an application (named as its key is) has.
+/// Hosts, names and endpoints of an application, for the cluster that is named as its key is.
 #[must_use]
 pub fn learned(application: &Application, naming: &Naming, filter: &Filter, asking: &Asking) -> Learned {
     let names = host_names(application);
@@ -84,7 +84,7 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter, aski
     learned
 }
 
-/// What an endpoint is to a service.
+/// Endpoint as services see it.
 fn reachable(application: &Application, at: SocketAddr, endpoint: &Endpoint, host: &str) -> Reachable {
     let port_name = endpoint.name.as_deref().filter(|name| !name.is_empty());
     Reachable {
@@ -111,7 +111,7 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
         address: at.ip(),
         http: port(speaks(&plain)),
         https: port(speaks(&tls)),
-        // Of an endpoint that does not say what it speaks, nothing is known but that it is TCP.
+        // An endpoint without protocols is only known to speak TCP.
         tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
         ports: std::collections::BTreeMap::new(),
         weight: 1,
@@ -119,14 +119,14 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
     }
 }
 
-/// The name of each endpoint's host, in the order of the endpoints: `GEAR.PORTNAME`. No two are the same, and none
-/// depends on which others pass a filter.
+/// Names of the endpoints' hosts, in the order of the endpoints: `GEAR.PORTNAME`. Names are unique, and none depends on
+/// which other endpoints pass a filter.
 #[must_use]
 pub fn host_names(application: &Application) -> Vec<String> {
     let mut taken = HashSet::new();
     let names = application.endpoints.iter().map(|(at, endpoint)| {
         let mut name = host_name(*at, endpoint);
-        // Dots in a gear's id and in a port's name can make two pairs one: what else there is tells them apart.
+        // Dots in a gear's id and in a port's name can make two pairs equal; a number then tells them apart.
         let mut attempt = 0;
         while !taken.insert(name.clone()) {
             attempt += 1;
@@ -142,19 +142,19 @@ fn host_name(at: SocketAddr, endpoint: &Endpoint) -> String {
     let address = || format!("{}-{}", at.ip(), at.port());
     match (&endpoint.gear, &endpoint.name) {
         (Some(gear), Some(name)) => short(&format!("{gear}.{name}"), &format!("{gear}\0{name}")),
-        // Without a port name one gear may be at several addresses.
+        // A gear may have several addresses without a port name.
         (Some(gear), None) => short(&format!("{gear}.{}", address()), &at.to_string()),
         (None, _) => short(&address(), &at.to_string()),
     }
 }
 
-/// `text` if it is a name; otherwise as much of it as can be one, and a number that only depends on `whole`.
+/// Returns `text` if it is a name; otherwise as much of it as can be one, and a number that only depends on `whole`.
 fn short(text: &str, whole: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if text.len() <= LONGEST && text.chars().all(allowed) {
         return text.to_owned();
     }
-    // FNV-1a: the same in every process and version.
+    // FNV-1a gives equal results in every process and version.
     let hash = whole.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,30 +1,30 @@
-//! What a check by HTTP asks an application's endpoint for.
+//! Page that a check by HTTP asks an application's endpoint for.
 
 use super::application::{AppKey, Application, Endpoint};
 use super::learn::Naming;
 use crate::model::Page;
 use crate::name::HostName;
 
-/// What the configuration says of the pages of an application's endpoints.
+/// Settings for the pages of an application's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// The path; `None`: what the endpoint's mappings say.
+    /// Path; `None`: the one that the endpoint's mappings give.
     pub path: Option<String>,
     /// The Host header with [`Self::PLACEHOLDERS`] in it; `None`: the application's DNS name.
     pub host: Option<String>,
-    /// Whether endpoints are asked that do not say that they speak HTTP: the check has a port of its own.
+    /// Whether endpoints that do not claim to speak HTTP are asked too: the check has a port of its own.
     pub all: bool,
 }
 
-/// The front end's path at which OpenShift's nodes ask an application whether it is well.
+/// Path of the front end at which OpenShift's nodes check an application.
 const HEALTH: &str = "/health";
 
 impl Asking {
-    /// What is put in a Host header in place of these: the application, its namespace, and the gear by the name that its
-    /// node knows it by, which is the application's for the first gear and the gear's id for every other.
+    /// Placeholders in a Host header: the application, its namespace, and the gear by the name that its node knows,
+    /// which is the application's name for the first gear and the gear's id for every other.
     pub const PLACEHOLDERS: [&str; 3] = ["{app}", "{namespace}", "{gear}"];
 
-    /// What an endpoint is asked for; `None`: nothing.
+    /// Page that an endpoint is asked for; `None`: it is not checked by HTTP.
     #[must_use]
     pub(super) fn page(&self, application: &Application, endpoint: &Endpoint, naming: &Naming) -> Option<Page> {
         let speaks = ["http", "ws"]
@@ -44,7 +44,7 @@ impl Asking {
     }
 }
 
-/// Where an endpoint says that it is well: what its node maps `/health` to, or else the root; `/` where that is no path.
+/// Health path of an endpoint: the path that its node maps `/health`, or else the root, to; otherwise `/`.
 fn mapped(endpoint: &Endpoint) -> String {
     let of = |frontends: &[&str]| {
         let meant = |mapping: &&super::Mapping| frontends.contains(&mapping.frontend.as_str());
@@ -70,7 +70,7 @@ fn host(template: &str, application: &Application, endpoint: &Endpoint) -> Strin
     places.fold(template.to_owned(), |text, (place, value)| text.replace(place, value))
 }
 
-/// `APP-NAMESPACE.DOMAIN`, the name that every application has, or else the first alias that is one.
+/// DNS name of an application: `APP-NAMESPACE.DOMAIN`, or else the first alias that is a host name.
 fn own_name(application: &Application, naming: &Naming) -> Option<String> {
     let AppKey { app, namespace } = &application.key;
     let of_domain = naming
@@ -80,7 +80,7 @@ fn own_name(application: &Application, naming: &Naming) -> Option<String> {
     of_domain.or_else(|| application.aliases.iter().find(|alias| is_host(alias)).cloned())
 }
 
-/// Whether a text can be a Host header: events may hold anything.
+/// Whether a text can be a Host header; events may hold any text.
 fn is_host(text: &str) -> bool {
     let name = match text.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,

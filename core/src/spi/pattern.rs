@@ -1,12 +1,12 @@
-//! Which applications a setting is for.
+//! Patterns that say which applications a setting is for.
 
 use std::fmt;
 
-/// A pattern of applications: `NAMESPACE/APP`, each part with `*` for any text; `*` alone is all of them.
+/// Pattern of applications: `NAMESPACE/APP`, each part with `*` for any text; `*` alone is all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppPattern(String);
 
-/// Why a text is no pattern.
+/// Error of a text that is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write NAMESPACE/APP, with * for any text in each of them, or * for all applications")]
 pub struct BadPattern;
@@ -28,7 +28,7 @@ impl AppPattern {
         is_right.then(|| Self(text.to_owned())).ok_or(BadPattern)
     }
 
-    /// Whether an application, `NAMESPACE/APP`, is one of those meant.
+    /// Whether an application, `NAMESPACE/APP`, matches the pattern.
     #[must_use]
     pub fn matches(&self, application: &str) -> bool {
         match (self.0.split_once('/'), application.split_once('/')) {
@@ -45,8 +45,8 @@ impl fmt::Display for AppPattern {
     }
 }
 
-/// Whether a text is what a pattern says, `*` standing for any text. The pieces between stars are found from the left, so
-/// that it takes no longer than pattern times text.
+/// Whether a text matches a pattern in which `*` stands for any text. The pieces between stars are found from the left,
+/// so that the time is at most proportional to pattern times text.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The definition: a star takes nothing, or a character and perhaps more.
+    /// Definition of a match: a star takes nothing, or a character and perhaps more.
     fn naive(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, _) => text.is_empty(),

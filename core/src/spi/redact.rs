@@ -1,16 +1,16 @@
-//! What of a text may be kept and shown, whatever is wrong with it.
+//! Redaction: the part of a broken text that may be kept and shown.
 
-/// The most that is kept, in bytes.
+/// Most bytes of a text that are kept.
 pub const KEPT: usize = 4096;
 
-/// Where a secret may begin, in lower case: keys of `add_ssl`, PEM, and PEM in base64 (`-----BEGIN`).
+/// Beginnings of secrets, in lower case: keys of `add_ssl`, PEM, and PEM in base64 (`-----BEGIN`).
 const MARKS: [&str; 4] = ["private", "pass_phrase", "passphrase", "ls0tls1crudjti"];
 
-/// The first [`KEPT`] bytes of a text that nobody understood; nothing of it from the first word on that may announce a
-/// private key or pass phrase. Where a secret ends cannot be told in a text that is not YAML.
+/// First [`KEPT`] bytes of a text that nobody understood, cut off at the first word that may announce a private key or
+/// pass phrase. The end of a secret cannot be told in a text that is not YAML.
 #[must_use]
 pub fn redact(text: &str) -> String {
-    // ASCII only, so that places in it are places in the text.
+    // Folding ASCII alone keeps the indices of the text.
     let folded = text.to_ascii_lowercase();
     let secret = MARKS.iter().filter_map(|mark| folded.find(mark)).min();
     let mut end = text.len().min(KEPT).min(secret.unwrap_or(usize::MAX));

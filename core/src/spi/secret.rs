@@ -1,24 +1,24 @@
-//! Text that is never shown.
+//! Secrets: text that is never shown.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What stands for a secret wherever it would be seen.
+/// Text shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// A private key or pass phrase. Debug and JSON say `(hidden)`; only [`Self::reveal`] gives it away.
+/// Private key or pass phrase. Debug and JSON say `(hidden)`; only [`Self::reveal`] gives the text away.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes the text in.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The text, for a file or record that nobody else may read.
+    /// Text of the secret, for a file or record that nobody else may read.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

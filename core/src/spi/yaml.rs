@@ -1,4 +1,4 @@
-//! YAML as Ruby writes it, to trees that remember lines. Nothing in it is ever made into an object: tags are ignored.
+//! YAML as Ruby writes it, parsed to trees that remember lines. Tags are ignored, so that no object is ever created.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,16 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::decode::ParseError;
 
-/// An event is three deep.
+/// Deepest nesting that is accepted; an event is three deep.
 const DEEPEST: usize = 16;
 
-/// An event has some dozens; aliases count as often as they stand for something.
+/// Most nodes of a document, counting an alias as the nodes it stands for; an event has some dozens.
 const MOST_NODES: usize = 50_000;
 
-/// A piece of a document.
+/// Node: a piece of a document.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// From 1.
+    /// Number of the line, from 1.
     pub(super) line: usize,
     pub(super) kind: Kind,
 }
@@ -23,16 +23,16 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Null,
-    /// Symbols have lost their colon. Which scalars are numbers is known by who asks.
+    /// Scalar; symbols have lost their colon. Only the reader of a field knows whether it should be a number.
     Text(String),
-    /// `!binary`, which Ruby makes of text that it takes for none.
+    /// `!binary`, which Ruby writes for text that it does not take for text.
     Binary,
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
 }
 
 impl Kind {
-    /// What it is, for messages.
+    /// Name of the kind, for messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// All documents of a text, each with its number from 1, until one is wrong.
+/// All documents of a text, each with its number from 1; the first mistake ends reading.
 pub(super) fn documents(text: &str) -> Result<Vec<Node>, ParseError> {
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
@@ -61,7 +61,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Node>, ParseError> {
     Ok(builder.done)
 }
 
-/// What is open: a list with its items, or a mapping with its entries and the key whose value has not come yet.
+/// Open collection: a list with its items, or a mapping with its entries and the key whose value has not come yet.
 enum Open {
     List(Vec<Node>),
     Map(Vec<(Node, Node)>, Option<Node>),
@@ -72,7 +72,7 @@ struct Builder {
     done: Vec<Node>,
     open: Vec<(Open, usize, usize)>,
     root: Option<Node>,
-    /// What anchors stand for, with the number of nodes in it.
+    /// Nodes that anchors stand for, with the number of nodes in each and its depth.
     anchors: HashMap<usize, (Node, usize, usize)>,
     nodes: usize,
 }
@@ -151,7 +151,7 @@ impl Builder {
             Open::Map(entries, _) => Kind::Map(entries),
         };
         let node = Node { line, kind };
-        // Measured only where it can be repeated.
+        // Only nodes that can be repeated are measured.
         let (size, depth) = if anchor == 0 { (0, 0) } else { measure(&node) };
         self.add(node, anchor, size, depth)
     }
@@ -173,7 +173,7 @@ impl Builder {
     }
 }
 
-/// What a scalar counts: a long text that is repeated takes memory each time.
+/// Count of a scalar towards [`MOST_NODES`]: a long text that is repeated takes memory each time.
 fn weight(kind: &Kind) -> usize {
     match kind {
         Kind::Text(text) => 1 + text.len() / 64,
@@ -181,7 +181,7 @@ fn weight(kind: &Kind) -> usize {
     }
 }
 
-/// How many nodes, and how deep. The depth is bounded, so the recursion is.
+/// Number of nodes in a tree, and its depth. The depth is bounded, and with it the recursion.
 fn measure(node: &Node) -> (usize, usize) {
     let join = |(size, depth): (usize, usize), node: &Node| {
         let (more, deeper) = measure(node);
@@ -199,7 +199,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&str>) -> Kind {
         return Kind::Binary;
     }
     if style != ScalarStyle::Plain || tag.is_some() {
-        // Ruby 1.8 wrote `!ruby/sym name`, 1.9 `! 'text'`: both are the text.
+        // Ruby 1.8 wrote `!ruby/sym name`, 1.9 `! 'text'`: both mean the text.
         return Kind::Text(text.to_owned());
     }
     match text {
@@ -208,7 +208,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&str>) -> Kind {
     }
 }
 
-/// `:name` and `:"a name"` are symbols; `::1` is an address.
+/// Removes the colon of a symbol: `:name` and `:"a name"` are symbols; `::1` is an address.
 fn symbol(text: &str) -> &str {
     match text.strip_prefix(':') {
         Some(name) if !name.is_empty() && !name.starts_with(':') => name

@@ -1,9 +1,9 @@
-//! Which objects are the routers' of the cluster.
+//! Choice of the objects that the cluster's routers serve.
 
 use super::*;
 use crate::model::kubernetes::Choice;
 
-/// The names that are served, and the first word of each reason against others.
+/// Names that are served, and the first word of the reason against each other name.
 fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, choice: &Choice) -> Vec<String> {
     let rules = Rules {
         choice: choice.clone(),
@@ -65,7 +65,7 @@ fn a_route_counts_where_one_of_the_named_routers_admits_it() {
         let objects = [with_said(&said, route(1, "shop/web", "app.test"))];
         assert_eq!(outcome(&objects, None, false, &mine), [expected], "{said:?}");
     }
-    // Without a name, any router will do.
+    // Any router will do where no router name is configured.
     let objects = [with_said(&[("internal", Admitted)], route(1, "shop/web", "app.test"))];
     assert_eq!(outcome(&objects, None, false, &Choice::default()), ["app.test"]);
 }
@@ -117,7 +117,7 @@ fn only_names_of_namespaces_that_match_are_served() {
         None,
     );
     assert_eq!(outcome(&objects, Some(vec!["shop", "empty"]), false, &choice), left_out);
-    // Nothing else says of these whose they are.
+    // Unseen namespaces leave everything out, as nothing else tells whose these objects are.
     assert_eq!(outcome(&objects, unseen, false, &choice).len(), 3);
     assert!(
         outcome(&objects, None, false, &choice)
@@ -146,7 +146,7 @@ fn where_namespaces_may_not_be_read_a_routers_word_decides() {
     ];
     let expected = ["app.test", "in.test OtherNamespace", "new.test OtherRouter"];
     assert_eq!(outcome(&objects, None, false, &choice), expected);
-    // Where they may, what a router has said of a Route that has left its shard counts no more.
+    // Where namespaces may be read, the status of a Route that has left its shard no longer counts.
     assert_eq!(
         outcome(&objects[..1], Some(vec!["bank"]), false, &choice),
         ["app.test OtherNamespace"]

@@ -1,4 +1,4 @@
-//! Which routes of the Gateway API are the routers' of the cluster, and which names they have.
+//! Choice of the routes of the Gateway API that the cluster's routers serve, and the names that these have.
 
 use super::*;
 use crate::model::kubernetes::{Choice, GatewayName};
@@ -54,7 +54,7 @@ fn by_name(names: &[&str]) -> Choice {
     }
 }
 
-/// The names that are served, and each reason against others.
+/// Names that are served, and the reason against each other name.
 fn outcome(object: &Object, gateways: Option<&[Gateway]>, choice: &Choice) -> Vec<String> {
     let rules = Rules {
         choice: choice.clone(),
@@ -110,7 +110,7 @@ fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
         let object = attached(Kind::HttpRoute, &["app.test"], parents);
         assert_eq!(outcome(&object, Some(&all), &public), [expected]);
     }
-    // By class; and without a choice, whatever the parents are.
+    // Chosen by class; and without a choice, whatever the parents are.
     let of_class = Choice {
         gateway_classes: vec!["istio".into()],
         ..Choice::default()

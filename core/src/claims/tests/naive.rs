@@ -1,5 +1,5 @@
-//! The rules read plainly: take the oldest object that is left, look at everything accepted so far. Slow, and as
-//! unlike the real thing as the rules let it be.
+//! Plain reading of the rules: take the oldest object that is left, look at everything accepted so far. Slow, and as
+//! unlike the real implementation as the rules let it be.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use super::{Admission, Kind, Learned, Object, Rules, learn, route, said, seen};
 
-/// What is accepted: name, origin's object, path.
+/// Accepted claims: name and path, and the object.
 type Accepted<'a> = Vec<(String, &'a Object)>;
 
-/// Name, origin, weight.
+/// Served name: name, origin, weight.
 type Served = Vec<(String, String, Option<u32>)>;
 
-/// Name, origin, rival.
+/// Refused name: name, origin, rival.
 type Refused = Vec<(String, String, Option<String>)>;
 
 fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
@@ -194,7 +194,7 @@ proptest! {
     }
 }
 
-/// Prints how long ten thousand Routes take; asserts only what becomes of them.
+/// Prints how long ten thousand Routes take; asserts only their outcome.
 #[test]
 fn ten_thousand_routes() {
     let objects: Vec<Object> = (0..10_000u32)

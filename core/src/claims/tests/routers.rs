@@ -1,4 +1,4 @@
-//! Which hosts router pods are.
+//! Hosts that router pods become.
 
 use super::super::*;
 

@@ -1,8 +1,8 @@
 //! The frames of HTTP/2 (RFC 9113, section 4.1), read and written.
 
-/// Bytes of a frame's header.
+/// Size of a frame's header in bytes.
 pub(super) const HEADER: usize = 9;
-/// Largest payload that either side may send before the other has allowed more (RFC 9113, section 4.2); the balancer never does.
+/// Largest payload in bytes before a peer allows more (RFC 9113, section 4.2), which the balancer never does.
 pub(super) const MAX_PAYLOAD: usize = 16_384;
 
 /// Frame types (RFC 9113, section 6).
@@ -15,7 +15,7 @@ pub(super) mod kind {
     pub(in super::super) const CONTINUATION: u8 = 9;
 }
 
-/// Flags of frames. `ACK` is of SETTINGS and PING, `END_STREAM` of DATA and HEADERS.
+/// Flags of frames. `ACK` belongs to SETTINGS and PING, `END_STREAM` to DATA and HEADERS.
 pub(super) mod flag {
     pub(in super::super) const ACK: u8 = 0x1;
     pub(in super::super) const END_STREAM: u8 = 0x1;
@@ -28,22 +28,22 @@ pub(super) mod flag {
 pub mod code {
     /// The connection is closed, and nothing was wrong with it.
     pub const NO_ERROR: u32 = 0;
-    /// A frame that is not allowed where it is.
+    /// A frame stands where it is not allowed.
     pub const PROTOCOL_ERROR: u32 = 1;
     /// SETTINGS have not been acknowledged in time.
     pub const SETTINGS_TIMEOUT: u32 = 4;
-    /// A frame of a length that it may not have.
+    /// A frame has a length that it may not have.
     pub const FRAME_SIZE_ERROR: u32 = 6;
-    /// A header block that does not decode.
+    /// A header block does not decode.
     pub const COMPRESSION_ERROR: u32 = 9;
-    /// More than the balancer is willing to look at.
+    /// The client sends more than the balancer is willing to look at.
     pub const ENHANCE_YOUR_CALM: u32 = 11;
 }
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// Bytes of the payload.
+    /// Payload size in bytes.
     pub(super) len: usize,
     pub(super) kind: u8,
     pub(super) flags: u8,
@@ -56,14 +56,14 @@ impl Header {
     }
 }
 
-/// What bytes begin with.
+/// First frame of some bytes, as far as it is there.
 #[derive(Debug)]
 pub(super) enum Front<'a> {
-    /// Less than a frame's header.
+    /// Less than a frame's header is there.
     Less,
-    /// A frame that is not whole.
+    /// The header is there, and not the whole payload.
     Begun(Header),
-    /// A whole frame and its payload.
+    /// A whole frame is there: header and payload.
     Whole(Header, &'a [u8]),
 }
 

@@ -1,9 +1,9 @@
-//! A client that has been greeted: one that was sent SETTINGS before a host has its connection.
+//! Greeted client: one that was sent SETTINGS before a host has its connection.
 //!
-//! gRPC's clients send nothing but preface and SETTINGS until they have heard the server's SETTINGS. An empty frame is
-//! valid, and the host's own may follow at any time; but the client acknowledges each of the two, and a host that is sent
-//! an acknowledgement too many ends the connection. So the one for the greeting is taken out of the client's stream, which
-//! is read, and kept, until it has come.
+//! Clients of gRPC send nothing but preface and SETTINGS until they have heard the server's SETTINGS. An empty SETTINGS
+//! frame is valid, and the host's own may follow at any time; but the client acknowledges each of the two, and a host
+//! that receives an acknowledgement too many ends the connection. The acknowledgement of the greeting is therefore
+//! taken out of the client's stream, which is read and kept until the acknowledgement has come.
 
 use super::PREFACE;
 use super::frame::{self, Front, Header, MAX_PAYLOAD, code, flag, kind};
@@ -11,26 +11,26 @@ use super::head::{Broken, Head};
 use super::refusal::Refusal;
 use crate::peek::{Asked, Fault, http::LIMIT};
 
-/// PINGs that are answered before the first request; later ones are the host's to answer.
+/// Most PINGs that are answered before the first request; later ones are the host's to answer.
 const MAX_PINGS: u32 = 8;
 
-/// Most bytes of a client's stream that are kept while its acknowledgement is under way. It can send a request's head and the
-/// 65 535 bytes of bodies that are allowed before a server says anything (RFC 9113, section 6.9.2).
+/// Most bytes of a client's stream that are kept while its acknowledgement is under way. A client can send a request's
+/// head and 65 535 bytes of bodies before a server says anything (RFC 9113, section 6.9.2).
 const MAX_KEPT: usize = 128 * 1024;
 
-/// A client's stream from its first byte until it acknowledges the greeting.
+/// Stream of a client from its first byte until it acknowledges the greeting.
 #[derive(Debug)]
 pub struct Greeted {
-    /// What has come and is the host's.
+    /// Bytes that have come and belong to the host.
     kept: Vec<u8>,
-    /// Where in `kept` the first frame begins that has not been looked at.
+    /// Index in `kept` of the first frame that has not been looked at.
     at: usize,
     head: Head,
     is_acknowledged: bool,
-    /// What the client has done wrong.
+    /// Mistake of the client, once it has made one.
     broken: Option<Broken>,
     pings: u32,
-    /// What is to be sent to the client now.
+    /// Bytes to send to the client now.
     answer: Vec<u8>,
     said: u32,
     taken: u64,
@@ -55,11 +55,11 @@ impl Default for Greeted {
 }
 
 impl Greeted {
-    /// Takes what comes next of the client's stream, preface first.
+    /// Takes the next bytes of the client's stream, which begins with the preface.
     ///
     /// # Errors
     ///
-    /// What the client has done wrong. It is to be refused.
+    /// The client breaks the protocol and is to be refused.
     pub fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.taken += bytes.len() as u64;
         self.kept.extend_from_slice(bytes);
@@ -80,7 +80,7 @@ impl Greeted {
         Ok(())
     }
 
-    /// Looks at the next frame; false where it is not whole.
+    /// Looks at the next frame; false where the frame is not whole.
     fn frame(&mut self) -> Result<bool, Broken> {
         let (header, payload) = match frame::front(self.kept.get(self.at..).unwrap_or_default()) {
             Front::Less => return Ok(false),
@@ -93,7 +93,7 @@ impl Greeted {
             self.is_acknowledged = true;
             self.kept.drain(self.at..end);
         } else if is_ping(&header) && self.head.may_wait() && self.pings < MAX_PINGS {
-            // A client may wait for this too before it says what it wants.
+            // A client may wait for the answer to its PING before it sends a request.
             self.pings += 1;
             frame::write(&mut self.answer, kind::PING, flag::ACK, 0, payload);
             self.kept.drain(self.at..end);
@@ -106,25 +106,25 @@ impl Greeted {
         Ok(true)
     }
 
-    /// What is to be sent to the client now.
+    /// Takes out the bytes to send to the client now.
     pub fn answer(&mut self) -> Vec<u8> {
         self.said += self.answer.len() as u32;
         std::mem::take(&mut self.answer)
     }
 
-    /// Whether the connection can be given to a host: it is known what the client asks for, and it has acknowledged.
+    /// Whether the connection can be given to a host: the client's request is known, and its acknowledgement has come.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.is_acknowledged && self.head.asked.is_some()
     }
 
-    /// What the client asks for, if that is known.
+    /// Name that the client asks for; `None` while it is not known.
     #[must_use]
     pub const fn asked(&self) -> Option<&Asked> {
         self.head.asked.as_ref()
     }
 
-    /// The bytes that refuse the client.
+    /// Bytes that refuse the client.
     #[must_use]
     pub fn refusal(&self, refusal: &Refusal<'_>) -> Vec<u8> {
         let mut out = self.answer.clone();
@@ -132,8 +132,8 @@ impl Greeted {
         out
     }
 
-    /// What has passed before a host has the connection: the client's stream as the host is to have it, how many bytes have
-    /// been taken off that stream, and how many have been sent to the client.
+    /// Traffic before a host has the connection: the client's stream as the host is to have it, the number of bytes
+    /// taken off that stream, and the number of bytes sent to the client.
     #[must_use]
     pub fn passed(&self) -> (&[u8], u64, u32) {
         (&self.kept, self.taken, self.said)
@@ -195,11 +195,11 @@ mod tests {
         message(frames)[PREFACE.len()..].to_vec()
     }
 
-    /// What was said to a client, and what the host has of it.
+    /// Bytes said to a client, and bytes that the host has of its stream.
     type Passed = (Vec<u8>, Vec<u8>);
 
-    /// Has a client heard in pieces that end at `cuts`. What is still in the socket then, the host gets too. `None`: it is not
-    /// complete.
+    /// Feeds a client's stream in pieces that end at `cuts`. Bytes still in the socket go to the host too. `None`: the
+    /// stream is not complete.
     fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, Fault> {
         let (mut greeted, mut answers, mut from) = (Greeted::default(), Vec::new(), 0);
         for to in cuts
@@ -310,8 +310,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a client's stream is cut, and wherever the acknowledgement stands: the host gets it all, less that
-        /// acknowledgement and the PINGs that were answered.
+        /// Nothing is lost however a client's stream is cut and wherever the acknowledgement stands: the host gets
+        /// everything but that acknowledgement and the PINGs that were answered.
         #[test]
         fn nothing_else_is_lost(
             before in prop::collection::vec(any_frame(), 0..6),

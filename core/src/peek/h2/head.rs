@@ -1,16 +1,16 @@
-//! What the frames of a client say up to the end of its first header block.
+//! Frames of a client up to the end of its first header block.
 
 use super::frame::{Header, MAX_PAYLOAD, code, flag, kind};
 use crate::peek::{Asked, Fault, Peek, from_authority};
 
-/// Largest dynamic table of a client's header blocks before a server's SETTINGS say otherwise (RFC 9113, section 6.5.2).
+/// Largest dynamic table, in bytes, of a client's header blocks before a server's SETTINGS (RFC 9113, section 6.5.2).
 const TABLE: usize = 4096;
 
-/// Why a client's bytes are not looked at any further.
+/// Reason why a client's bytes are not looked at any further.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Broken {
     pub(super) fault: Fault,
-    /// What the connection is to be closed with; `NO_ERROR` where only the request is wrong.
+    /// Error code to close the connection with; `NO_ERROR` where only the request is wrong.
     pub(super) code: u32,
 }
 
@@ -30,28 +30,28 @@ impl Broken {
     }
 }
 
-/// What has been seen so far, frame by frame.
+/// State of the scan, frame by frame.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// SETTINGS frames of the client's, acknowledgements apart.
+    /// Number of the client's SETTINGS frames, without acknowledgements.
     pub(super) settings: u32,
-    /// The stream of the first request: known as soon as the header of a HEADERS frame is there.
+    /// Stream of the first request: known as soon as the header of a HEADERS frame is there.
     pub(super) stream: Option<u32>,
-    /// A header block that has not ended.
+    /// Header block that has not ended.
     block: Option<Vec<u8>>,
-    /// What the first header block asks for.
+    /// Name that the first header block asks for.
     pub(super) asked: Option<Asked>,
-    /// The method is HEAD, whose answer has no body.
+    /// Whether the method is HEAD, whose answer has no body.
     pub(super) is_head: bool,
 }
 
 impl Head {
-    /// A client that has said no more than this, in whole frames, may be waiting for the server's SETTINGS.
+    /// Whether the client, if these whole frames are all it has sent, may be waiting for the server's SETTINGS.
     pub(super) const fn may_wait(&self) -> bool {
         self.settings > 0 && self.stream.is_none()
     }
 
-    /// Looks at a frame's header, whose payload need not be there.
+    /// Checks a frame's header, whose payload need not be there.
     pub(super) fn expect(&mut self, header: &Header) -> Result<(), Broken> {
         if header.len > MAX_PAYLOAD {
             return Err(Broken {
@@ -85,7 +85,7 @@ impl Head {
         Ok(())
     }
 
-    /// Takes a whole frame, whose header was expected.
+    /// Takes a whole frame, whose header has been checked by [`Self::expect`].
     pub(super) fn take(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         match header.kind {
             kind::SETTINGS if !header.has(flag::ACK) => self.settings = self.settings.saturating_add(1),
@@ -107,7 +107,7 @@ impl Head {
         Ok(())
     }
 
-    /// Reads the first header block. No later one needs its dynamic table: nobody here reads them.
+    /// Decodes the first header block. Later blocks are never decoded, so that its dynamic table need not be kept.
     fn decode(&mut self, block: &[u8]) -> Result<(), Broken> {
         let (mut authority, mut host): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         let (mut is_repeated, mut is_head) = (false, false);
@@ -123,7 +123,7 @@ impl Head {
                 }
                 _ => return,
             };
-            // Kept once: a block may refer to one long value again and again.
+            // A repeated value is kept once: a block may refer to one long value again and again.
             is_repeated |= seen.is_some();
             seen.get_or_insert_with(|| value.into_owned());
         });
@@ -149,7 +149,7 @@ impl Head {
     }
 }
 
-/// The header block fragment of a HEADERS frame, without padding and priority.
+/// Header block fragment of a HEADERS frame, without padding and priority.
 fn fragment<'a>(mut payload: &'a [u8], header: &Header) -> Option<&'a [u8]> {
     if header.has(flag::PADDED) {
         let (&padding, rest) = payload.split_first()?;

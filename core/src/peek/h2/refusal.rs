@@ -1,23 +1,23 @@
-//! How an HTTP/2 client is refused: a whole response on the stream of its first request, then the end of the connection.
+//! Refusal of an HTTP/2 client: a whole response on the stream of its first request, then the end of the connection.
 
 use super::frame::{code, flag, kind, write};
 use super::head::{Broken, Head};
 use super::scan;
 use crate::peek::Fault;
 
-/// What a client is told.
+/// Response and error code that refuse a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     /// Status code of the response.
     pub status: u16,
-    /// Why, as a sentence.
+    /// Reason as a sentence.
     pub text: &'a str,
     /// Error code of the connection, one of [`code`], where the client's frames are in order.
     pub code: u32,
 }
 
 impl Refusal<'_> {
-    /// The bytes to send to a client that has been told nothing and has sent these.
+    /// Bytes that refuse a client that has sent `bytes` and has been sent nothing yet.
     #[must_use]
     pub fn to_stranger(&self, bytes: &[u8]) -> Vec<u8> {
         let mut head = Head::default();
@@ -28,7 +28,7 @@ impl Refusal<'_> {
         out
     }
 
-    /// Appends all that comes after the balancer's SETTINGS.
+    /// Appends everything that follows the balancer's SETTINGS.
     pub(super) fn append(&self, out: &mut Vec<u8>, head: &Head, broken: Option<Broken>) {
         //= https://www.rfc-editor.org/rfc/rfc9113#section-6.5.3
         //# the recipient MUST immediately emit a SETTINGS frame with the ACK flag set
@@ -50,8 +50,8 @@ impl Refusal<'_> {
         write(out, kind::GOAWAY, 0, 0, &end);
     }
 
-    /// A whole response. A request that goes on is not stopped by RST_STREAM: curl 7.88 throws the response away then, though
-    /// it must not (RFC 9113, section 8.1).
+    /// Appends a whole response. RST_STREAM does not stop a request that goes on: curl 7.88 would throw the response
+    /// away, though it must not (RFC 9113, section 8.1).
     fn respond(&self, out: &mut Vec<u8>, stream: u32, is_head: bool) {
         let (status, body) = (self.status.to_string(), format!("{}\n", self.text));
         let length = body.len().to_string();
@@ -61,9 +61,9 @@ impl Refusal<'_> {
             ("content-length", &length),
             ("cache-control", "no-store"),
         ];
-        // Whatever table the client's SETTINGS allow, an empty one is allowed; and it must be told (RFC 7541, section 4.2).
+        // An empty table is allowed by any SETTINGS of the client, but must be announced (RFC 7541, section 4.2).
         let mut block = vec![0x20];
-        // All these names are in the static table, so that nothing is put into the dynamic one.
+        // The static table has all these names, so that nothing is put into the dynamic one.
         let encoded =
             loona_hpack::Encoder::new().encode(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         block.extend_from_slice(&encoded);
@@ -192,7 +192,7 @@ mod tests {
         large.extend([0, 0x40, 1, 0, 0, 0, 0, 0, 1]);
         let answer = frames(&NOT_FOUND.to_stranger(&large));
         assert_eq!(answer.last(), Some(&goaway(0, code::FRAME_SIZE_ERROR as u8)));
-        // The request alone is wrong: it gets its answer.
+        // A request that alone is wrong gets an answer.
         let twice = message(&[SETTINGS, (kind::HEADERS, headers, 1, b"\x41\x01a\x41\x01a")]);
         let answer = frames(&NOT_FOUND.to_stranger(&twice));
         check_response(&answer[2..], 1);
