@@ -1,4 +1,4 @@
-//! Where a listener listens: addresses, prefixes, ports, and who has taken which.
+//! Addresses that listeners listen on: parsing them, and which address and port is taken.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use super::report::{Report, quote};
 
 const FORMS: &str = "such as 10.1.0.1:80, [fd00:1::1]:80, 10.9.0.0/24:80, [fd00:9::/64]:80 or *:80";
 
-/// Which address and port has which owner: where it is written, unless it is a default.
+/// Owner of each taken address and port, with the place where the owner is written, unless the address is a default.
 #[derive(Default)]
 pub(super) struct Taken(HashMap<Bind, (String, Option<Spot>)>);
 
 impl Taken {
-    /// Takes it; if someone has it already, says who.
+    /// Takes an address and port; the error names the owner that has it already.
     pub(super) fn take(&mut self, bind: Bind, owner: &str, spot: Option<Spot>) -> Result<(), String> {
         if let Some((other, at)) = self.0.get(&bind) {
             let at = at.map_or_else(|| "by default".to_owned(), |at| format!("on line {}", at.line));
@@ -27,7 +27,7 @@ impl Taken {
     }
 }
 
-/// An address of a listener; `*:80` is two.
+/// Binds that an address of a listener stands for; `*:80` is two.
 pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     let shown = quote(text);
     if let Some(whole) = without_port(text) {
@@ -69,7 +69,7 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     Ok(prefixes.into_iter().map(|prefix| Bind { prefix, port }).collect())
 }
 
-/// The text's address or prefix, if that is all there is to it.
+/// Address or prefix of the text, if the text has nothing else.
 fn without_port(text: &str) -> Option<&str> {
     let inner = text
         .strip_prefix('[')
@@ -78,7 +78,7 @@ fn without_port(text: &str) -> Option<&str> {
     (inner.parse::<IpAddr>().is_ok() || inner.parse::<IpNet>().is_ok()).then_some(inner)
 }
 
-/// As [`prefix`], but 0.0.0.0 and :: alone stand for every address, as they do in a bind call.
+/// Parses as [`prefix`] does, but 0.0.0.0 and :: alone stand for every address, as they do in a bind call.
 fn any_or_prefix(text: &str) -> Result<IpNet, Option<String>> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) if ip.is_unspecified() => Ok(IpNet::V4(Ipv4Net::default())),
@@ -87,7 +87,7 @@ fn any_or_prefix(text: &str) -> Result<IpNet, Option<String>> {
     }
 }
 
-/// A prefix, or an address as the prefix of only itself. `Err(None)`: neither.
+/// Parses a prefix, or an address as the prefix of only itself. `Err(None)`: the text is neither.
 fn prefix(text: &str) -> Result<IpNet, Option<String>> {
     let net = match text.parse::<IpAddr>() {
         Ok(ip) => IpNet::from(ip),
@@ -103,7 +103,10 @@ fn prefix(text: &str) -> Result<IpNet, Option<String>> {
         } else {
             format!("{v4}/{length}")
         };
-        return Err(Some(format!("{} is IPv4 in IPv6 clothing: write {right}", quote(text))));
+        return Err(Some(format!(
+            "{} is an IPv4-mapped IPv6 address: write {right}",
+            quote(text)
+        )));
     }
     if net.addr() != net.network() {
         let right = net.trunc();
@@ -115,7 +118,7 @@ fn prefix(text: &str) -> Result<IpNet, Option<String>> {
     Ok(net)
 }
 
-/// `10.0.0.0/33` deserves more than "not a prefix".
+/// Message for a prefix length that is too large, such as `10.0.0.0/33`.
 fn wrong_length(text: &str) -> Option<String> {
     let (ip, _) = text.split_once('/')?;
     let most = match ip.parse::<IpAddr>().ok()? {
@@ -126,7 +129,7 @@ fn wrong_length(text: &str) -> Option<String> {
 }
 
 impl Place<'_> {
-    /// A prefix of addresses.
+    /// Value as a prefix of addresses.
     pub(super) fn prefix(&self, report: &mut Report) -> Option<IpNet> {
         let text = self.text(report)?;
         prefix(text)
@@ -186,7 +189,7 @@ mod tests {
             ("[fd00:9::1/64]:80", "has bits set beyond its length: write fd00:9::/64"),
             ("10.9.0.0/33:80", "the prefix length of 10.9.0.0 is 0 to 32"),
             ("[fd00::/129]:80", "the prefix length of fd00:: is 0 to 128"),
-            ("[::ffff:10.1.0.1]:80", "IPv4 in IPv6 clothing: write 10.1.0.1"),
+            ("[::ffff:10.1.0.1]:80", "is an IPv4-mapped IPv6 address: write 10.1.0.1"),
             ("localhost:80", "is not an address with a port, such as"),
             ("80", "is not an address with a port, such as"),
             ("", "is not an address with a port, such as"),

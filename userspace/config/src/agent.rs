@@ -1,4 +1,4 @@
-//! The file of `signalbox agent`: which cluster, how it is watched, who is told.
+//! The file of `signalbox agent`: the cluster, its API server, and the balancers that the agent tells.
 //!
 //! ```yaml
 //! version: 1
@@ -15,7 +15,7 @@ use super::node::Place;
 use super::report::Report;
 use super::{Errors, balancers, check_version, kubernetes, yaml};
 
-/// Parses it; on failure, with all of its mistakes.
+/// Parses the file; on failure, with all of its mistakes.
 pub fn parse(text: &str) -> Result<Agent, Errors> {
     let mut report = Report::default();
     let parsed = yaml::read(text, &mut report).and_then(|root| decode(&Place::root(&root), &mut report));

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::node::{Kind, Node};
 
-/// How many nodes may be copied in all: enough to share settings, too few for a "billion laughs".
+/// Most nodes that may be copied in all: enough to share settings, too few for a "billion laughs".
 const MOST_COPIES: usize = 1_000_000;
 
-/// The anchored nodes.
+/// Anchored nodes of a file.
 pub(super) struct Anchors {
-    /// By the parser's number, with the height of each.
+    /// Nodes by the parser's number, with the height of each.
     nodes: HashMap<usize, (Node, usize)>,
     copies: usize,
 }
@@ -31,10 +31,10 @@ impl Anchors {
         Ok(())
     }
 
-    /// The node an alias stands for, if it is not higher than there is `room`.
+    /// Returns the node that an alias stands for, if its height is at most `room`.
     pub(super) fn resolve(&mut self, id: usize, room: usize) -> Result<Node, String> {
         let Some((node, height)) = self.nodes.get(&id) else {
-            // `a: &a [*a]`: the parser knows the name before the node is complete.
+            // With `a: &a [*a]` the parser knows the anchor before its node is complete.
             return Err("this alias stands for something that contains it".to_owned());
         };
         if *height > room {
@@ -51,7 +51,7 @@ fn too_large() -> String {
     "the file's anchors and aliases grow it beyond a million values".to_owned()
 }
 
-/// A node's height, its size being taken from what is `left`; `None` when that is used up.
+/// Height of a node; its size is taken from `left`. `None` when that is used up.
 fn measure(node: &Node, left: &mut usize) -> Option<usize> {
     *left = left.checked_sub(1)?;
     let mut height = 0;

@@ -10,10 +10,10 @@ use super::node::{Place, Spot};
 use super::report::{Report, quote};
 use super::{clusters, health};
 
-/// Patterns at the most: each application is compared with all of them.
+/// Most patterns, because each application is compared with all of them.
 const MAX_PATTERNS: usize = 1024;
 
-/// The settings of all patterns, in the order of the file.
+/// Settings of all patterns, in the order of the file.
 pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<ApplicationSettings>> {
     let mut seen = HashMap::new();
     let mut all = Some(Vec::new());
@@ -49,7 +49,7 @@ fn one(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report)
     })
 }
 
-/// A pattern. The same pattern twice, and a pattern behind `*`, would never count: both are mistakes.
+/// Decodes a pattern. A repeated pattern, and a pattern behind `*`, would never count: both are mistakes.
 fn pattern(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report) -> Option<AppPattern> {
     let text = place.text(report)?;
     let pattern = match AppPattern::parse(text) {

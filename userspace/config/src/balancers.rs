@@ -1,4 +1,4 @@
-//! The other balancers of a set, and files that prove who is who.
+//! Other balancers of a set, and the tokens and certificates by which balancers authenticate each other.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::unique::Unique;
 
 const MOST_BALANCERS: usize = 64;
 
-/// All of them.
+/// Decodes all balancers.
 pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> Option<Vec<Balancer>> {
     let Some(place) = place else { return Some(Vec::new()) };
     let (mut all, mut unique) = (Some(Vec::new()), Unique::default());
@@ -48,7 +48,7 @@ fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Opti
     if token_file.is_none() && identity.is_none() {
         place.fault(
             report,
-            "it takes `token_file`, or `cert` and `key`, to change something there",
+            "changes on that balancer need a login: give `token_file`, or `cert` and `key`",
         );
         return None;
     }
@@ -62,7 +62,7 @@ fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Opti
     })
 }
 
-/// `http://HOST:PORT` or `https://HOST:PORT`.
+/// Decodes a URL: `http://HOST:PORT` or `https://HOST:PORT`.
 pub(super) fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let is_good = text.parse::<http::Uri>().is_ok_and(|uri| {

@@ -1,4 +1,4 @@
-//! Message brokers: where they are, and how they and we know each other.
+//! Message brokers: their addresses, and the authentication of both sides.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -14,7 +14,7 @@ use super::scalar::maybe;
 
 const MOST_BROKERS: usize = 16;
 
-/// At least one, each once.
+/// Decodes all brokers: at least one, each once.
 pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>> {
     let mut seen = HashMap::new();
     let mut brokers = Some(Vec::new());
@@ -45,7 +45,7 @@ pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>>
     if !any {
         place.fault(
             report,
-            "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out where events are only posted",
+            "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out where events come by the admin API alone",
         );
         return None;
     }
@@ -80,7 +80,7 @@ fn broker(text: &str) -> Result<Broker, String> {
     Ok(Broker { host, port })
 }
 
-/// How to talk TLS to them.
+/// Decodes the TLS settings for brokers.
 pub(super) fn tls(place: &Place<'_>, report: &mut Report) -> Option<BrokerTls> {
     let mut map = Map::open(place, report)?;
     let ca = map.require("ca");
@@ -101,7 +101,7 @@ pub(super) fn tls(place: &Place<'_>, report: &mut Report) -> Option<BrokerTls> {
     })
 }
 
-/// Who to be to them; `Some(None)`: nobody.
+/// Decodes the login at brokers; `Some(None)`: there is none.
 pub(super) fn login(
     user: Option<&Place<'_>>,
     password_file: Option<&Place<'_>>,
@@ -110,8 +110,8 @@ pub(super) fn login(
     let known = maybe(user, |place| line(place, report));
     let file = maybe(password_file, |place| path(place, report));
     match (user, password_file) {
-        (Some(at), None) => at.fault(report, "a user has a password: give `password_file`"),
-        (None, Some(at)) => at.fault(report, "a password is somebody's: give `user`"),
+        (Some(at), None) => at.fault(report, "a user needs a password: give `password_file`"),
+        (None, Some(at)) => at.fault(report, "a password needs a user: give `user`"),
         _ => {}
     }
     let login = known?.zip(file?);

@@ -17,31 +17,31 @@ use super::{health, hosts, kubernetes};
 
 const MOST_CLUSTERS: usize = 65_535;
 
-/// How many clusters a message lists at most.
+/// Most clusters that a message lists.
 const MOST_LISTED: usize = 8;
 
 const EJECTION: Ejection = Ejection::DEFAULT;
 
-/// The clusters' names with their indices. Holds those of clusters with mistakes too: a route to one of them is no
+/// Names of the clusters with their indices, including those of clusters with mistakes: a route to one of them is no
 /// further mistake.
 #[derive(Default)]
 pub(super) struct Names {
     indices: HashMap<String, usize>,
-    /// For suggestions: a hash map's order would suggest now this and now that.
+    /// Names for suggestions, in the order of the file: a hash map's order would give a different one each time.
     in_order: Vec<String>,
-    /// Whether some cluster's name has a mistake. An unknown name may be meant for that cluster then: not a further
-    /// mistake before the first is mended.
+    /// Whether some cluster's name has a mistake. An unknown name may be meant for that cluster and is reported only
+    /// once the first mistake is mended.
     incomplete: bool,
-    /// How many clusters the file has.
+    /// Number of clusters in the file.
     count: usize,
-    /// Whether routing events may tell of applications: whoever names one need not wait for that.
+    /// Whether routing events may tell of applications: these can be named before they are told of.
     pub(super) has_applications: bool,
-    /// Applications that are named, in the order of their first mention. Their clusters come behind the file's own.
+    /// Applications that the file names, in order of first mention. Their clusters come behind the file's own.
     applications: RefCell<Vec<String>>,
 }
 
 impl Names {
-    /// The index of a cluster; reports an unknown one.
+    /// Index of the cluster with a name; reports an unknown one.
     pub(super) fn find(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
         if let Some(&index) = self.indices.get(name) {
             return Some(index);
@@ -57,13 +57,13 @@ impl Names {
         None
     }
 
-    /// The index of the cluster that `place` names.
+    /// Index of the cluster that `place` names.
     pub(super) fn at(&self, place: &Place<'_>, report: &mut Report) -> Option<usize> {
         let name = place.text(report)?;
         self.find(name, place.spot(), &place.path, report)
     }
 
-    /// The index of an application's cluster, whether or not it has been told of yet.
+    /// Index of an application's cluster, whether or not events have told of the application yet.
     fn application(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
         let shown = quote(name);
         if !self.has_applications {
@@ -92,13 +92,13 @@ impl Names {
         Some(self.count + at)
     }
 
-    /// The clusters of the applications that are named. Their hosts are told by routing events.
+    /// Clusters of the applications that the file names. Routing events tell their hosts.
     pub(super) fn into_applications(self, events: Option<&RoutingEvents>) -> Vec<Cluster> {
         let names = self.applications.into_inner();
         names.iter().map(|name| Cluster::application(name, events)).collect()
     }
 
-    /// Which there are, unless they are too many for a message.
+    /// List of the clusters for a message, unless there are too many.
     fn list(&self) -> String {
         match self.in_order.len() {
             0 => " (there is none)".to_owned(),
@@ -107,10 +107,10 @@ impl Names {
         }
     }
 
-    /// Notes a name as it is written, `right` or not.
+    /// Notes a name as it is written; `right`: it is a valid one.
     fn note(&mut self, text: Option<&str>, right: bool, index: usize) {
         match text {
-            // A second cluster of the name: that is reported, and the name known.
+            // A second cluster of this name is reported elsewhere, and the name is known already.
             Some(name) if self.indices.contains_key(name) => {}
             Some(name) => {
                 self.indices.insert(name.to_owned(), index);
@@ -122,7 +122,7 @@ impl Names {
     }
 }
 
-/// All clusters with their places; the names even where there are mistakes.
+/// Decodes all clusters with their places; returns the names even where there are mistakes.
 pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> (Names, Option<Vec<(Spot, Cluster)>>) {
     let mut names = Names::default();
     let Some(items) = place.and_then(|place| place.items("clusters", MOST_CLUSTERS, report)) else {
@@ -167,7 +167,7 @@ fn cluster(
     let subset = map.take("subset");
     let known = map.finish(report);
 
-    // `learn` with a mistake in it is meant to be there; an unknown key may be meant for any of the three.
+    // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
     let learns = kubernetes.is_some() || learn.is_some_and(|place| place.plain() != Some("false"));
     if hosts.is_none() && !learns && known {
         place.fault(
@@ -206,14 +206,14 @@ fn cluster(
     })
 }
 
-/// How a host is chosen.
+/// Decodes the balancing algorithm among hosts.
 pub(super) fn balance(place: Option<&Place<'_>>, report: &mut Report) -> Balance {
     optional(place, Balance::LeastConnections, |place| {
         place.word("a way to balance", &Balance::ALL, report)
     })
 }
 
-/// Whether hosts are sent a PROXY header.
+/// Decodes whether hosts are sent a PROXY header.
 pub(super) fn proxy_protocol(place: Option<&Place<'_>>, report: &mut Report) -> bool {
     let words = [("v2", true), ("none", false)];
     optional(place, false, |place| {
@@ -221,7 +221,7 @@ pub(super) fn proxy_protocol(place: Option<&Place<'_>>, report: &mut Report) -> 
     })
 }
 
-/// When real failures set a host aside.
+/// Decodes when failures of real connects set a host aside.
 pub(super) fn ejection(place: Option<&Place<'_>>, report: &mut Report) -> Ejection {
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return EJECTION;

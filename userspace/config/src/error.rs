@@ -1,4 +1,4 @@
-//! What is wrong with a file, and how that is shown.
+//! Mistakes in a file, and the way they are shown.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::excerpt::{Excerpt, Excerpts};
 use super::node::Spot;
 
-/// One mistake (or, in [`super::Parsed::warnings`], oddity).
+/// Mistake in a file (or, in [`super::Parsed::warnings`], an oddity).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigError {
-    /// Its line, from 1.
+    /// Line of the mistake, from 1.
     pub line: usize,
-    /// Its column in characters, from 1.
+    /// Column of the mistake in characters, from 1.
     pub column: usize,
-    /// Where it is in the tree, as in `clusters[0].hosts[1].weight`; empty for the file as a whole.
+    /// Path in the tree, such as `clusters[0].hosts[1].weight`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// Description of the mistake and its remedy.
     pub message: String,
 }
 
@@ -33,7 +33,7 @@ impl ConfigError {
     }
 }
 
-/// `LINE:COL: path: message`
+/// Shows `LINE:COL: path: message`.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: ", self.line, self.column)?;
@@ -44,7 +44,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All the mistakes of a file, in its order; at least one. Displayed one per line, `FILE:LINE:COL: path: message`.
+/// All mistakes of a file, in its order; at least one. Displayed one per line, `FILE:LINE:COL: path: message`.
 #[derive(Clone, Debug)]
 pub struct Errors {
     file: Option<PathBuf>,
@@ -65,24 +65,24 @@ impl Errors {
         }
     }
 
-    /// Names the file in everything shown from now on.
+    /// Adds the file's name to everything shown from now on.
     #[must_use]
     pub fn with_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self
     }
 
-    /// The mistakes, in the order of the file.
+    /// Mistakes in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &ConfigError> {
         self.list.iter().map(|(error, _)| error)
     }
 
-    /// For a terminal: each mistake with its line and a caret below its place, as rustc shows them.
+    /// Text for a terminal: each mistake with its line and a caret below its place, as rustc shows them.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (error, excerpt) in &self.list {
-            let _ = self.render_one(&mut out, error, excerpt); // a String takes everything
+            let _ = self.render_one(&mut out, error, excerpt); // writing to a String cannot fail
         }
         let plural = if self.list.len() == 1 { "" } else { "s" };
         let _ = writeln!(out, "{} error{plural} in the configuration", self.list.len());

@@ -1,16 +1,16 @@
-//! The lines that mistakes are shown with.
+//! Excerpts: the lines that are shown with mistakes.
 
 use std::iter::{Enumerate, Peekable};
 use std::str::Chars;
 
-/// How much of a line is shown to either side of a mistake, in characters: JSON often is a single, endless line.
+/// Characters of a line that are shown to either side of a mistake: JSON often is a single, endless line.
 const CONTEXT: usize = 80;
 
-/// Finds what to show, in one pass over the text: ask in its order, by line and column.
+/// Finds excerpts in one pass over the text: places must be asked for in its order, by line and column.
 pub(super) struct Excerpts<'a> {
     lines: Peekable<Enumerate<Lines<'a>>>,
-    /// How far into its line the last excerpt began: the line, characters, and what comes after them. Without it, ten
-    /// thousand mistakes in one line of JSON would cost ten thousand walks from its start.
+    /// Beginning of the last excerpt in its line: the line's number, characters before it, and the text behind it.
+    /// Without this, ten thousand mistakes in one line of JSON would cost ten thousand walks from its start.
     begun: (usize, usize, &'a str),
 }
 
@@ -23,7 +23,7 @@ impl<'a> Excerpts<'a> {
         }
     }
 
-    /// What to show for a place; nothing for one outside the text, such as the end that should not have come yet.
+    /// Excerpt for a place; empty for a place outside the text, such as an unexpected end.
     pub(super) fn at(&mut self, line: usize, column: usize) -> Excerpt {
         while self.lines.next_if(|(at, _)| at + 1 < line).is_some() {}
         let text = match self.lines.peek() {
@@ -42,7 +42,7 @@ impl<'a> Excerpts<'a> {
     }
 }
 
-/// A line as far as it is shown, and the white space that puts a caret below its place.
+/// Part of a line, and the white space that puts a caret below the mistake.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Excerpt {
     pub(super) line: String,
@@ -60,7 +60,7 @@ impl Excerpt {
     }
 }
 
-/// Keeps a hostile file from steering the terminal.
+/// Replaces control characters, so that a hostile file cannot steer the terminal.
 fn printable(character: char) -> char {
     match character {
         '\t' | '\'' | '"' | '\\' => character,

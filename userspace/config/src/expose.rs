@@ -1,4 +1,4 @@
-//! Which endpoints of applications become layer-4 services, and where.
+//! Rules by which endpoints of applications become layer-4 services, and their addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,24 +18,24 @@ use super::routing_events::line;
 use super::scalar::{maybe, optional};
 use super::{health, services, shield};
 
-/// Rules at the most: each endpoint is compared with all of them.
+/// Most rules, because each endpoint is compared with all of them.
 const MAX_RULES: usize = 256;
-/// Addresses of a rule, patterns of port names and protocols at the most.
+/// Most addresses of a rule; also most patterns of port names, and most protocols.
 const MAX_WORDS: usize = 64;
-/// How long a connection is known without a packet.
+/// Default time that a connection is known without a packet.
 const IDLE_TCP: Duration = Duration::from_secs(3600);
 
-/// What rules are decoded against.
+/// Context that rules are decoded in.
 struct Around<'a> {
     guarded: Option<&'a Policy>,
-    /// Services that there may be beside those of the configuration.
+    /// Number of services that there may be beside those of the configuration.
     room: usize,
     targets: Vec<(ServiceBind, Spot)>,
-    /// The line of a rule that takes every endpoint of TCP.
+    /// Line of a rule that takes every endpoint of TCP, if there was one.
     all: Option<usize>,
 }
 
-/// All rules, in the order of the file, each with the place of its addresses. `services`: how many the configuration has.
+/// Decodes all rules, with the places of their addresses. `services`: the number of services in the file.
 pub(super) fn all(
     place: &Place<'_>,
     guarded: Option<&Policy>,
@@ -121,7 +121,7 @@ fn one(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> Optio
     Some((spot?, rule))
 }
 
-/// The applications of a rule. A rule behind one that takes everything would never count.
+/// Decodes the pattern of a rule. A rule behind one that takes everything would never count.
 fn pattern(place: &Place<'_>, is_narrow: bool, around: &mut Around<'_>, report: &mut Report) -> Option<AppPattern> {
     let text = place.text(report)?;
     if let Some(line) = around.all {
@@ -146,7 +146,7 @@ fn pattern(place: &Place<'_>, is_narrow: bool, around: &mut Around<'_>, report: 
     }
 }
 
-/// Addresses that have the same ports.
+/// Decodes addresses that have one port range in common.
 fn addresses(
     place: &Place<'_>,
     around: &mut Around<'_>,
@@ -180,7 +180,7 @@ fn addresses(
         place.fault(
             report,
             format!(
-                "each of these {} ports may become a service, and of {most} there are {left} left: give fewer",
+                "each of these {} ports may become a service, and {left} of at most {most} services are left: give fewer",
                 ports.len()
             ),
         );
@@ -190,7 +190,7 @@ fn addresses(
     Some((all.into_iter().map(|bind| bind.address).collect(), ports))
 }
 
-/// Notes who listens on it; an error where another rule does already.
+/// Notes that a rule listens on a bind; the error names another rule that does already.
 fn take(bind: ServiceBind, spot: Spot, around: &mut Around<'_>) -> Result<ServiceBind, String> {
     let overlaps = |(other, _): &&(ServiceBind, Spot)| {
         other.address == bind.address
@@ -218,7 +218,7 @@ fn words(place: &Place<'_>, what: &str, is_right: fn(&str) -> bool, report: &mut
     if items.is_empty() {
         place.fault(
             report,
-            format!("a rule without {what} takes nothing: leave it out, and all count"),
+            format!("a rule without {what} takes no endpoint: leave the key out to take all"),
         );
         return None;
     }

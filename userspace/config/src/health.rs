@@ -1,4 +1,4 @@
-//! How a cluster's hosts are checked.
+//! Health checks of a cluster's hosts.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use super::scalar::{optional, show};
 
 const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
-/// The check of a cluster; with the default standing in for mistakes. `sends`: connections to its hosts begin with a
-/// PROXY header.
+/// Decodes the check of a cluster; the default stands in for mistakes. `sends`: whether connections to the hosts begin
+/// with a PROXY header.
 pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
     of(place, DEFAULT, sends, None, report)
 }
 
-/// The check of applications' endpoints, and what their pages are.
+/// Decodes the check of applications' endpoints, and the settings for their pages.
 pub(super) fn of_applications(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> (HealthCheck, Asking) {
     let mut asking = Asking::default();
     let check = of(place, ApplicationSettings::HEALTH, sends, Some(&mut asking), report);
     (check, asking)
 }
 
-/// The check of endpoints that are exposed as services.
+/// Decodes the check of endpoints that are exposed as services.
 pub(super) fn of_exposed(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {
     of(place, Expose::HEALTH, false, None, report)
 }
@@ -90,7 +90,7 @@ fn of(
     }
 }
 
-/// When checks begin, and how long they may take.
+/// Interval and timeout of checks.
 struct Times {
     interval: Duration,
     fast_interval: Option<Duration>,
@@ -121,7 +121,7 @@ fn times(
     Times {
         interval,
         fast_interval: fast.map(|(fast, _)| fast),
-        // With more than half of it, a host that hangs would not be out within the interval.
+        // A timeout beyond half of the interval would keep a hanging host in rotation for longer than the interval.
         timeout: said.map_or_else(|| DEFAULT.timeout.min(interval / 2), |(timeout, _)| timeout),
     }
 }
@@ -156,7 +156,7 @@ fn tcp_probe(place: &Place<'_>, report: &mut Report) -> Probe {
     }
 }
 
-/// `asking`: it is of applications, and says what endpoints are asked for.
+/// Decodes an HTTP check. `asking`: set for a check of applications, and filled with what endpoints are asked for.
 fn http_probe(place: &Place<'_>, tls: bool, asking: Option<&mut Asking>, report: &mut Report) -> Probe {
     let Some(mut map) = Map::open(place, report) else {
         return DEFAULT.probe;
@@ -170,7 +170,7 @@ fn http_probe(place: &Place<'_>, tls: bool, asking: Option<&mut Asking>, report:
         (None, None)
     };
     let known = map.finish(report);
-    // A port with a mistake is a port: hosts without one of their own are no mistake then.
+    // A port with a mistake counts as given: hosts without a port of their own are no mistake then.
     let (wanted, port) = (port.is_some() || !known, port.and_then(|place| place.port(report)));
     let path = path.and_then(|place| url_path(&place, report));
     let of_applications = asking.is_some();
@@ -208,7 +208,7 @@ fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
     None
 }
 
-/// A name or address, perhaps with a port: what goes into the request as it stands, so nothing that could end a line.
+/// Decodes a Host header: a name or address, perhaps with a port. Nothing in it may end a line of the request.
 fn host_header(place: &Place<'_>, of_applications: bool, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let filled = |text: &str| {

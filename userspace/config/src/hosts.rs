@@ -13,7 +13,7 @@ use super::unique::Unique;
 
 const MOST_HOSTS: usize = 65_535;
 
-/// All hosts of a cluster, each with what its health check needs.
+/// Decodes all hosts of a cluster and checks that each has the port that its health check needs.
 pub(super) fn all(place: &Place<'_>, probe: &Probe, report: &mut Report) -> Option<Vec<Host>> {
     let mut unique = Unique::default();
     let mut hosts = Some(Vec::new());
@@ -43,7 +43,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     let (http, https, tcp) = (port(http), port(https), port(tcp));
     let weight = optional(weight.as_ref(), 1, |place| place.number(1, 100, report));
     let ports = ports.map_or(Some(BTreeMap::new()), |place| named_ports(&place, report));
-    // Of a host with a mistake in its ports or keys nobody can say which ports it lacks.
+    // A mistake in a host's ports or keys leaves open which ports it lacks.
     let host = Host {
         name: name?,
         address: address?,
@@ -60,7 +60,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     Some(host)
 }
 
-/// Ports by the names of layer-4 services.
+/// Decodes ports by the names of layer-4 services.
 fn named_ports(place: &Place<'_>, report: &mut Report) -> Option<BTreeMap<String, u16>> {
     let mut ports = Some(BTreeMap::new());
     for entry in place.entries(report)? {

@@ -1,4 +1,4 @@
-//! The API server of a cluster, and what is asked of it.
+//! API server of a cluster, and what is read from it.
 
 mod choice;
 
@@ -12,7 +12,7 @@ use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
 use super::selector;
 
-/// More namespaces than this are better chosen by all of them and a label selector: each is a watch of its own.
+/// Most namespaces, each of which is a watch of its own; more are better chosen by a label selector over all.
 const MOST_NAMESPACES: usize = 256;
 
 const ROUTERS: Routers = Routers {
@@ -22,7 +22,7 @@ const ROUTERS: Routers = Routers {
     https: None,
 };
 
-/// A cluster's `kubernetes`.
+/// Decodes the `kubernetes` key of a cluster.
 pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<KubernetesSource> {
     let mut map = Map::open(place, report)?;
     let connection = Ways::take(&mut map);
@@ -52,7 +52,7 @@ pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<Kubernete
     })
 }
 
-/// The keys that say how the server is reached, of which only those of one way may be there.
+/// Keys of the ways to reach the server; only those of one way may be given.
 struct Ways<'a> {
     in_cluster: Option<Place<'a>>,
     kubeconfig: Option<Place<'a>>,
@@ -74,7 +74,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// `known`: no unknown key may be the way that is missing.
+    /// Decodes the connection. `known`: there is no unknown key that could be the missing way.
     fn decode(&self, place: &Place<'_>, known: bool, report: &mut Report) -> Option<Connection> {
         let ways = [&self.in_cluster, &self.kubeconfig, &self.url];
         let given = ways.into_iter().flatten().count();
@@ -119,7 +119,7 @@ impl<'a> Ways<'a> {
         None
     }
 
-    /// Keys of another way are mistakes.
+    /// Reports keys that belong to another way than the one given.
     fn check_company(&self, report: &mut Report) {
         let companions = [
             (&self.context, "context", &self.kubeconfig, "kubeconfig"),
@@ -137,7 +137,7 @@ impl<'a> Ways<'a> {
 fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    // What the client would do with a query or a name and password in it is nothing that a person could mean.
+    // A query, or a name and password, in the URL is never meant: the client would misuse them.
     let plain = |rest: &&str| !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', '@']);
     let parsed = text.parse::<http::Uri>();
     if rest.filter(|rest| !rest.is_empty()).is_some_and(|rest| plain(&rest)) && parsed.is_ok() {
@@ -161,7 +161,7 @@ fn namespaces(place: &Place<'_>, report: &mut Report) -> Option<Vec<String>> {
     distinct(place, "namespaces", MOST_NAMESPACES, report, selector::namespace)
 }
 
-/// A list of at least one item, no two of them equal. `what` they are, in the plural.
+/// Decodes a list of at least one item, all distinct. `what`: the items' name in the plural.
 fn distinct<T: PartialEq>(
     place: &Place<'_>,
     what: &str,

@@ -1,4 +1,4 @@
-//! The configuration file: text in, [`Model`] out, or every mistake in it at once.
+//! The configuration file: text in, [`Model`] out, or every mistake at once.
 //!
 //! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or
 //! any I/O beyond reading the file ([`load()`]). The text becomes a tree with positions (`yaml`, `node`), the tree is
@@ -51,14 +51,14 @@ use node::{Node, Place};
 use report::Report;
 use scalar::maybe;
 
-/// A configuration that is right, and what is odd about it.
+/// Configuration without mistakes, with its oddities.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// What it means.
+    /// Meaning of the configuration.
     pub model: Model,
-    /// What is allowed but hardly meant, in the order of the file.
+    /// Warnings about settings that are allowed but hardly meant, in the order of the file.
     pub warnings: Vec<ConfigError>,
-    /// Its text.
+    /// Text of the configuration.
     pub text: String,
 }
 
@@ -84,7 +84,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     let services = map.take("services");
     let layer4 = map.take("layer4");
     let shield = map.take("shield");
-    // Who has services needs no listener.
+    // A configuration with services needs no listener.
     let listeners = if services.is_some() {
         map.take("listeners")
     } else {

@@ -22,7 +22,7 @@ const PROTOCOLS: [(&str, Protocol); 3] = [
     (Protocol::Tcp.as_str(), Protocol::Tcp),
 ];
 
-/// What a listener is decoded against.
+/// Context that listeners are decoded in.
 struct Around<'a> {
     datapath: Datapath,
     guarded: Option<&'a Policy>,
@@ -31,7 +31,7 @@ struct Around<'a> {
     unique: Unique,
 }
 
-/// All listeners with their places.
+/// Decodes all listeners with their places.
 pub(super) fn all(
     place: Option<&Place<'_>>,
     (datapath, guarded): (Datapath, Option<&Policy>),

@@ -1,4 +1,4 @@
-//! Reading the file, and nothing else: what is in it is [`super::parse`]'s business.
+//! Loading of the file; [`super::parse`] decodes its text.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,36 +6,36 @@ use std::path::{Path, PathBuf};
 
 use super::{Errors, Parsed, parse};
 
-/// The largest file that is read. A configuration with all the routes signalbox can hold is far smaller; a log or a
-/// device named by mistake is not.
+/// Largest file that is read, in bytes. A configuration with all the routes signalbox can hold is far smaller; a log or
+/// a device named by mistake is not.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Why a file gave no configuration.
+/// Reason why a file gave no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("cannot read {}: {source}: {}", path.display(), remedy(source))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is larger than [`MAX_BYTES`].
+    /// The file is larger than [`MAX_BYTES`].
     #[error("{} is larger than 64 MiB: is it the configuration?", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is not text.
+    /// The file is not text.
     #[error("{} is not UTF-8 text (first at line {line}): save it as UTF-8", path.display())]
     NotText {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The first line with other bytes, from 1.
+        /// First line with bytes that are not UTF-8, from 1.
         line: usize,
     },
-    /// It has mistakes.
+    /// The configuration has mistakes.
     #[error(transparent)]
     Config(#[from] Errors),
 }
@@ -63,7 +63,7 @@ pub fn load(path: &Path) -> Result<Parsed, LoadError> {
     parse(text).map_err(|errors| errors.with_file(path).into())
 }
 
-/// `None`: more than [`MAX_BYTES`].
+/// Reads the file. `None`: it has more than [`MAX_BYTES`].
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;

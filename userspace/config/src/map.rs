@@ -1,4 +1,4 @@
-//! Mappings and lists: keys are taken by name, and what nobody took is an error.
+//! Mappings and lists: keys are taken by name, and a key that no decoder takes is an error.
 
 use std::collections::HashMap;
 use std::iter::{Enumerate, Take};
@@ -7,8 +7,8 @@ use std::slice;
 use super::node::{Entry, Kind, Node, Path, Place, Spot};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
-/// A mapping being decoded: every known key is taken, then `finish` reports the rest. Take all keys before decoding
-/// the first of them, so that no early return leaves `finish` out.
+/// Mapping being decoded: every known key is taken, then `finish` reports the rest. All keys must be taken before the
+/// first is decoded, so that no early return leaves `finish` out.
 #[must_use = "unknown and missing keys are reported by `finish`"]
 pub(super) struct Map<'a> {
     spot: Spot,
@@ -19,7 +19,7 @@ pub(super) struct Map<'a> {
 }
 
 impl<'a> Map<'a> {
-    /// Opens a mapping; nothing (`admin:`) is an empty one. `None`: it is something else, and reported.
+    /// Opens a mapping; a null value (`admin:`) is an empty one. `None`: it is something else, and reported.
     pub(super) fn open(place: &'a Place<'a>, report: &mut Report) -> Option<Self> {
         let entries = place.entries(report)?;
         Some(Self {
@@ -31,7 +31,7 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// The value of a key that may be left out.
+    /// Takes the value of a key that may be left out.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Place<'a>> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
@@ -41,7 +41,7 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// The value of a key that may not be left out.
+    /// Takes the value of a key that may not be left out.
     pub(super) fn require(&mut self, key: &'static str) -> Option<Place<'a>> {
         let value = self.take(key);
         if value.is_none() {
@@ -51,7 +51,7 @@ impl<'a> Map<'a> {
     }
 
     /// Reports unknown keys, and missing ones unless an unknown one clearly is the missing one misspelt: one mistake,
-    /// one error. Whether there was no unknown key, so that what is absent really was left out.
+    /// one error. Returns whether all keys were known, so that an absent key really was left out.
     pub(super) fn finish(mut self, report: &mut Report) -> bool {
         let mut known = true;
         let absent: Vec<&'static str> = self
@@ -90,17 +90,17 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Notes here what is allowed but hardly meant.
+    /// Notes a warning at this place: something is allowed but hardly meant.
     pub(super) fn warn(&self, report: &mut Report, message: impl Into<String>) {
         report.warning(self.spot(), &self.path, message);
     }
 
-    /// Notes a mistake here.
+    /// Notes a mistake at this place.
     pub(super) fn fault(&self, report: &mut Report, message: impl Into<String>) {
         report.error(self.spot(), &self.path, message);
     }
 
-    /// The entries of a mapping, each key once: a second one is reported. (Linear, as routes may name many clusters.)
+    /// Entries of a mapping, each key once: a repeated key is reported. (Linear, as routes may name many clusters.)
     pub(super) fn entries(&self, report: &mut Report) -> Option<&'a [Entry]> {
         let entries: &'a [Entry] = match &self.node.kind {
             Kind::Map(entries) => entries,
@@ -130,7 +130,7 @@ impl<'a> Place<'a> {
         Some(entries)
     }
 
-    /// The items of a list of at most `most`; nothing (`routes:`) is an empty one. `what` they are, in the plural.
+    /// Items of a list of at most `most`; null (`routes:`) is an empty list. `what`: the items' name in the plural.
     pub(super) fn items(&'a self, what: &str, most: usize, report: &mut Report) -> Option<Items<'a>> {
         let items: &'a [Node] = match &self.node.kind {
             Kind::List(items) => items,
@@ -157,11 +157,11 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The items of a list.
+/// Items of a list.
 pub(super) struct Items<'a> {
     path: &'a Path<'a>,
     items: Enumerate<Take<slice::Iter<'a, Node>>>,
-    /// Whether there are more than allowed, which are left out.
+    /// Whether there are more items than allowed; further ones are left out.
     pub(super) cut: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A place in the text: line and column (in characters), both from 1.
+/// Position in the text: line and column (in characters), both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) line: usize,
@@ -10,34 +10,34 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// The very beginning, for what concerns the whole file.
+    /// Beginning of the text, for mistakes of the whole file.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
 
-/// A piece of the file.
+/// Node: a piece of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) spot: Spot,
     pub(super) kind: Kind,
 }
 
-/// What a piece of the file is. Scalars stay text: whether `80` is a port or a name is known only by who asks.
+/// Kind of a node. Scalars stay text: only the decoder of a key knows whether `80` is a port or a name.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Nothing, `~` or `null`.
+    /// Null: nothing, `~` or `null`.
     Null,
-    /// `quoted` text never is a number or a keyword.
+    /// Scalar; `quoted` text never is a number or a keyword.
     Scalar {
         text: String,
         quoted: bool,
     },
     List(Vec<Node>),
-    /// In the order of the file, duplicates included.
+    /// Entries in the order of the file, duplicates included.
     Map(Vec<Entry>),
 }
 
 impl Kind {
-    /// What it is, for messages.
+    /// Name of the kind, for messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-/// A key and its value.
+/// Key with its value.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) spot: Spot,
@@ -56,7 +56,7 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
-/// The way from the root to a node. A chain of borrowed steps, so that ten thousand right routes cost no strings.
+/// Path from the root to a node: a chain of borrowed steps, so that ten thousand right routes cost no strings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'a> {
     parent: Option<&'a Self>,
@@ -91,7 +91,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// `clusters[0].hosts[1].weight`; keys that would not read well so are quoted: `routes[0].clusters["a b"]`.
+/// Shows `clusters[0].hosts[1].weight`; keys that would not read well are quoted: `routes[0].clusters["a b"]`.
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
@@ -120,7 +120,7 @@ fn is_plain(key: &str) -> bool {
     (1..=64).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// A node and the way to it: what decoders are handed.
+/// Node with the path to it, as decoders take it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) node: &'a Node,

@@ -1,4 +1,4 @@
-//! What is shown of traffic: metrics, and a log of connections.
+//! Settings of metrics and of the log of connections.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use super::node::Place;
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
 
-/// Each label costs some ten series of a Prometheus server.
+/// Most routes with a label: each costs some ten series of a Prometheus server.
 const MAX_ROUTE_LABELS: u32 = 1_000_000;
 
 const ALL_PPM: u32 = 1_000_000;
 const MAX_PER_SECOND: u32 = 1000;
-/// More than one thread writes.
+/// Most lines in a second that may be configured: more than one thread can write.
 const MOST_PER_SECOND: u32 = 1_000_000;
 
-/// What `/metrics` shows.
+/// Decodes the settings of `/metrics`.
 pub(super) fn metrics(place: Option<&Place<'_>>, report: &mut Report) -> Metrics {
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return Metrics::DEFAULT;
@@ -31,7 +31,7 @@ pub(super) fn metrics(place: Option<&Place<'_>>, report: &mut Report) -> Metrics
     }
 }
 
-/// The log of connections. `None`: a mistake.
+/// Decodes the log of connections. `None`: there is a mistake.
 pub(super) fn log(place: Option<&Place<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
     let Some(place) = place else { return Some(None) };
     let mut map = Map::open(place, report)?;
@@ -77,7 +77,7 @@ fn target(place: &Place<'_>, report: &mut Report) -> Option<LogTarget> {
     }
 }
 
-/// A part of all, more than nothing, in millionths.
+/// Decodes a share of all connections, more than nothing, in millionths.
 fn share(place: &Place<'_>, report: &mut Report) -> Option<u32> {
     let text = place.text(report)?;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
@@ -104,7 +104,10 @@ fn ends(place: &Place<'_>, report: &mut Report) -> Option<Ends> {
     let mut places = Vec::new();
     let mut items = place.items("ways to end", ENDS.len(), report)?.peekable();
     if items.peek().is_none() {
-        place.fault(report, "with no way to end nothing is logged: leave `only` out for all");
+        place.fault(
+            report,
+            "an empty `only` logs nothing: leave `only` out to log every connection",
+        );
         return None;
     }
     for item in items {

@@ -1,17 +1,17 @@
-//! Where decoders note mistakes, and how they quote a person's text in them.
+//! Report: decoders note mistakes in it, and quote a person's text in them.
 
 use super::error::{ConfigError, Errors};
 use super::node::{Path, Spot};
 use super::suggest;
 
-/// How many pairs of characters may be compared in search of suggestions. A file in which everything is misspelt would
+/// Most pairs of characters that are compared in search of suggestions. A file in which everything is misspelt would
 /// otherwise cost errors times names.
 const EFFORT: usize = 50_000_000;
 
-/// The longest quote of a person's text in a message, in characters.
+/// Longest quote of a person's text in a message, in characters.
 const LONGEST_QUOTE: usize = 80;
 
-/// The mistakes found so far, and what is allowed but hardly meant.
+/// Mistakes and warnings found so far.
 #[derive(Debug)]
 pub(super) struct Report {
     errors: Vec<ConfigError>,
@@ -36,38 +36,38 @@ impl Report {
             .push(ConfigError::new(spot, path.to_string(), message.into()));
     }
 
-    /// Notes what is allowed but hardly meant.
+    /// Notes a warning: something is allowed but hardly meant.
     pub(super) fn warning(&mut self, spot: Spot, path: &Path<'_>, message: impl Into<String>) {
         self.warnings
             .push(ConfigError::new(spot, path.to_string(), message.into()));
     }
 
-    /// The warnings so far, which are none of the report's any more.
+    /// Takes the warnings so far out of the report.
     pub(super) fn take_warnings(&mut self) -> Vec<ConfigError> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether there is no mistake so far.
     pub(super) fn is_clean(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// The candidate that `word` was probably meant to be.
+    /// Candidate that `word` was probably meant to be.
     pub(super) fn suggest<'a>(&mut self, word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         suggest::nearest(word, candidates, &mut self.effort)
     }
 
-    /// All of it, with the lines of `text` to show.
+    /// Turns the report into errors, with the lines of `text` to show.
     pub(super) fn into_errors(mut self, text: &str) -> Errors {
         if self.errors.is_empty() {
-            // Not reached: a decoder that gives up says why. Should one ever forget, refusing beats half a model.
+            // Not reached, as a decoder that gives up says why; if one forgot, refusing would beat half a model.
             self.error(Spot::START, &Path::ROOT, "the configuration could not be understood");
         }
         Errors::new(self.errors, text)
     }
 }
 
-/// A person's text in a message: in backquotes, on one line, not endless.
+/// Quotes a person's text for a message: in backquotes, on one line, of limited length.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len().min(LONGEST_QUOTE) + 2);
     quoted.push('`');
@@ -77,7 +77,7 @@ pub(super) fn quote(text: &str) -> String {
             break;
         }
         match character {
-            // `escape_debug` would also escape quotes, which a reader then takes for part of the text.
+            // Quotes stay as they are: a reader would take their escapes from `escape_debug` for part of the text.
             '\'' | '"' => quoted.push(character),
             other => quoted.extend(other.escape_debug()),
         }
@@ -86,7 +86,7 @@ pub(super) fn quote(text: &str) -> String {
     quoted
 }
 
-/// `a, b or c`.
+/// Joins words as `a, b or c`.
 pub(super) fn alternatives<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let words: Vec<&str> = words.collect();
     match words.split_last() {
@@ -96,7 +96,7 @@ pub(super) fn alternatives<'a>(words: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// `; did you mean ...?`, or nothing.
+/// Text `; did you mean ...?`, or nothing.
 pub(super) fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |word| format!("; did you mean {}?", quote(word)))
 }

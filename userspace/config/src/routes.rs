@@ -1,4 +1,4 @@
-//! Routes: which name goes where, and what becomes of a name without one.
+//! Routes from names to clusters, and the treatment of names without a route.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use super::map::Map;
 use super::node::{Kind, Place, Spot};
 use super::report::{Report, did_you_mean, quote};
 
-/// Preferences of a route at the most: each connection looks through them.
+/// Most preferences of a route, because each connection looks through them.
 const MAX_PREFERENCES: usize = 16;
 
-/// All routes.
+/// Decodes all routes.
 pub(super) fn all(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Vec<Route>> {
     let Some(place) = place else { return Some(Vec::new()) };
     let mut seen = HashMap::new();
@@ -38,7 +38,7 @@ fn route(
     let host = map.require("host");
     let prefer = map.take("prefer");
     let labels = map.take("labels");
-    // A name that is learnt may have its preferences and labels here, and nothing else.
+    // A route with preferences or labels may leave its clusters to be learnt.
     let clusters = if prefer.is_some() || labels.is_some() {
         map.take("clusters")
     } else {
@@ -69,7 +69,7 @@ fn route(
     })
 }
 
-/// Labels as Kubernetes has them, by which `signalbox weight --selector` finds the name.
+/// Decodes labels as Kubernetes has them, by which `signalbox weight --selector` finds the name.
 fn labels(place: &Place<'_>, report: &mut Report) -> Option<Labels> {
     if !matches!(place.node.kind, Kind::Map(_)) {
         place.fault(report, "labels are keys with values, as in { app: shop, tier: web }");
@@ -90,7 +90,7 @@ fn labels(place: &Place<'_>, report: &mut Report) -> Option<Labels> {
 }
 
 fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, String)> {
-    // In quotes, nothing is a value too.
+    // An empty text in quotes is a value too.
     let value = match place.plain() {
         Some("") => "",
         _ => place.text(report)?,
@@ -205,7 +205,7 @@ fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<
     weights
 }
 
-/// What becomes of a name without a route.
+/// Decodes the treatment of a name without a route.
 pub(super) fn unmatched(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Unmatched> {
     let Some(place) = place else {
         return Some(Unmatched::Reject);

@@ -1,4 +1,4 @@
-//! The broker that tells of OpenShift's applications.
+//! Broker that tells of OpenShift's applications.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,16 +17,16 @@ use super::{applications, brokers, expose};
 
 const MOST_TYPES: usize = 64;
 
-/// What the broker's plugin and OpenShift's own routing daemon have.
+/// Defaults of the broker's plugin and of OpenShift's own routing daemon.
 const DESTINATION: &str = "/topic/routinginfo";
 const ENDPOINT_TYPE: &str = "load_balancer";
 const HA_PREFIX: &str = "ha-";
 
-/// Client ids, destinations and the like: brokers say nothing of a limit.
+/// Longest client id, destination and the like, in bytes: brokers document no limit.
 const LONGEST: usize = 255;
 
-/// Everything of it, and where the addresses of each rule of `expose` are written. `None`: there is a mistake. `services`: how
-/// many the configuration has.
+/// Decodes `routing_events`, and returns the places of the addresses of each rule of `expose`. `None`: there is a
+/// mistake. `services`: the number of configured services.
 pub(super) fn read(
     place: &Place<'_>,
     guarded: Option<&Policy>,
@@ -61,7 +61,7 @@ pub(super) fn read(
         for at in of_brokers.into_iter().flatten() {
             at.fault(
                 report,
-                "without `brokers` events are only posted, and nothing is subscribed to: name the brokers, or leave this out",
+                "without `brokers` this has no effect, as events come by the admin API alone: give `brokers`, or leave this out",
             );
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn read(
         if client_id_at.is_none() {
             at.fault(
                 report,
-                "the broker knows a subscription by its client too: give `client_id`",
+                "a broker identifies a durable subscription by its client too: give `client_id`",
             );
         }
         if !destination.starts_with("/topic/") {
@@ -129,7 +129,7 @@ fn destination(place: &Place<'_>, report: &mut Report) -> Option<String> {
     None
 }
 
-/// Text that goes into a header.
+/// Decodes text that goes into a header of STOMP.
 pub(super) fn line(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if text.len() <= LONGEST && !text.contains(char::is_control) {
@@ -140,7 +140,7 @@ pub(super) fn line(place: &Place<'_>, report: &mut Report) -> Option<String> {
     None
 }
 
-/// A file or directory.
+/// Decodes the path of a file or directory.
 pub(super) fn path(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
     place.text(report).map(PathBuf::from)
 }
@@ -167,7 +167,7 @@ fn words(place: &Place<'_>, report: &mut Report) -> Option<BTreeSet<String>> {
     words
 }
 
-/// What can begin a label: with an application's name behind it, it must be one.
+/// Decodes the beginning of a label, which an application's name follows.
 fn prefix(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if HostName::parse(format!("{text}a").as_bytes()).is_ok() {

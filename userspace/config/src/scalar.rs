@@ -7,23 +7,23 @@ use std::time::Duration;
 use super::node::{Kind, Place};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
-/// No time in the configuration is longer: room for every use, and adding it to a clock cannot overflow.
+/// Longest time in the configuration: room for every use, and adding it to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(8760 * 3600);
 
 const UNITS: &str = "a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h";
 
-/// Decodes what may be left out; `default` also stands in for a mistake, once that is reported.
+/// Decodes a value that may be left out; `default` also stands in for a mistake that has been reported.
 pub(super) fn optional<T>(place: Option<&Place<'_>>, default: T, read: impl FnOnce(&Place<'_>) -> Option<T>) -> T {
     place.and_then(read).unwrap_or(default)
 }
 
-/// Decodes what may be left out and has no default. `None`: a mistake.
+/// Decodes a value that may be left out and has no default. `None`: there is a mistake.
 pub(super) fn maybe<T>(place: Option<&Place<'_>>, read: impl FnOnce(&Place<'_>) -> Option<T>) -> Option<Option<T>> {
     place.map_or(Some(None), |place| read(place).map(Some))
 }
 
 impl<'a> Place<'a> {
-    /// Text as it is written; not empty.
+    /// Value as text as it is written; not empty.
     pub(super) fn text(&self, report: &mut Report) -> Option<&'a str> {
         let message = match &self.node.kind {
             Kind::Scalar { text, .. } if !text.is_empty() => return Some(text),
@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
         None
     }
 
-    /// A name of a listener, cluster or host.
+    /// Value as the name of a listener, cluster or host.
     pub(super) fn name(&self, report: &mut Report) -> Option<&'a str> {
         let text = self.text(report)?;
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -55,7 +55,7 @@ impl<'a> Place<'a> {
         None
     }
 
-    /// A whole number.
+    /// Value as a whole number.
     pub(super) fn number<T: TryFrom<u64> + Copy + PartialOrd + Display>(
         &self,
         least: T,
@@ -79,12 +79,12 @@ impl<'a> Place<'a> {
         None
     }
 
-    /// A port.
+    /// Value as a port.
     pub(super) fn port(&self, report: &mut Report) -> Option<u16> {
         self.number(1, u16::MAX, report)
     }
 
-    /// A time, more than nothing.
+    /// Value as a time, more than nothing.
     pub(super) fn duration(&self, report: &mut Report) -> Option<Duration> {
         let text = self.text(report)?;
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -106,7 +106,7 @@ impl<'a> Place<'a> {
         None
     }
 
-    /// One of a few words; `what` it is called in the message, with its article.
+    /// Value as a word of a list; `what`: the value's name in messages, with its article.
     pub(super) fn word<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
         let text = self.text(report)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -121,12 +121,12 @@ impl<'a> Place<'a> {
         None
     }
 
-    /// Yes or no.
+    /// Value as `true` or `false`.
     pub(super) fn flag(&self, report: &mut Report) -> Option<bool> {
         self.word("a yes or no", &[("true", true), ("false", false)], report)
     }
 
-    /// Text as it is written, if it is text at all; mistakes are not reported.
+    /// Value as text, if it is text at all; mistakes are not reported.
     pub(super) fn plain(&self) -> Option<&'a str> {
         match &self.node.kind {
             Kind::Scalar { text, .. } => Some(text),
@@ -134,13 +134,13 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The address of a machine.
+    /// Value as the address of a machine.
     pub(super) fn machine(&self, report: &mut Report) -> Option<IpAddr> {
         let text = self.text(report)?;
         let message = match text.parse::<IpAddr>() {
             Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
                 let v4 = v6.to_canonical();
-                format!("{} is an IPv4 address in IPv6 clothing: write {v4}", quote(text))
+                format!("{} is an IPv4-mapped IPv6 address: write {v4}", quote(text))
             }
             Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
                 format!("{} is not the address of one machine", quote(text))
@@ -163,7 +163,7 @@ fn in_milliseconds(digits: &str, unit: &str) -> Option<u128> {
     digits.parse::<u64>().ok().map(|number| u128::from(number) * scale)
 }
 
-/// A duration as the configuration writes it.
+/// Shows a duration as the configuration writes it.
 pub(super) fn show(time: Duration) -> String {
     let ms = time.as_millis();
     [(3_600_000, "h"), (60_000, "m"), (1000, "s")]

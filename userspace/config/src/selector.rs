@@ -5,7 +5,7 @@ use signalbox_core::labels::Selector;
 use super::node::Place;
 use super::report::{Report, quote};
 
-/// A namespace's name.
+/// Decodes a namespace's name.
 pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if is_namespace(text) {
@@ -21,7 +21,7 @@ pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String
     None
 }
 
-/// The name of any other object. `what` it is, for messages.
+/// Decodes the name of any other object. `what`: the kind of object, for messages.
 pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if is_object_name(text) {
@@ -37,12 +37,12 @@ pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) ->
     None
 }
 
-/// A label of DNS (RFC 1123).
+/// Whether a text is a DNS label (RFC 1123).
 pub(super) fn is_namespace(text: &str) -> bool {
     text.len() <= 63 && !text.contains('.') && is_object_name(text)
 }
 
-/// Labels of DNS (RFC 1123), as the names of most objects are.
+/// Whether a text is a series of DNS labels (RFC 1123), as the names of most objects are.
 pub(super) fn is_object_name(text: &str) -> bool {
     let ends = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let inner = |b: u8| ends(b) || matches!(b, b'-' | b'.');
@@ -52,7 +52,7 @@ pub(super) fn is_object_name(text: &str) -> bool {
         && [bytes.first(), bytes.last()].into_iter().flatten().all(|b| ends(*b))
 }
 
-/// A label selector, in the words of the file: the API server reads it too.
+/// Decodes a label selector. The text is kept as the file has it, because the API server reads it too.
 pub(super) fn labels(place: &Place<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     match Selector::parse(text) {

@@ -19,14 +19,14 @@ use super::scalar::{maybe, optional};
 use super::shield;
 use super::unique::Unique;
 
-/// How long a flow of UDP, or a connection of TCP, is known without a packet.
+/// Default times that a flow of UDP, and a connection of TCP, is known without a packet.
 const IDLE_UDP: Duration = Duration::from_secs(30);
 const IDLE_TCP: Duration = Duration::from_secs(3600);
 
-/// Fewer are of no use, and more than the kernel's memory is likely to have.
+/// Range of the number of flows: fewer are of no use, and more hardly fit into the kernel's memory.
 const FLOWS: RangeInclusive<u32> = 1024..=16_777_216;
 
-/// What services are decoded against.
+/// Context that services are decoded in.
 struct Around<'a> {
     guarded: Option<&'a Policy>,
     names: &'a Names,
@@ -36,7 +36,7 @@ struct Around<'a> {
     unique: Unique,
 }
 
-/// All services with their places.
+/// Decodes all services with their places.
 pub(super) fn all(
     place: Option<&Place<'_>>,
     guarded: Option<&Policy>,
@@ -110,7 +110,7 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
     })
 }
 
-/// The cluster of a service. An application is none: each of its endpoints has a port of its own, and a service has one.
+/// Decodes the cluster of a service, which cannot be an application: its endpoints have different ports, a service one.
 fn hosts_of(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<usize> {
     if let Some(name) = place.plain().filter(|name| name.contains('/')) {
         let name = quote(name);
@@ -150,7 +150,7 @@ fn addresses(
     Some(all)
 }
 
-/// An address and a port, or a range of them.
+/// Parses an address and a port, or a range of ports.
 pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
     const FORMS: &str = "such as 10.1.0.1:3306, [fd00:1::1]:3306 or 10.1.0.9:7000-7100";
     let shown = quote(text);
@@ -168,7 +168,7 @@ pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
         }
         Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
             return Err(format!(
-                "{shown} is IPv4 in IPv6 clothing: write {}:{ports}",
+                "{shown} is an IPv4-mapped IPv6 address: write {}:{ports}",
                 IpAddr::V6(ip).to_canonical()
             ));
         }
@@ -191,7 +191,7 @@ pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
     }
 }
 
-/// Notes who listens on it; an error where somebody does already.
+/// Notes that an owner listens on a bind; the error names another owner that does already.
 fn take(
     bind: &ServiceBind,
     owner: &str,
@@ -224,7 +224,7 @@ fn take(
     Ok(())
 }
 
-/// What all services have in common.
+/// Decodes the settings that all services have in common.
 pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> Layer4 {
     let defaults = Layer4::default();
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {

@@ -1,4 +1,4 @@
-//! What holds for all of signalbox: admin, datapath, timeouts, limits, and their defaults.
+//! Settings of signalbox as a whole: admin, datapath, timeouts, limits, and their defaults.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ use super::scalar::optional;
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
 const ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
 
-/// What a socket's path may be long: `sun_path` less its closing NUL.
+/// Longest path of a socket, in bytes: `sun_path` less its closing NUL.
 const LONGEST_SOCKET: usize = 107;
 
-/// Each of the admin API's connections may hold a body of 64 MiB.
+/// Most connections to the admin API, because each may hold a body of 64 MiB.
 const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 
-/// 1 GiB of flow table.
+/// Most flows of tier `cut`: 1 GiB of flow table.
 const MOST_CUT_FLOWS: u32 = 1 << 22;
 
-/// The tier where nothing is said.
+/// Tiers where the configuration says nothing.
 pub(super) const DATAPATH: Datapath = Datapath { tier: None, cut: true };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
@@ -50,7 +50,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     first_read: Duration::from_secs(60),
 };
 
-/// Members of an etcd.
+/// Most members of an etcd.
 const MOST_MEMBERS: usize = 16;
 const PREFIX: &str = "/signalbox/";
 
@@ -62,7 +62,7 @@ const PER_SOURCE: PerSource = PerSource {
     peeking: 1024,
 };
 
-/// Who may look and who may change. Its address is the first to be taken.
+/// Decodes the admin API. Its address must be the first to be taken.
 pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut Report) -> Admin {
     let mut admin = Admin {
         listen: Some(ADMIN_LISTEN),
@@ -89,7 +89,7 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
         admin.socket = optional(socket.as_ref(), admin.socket, |place| admin_socket(place, report));
     }
     if let Some(addr) = admin.listen {
-        // Nobody is before it: always free.
+        // The address is always free, because no other has been taken before it.
         let _ = taken.take(
             Bind {
                 prefix: IpNet::from(addr.ip()),
@@ -148,7 +148,7 @@ fn admin_socket(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
     Some(PathBuf::from(text))
 }
 
-/// How bytes are carried; `inherited` where this says nothing.
+/// Decodes tiers; `inherited` applies to keys that are left out.
 pub(super) fn datapath(place: Option<&Place<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return inherited;
@@ -165,7 +165,7 @@ pub(super) fn datapath(place: Option<&Place<'_>>, inherited: Datapath, report: &
     Datapath { tier, cut }
 }
 
-/// Time limits.
+/// Decodes time limits.
 pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeouts {
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
         return TIMEOUTS;
@@ -190,7 +190,7 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
     }
 }
 
-/// Where what arrives by API, event and rotation is kept: here, and with others.
+/// Decodes the store: its directory on this machine, and an etcd shared with other balancers.
 pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> (PathBuf, Option<EtcdStore>) {
     let default = || PathBuf::from(STORE);
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
@@ -237,7 +237,7 @@ fn etcd(place: &Place<'_>, report: &mut Report) -> Option<EtcdStore> {
     })
 }
 
-/// Limits against greedy clients.
+/// Decodes limits against greedy clients.
 pub(super) fn limits(place: Option<&Place<'_>>, report: &mut Report) -> Limits {
     let defaults = Limits {
         max_connections: None,

@@ -12,18 +12,18 @@ use super::node::Place;
 use super::report::Report;
 use super::scalar::optional;
 
-/// Prefixes that a list in the configuration itself may have; longer ones belong into files.
+/// Most prefixes of a list in the configuration itself; longer lists belong into files.
 const MOST_PREFIXES: usize = 100_000;
 const MOST_FILES: usize = 64;
-/// Sources whose rates are known at once: 32 bytes each.
+/// Least and most sources whose rates are known at once: 32 bytes each.
 const SOURCES: [u32; 2] = [1024, 16_777_216];
-/// A packet that the kernel has put together from several may have so many bytes.
+/// Largest packet in bytes: the kernel may have put it together from several.
 const LARGEST: u64 = 65_536;
 
 const MALFORMED: [(&str, bool); 2] = [("drop", true), ("pass", false)];
 const COOKIES: [(&str, bool); 2] = [("auto", true), ("off", false)];
 
-/// What holds for all, and what a listener or a service has that says nothing else: nothing, where there is no shield.
+/// Decodes the settings common to all, and the default policy of listeners and services (`None`: no shield).
 pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> (Shield, Option<Policy>) {
     let defaults = Shield::default();
     let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
@@ -45,7 +45,7 @@ pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> (Shield,
     (shield, Some(policy))
 }
 
-/// What a listener or a service has.
+/// Decodes the policy of a listener or a service.
 pub(super) fn of(place: Option<&Place<'_>>, default: Option<&Policy>, report: &mut Report) -> Option<Policy> {
     let Some(place) = place else {
         return default.cloned();
@@ -135,7 +135,7 @@ fn limits(place: Option<&Place<'_>>, default: SourceLimits, report: &mut Report)
     }
 }
 
-/// `off`, or a rate with a burst of at least `least`.
+/// Decodes a rate with a burst of at least `least`, or `off`.
 fn rate(place: Option<&Place<'_>>, default: Option<Rate>, least: u64, report: &mut Report) -> Option<Rate> {
     const MOST: u64 = 1 << 40;
     let Some(place) = place else { return default };

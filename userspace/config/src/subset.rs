@@ -1,4 +1,4 @@
-//! What part of a cluster's hosts this balancer uses.
+//! Subset: the part of a cluster's hosts that this balancer uses.
 
 use signalbox_core::model::{Balancer, Subset};
 use signalbox_core::subset::Size;
@@ -8,10 +8,10 @@ use super::node::Place;
 use super::report::{Report, quote};
 use super::scalar::{maybe, optional};
 
-/// Hosts of a cluster at the most.
+/// Most hosts of a cluster.
 const MOST_HOSTS: u32 = 65_535;
 
-/// What holds for all clusters.
+/// Decodes the settings that hold for all clusters.
 pub(super) fn common(place: Option<&Place<'_>>, balancers: &[Balancer], report: &mut Report) -> Subset {
     let none = Subset {
         name: None,
@@ -41,7 +41,7 @@ pub(super) fn common(place: Option<&Place<'_>>, balancers: &[Balancer], report: 
     }
 }
 
-/// A number of hosts, a percentage or `all`.
+/// Decodes a number of hosts, a percentage or `all`.
 pub(super) fn size(place: &Place<'_>, report: &mut Report) -> Option<Size> {
     let text = place.text(report)?;
     let number = |digits: &str, most: u32| {

@@ -1,10 +1,10 @@
-//! "Did you mean": which known word a misspelt one is close to.
+//! "Did you mean": finds the known word that a misspelt one is close to.
 
-/// Words longer than this are not compared: no key or name is.
+/// Longest word that is compared, in characters: no key or name is longer.
 const LONGEST: usize = 64;
 
-/// The candidate with the fewest slips between it and `word`, if there are few enough for a slip to be likely.
-/// Every comparison takes its cost from `effort`; when that is used up there are no more suggestions.
+/// Candidate with the fewest slips between it and `word`, if there are few enough for a slip to be likely. Every
+/// comparison takes its cost from `effort`; when that is used up there are no more suggestions.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
@@ -14,7 +14,7 @@ pub(super) fn nearest<'a>(
     if word.is_empty() || word.len() > LONGEST {
         return None;
     }
-    // One slip in a short word, two in a longer one, three in a long one: more, and anything resembles anything.
+    // Short words may have one slip, longer ones two, long ones three; with more, anything would resemble anything.
     let mut best = None;
     let mut bound = match word.len() {
         0..=3 => 1,
@@ -52,8 +52,8 @@ pub(super) fn nearest<'a>(
     best
 }
 
-/// How many letters must be put in, left out, changed or swapped with their neighbour to turn one word into the other
-/// ("optimal string alignment").
+/// Number of letters that must be put in, left out, changed or swapped with their neighbour to turn one word into the
+/// other ("optimal string alignment").
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! Whole files: what the example means, and what each rule says when it is broken.
+//! Whole files: the meaning of the example, and the message of each rule when it is broken.
 
 mod clusters;
 mod expose;
@@ -20,22 +20,22 @@ mod yaml;
 
 use super::{Parsed, parse};
 
-/// The example of the documentation, which the tests bend.
+/// Example of the documentation, which the tests bend.
 const EXAMPLE: &str = include_str!("../../../docs/example.yaml");
 
-/// The example with one piece replaced.
+/// Example with one piece replaced.
 #[track_caller]
 fn bent(from: &str, to: &str) -> String {
     assert!(EXAMPLE.contains(from), "the example has no {from:?}");
     EXAMPLE.replacen(from, to, 1)
 }
 
-/// The example with lines added at its end.
+/// Example with lines added at its end.
 fn plus(lines: &str) -> String {
     format!("{EXAMPLE}{lines}\n")
 }
 
-/// The reference's example that begins so.
+/// Example in docs/configuration.md whose text begins with `first`.
 fn documented(first: &str) -> &'static str {
     let reference = include_str!("../../../docs/configuration.md");
     let mut examples = reference.split("```yaml\n").filter_map(|rest| rest.split("```").next());
@@ -50,7 +50,7 @@ fn right(text: &str) -> Parsed {
     }
 }
 
-/// Every mistake as `LINE:COL: path: message`.
+/// All mistakes of a text as `LINE:COL: path: message`.
 fn mistakes_of(text: &str) -> Vec<String> {
     parse(text).map_or_else(
         |errors| errors.iter().map(ToString::to_string).collect(),
@@ -58,7 +58,7 @@ fn mistakes_of(text: &str) -> Vec<String> {
     )
 }
 
-/// There is exactly one mistake, and it reads like this.
+/// Asserts that a text has exactly one mistake, at this path and with this part of a message.
 #[track_caller]
 fn only_mistake(text: &str, path: &str, part: &str) {
     let mistakes = mistakes_of(text);
@@ -71,7 +71,7 @@ fn only_mistake(text: &str, path: &str, part: &str) {
     );
 }
 
-/// The same of each row of a table: a text of which `with` makes a file, the mistake's path in it, and how it reads.
+/// Asserts that texts have one mistake each. Columns: input of `with`, which makes a file; path; part of the message.
 #[track_caller]
 fn only_mistakes(with: &dyn Fn(&str) -> String, table: &str) {
     for row in table.lines().filter(|row| !row.trim().is_empty()) {

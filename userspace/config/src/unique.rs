@@ -1,16 +1,16 @@
-//! Names of which there may be only one in a list.
+//! Names that must be unique in a list.
 
 use std::collections::HashMap;
 
 use super::node::{Place, Spot};
 use super::report::{Report, quote};
 
-/// The names already given, and where.
+/// Names given so far, with their places.
 #[derive(Default)]
 pub(super) struct Unique(HashMap<String, Spot>);
 
 impl Unique {
-    /// Reads a name; one that is taken is reported. `what` has the name: a listener, a cluster or a host.
+    /// Decodes a name; a repeated one is reported. `what`: the named thing, such as a listener, a cluster or a host.
     pub(super) fn name(&mut self, place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
         let name = place.name(report)?;
         if let Some(first) = self.0.get(name) {

@@ -1,4 +1,4 @@
-//! What is allowed, but hardly meant.
+//! Warnings about settings that are allowed but hardly meant.
 
 use signalbox_core::expose;
 use signalbox_core::model::{Expose, Listener, Model, Protocol, RoutingEvents, Unmatched};
@@ -8,24 +8,24 @@ use super::error::ConfigError;
 use super::node::{Path, Spot};
 use super::report::{Report, quote};
 
-/// Where things are written.
+/// Places in the file that warnings point at.
 pub(super) struct Spots<'a> {
     pub(super) listeners: &'a [Spot],
     pub(super) clusters: &'a [Spot],
     pub(super) events: Option<Spot>,
-    /// Of the addresses of each rule.
+    /// Places of the addresses of each rule.
     pub(super) expose: &'a [Spot],
     pub(super) balancers: Option<Spot>,
 }
 
-/// The oddities of a right configuration, those in the report too, in the order of the file.
+/// Oddities of a configuration without mistakes, including those of the report, in the order of the file.
 pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec<ConfigError> {
     let mut warnings = report.take_warnings();
     let root = Path::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
         if cluster.hosts.is_empty() && !cluster.learns() {
             let name = quote(&cluster.name);
-            let message = format!("the cluster {name} has no hosts: whoever is sent there is refused");
+            let message = format!("the cluster {name} has no hosts: connections that it should get are refused");
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec
         && has_subsets(model)
         && model.balancers.iter().any(|other| other.name.is_none())
     {
-        let message = "not all `balancers` have a `name`: that each host is in the subset of a balancer is likely then, not certain";
+        let message = "not all `balancers` have a `name`: a host may then be in no balancer's subset; give each a name";
         let path = Path::ROOT.key("balancers").to_string();
         warnings.push(ConfigError::new(spot, path, message.to_owned()));
     }
@@ -63,8 +63,8 @@ pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec
     warnings
 }
 
-/// Which clusters routes and `unmatched` lead to, and for which protocols one of them has a port. A cluster that learns
-/// may come to have any port, and routes that lead to it.
+/// Reach of routes and `unmatched`: whether they lead to any cluster, and for which protocols one of these has a port.
+/// A cluster that learns may come to have any port, and routes that lead to it.
 struct Reach {
     any: bool,
     http: bool,
@@ -72,7 +72,7 @@ struct Reach {
 }
 
 impl Reach {
-    /// Done once for all listeners: there may be many routes.
+    /// Computes the reach once for all listeners, as there may be many routes.
     fn of_routes(model: &Model) -> Self {
         let any = matches!(model.unmatched, Unmatched::Any);
         let mut reached: Vec<bool> = model.clusters.iter().map(|cluster| any || cluster.learns()).collect();
@@ -104,14 +104,16 @@ impl Reach {
     }
 }
 
-/// Ports of a rule that clients cannot reach an application by.
+/// Warning about ports of a rule that clients cannot reach an application by.
 fn ports_taken(model: &Model, rule: &Expose) -> Option<String> {
     let taken = expose::taken(model, rule);
     let (port, who) = taken.first_key_value()?;
     let listen = rule.shown();
     Some(match taken.len() {
         count if count == rule.ports.len() => {
-            format!("nothing is exposed at {listen}: {who} has port {port}, and what the file says there comes first")
+            format!(
+                "nothing is exposed at {listen}: {who} has port {port}, and listeners and services of the file come first"
+            )
         }
         1 => format!("{who} has port {port} of {listen}: no application gets it"),
         count => format!(

@@ -1,7 +1,7 @@
-//! YAML (and so JSON) text to a tree of [`Node`]s.
+//! Parser of YAML (and so JSON) text to a tree of [`Node`]s.
 //!
-//! Built on the parser's events, not on its ready-made tree: that one drops the place of keys, stops at the first
-//! duplicate key and recurses as deep as the file says.
+//! Built on the parser's events, not on its ready-made tree: the ready-made tree drops the place of keys, stops at the
+//! first duplicate key and recurses as deep as the file says.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
@@ -9,10 +9,10 @@ use super::anchors::Anchors;
 use super::node::{Entry, Kind, Node, Path, Spot};
 use super::report::{Report, quote};
 
-/// The schema is seven deep. The limit keeps recursion over the tree (dropping it, copying it) off the stack's end.
+/// Deepest nesting; keeps recursion over the tree (dropping it, copying it) off the stack's end. The schema needs 7.
 const DEEPEST: usize = 32;
 
-/// Reads the only document of `text`. `None`: there is a mistake in the report.
+/// Reads the only document of `text`. `None`: there is a mistake, which is in the report.
 pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
     let mut builder = Builder {
         open: Vec::new(),
@@ -42,7 +42,7 @@ struct Broken(Spot, String);
 impl From<ScanError> for Broken {
     fn from(error: ScanError) -> Self {
         let info = error.info();
-        // What the parser takes for an alias mostly is an address or a wildcard.
+        // Values taken for an alias are mostly an address or a wildcard.
         let hint = if info.contains("anchor") {
             " (a value that begins with `*` or `&` needs quotes: \"*:80\")"
         } else {
@@ -57,7 +57,7 @@ impl From<ScanError> for Broken {
     }
 }
 
-/// A list or mapping whose end has not come yet.
+/// List or mapping whose end has not come yet.
 struct Open {
     spot: Spot,
     anchor: usize,
@@ -164,7 +164,7 @@ impl Builder {
         self.add(Node { spot, kind }, anchor)
     }
 
-    /// Puts a complete node where it belongs: into what is open, or at the root.
+    /// Adds a complete node to the innermost open list or mapping, or makes it the root.
     fn add(&mut self, node: Node, anchor: usize) -> Result<(), Broken> {
         if anchor != 0 {
             self.anchors

@@ -1,4 +1,4 @@
-//! Which objects the cluster's routers serve.
+//! Choice of the objects that the cluster's routers serve.
 
 use signalbox_core::model::kubernetes::{Choice, GatewayName, Resource};
 
@@ -9,10 +9,10 @@ use crate::report::{Report, quote};
 use crate::scalar::maybe;
 use crate::selector;
 
-/// More routers, classes or Gateways than this are hardly one set of router hosts.
+/// Most routers, classes or Gateways: more are hardly one set of router hosts.
 const MAX_NAMES: usize = 64;
 
-/// The keys.
+/// Keys of the choice.
 pub(super) struct Keys<'a> {
     namespace_labels: Option<Place<'a>>,
     router_name: Option<Place<'a>>,
@@ -32,7 +32,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// `resources`: what names are read from, if that is known.
+    /// Decodes the choice. `resources`: the resources that names are read from, if they are known.
     pub(super) fn decode(&self, resources: Option<&[Resource]>, report: &mut Report) -> Option<Choice> {
         self.check_company(resources, report);
         let namespace_labels = maybe(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
@@ -57,7 +57,7 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// What chooses among objects that are not read at all is a mistake.
+    /// Reports conditions on objects of resources that are not read.
     fn check_company(&self, resources: Option<&[Resource]>, report: &mut Report) {
         let Some(resources) = resources else { return };
         let of_gateways = &[Resource::HttpRoutes, Resource::TlsRoutes][..];
@@ -89,7 +89,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A Gateway, as `NAMESPACE/NAME`.
+/// Decodes a Gateway, written `NAMESPACE/NAME`.
 fn gateway(place: &Place<'_>, report: &mut Report) -> Option<GatewayName> {
     let text = place.text(report)?;
     let found = text
@@ -108,7 +108,7 @@ fn gateway(place: &Place<'_>, report: &mut Report) -> Option<GatewayName> {
     })
 }
 
-/// One name, or a list of them.
+/// Decodes a name, or a list of names.
 fn names(place: Option<&Place<'_>>, plural: &str, what: &str, report: &mut Report) -> Option<Vec<String>> {
     let Some(place) = place else {
         return Some(Vec::new());

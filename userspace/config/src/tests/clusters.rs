@@ -1,4 +1,4 @@
-//! What the rules for clusters and hosts say when broken.
+//! Messages of the rules for clusters and hosts when broken.
 
 use super::{bent, only_mistake, only_mistakes};
 

@@ -98,7 +98,7 @@ fn mistakes_in_rules() {
         (
             "match: \"*\", listen: [\"10.1.0.9:1-1024\"]",
             ".listen",
-            "and of 1023 there are 1022 left: give fewer",
+            "and 1022 of at most 1023 services are left: give fewer",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1-9\"], mode: dsr-l2",
@@ -113,7 +113,7 @@ fn mistakes_in_rules() {
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], port_names: []",
             ".port_names",
-            "a rule without port names takes nothing",
+            "a rule without port names takes no endpoint",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], port_names: [\"a/b\"]",
@@ -145,7 +145,7 @@ fn mistakes_in_rules() {
     );
 }
 
-/// The file has the first word on a port, and the rule the rest of its range.
+/// Ports of the file's own services stay theirs; a rule gets the rest of its range.
 #[test]
 fn ports_that_are_taken_are_warned_of_where_the_rule_says_them() {
     let warnings = |listen: &str, more: &str| {
@@ -158,8 +158,8 @@ fn ports_that_are_taken_are_warned_of_where_the_rule_says_them() {
     assert_eq!(
         warnings("10.1.0.9:3306", service),
         [
-            "20:51: routing_events.expose[0].listen: nothing is exposed at 10.1.0.9:3306: service db has port 3306, and what the \
-          file says there comes first"
+            "20:51: routing_events.expose[0].listen: nothing is exposed at 10.1.0.9:3306: service db has port 3306, and \
+          listeners and services of the file come first"
         ]
     );
     assert_eq!(

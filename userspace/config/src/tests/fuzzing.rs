@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{EXAMPLE, parse};
 
-/// Pieces with a meaning, in YAML or to the schema.
+/// Pieces of text with a meaning in YAML or in the schema.
 const PIECES: [&str; 40] = [
     "\n",
     "\t",
@@ -48,7 +48,7 @@ const PIECES: [&str; 40] = [
     "\r",
 ];
 
-/// One change: at a place (a fraction of the text), how much is cut, what is put in.
+/// Change of a text: place (a fraction of the text), number of characters cut, piece put in.
 type Change = (f64, usize, Option<usize>);
 
 fn change(text: &mut Vec<char>, (place, cut, piece): Change) {

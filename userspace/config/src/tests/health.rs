@@ -1,4 +1,4 @@
-//! What the rules for health checks say when broken.
+//! Messages of the rules for health checks when broken.
 
 use super::{bent, only_mistake, only_mistakes};
 
@@ -34,7 +34,7 @@ fn a_check_needs_a_port_to_reach() {
     let text = bent("name: west\n", "name: west\n    health: { https: {} }\n")
         .replace("http: 80, https: 443 } ]", "http: 80 } ]");
     only_mistake(&text, "clusters[1].hosts[0]", remedy);
-    // What is wrong with the port is the mistake, not that there is none.
+    // A mistake in the port is reported as such, not as a missing port.
     only_mistake(
         &text.replace("https: {}", "https: { port: x }"),
         "clusters[1].health.https.port",

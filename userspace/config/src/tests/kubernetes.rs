@@ -1,4 +1,4 @@
-//! What `kubernetes` and `learn` mean, and what they say when broken.
+//! Meaning of `kubernetes` and `learn`, and their messages when broken.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::{bent, mistakes_of, only_mistake, only_mistakes, right};
 
 const PATH: &str = "clusters[1].kubernetes";
 
-/// The example's second cluster with these settings instead of hosts.
+/// Example whose second cluster has these settings instead of hosts.
 fn with(settings: &str) -> String {
     let hosts = "    hosts: [ { name: west-1, address: \"fd00:2::4\", http: 80, https: 443 } ]\n";
     bent(hosts, &format!("    kubernetes: {settings}\n"))
@@ -273,7 +273,7 @@ fn all_mistakes_come_at_once() {
     assert_eq!(mistakes_of(&text).len(), 5, "{:#?}", mistakes_of(&text));
 }
 
-/// The sets of routers in docs/kubernetes.md are what the text says.
+/// Sets of routers in docs/kubernetes.md are decoded as the text there says.
 #[test]
 fn the_documented_sets_of_routers_are_understood() {
     let text = include_str!("../../../../docs/kubernetes.md");

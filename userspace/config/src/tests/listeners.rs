@@ -1,4 +1,4 @@
-//! What the rules for listeners say when broken.
+//! Messages of the rules for listeners when broken.
 
 use super::{bent, only_mistake, only_mistakes};
 

@@ -1,4 +1,4 @@
-//! What right files mean.
+//! Meaning of files without mistakes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a file with mistakes says as a whole.
+//! Messages for a file with several mistakes.
 
 use super::{EXAMPLE, bent, mistakes_of, only_mistake, plus};
 

@@ -1,4 +1,4 @@
-//! What the rules for metrics and for the log of connections say when broken.
+//! Messages of the rules for metrics and for the log of connections when broken.
 
 use super::{documented, only_mistake, only_mistakes, plus, right};
 

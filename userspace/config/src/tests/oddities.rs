@@ -1,4 +1,4 @@
-//! What is allowed, but warned of.
+//! Warnings about settings that are allowed but hardly meant.
 
 use super::{EXAMPLE, bent, plus, right};
 
@@ -35,7 +35,7 @@ fn a_cluster_without_hosts() {
     let text = plus("").replace("  - name: west\n", "  - { name: none, hosts: [] }\n  - name: west\n");
     assert_eq!(
         oddities(&text),
-        ["14:5: clusters[1]: the cluster `none` has no hosts: whoever is sent there is refused"]
+        ["14:5: clusters[1]: the cluster `none` has no hosts: connections that it should get are refused"]
     );
 }
 

@@ -1,4 +1,4 @@
-//! What the rules for routes say when broken.
+//! Messages of the rules for routes when broken.
 
 use signalbox_core::model::{Balance, Unmatched};
 
@@ -22,7 +22,7 @@ fn who_prefers_a_cluster() {
     assert!(preferred("10.8.1.2").is_empty());
 }
 
-/// Which clusters have the name is learnt.
+/// A route without clusters leaves them to be learnt.
 #[test]
 fn a_route_may_say_no_more_than_who_prefers_what() {
     let only = bent(
@@ -103,7 +103,7 @@ fn unmatched() {
     );
 }
 
-/// An application need not have been told of: it has no hosts until it is.
+/// An application may be named before events tell of it: until then it has no hosts.
 #[test]
 fn applications_are_named_where_clusters_are() {
     let text = |events: &str| {

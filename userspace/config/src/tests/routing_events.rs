@@ -1,4 +1,4 @@
-//! The broker of OpenShift's events: what is meant, and what is said of mistakes.
+//! Broker of OpenShift's events: the meaning of its settings, and the messages for mistakes.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn where_events_are_only_posted_there_is_no_broker() {
         only_mistake(
             &plus(&format!("routing_events: {{ {key} }}")),
             &path,
-            "without `brokers` events are only posted",
+            "without `brokers` this has no effect",
         );
     }
 }
@@ -125,11 +125,11 @@ fn where_events_are_only_posted_there_is_no_broker() {
 #[test]
 fn what_belongs_together() {
     for (rest, key, part) in [
-        ("user: me", "user", "a user has a password: give `password_file`"),
+        ("user: me", "user", "a user needs a password: give `password_file`"),
         (
             "password_file: /e/pw",
             "password_file",
-            "a password is somebody's: give `user`",
+            "a password needs a user: give `user`",
         ),
         ("tls: {}", "tls", "the key `ca` is missing"),
         ("tls: { ca: /a, cert: /b }", "tls.cert", "give `key`"),

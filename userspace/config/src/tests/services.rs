@@ -6,7 +6,7 @@ use signalbox_core::model::services::{Affinity, Hook, Mode, Transport};
 
 use super::{documented, only_mistake, only_mistakes, right};
 
-/// The documentation's example, with clusters to go to.
+/// Example of the documentation, with clusters to go to.
 fn example() -> String {
     format!(
         "{}clusters:\n  - {{ name: east, hosts: [{{ name: a, address: 10.2.0.2, ports: {{ dns: 5353 }} }}] }}\n  \
@@ -60,7 +60,7 @@ fn addresses() {
     wrong("10.1.0.1:70000", "needs a port, or a range of them");
     wrong(
         "[::ffff:10.1.0.1]:3306",
-        "is IPv4 in IPv6 clothing: write 10.1.0.1:3306",
+        "is an IPv4-mapped IPv6 address: write 10.1.0.1:3306",
     );
     wrong("fd00:1::1:3306", "is not an address with a port");
     wrong("127.0.0.1:8089", "is already used by admin.listen by default");
@@ -74,7 +74,7 @@ fn an_address_has_one_service() {
         "services[2].listen[0]",
         "10.1.0.1:50-60 is already used by service `dns` on line 3 (10.1.0.1:53)",
     );
-    // Of another protocol it is another address.
+    // An address and port of another protocol is free.
     right(&example().replacen("10.1.0.9:7000-7100", "10.1.0.1:3306", 1));
     let listener = "listeners:\n  - { name: web, protocol: tcp, cluster: east, listen: [\"10.1.0.1:3306\"] }\n";
     only_mistake(
@@ -122,7 +122,7 @@ fn words_and_keys() {
     wrong(", tcp: 7000", "", "clusters[1].hosts[0]", "the host has no port");
 }
 
-/// A tcp listener goes to the port that an endpoint has, a service to one port of all hosts.
+/// A tcp listener leads to each endpoint's own port; a service has one port for all hosts.
 #[test]
 fn an_application_is_behind_a_tcp_listener_and_no_service() {
     let text = "version: 1\nrouting_events: {}\nclusters: []\n\

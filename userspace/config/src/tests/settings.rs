@@ -1,4 +1,4 @@
-//! What the rules for admin, datapath, timeouts and limits say when broken.
+//! Messages of the rules for admin, datapath, timeouts and limits when broken.
 
 use super::{bent, only_mistake, only_mistakes, plus};
 

@@ -4,7 +4,7 @@ use signalbox_core::model::shield::{Policy, Rate};
 
 use super::{documented, only_mistake, right};
 
-/// The documentation's example, with a listener that has its own rules, a service that has none, and one that says nothing.
+/// Example of the documentation, with a listener that has its own rules and services without a shield or without rules.
 fn example() -> String {
     format!(
         r#"{}version: 1

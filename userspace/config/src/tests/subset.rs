@@ -1,4 +1,4 @@
-//! What the rules for subsets of hosts say when broken.
+//! Messages of the rules for subsets of hosts when broken.
 
 use signalbox_core::subset::Size;
 

@@ -1,4 +1,4 @@
-//! What is wrong, or merely unusual, as YAML.
+//! Texts that are wrong, or merely unusual, as YAML.
 
 use super::{bent, mistakes_of, only_mistake, plus, right};
 
