@@ -1,7 +1,7 @@
 //! The admin API: state for everybody who may reach it, changes for the owner of the unix socket.
 //!
-//! The same routes on both; on TCP everything that changes something answers 403. Reads counters and snapshots,
-//! changes nothing but through [`Control`].
+//! The TCP address and the unix socket have the same routes; over TCP a change needs a token or a client certificate
+//! (`auth`). Handlers read counters and snapshots, and change nothing but through [`Control`].
 
 pub mod api;
 mod applications;
@@ -52,15 +52,15 @@ pub struct Servers {
     socket: PathBuf,
 }
 
-/// Connections to the unix socket at once. It has seats of its own, so that its owner gets in however many are at the
-/// TCP address.
+/// Most connections to the unix socket at once. The socket has seats of its own, so that its owner gets in however
+/// many clients are at the TCP address.
 pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
 /// How long a successor waits for the address of the process it has relieved.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the API. In a takeover the addresses may be the predecessor's for a moment more, and a failure is no reason
-/// to end: by then nobody else serves.
+/// Opens the API. In a takeover the addresses may be the predecessor's for a moment more. A failure then does not end
+/// the process: by then nobody else serves.
 pub async fn start(
     control: &Control,
     addr: Option<SocketAddr>,
@@ -107,11 +107,13 @@ async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeov
         }
         None => None,
     };
-    // Both are open before either is served: who is answered on the port, by `/readyz` for example, finds the socket.
+    // Both sockets are open before either is served: a client that is answered over TCP (`/readyz`) finds the unix
+    // socket.
     let unix = socket::listen(socket)?;
     if let Some((listener, certificates)) = port {
         let gate = auth::Gate::new(settings.token_file, Arc::clone(shared));
-        // Who may not change anything is told so before it has sent a body.
+        // Authorization comes before the body: a client that may not change anything is refused before it has sent
+        // one.
         let router = router
             .clone()
             .layer(axum::middleware::from_fn_with_state(gate, auth::gate));
@@ -143,7 +145,7 @@ async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// Seats of one way in, whose connections are counted by `gauge`.
+/// Makes the seats of one socket, whose connections `gauge` counts.
 fn seats(max: u32, shared: &Arc<Shared>, gauge: fn(&AdminCounts) -> &Gauge) -> seats::Seats {
     let shared = Arc::clone(shared);
     seats::Seats::new(max, move |comes| {
@@ -153,7 +155,7 @@ fn seats(max: u32, shared: &Arc<Shared>, gauge: fn(&AdminCounts) -> &Gauge) -> s
 }
 
 impl Servers {
-    /// Gives the addresses to a successor, which has replaced the socket's file already or will.
+    /// Gives the addresses to a successor, which replaces the unix socket's file itself.
     pub fn retire(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();

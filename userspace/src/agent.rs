@@ -1,9 +1,9 @@
 //! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it
 //! knows.
 //!
-//! Each balancer has a task of its own: one that does not answer holds up no other, and is told the latest when it
-//! answers again. Unchanged knowledge is repeated now and then, with the agent's own age and trouble, so that a
-//! balancer sees that the agent lives, and whether it sees its cluster.
+//! Each balancer has a task of its own: a balancer that does not answer delays no other, and gets the latest knowledge
+//! when it answers again. Unchanged knowledge is repeated now and then, with the agent's own age and trouble, so that
+//! a balancer sees that the agent lives, and whether it sees its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn tell(
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
-            // Nothing is told before everything is known: partial knowledge would remove hosts and routes.
+            // A partial list would remove hosts and routes: an agent tells nothing before it knows everything.
             None => Duration::MAX,
             Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
                 Ok(()) => {
@@ -114,7 +114,8 @@ async fn tell(
             }
             continue;
         }
-        // After a failure a change is no reason to try sooner: a balancer that is down is not asked ten times a second.
+        // After a failure, a change does not shorten the pause: a balancer that is down is not asked ten times a
+        // second.
         if said.is_empty() {
             tokio::select! {
                 changed = known.changed() => if changed.is_err() { return },

@@ -203,7 +203,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let etcd = model.etcd.as_ref().map(Etcd::new);
     let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs), etcd.clone());
     if let Err(error) = memory.restore() {
-        // Traffic comes first: the process goes on, and refuses changes by API until this is mended.
+        // Traffic comes before durable state: the process serves, and refuses changes by API until the file can be
+        // used.
         let error = crate::error_chain(&error);
         tracing::error!(
             error,
@@ -276,7 +277,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
 
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
-            // Only now, because our programs must know the addresses: they replace those of the other process.
+            // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
             cut.follow_interfaces();
         }
         let pid = old.pid;
@@ -291,9 +292,10 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             .await?
             .context("starting the keeper of the flow table")?;
     }
-    // Whoever finds the API may send signals: none may meet the kernel's default action, which ends a process at once.
+    // Handlers come before the API is open: a client of it may send a signal, whose default action ends a process at
+    // once.
     let signals = Signals::listen()?;
-    // Before the API as well: whoever sees `/readyz` may take over at once.
+    // The takeover socket, too, is open before the API: a successor that reads `/readyz` may take over at once.
     let (relieved_by, relieved) = mpsc::unbounded_channel();
     if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");

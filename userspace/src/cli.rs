@@ -24,7 +24,7 @@ use crate::{app, config, demo, doctor, logging};
 #[derive(Parser)]
 #[command(name = "signalbox", version, propagate_version = true)]
 struct Cli {
-    /// What to log: error, warn, info, debug, trace, or a filter such as signalbox=debug.
+    /// Log level or filter: error, warn, info, debug, trace, or a filter such as signalbox=debug.
     #[arg(
         long,
         global = true,
@@ -65,7 +65,7 @@ enum Command {
     Routes {
         #[command(flatten)]
         show: Show,
-        /// Only those of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
+        /// Only routes of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
         #[arg(short = 'l', long)]
         selector: Option<String>,
     },
@@ -75,7 +75,8 @@ enum Command {
     Hosts(Show),
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
     Services(Show),
-    /// Show what the shield of a running signalbox guards and has decided, or change whom it denies.
+    /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
+    /// whom it denies.
     Shield {
         #[command(subcommand)]
         what: Option<shield::What>,
@@ -84,10 +85,10 @@ enum Command {
     },
     /// Show samples of the packets that the shield drops.
     Drops {
-        /// Those to come, as they come.
+        /// Print new samples as they arrive.
         #[arg(long)]
         follow: bool,
-        /// At most so many.
+        /// Print at most so many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
@@ -97,34 +98,34 @@ enum Command {
     Flows {
         #[command(flatten)]
         show: Show,
-        /// At most so many.
+        /// Print at most so many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
-        /// Only those to this host.
+        /// Only flows to this host.
         #[arg(long)]
         host: Option<String>,
-        /// Only those to this cluster.
+        /// Only flows to this cluster.
         #[arg(long)]
         cluster: Option<String>,
-        /// Only those of this tier.
+        /// Only flows of this tier.
         #[arg(long)]
         tier: Option<String>,
-        /// Only those of this route.
+        /// Only flows of this route.
         #[arg(long)]
         route: Option<String>,
-        /// Those of this layer-4 service, in place of all others.
+        /// Show the flows of this layer-4 service instead of connections.
         #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route"])]
         service: Option<String>,
     },
     /// Show the applications that routing events have told a running signalbox of, and where they are exposed.
     Applications {
-        /// At most so many.
+        /// Print at most so many.
         #[arg(long, default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
         show: Show,
     },
-    /// Say why a name goes where it goes: which route, which weights, which host is next, on which tier.
+    /// Explain where a name's connections go: which route, which weights, which host is next, on which tier.
     Explain {
         /// The name that a client asks for, such as app.example.com; or the address and port of a layer-4 service.
         host: String,
@@ -137,55 +138,55 @@ enum Command {
         #[command(flatten)]
         show: Show,
     },
-    /// Show what a configuration file would change in a running signalbox.
+    /// Show the changes that a configuration file would make in a running signalbox.
     ///
-    /// Exits with 0 if nothing, 1 if something, or if the file is wrong.
+    /// Exits with 0 if nothing would change, 1 if something would, or if the file is wrong.
     Diff {
         file: PathBuf,
         #[command(flatten)]
         show: Show,
     },
-    /// Show where routes are learnt, and how that is going.
+    /// Show the sources of routes, and their status.
     Sources(Show),
-    /// OpenShift's routing events: how they are taken, one that blocks the others, and those of a file.
+    /// Show, replay or skip OpenShift's routing events.
     #[command(subcommand)]
     Events(events::Events),
-    /// Write the table in force as other balancers read it.
+    /// Write the table in force in the format of another balancer.
     Export(export::Export),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
     ///
-    /// What is out gets no new flow, until it is taken in again: also by a signalbox that is started later. Established
-    /// flows go on, until a time-out ends them.
+    /// A subject that is out gets no new flow until it is taken in again, also after a restart. Established flows go
+    /// on, until a time-out ends them.
     #[command(subcommand)]
     Rotate(rotate::Rotate),
-    /// Say how many of a name's connections each cluster gets, until that is taken back.
+    /// Set how many of a name's connections each cluster gets, until the weights are taken back.
     ///
-    /// What is set here counts before the configuration file and before what clusters say of themselves. It survives
-    /// edits of the file, restarts and upgrades; balancers that share a table share it.
+    /// Weights that are set here override the configuration file and the clusters' own weights. They survive edits of
+    /// the file, restarts and upgrades, and apply to all balancers that share a table.
     Weight(weight::Weight),
-    /// Say what this machine can do for signalbox, and what to change.
+    /// Examine what this machine can do for signalbox, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
     Doctor {
         #[command(flatten)]
         show: Show,
-        /// Also print what the kernel's verifier says of each program
+        /// Also print the verdict of the kernel's verifier on each program
         #[arg(long)]
         verbose: bool,
     },
-    /// On a host of a service in mode dsr-ipip: take tunnels' headers off what comes in by an interface.
+    /// Remove tunnel headers from the packets of an interface, on a host of a service in mode dsr-ipip.
     ///
-    /// For hosts without a tunnel device. The program stays until `signalbox detach`. The host also needs the service's
-    /// addresses on its loopback device.
+    /// Needed on hosts without a tunnel device. The program stays until `signalbox detach`. The host also needs the
+    /// service's addresses on its loopback device.
     Unwrap {
         /// The interface, such as eth0.
         interface: String,
     },
-    /// Balance between four small servers of its own, on loopback, to be played with.
+    /// Balance between four small servers of its own, on loopback, for a first look.
     Demo(demo::Args),
-    /// Remove the pinned programs and maps of tier cut and of services from this network namespace; flows end with them.
+    /// Remove the pinned programs and maps of tier cut and of services from this network namespace. Their flows end.
     Detach {
-        /// Also remove what is pinned for network namespaces that are gone.
+        /// Also remove pins of network namespaces that are gone.
         #[arg(long)]
         all: bool,
     },
@@ -201,7 +202,7 @@ struct Run {
     /// Take the listening sockets over from the signalbox that runs with the same admin socket.
     #[arg(long)]
     takeover: bool,
-    /// How to listen.
+    /// Method of listening.
     #[arg(long, default_value = "auto")]
     steering: SteeringChoice,
     /// Threads that carry connections [default: one for each CPU].
@@ -209,7 +210,7 @@ struct Run {
     workers: Option<u16>,
 }
 
-/// How to ask, and how to show the answer.
+/// Arguments of commands that show something.
 #[derive(clap::Args)]
 struct Show {
     #[arg(short, long, global = true, default_value = "table")]
@@ -247,8 +248,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Removes what outlives the process, and says what that was. What nobody uses any more goes even where a process uses what
-/// is pinned for this namespace.
+/// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
+/// removed first: they go even where a process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
     let debris = all.then(crate::kernel::cut::debris::collect).transpose()?;
     if let Some(debris) = &debris {
@@ -361,25 +362,26 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// How much the control plane is nicer than the workers: about a third of a processor is its where they want all of it.
+/// Nice value of the control plane: against busy workers it gets about a third of a processor.
 const BEHIND: i32 = 5;
 
-/// How long tasks may take to end with the process. Programs that they wait for are killed in that time; what blocks a
-/// thread, such as the look-up of a name, is left behind.
+/// Time that tasks have to end with the process. Programs that they wait for are killed in that time; a thread that
+/// blocks, as in the look-up of a name, is left behind.
 const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The control plane's runtime: one thread, apart from the workers' own.
+/// Makes the control plane's runtime: one thread, apart from the workers' own.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
-        // Making a table of many thousand routes must not keep a worker from its connections.
+        // The control plane is niced: making a table of many thousand routes must not keep a worker from its
+        // connections.
         .on_thread_start(|| crate::datapath::sys::yield_to_others(BEHIND))
         .enable_all()
         .build()?)
 }
 
-/// One worker for each CPU that we may run on.
+/// Returns the number of CPUs that the process may run on: one worker for each.
 pub fn default_workers() -> usize {
     std::thread::available_parallelism()
         .map_or(1, std::num::NonZero::get)
@@ -412,7 +414,7 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async { app::start(options).await?.run().await });
     runtime.shutdown_timeout(STOP_TIMEOUT);
     ended?;
-    // Whatever flows are left end with the process.
+    // Remaining flows end with the process.
     std::process::exit(0)
 }
 
@@ -422,7 +424,7 @@ fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result
         Ok(parsed) => (0, Vec::new(), parsed.warnings),
         Err(config::LoadError::Config(errors)) => {
             if output == Output::Table {
-                // With the lines themselves for a person, one line each for everything else.
+                // A terminal gets the lines of the file with each error; other readers get one line for each error.
                 if std::io::stderr().is_terminal() {
                     eprint!("{}", errors.render());
                 } else {

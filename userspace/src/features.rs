@@ -1,5 +1,5 @@
-//! Features that the configuration names and that are not in force: whoever asked for them must not believe that they
-//! are.
+//! Features that the configuration asks for and that are not in force: logged and shown, so that nobody relies on
+//! them.
 
 use serde::Serialize;
 use signalbox_core::model::Tier;

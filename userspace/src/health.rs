@@ -1,4 +1,4 @@
-//! Asks each host, again and again, whether it is well. Tells the store what it hears; decides nothing.
+//! Checks the health of hosts, each in a task of its own. Reports to the store; decides nothing.
 
 mod probe;
 mod question;
@@ -15,11 +15,11 @@ use tokio::task::JoinHandle;
 use crate::state::{CheckResult, HostState};
 use crate::store::Event;
 
-/// After this time `recheck` is heard, so that many failed connections ask for one check.
+/// Delay after a request for a recheck, so that many failed connections cause one check.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
 
-/// Checks a host until aborted. `recheck` asks for a check sooner than its turn; `counted` is what earlier checks have said
-/// of it.
+/// Checks a host until aborted. `recheck` requests a check before the next is due; `counted` has the results of
+/// earlier checks.
 pub fn spawn(
     check: HealthCheck,
     host: Host,
@@ -34,13 +34,14 @@ pub fn spawn(
         loop {
             let began = Instant::now();
             let verdict = question.ask().await;
-            // Nothing is said of a host that could not be asked: our shortage must not take all hosts down.
+            // A check that could not be made for a shortage of our own says nothing of the host: it must not take all
+            // hosts down.
             if let Some(verdict) = verdict {
                 let (ok, detail) = match verdict.outcome {
                     Ok(detail) => (true, detail),
                     Err(detail) => (false, detail),
                 };
-                // The store counts too, and decides; here it is for the pace alone.
+                // The store counts too, and decides; this count only sets the pace.
                 counted.observe(ok, check.rise, check.fall);
                 let seconds = began.elapsed().as_secs_f64();
                 let result = CheckResult {
@@ -55,7 +56,7 @@ pub fn spawn(
             }
             round += 1;
             let until_next = jittered(check.until_next(counted.is_counting()), &state.name, round);
-            // From start to start, or a slow answer would put the next check off.
+            // The interval is from start to start: otherwise a slow answer would delay the next check.
             let next = tokio::time::Instant::from(began + until_next);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
@@ -67,7 +68,7 @@ pub fn spawn(
     })
 }
 
-/// A time between checks, shortened by up to a tenth, so that the checks of many hosts spread out by themselves.
+/// Shortens an interval by up to a tenth, so that the checks of many hosts spread out by themselves.
 fn jittered(interval: Duration, name: &str, round: u64) -> Duration {
     let tenth = hash::mix(hash::bytes(round, name.as_bytes())) % 1000;
     interval - interval / 10 * tenth as u32 / 1000
@@ -133,12 +134,12 @@ mod tests {
             .await
             .unwrap();
         verdict("Some(Healthy)").await;
-        // From now on the kernel accepts, as for a process that is stopped, and nobody answers.
+        // From here on the kernel accepts and nobody answers, as for a process that is stopped.
         assert_eq!(verdict("Some(Unhealthy)").await, "no answer within 300ms");
         checks.abort();
     }
 
-    /// With checks an hour from each other, it would never end if those that are counted did not come sooner.
+    /// Checks follow at the fast interval while they are counted: at an hour's interval this test would not end.
     #[tokio::test]
     async fn checks_that_are_counted_follow_each_other_by_the_fast_interval() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

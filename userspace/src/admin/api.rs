@@ -27,7 +27,7 @@ const POST: MethodFilter = MethodFilter::POST;
 const PUT: MethodFilter = MethodFilter::PUT;
 const DELETE: MethodFilter = MethodFilter::DELETE;
 
-/// All routes.
+/// Builds the router with all routes of the API.
 pub fn router(control: Control) -> Router {
     let api = state(Described::default());
     let api = changes(api).finish("/api/v1/openapi.json");
@@ -42,7 +42,7 @@ fn text(path: &'static str, summary: &'static str) -> Operation {
     }
 }
 
-/// What shows something.
+/// Adds the operations that show state.
 fn state(api: Described) -> Described {
     let readyz_query = Operation {
         query: &[("verbose", "also say what is well")],
@@ -254,7 +254,7 @@ fn state(api: Described) -> Described {
         )
 }
 
-/// What changes something.
+/// Adds the operations that change state.
 fn changes(api: Described) -> Described {
     api.with(
         &change(POST, "/api/v1/diff", "What a configuration would change", Takes::Configuration),
@@ -386,7 +386,7 @@ fn changes(api: Described) -> Described {
     )
 }
 
-/// The reasons why traffic should not be sent here yet, or any more.
+/// Returns the reasons why traffic should not be sent here yet, or any more.
 pub fn unready(control: &Control) -> Vec<String> {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let mut reasons = Vec::new();
@@ -400,7 +400,8 @@ pub fn unready(control: &Control) -> Vec<String> {
     let missing = missing.iter().filter(|missing| missing.is_required);
     reasons.extend(missing.map(|missing| format!("{}: {}", missing.feature, missing.why)));
     reasons.extend(awaited::awaited(control));
-    // Once started, a host that has not answered its first check yet must not make us unready again.
+    // Unchecked hosts count only for a check's time-out after the start: a host that is added later must not make a
+    // running balancer unready.
     let patience = snapshot
         .model
         .clusters
@@ -521,7 +522,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     Json(json!({ "apiVersion": "v1", "total": total, "flows": flows }))
 }
 
-/// An error as RFC 9457 wants it.
+/// Makes an error answer as RFC 9457 wants it.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Value) -> Response {
     let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::source::routing_spi::{ApplyError, RoutingSpi};
 use crate::state::Snapshot;
 
-/// What an endpoint is that takes an application's connections for others.
+/// Endpoint type of a load balancer: an endpoint that takes an application's connections for the others.
 const BALANCER: &str = "load_balancer";
 
 fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
@@ -38,14 +38,15 @@ pub(super) struct How {
     dry_run: Option<bool>,
 }
 
-/// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. 2xx only when it is on disk.
+/// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. Answers 2xx only when the events are on
+/// disk.
 pub(super) async fn post(State(control): State<Arc<Control>>, Query(how): Query<How>, body: String) -> Response {
     let spi = match spi(&control) {
         Ok(spi) => spi,
         Err(response) => return *response,
     };
     let result = if how.dry_run.unwrap_or_default() {
-        // Waits for the ledger while that writes.
+        // A blocking thread, because `try_text` waits while the ledger writes.
         let tried = tokio::task::spawn_blocking(move || spi.try_text(&body));
         tried
             .await
@@ -70,7 +71,7 @@ pub(super) async fn post(State(control): State<Arc<Control>>, Query(how): Query<
     }
 }
 
-/// `POST /api/v1/routing-events/skip`: the message that cannot be recorded is passed over.
+/// `POST /api/v1/routing-events/skip`: passes over the message that cannot be recorded.
 pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
     let spi = match spi(&control) {
         Ok(spi) => spi,
@@ -87,7 +88,7 @@ pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
     }
 }
 
-/// `GET /api/v1/routing-events`: how the source is doing, and what it did not understand.
+/// `GET /api/v1/routing-events`: status of the source, and the messages that it did not understand.
 pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
     match spi(&control) {
         Ok(spi) => {
@@ -103,7 +104,7 @@ pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
     }
 }
 
-/// Which applications.
+/// Query that selects applications.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
     namespace: Option<String>,
@@ -153,7 +154,7 @@ pub(super) async fn list(
     )
 }
 
-/// An application among others.
+/// Returns an application as a line of the list.
 fn line(snapshot: &Snapshot, app: &Application) -> Value {
     let exposed = exposed::of_application(snapshot, &app.key.to_string());
     let (there, missing): (Vec<_>, Vec<_>) = exposed.iter().partition(|one| one["reason"].is_null());
@@ -170,7 +171,7 @@ fn line(snapshot: &Snapshot, app: &Application) -> Value {
     })
 }
 
-/// `GET /api/v1/applications/{namespace}/{name}`: all that is known of where it can be reached.
+/// `GET /api/v1/applications/{namespace}/{name}`: addresses, names and endpoints of an application.
 pub(super) async fn one(
     State(control): State<Arc<Control>>,
     Path((namespace, app)): Path<(String, String)>,
@@ -207,7 +208,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
     let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
     let urls = at.map(|at| urls::of(model, at, &names)).unwrap_or_default();
     let exposed = exposed::of_application(snapshot, &cluster);
-    // As a host of the application, or of one of its services.
+    // A host counts as the application's if it belongs to the application's cluster, or to one of its services.
     let mine = |at: &usize| model.clusters.get(*at).and_then(|known| known.application_name()) == Some(&*cluster);
     let states: Vec<_> = at
         .into_iter()
@@ -262,7 +263,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         "rotated_out_by_events": rotated_out,
         "geographies": app.geographies.values().flatten().collect::<BTreeSet<_>>(),
         "scalable": app.scalable,
-        // Never announced when it becomes so: two balancers say it.
+        // No event announces that an application becomes highly available: two balancers among its endpoints show it.
         "ha": app.ha == Some(true) || balancers.len() > 1,
         "hostnames": names,
         "urls": urls,
@@ -273,7 +274,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
     })
 }
 
-/// With an ETag (RFC 9110, section 8.8.3), so that who has it already need not have it again.
+/// Adds an ETag (RFC 9110, section 8.8.3), so that a client that has this answer already need not load it again.
 fn tagged(headers: &HeaderMap, answer: &Value) -> Response {
     let body = answer.to_string();
     let tag = format!("\"{:016x}\"", hash::bytes(0, body.as_bytes()));

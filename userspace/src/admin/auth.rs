@@ -1,8 +1,9 @@
-//! Who may change something over TCP: whoever knows the token of `admin.token_file`, or shows a certificate that
+//! Authorization of changes over TCP: by the token of `admin.token_file`, or by a certificate that
 //! `admin.tls.client_ca` has signed.
 //!
-//! As `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which a plugin of the
-//! prototype sends when its URL is `http://plugin:TOKEN@balancer:8089`. Guesses are slowed down.
+//! The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which
+//! a plugin of the prototype sends when its URL is `http://plugin:TOKEN@balancer:8089`. A rate limit slows down
+//! guesses.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,14 +22,14 @@ use super::mutate::Asker;
 use super::tls::Peer;
 use crate::state::Shared;
 
-/// Changes that a source may ask for at once, and in each second from then on.
+/// Changes that a source address may request at once, and in each second from then on.
 const BURST: f64 = 40.0;
 const PER_SECOND: f64 = 20.0;
-/// How much of that a wrong token costs.
+/// Changes that a wrong token counts as against [`BURST`].
 const WRONG: f64 = 8.0;
-/// Sources that are remembered.
+/// Most source addresses that the rate limit remembers.
 const MOST_SOURCES: usize = 1024;
-/// The longest token, and its shortest: what is shorter can be guessed.
+/// Least and greatest length of a token in bytes: a shorter one can be guessed.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Decides on requests over TCP.
@@ -38,7 +39,7 @@ pub(super) struct Gate {
     shared: Arc<Shared>,
 }
 
-/// What each source may still do, as of when.
+/// Token buckets by source address: requests that are left, and since when.
 #[derive(Default)]
 struct Throttle(Mutex<Vec<(IpAddr, f64, Instant)>>);
 
@@ -102,7 +103,7 @@ impl Gate {
 }
 
 impl Throttle {
-    /// Takes from what a source may do; false if nothing is left.
+    /// Takes `cost` from the bucket of a source; false if not enough is left.
     fn take(&self, source: IpAddr, cost: f64) -> bool {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -111,7 +112,7 @@ impl Throttle {
             .position(|(known, ..)| *known == source)
             .unwrap_or_else(|| {
                 if sources.len() >= MOST_SOURCES {
-                    // Whoever has been quiet for longest.
+                    // The source that has been quiet for longest gives up its place.
                     let oldest = (0..sources.len()).min_by_key(|&i| sources[i].2).unwrap_or(0);
                     sources.swap_remove(oldest);
                 }
@@ -122,7 +123,8 @@ impl Throttle {
         *left = (*left + now.duration_since(*since).as_secs_f64() * PER_SECOND).min(BURST);
         *since = now;
         let may = *left >= 1.0;
-        // What is refused costs nothing: whoever asks too often still gets its share.
+        // A refused request costs nothing, unless its token is wrong: a source that asks too often still gets its
+        // share.
         if may || cost == WRONG {
             *left = (*left - cost).max(-BURST);
         }
@@ -149,7 +151,7 @@ fn unavailable(detail: &str) -> Response {
     )
 }
 
-/// Whether a header presents this token.
+/// Returns whether a header presents this token.
 fn presents(given: &str, token: &str) -> bool {
     let Some((scheme, value)) = given.split_once(' ') else {
         return false;
@@ -171,19 +173,19 @@ fn presents(given: &str, token: &str) -> bool {
     password.is_some_and(|password| same(password, token.as_bytes()))
 }
 
-/// Takes as long however many bytes are right: a token cannot be guessed byte by byte.
+/// Compares in constant time, so that a token cannot be guessed byte by byte.
 fn same(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(difference) == 0 && a.len() == b.len()
 }
 
-/// Who asks over TCP: the address, and what has proved that the change is allowed.
+/// Names the caller over TCP: its address, and how it proved that it may change state.
 fn asker(peer: Peer) -> Asker {
     let proof = if peer.certified { "client certificate" } else { "token" };
     Asker(format!("{} ({proof})", peer.addr.ip().to_canonical()))
 }
 
-/// Lets reads through, and changes whose token is right; these are logged.
+/// Lets reads through, and changes with the right credentials; changes are logged.
 pub(super) async fn gate(
     State(gate): State<Arc<Gate>>,
     ConnectInfo(peer): ConnectInfo<Peer>,

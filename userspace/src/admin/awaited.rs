@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::source::Standing;
 use crate::source::watchers::PREFIX;
 
-/// What readiness waits for: sources that have told nothing, neither now nor to an earlier process.
+/// Returns the sources that readiness waits for: those that have told nothing, neither now nor to an earlier process.
 pub(super) fn awaited(control: &Control) -> Vec<String> {
     let snapshot = control.shared.snapshot.load();
     if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {
@@ -17,7 +17,7 @@ pub(super) fn awaited(control: &Control) -> Vec<String> {
         .collect()
 }
 
-/// All sources that are expected to know a cluster and do not, however long that has been so.
+/// Returns all sources that are expected to know a cluster and do not, however long that has been so.
 fn unknown(control: &Control) -> impl Iterator<Item = String> {
     let snapshot = control.shared.snapshot.load();
     let unknown = |cluster: &signalbox_core::model::Cluster| {
@@ -37,7 +37,7 @@ fn unknown(control: &Control) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// A line for each source, in the manner of `readyz?verbose`.
+/// Returns a line for each source, in the manner of `readyz?verbose`.
 pub(super) fn lines(control: &Control) -> String {
     let unknown: Vec<_> = unknown(control).collect();
     let waits = !awaited(control).is_empty();

@@ -16,7 +16,7 @@ use crate::state::Shared;
 /// How long a body may take to arrive.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What bodies are held to.
+/// Limits of request bodies.
 #[derive(Clone)]
 pub(super) struct Patience {
     pub(super) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ pub(super) async fn whole(State(patience): State<Patience>, request: Request, ne
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
-    // Who says beforehand that it is too long need not send it.
+    // A request whose Content-Length is too large is refused before its body is sent.
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return too_long();
     }

@@ -12,7 +12,8 @@ use crate::kernel::Cut;
 use crate::kernel::cut::table::{between, tick};
 use crate::registry::Registry;
 
-/// How many match, and the first of them. Goes through the whole table, which is memory of ours: no system call each.
+/// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
+/// for each flow.
 #[must_use]
 pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<FlowView>) {
     let now = tick();
@@ -60,7 +61,7 @@ fn view(
     let at = |words, port| SocketAddr::new(from_words(words), port);
     let ways = &flow.ways;
     FlowView {
-        // Others are numbered by their worker in the lower eight bits.
+        // Ids of cut flows have a bit of their own; other flows have their worker's number in the lower eight bits.
         id: 1 << 40 | u64::from(index),
         client: at(flow.client, (flow.ports_a >> 16) as u16),
         local: at(flow.vip, flow.ports_a as u16),
@@ -88,7 +89,7 @@ fn named(flow: &Flow) -> &'static str {
     if flow.state == state::CLOSING {
         "closing"
     } else if flow.ended() {
-        // Kept a little longer, for what is still under way.
+        // An ended flow keeps its entry a little longer, for packets that are still under way.
         "ended"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"

@@ -13,10 +13,11 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Control;
 
-/// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
+/// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Begins with `hello`. Who reads too slowly is told how many it has `missed`, and asks for the state anew.
+/// Streams changes, beginning with `hello`. A client that reads too slowly is told how many it has `missed`, and loads
+/// the state anew.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let changes = BroadcastStream::new(control.shared.changes.subscribe());
     let hello = Event::default()

@@ -1,5 +1,5 @@
-//! Why a name goes where it goes: which route and why others lost, what weights, health and load make of its clusters,
-//! which host is next, on which tier.
+//! Explains where a name's connections go: which route matches and why others do not, what weights, health and load
+//! make of its clusters, which host is next, on which tier.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::state::{HostState, Snapshot};
 #[derive(Deserialize)]
 pub(super) struct Question {
     host: String,
-    /// IP, or IP:PORT.
+    /// Client address: IP, or IP:PORT.
     client: Option<String>,
     listener: Option<String>,
 }
@@ -112,7 +112,8 @@ fn client_address(text: &str) -> Result<IpAddr, String> {
     })
 }
 
-/// The name itself and every wildcard above it: what was asked for by one of these may have been meant for the name.
+/// Returns the name itself and every wildcard above it: an object that claims one of these may have been meant for the
+/// name.
 fn patterns_of(name: &HostName) -> Vec<HostPattern> {
     let mut patterns = vec![HostPattern::Exact(name.clone())];
     let mut rest = name.as_str();
@@ -123,7 +124,7 @@ fn patterns_of(name: &HostName) -> Vec<HostPattern> {
     patterns
 }
 
-/// What the star of a route's name stands for; nothing where there is no star.
+/// Returns how many labels the star of a route's name stands for; `None` where there is no star.
 fn labels(route: &Route) -> Option<&'static str> {
     let is_wildcard = matches!(route.host, HostPattern::Wildcard(_));
     is_wildcard.then_some(match route.depth {
@@ -132,7 +133,7 @@ fn labels(route: &Route) -> Option<&'static str> {
     })
 }
 
-/// A route, and where each of its shares comes from.
+/// Returns a route, with the origin of each of its shares.
 fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     let in_file = snapshot
         .file
@@ -163,7 +164,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     })
 }
 
-/// What becomes of the name at a listener, now.
+/// Returns what a listener does with a connection for the name now.
 fn at_listener(
     control: &Control,
     snapshot: &Snapshot,
@@ -273,7 +274,7 @@ pub(super) fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool, pl
     }
 }
 
-/// Which host the next connection would get; nothing is counted.
+/// Returns the host that the next connection would get; counts nothing.
 fn next_host(
     control: &Control,
     snapshot: &Snapshot,
@@ -300,7 +301,7 @@ fn next_host(
     hosts.get(usize::from(host)).cloned()
 }
 
-/// `POST /api/v1/diff`: what this configuration would change.
+/// `POST /api/v1/diff`: reports what a configuration would change.
 pub(super) async fn difference(State(control): State<Arc<Control>>, body: String) -> Response {
     let parsed = match config::parse(&body) {
         Ok(parsed) => parsed,
@@ -322,7 +323,7 @@ pub(super) async fn difference(State(control): State<Arc<Control>>, body: String
         &snapshot.exposure.ports,
     );
     let changes = diff(&snapshot.model, &after);
-    // The file's own weights of these routes do not count.
+    // Weights that operators have set override the file's weights of these routes.
     let overridden: Vec<_> = parsed
         .model
         .routes

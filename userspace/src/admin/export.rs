@@ -59,7 +59,7 @@ fn unknown(what: &str, value: &str, known: &str) -> Response {
     )
 }
 
-/// Everything: names with the weights of their clusters, clusters with their hosts.
+/// Returns the whole table: names with the weights of their clusters, clusters with their hosts.
 fn whole(snapshot: &Snapshot) -> Value {
     let model = &snapshot.model;
     let named = |&(at, weight): &(usize, u32)| {

@@ -1,4 +1,4 @@
-//! What of applications is exposed as layer-4 services, what is not and why, and who answers at an address and port.
+//! Applications exposed as layer-4 services: which are, which are not and why, and who answers at an address and port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,14 +13,14 @@ use crate::control::Control;
 use crate::layer4::guards::Kind;
 use crate::state::Snapshot;
 
-/// The services of an application, those that it does not get included.
+/// Returns the services of an application, including those that it does not get, with the reason.
 pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<Value> {
     let entries = snapshot.exposure.entries.iter();
     let of = entries.filter(|(_, entry)| entry.application == application);
     of.map(|(service, entry)| view(service, entry)).collect()
 }
 
-/// What is not exposed though a rule takes it, all applications together.
+/// Returns the services of all applications that a rule selects but that are not exposed, with the reason.
 pub(super) fn missing(snapshot: &Snapshot) -> Vec<Value> {
     let entries = snapshot.exposure.entries.iter();
     let missing = entries.filter(|(_, entry)| entry.reason.is_some() || !entry.left_out.is_empty());
@@ -35,8 +35,8 @@ fn view(service: &str, entry: &Entry) -> Value {
     view
 }
 
-/// What becomes of a connection to an address and port: which service or listener has it, who else would have it, and
-/// which hosts of the service take connections. For `explain`.
+/// Returns what `explain` says of an address and port: which service or listener gets the connection, which others
+/// have the address too, and which hosts of the service take connections.
 pub(super) fn at(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
     let model = &snapshot.model;
     let service = model.services.iter().find(|service| listens(service, at));
@@ -68,7 +68,7 @@ fn listens(service: &Service, at: SocketAddr) -> bool {
     service.protocol == Transport::Tcp && service.listen.iter().any(has)
 }
 
-/// Why no application has a port of a range of `expose`.
+/// Returns why no application gets a port of a range of `expose`.
 fn clash(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
     let events = snapshot.model.routing_events.as_ref()?;
     let mut rules = events.expose.iter().zip(&snapshot.exposure.ranges);

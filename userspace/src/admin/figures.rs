@@ -1,4 +1,5 @@
-//! Figures of routes and applications, for autoscaling: ask twice, and divide the difference by that of `at`.
+//! Figures of routes and applications, for autoscaling: a rate is the difference of two answers, divided by that of
+//! `at`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::control::Control;
 use crate::figures::Sums;
 use crate::state::unix_ms;
 
-/// Which routes.
+/// Query that selects routes.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
     cluster: Option<String>,
     limit: Option<usize>,
 }
 
-/// When the numbers were read, in seconds since 1970.
+/// Returns the time at which the numbers were read, in seconds since 1970.
 fn at() -> f64 {
     unix_ms() as f64 / 1000.0
 }
@@ -71,7 +72,8 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
     }
 }
 
-/// `GET /api/v1/applications/{namespace}/{name}/figures`: what the cluster of an application has of all its names.
+/// `GET /api/v1/applications/{namespace}/{name}/figures`: the sum over all names of what the application's cluster
+/// has.
 pub(super) async fn application(
     State(control): State<Arc<Control>>,
     Path((namespace, name)): Path<(String, String)>,

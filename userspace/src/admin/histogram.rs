@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds: 0.25 ms, doubling, to 8.192 s; and everything above.
+/// Upper bounds of the buckets in seconds: 0.25 ms, doubling, to 8.192 s. Longer durations are in a last bucket.
 pub const BOUNDS: [f64; 16] = [
     0.000_25, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192,
 ];
 
-/// Durations, by power of two.
+/// Histogram of durations, in buckets by power of two.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BOUNDS.len() + 1],
@@ -23,7 +23,7 @@ impl Histogram {
         self.micros.fetch_add(micros, Relaxed);
     }
 
-    /// Sum in seconds, count, and the count of each bucket by itself.
+    /// Returns sum in seconds, count, and each bucket's own count (not cumulative).
     #[must_use]
     pub fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();

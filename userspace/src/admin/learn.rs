@@ -1,4 +1,4 @@
-//! What others tell of a cluster: plugins of the prototype, and agents.
+//! Endpoints by which plugins of the prototype, and agents, tell of a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::source::{Learnt, Standing, prototype};
 use crate::state::unix_ms;
 use crate::store::Event;
 
-/// How an agent is doing: what it says beside what it has learnt. A script says nothing of the kind, and is not missed.
+/// Status of an agent, which it sends beside what it has learnt. A client without it (a script) is not missed when it
+/// falls silent.
 #[derive(Deserialize)]
 struct Report {
     interval_seconds: u64,
@@ -25,7 +26,7 @@ struct Report {
     last_error: Option<String>,
 }
 
-/// An agent that says less often than this how it is doing is not believed: nobody would miss it.
+/// Longest interval of messages that an agent may announce, in seconds: with a longer one nobody would miss it.
 const MAX_INTERVAL_SECS: u64 = 3600;
 
 impl Report {
@@ -38,7 +39,7 @@ impl Report {
     }
 }
 
-/// `POST /api/cluster/{cluster}`: all that a plugin of the prototype knows of it.
+/// `POST /api/cluster/{cluster}`: takes all that a plugin of the prototype knows of a cluster.
 pub(super) async fn by_plugin(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
@@ -49,14 +50,14 @@ pub(super) async fn by_plugin(
     take(&control, &source, cluster, learned, None, StatusCode::CREATED).await
 }
 
-/// `PUT /api/v1/clusters/{cluster}/learned`: all that an agent knows of it.
+/// `PUT /api/v1/clusters/{cluster}/learned`: takes all that an agent knows of a cluster.
 pub(super) async fn by_agent(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
 ) -> Response {
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
-    // As in `prototype`: a list is no object.
+    // Decoded as a map first, because serde takes a list for an object (as in `prototype`).
     let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
         let report = object.remove("agent").map(serde_json::from_value::<Report>);
         let learned = serde_json::from_value::<Learned>(object.into())?;
@@ -69,7 +70,7 @@ pub(super) async fn by_agent(
     take(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
-/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: what a source that is no more has told is forgotten.
+/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets what a source that no longer exists has told.
 pub(super) async fn forget(
     State(control): State<Arc<Control>>,
     Path((source, cluster)): Path<(String, String)>,
@@ -160,7 +161,7 @@ async fn take(
     }
 }
 
-/// Returns when it is in force and on disk.
+/// Tells the store. Returns when the change is in force and on disk.
 async fn tell(control: &Control, source: String, cluster: String, what: Option<Arc<Learned>>) -> Result<(), String> {
     let (done, outcome) = oneshot::channel();
     let learnt = Learnt {
@@ -183,7 +184,7 @@ fn not_taken(error: &str) -> Response {
     )
 }
 
-/// All sources: how each is doing, and what it has told.
+/// `GET /api/v1/sources`: the status of each source, and what it has told.
 pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
     Json(json!({ "apiVersion": "v1", "sources": views(&control) }))
 }
@@ -197,7 +198,7 @@ fn views(control: &Control) -> Vec<Value> {
         .map(|source| (source.name.clone(), source.view()))
         .collect();
     for (source, clusters) in lore.iter() {
-        // Told by a source of an earlier process, and not heard of since.
+        // Clusters of sources that told an earlier process of them, and have not been heard of since.
         let view = views
             .entry(source.clone())
             .or_insert_with(|| json!({ "name": source, "connected": false }));

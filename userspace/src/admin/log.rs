@@ -1,4 +1,4 @@
-//! The log of connections: whether it can be written, and opening its file anew.
+//! The connection log in the API: whether it can be written, and opening its file anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::api::problem;
 use crate::connection_log::ConnectionLog;
 use crate::control::Control;
 
-/// How long the thread that writes may take to open a file.
+/// Time that the writer's thread has to open the file.
 const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How it is doing; null where there is none.
+/// Returns the status of the connection log; null where it is off.
 pub(super) fn view(log: &ConnectionLog) -> Value {
     let Some(target) = log.target() else {
         return Value::Null;
@@ -29,7 +29,7 @@ pub(super) fn view(log: &ConnectionLog) -> Value {
     })
 }
 
-/// `POST /api/v1/log/reopen`: the file has been renamed. Answers when lines go to the new one.
+/// `POST /api/v1/log/reopen`: opens the file anew, because it has been renamed. Answers when lines go to the new file.
 pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
     let log = &control.shared.log;
     if log.target().is_none() {

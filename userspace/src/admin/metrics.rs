@@ -32,7 +32,7 @@ use crate::state::{Counter, Labelled};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics as text.
+/// Encodes all metrics as text.
 pub fn encode(control: &Control) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("signalbox");
     registry.register_collector(Box::new(Scrape(control.clone())));
@@ -114,7 +114,7 @@ impl Out<'_> {
     }
 }
 
-/// How many names are not served, by source and reason.
+/// Returns the number of names that are not served, by source and reason.
 fn rejected(lore: &Lore) -> Vec<(Labels<'_>, f64)> {
     let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for (source, clusters) in lore {
@@ -416,7 +416,7 @@ impl Scrape {
         )
     }
 
-    /// Sources, rotation, and who was not let in.
+    /// Writes the metrics of sources, rotations, and refused connections of the admin API.
     fn control_plane(&self, out: &mut Out<'_>) -> fmt::Result {
         let (shared, snapshot) = (&self.0.shared, self.0.shared.snapshot.load());
         let sources = shared.sources();
@@ -649,7 +649,7 @@ impl Scrape {
 
 #[cfg(test)]
 mod tests {
-    /// Every metric is documented, and nothing else is.
+    /// Checks that docs/metrics.md lists exactly the metrics of the code.
     #[test]
     fn the_document_and_the_code_agree() {
         let code = [include_str!("metrics.rs"), include_str!("metrics/routes.rs")].concat();

@@ -1,4 +1,4 @@
-//! What changes something: only over the unix socket, and never without a line in the log.
+//! Changes by the API over the unix socket: each is logged with its caller.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::api::problem;
 use crate::control::{Control, Refused};
 use crate::store::Applied;
 
-/// Who is at the other end of the unix socket.
+/// Peer of a connection to the unix socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     uid: u32,
     pid: i32,
 }
 
-/// Who asks for a change, in words that are kept with it.
+/// Author of a change, in words that are kept with the change.
 #[derive(Clone, Debug)]
 pub(super) struct Asker(pub(super) String);
 
@@ -33,7 +33,7 @@ impl Caller {
     }
 }
 
-/// A user by name and number. Blocks: names may come from a directory on the network.
+/// Names a user by name and number. Blocks: names may come from a directory on the network.
 fn user(uid: u32) -> String {
     match nix::unistd::User::from_uid(uid.into()) {
         Ok(Some(user)) => format!("{} (uid {uid})", user.name),

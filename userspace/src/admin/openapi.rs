@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::control::Control;
 
-/// What a request's body is.
+/// Body of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Takes {
     Nothing,
-    /// JSON, such as this.
+    /// JSON, with an example.
     Json(&'static str),
-    /// A configuration file's text.
+    /// Text of a configuration file.
     Configuration,
 }
 
-/// What an answer's body is.
+/// Body of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Gives {
     Json,
@@ -30,18 +30,18 @@ pub(super) enum Gives {
     Events,
 }
 
-/// An operation.
+/// An operation of the API.
 pub(super) struct Operation {
     pub method: MethodFilter,
     pub path: &'static str,
     pub summary: &'static str,
-    /// Names and meanings of the query's parameters; one that is needed ends in `!`.
+    /// Names and meanings of the query's parameters; a required one ends in `!`.
     pub query: &'static [(&'static str, &'static str)],
     pub takes: Takes,
     pub gives: Gives,
 }
 
-/// A GET that takes nothing and answers JSON.
+/// Makes a GET that takes nothing and answers JSON.
 pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation {
     Operation {
         method: MethodFilter::GET,
@@ -53,7 +53,7 @@ pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation
     }
 }
 
-/// A change.
+/// Makes an operation that changes something.
 pub(super) const fn change(method: MethodFilter, path: &'static str, summary: &'static str, takes: Takes) -> Operation {
     Operation {
         method,
@@ -88,7 +88,7 @@ impl Described {
         self
     }
 
-    /// The router, with the description at `path`.
+    /// Returns the router, with the description served at `path`.
     pub(super) fn finish(mut self, path: &'static str) -> Router<Arc<Control>> {
         let own = read(path, "This description");
         self.paths.entry(path).or_default().insert("get", describe(&own));

@@ -1,4 +1,4 @@
-//! Rotation by API: what is out, jobs, and how to start one or call it off.
+//! Rotation by API: shows what is out of rotation and all jobs, starts jobs and cancels them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::mutate::Asker;
 use crate::control::Control;
 use crate::rotate::{Action, Request, RotateError};
 
-/// The longest time that may be given: a day.
+/// Longest time to drain that may be given, in seconds: a day.
 const LONGEST: f64 = 86_400.0;
 
 /// The body of a request.
@@ -24,19 +24,19 @@ const LONGEST: f64 = 86_400.0;
 struct Body {
     action: Action,
     names: Vec<String>,
-    /// Seconds.
+    /// Time to drain, in seconds.
     timeout: Option<f64>,
     #[serde(default)]
     force: bool,
-    /// On all of the configuration's `balancers` too.
+    /// True to rotate on all of the configuration's `balancers` too.
     #[serde(default)]
     all_balancers: bool,
-    /// Kept with what is taken out, and shown.
+    /// Reason in the operator's words, kept with the subject and shown.
     #[serde(default)]
     reason: String,
 }
 
-/// What is out, why, since when and by whom, and all jobs.
+/// `GET /api/v1/rotations`: all subjects out of rotation (why, since when and by whom), and all jobs.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     let rotation = Arc::clone(&control.shared.snapshot.load().rotation);
     let out: Vec<_> = rotation
@@ -83,7 +83,7 @@ pub(super) async fn start(
         by,
     };
     let (outcome, parts) = if body.all_balancers {
-        // To its end, though whoever asked may go away in the middle.
+        // In a task of its own: a rotation that has begun is finished even if the client goes away.
         let acting = Arc::clone(&control);
         let rotating = tokio::spawn(async move { acting.rotate_everywhere(request).await });
         rotating.await.unwrap_or((Err(RotateError::Ending), Vec::new()))
@@ -120,13 +120,13 @@ pub(super) async fn start(
     }
 }
 
-/// Which balancer's job.
+/// Query that names the balancer which has the job.
 #[derive(Deserialize)]
 pub(super) struct Elsewhere {
     url: String,
 }
 
-/// A job of another balancer, asked through this one, which knows its token.
+/// Returns a job of another balancer. This balancer asks, because it knows the other's token.
 pub(super) async fn job_elsewhere(
     State(control): State<Arc<Control>>,
     Path(id): Path<u64>,

@@ -1,18 +1,18 @@
-//! Who may have a connection to the admin API: so many in all, and of one address at most half of them, so that nobody
-//! can lock out everybody else by itself.
+//! Limits of connections to the admin API: a total, of which one address gets at most half, so that no address alone
+//! can lock out all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The connections of one way in.
+/// Seats for the connections to one socket.
 #[derive(Clone)]
 pub(super) struct Seats(Arc<Room>);
 
 struct Room {
     max: usize,
     taken: Mutex<Taken>,
-    /// Told of each connection that comes and goes.
+    /// Callback for each connection that comes (true) or goes.
     count: Box<dyn Fn(bool) + Send + Sync>,
 }
 
@@ -22,13 +22,13 @@ struct Taken {
     by_source: HashMap<IpAddr, usize>,
 }
 
-/// One connection's seat, free again when it is dropped.
+/// Seat of one connection, free again when it is dropped.
 pub(super) struct Seat {
     room: Arc<Room>,
     source: Option<IpAddr>,
 }
 
-/// Which limit a connection would exceed.
+/// Limit that a connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     All,
@@ -45,7 +45,7 @@ impl Full {
 }
 
 impl Seats {
-    /// For `max` connections at once; `count` is told of each that comes (true) or goes.
+    /// Makes seats for `max` connections at once; `count` is called for each that comes (true) or goes.
     pub(super) fn new(max: u32, count: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Room {
             max: max as usize,
@@ -54,7 +54,8 @@ impl Seats {
         }))
     }
 
-    /// A seat for a connection from `source`; callers of the unix socket have none, and are one another's equals.
+    /// Takes a seat for a connection from `source`. Connections to the unix socket have no source, and no limit by
+    /// source.
     pub(super) fn take(&self, source: Option<IpAddr>) -> Result<Seat, Full> {
         let room = &self.0;
         let mut taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Routes that are chosen by labels.
+//! Routes that are selected by labels.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::api::problem;
 use super::views;
 use crate::control::Control;
 
-/// Which routes.
+/// Query that selects routes.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
     selector: Option<String>,
@@ -34,7 +34,7 @@ pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Q
     }
 }
 
-/// A label selector; or why it is none.
+/// Parses a label selector; the error says what is wrong with it.
 pub(super) fn selector(text: &str) -> Result<Selector, String> {
     Selector::parse(text).map_err(|error| {
         format!(

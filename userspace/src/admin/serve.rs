@@ -1,5 +1,5 @@
-//! Serves the admin API's connections: only so many at once, counted apart from traffic, and each must say in time what
-//! it wants. Streams of events live as long as their reader takes them in, and count against the same limit.
+//! Serves the admin API's connections: a bounded number at once, counted apart from traffic, with time limits for
+//! requests. An event stream lives as long as its client reads, and counts against the same limit.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use super::seats::{Full, Seats};
 use super::tls::{Certificates, Peer};
 use crate::state::{AdminCounts, Shared};
 
-/// How long a connection may take to send a request's head, and be idle between two requests.
+/// Time limit for a request's head, and for the pause between two requests.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a client may leave unread, or unacknowledged, what it is sent.
+/// Time that sent bytes may stay unread, or unacknowledged, by the client.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a TLS handshake may take.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A log that is full helps nobody.
+/// Least interval of warnings about refused connections, so that they do not fill the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// The pause after an accept that failed, for want of descriptors most likely.
+/// Pause after a failed accept, for want of descriptors most likely.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One of the API's two ways in.
+/// Server of one of the API's two sockets.
 pub(super) struct Server {
     router: Router,
     seats: Seats,
@@ -53,7 +53,7 @@ impl Server {
         }
     }
 
-    /// Serves TCP, with TLS where there are certificates.
+    /// Serves TCP; with TLS if there are certificates.
     pub(super) async fn tcp(mut self, listener: TcpListener, mut certificates: Option<Certificates>) {
         loop {
             let (stream, addr) = match listener.accept().await {
@@ -70,7 +70,7 @@ impl Server {
                     continue;
                 }
             };
-            // The kernel ends a connection whose reader does not read: the write would wait for ever.
+            // The kernel ends a connection whose client does not read: without this the write would wait for ever.
             let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
             let acceptor = certificates.as_mut().map(Certificates::acceptor);
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
@@ -145,7 +145,7 @@ async fn handshake(
     done.ok()?.ok()
 }
 
-/// Answers a connection's requests, until it ends or takes too long.
+/// Answers a connection's requests, until the connection ends or exceeds a time limit.
 async fn serve<S, I>(stream: S, router: Router, info: I, head_timeout: Duration, counts: &AdminCounts)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,4 +1,4 @@
-//! The shield by API: what is guarded and what was decided, prefixes, samples of what is dropped.
+//! The shield by API: guards with their counts, prefixes, samples of dropped packets.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use super::api::problem;
 use crate::control::Control;
 use crate::store::PrefixChange;
 
-/// How often a connection on which nothing happens is kept alive: shorter than proxies' patience.
+/// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long an answer waits until what was set is in force: a million prefixes take a second.
+/// Time that an answer waits until a change is in force: a million prefixes take a second.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the path says for what holds for all.
+/// Path segment for the prefixes that apply to all listeners and services.
 const ALL: &str = "*";
 
-/// All that is guarded.
+/// `GET /api/v1/shield`: all guarded listeners and services.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     let services = &control.services;
     Json(json!({
@@ -38,7 +38,7 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     }))
 }
 
-/// What has been set by the API.
+/// `GET /api/v1/shield/prefixes`: the prefixes that have been set by the API.
 pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value> {
     let told = Arc::clone(&control.shared.snapshot.load().shield);
     let named: serde_json::Map<String, Value> = told
@@ -51,7 +51,7 @@ pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value>
     Json(json!({ "apiVersion": "v1", "prefixes": named }))
 }
 
-/// The body of a change.
+/// Body of a change of prefixes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Edit {
@@ -59,7 +59,7 @@ struct Edit {
     deny: Vec<ipnet::IpNet>,
     #[serde(default, deserialize_with = "nets")]
     allow: Vec<ipnet::IpNet>,
-    /// Neither from now on.
+    /// Prefixes that are neither denied nor allowed from now on.
     #[serde(default, deserialize_with = "nets")]
     forget: Vec<ipnet::IpNet>,
 }
@@ -104,7 +104,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         .filter(|(known, _)| name.is_empty() || *known == name)
         .map(|(_, is_shielded)| is_shielded)
         .collect();
-    // Of what is configured no more there may still be something to forget.
+    // A listener that is no longer configured may still have prefixes to be forgotten.
     let is_told = control.shared.snapshot.load().shield.contains_key(name);
     if is_told && change.adds_nothing() {
         of.push(true);
@@ -125,7 +125,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             &json!({}),
         );
     }
-    // An operator who denies a client must not be told that it was done where the shield is not in force.
+    // An operator who denies a client must be told if the shield is not in force.
     if let Some(why) = control.services.why_no_shield() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -166,13 +166,13 @@ pub(super) struct Client {
     client: std::net::IpAddr,
 }
 
-/// What would become of a client at each listener and service.
+/// Explains how each listener and service treats a client.
 pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(Client { client }): Query<Client>,
 ) -> Json<Value> {
     let services = Arc::clone(&control.services);
-    // A million prefixes take their time.
+    // A blocking thread, because a million prefixes take time.
     let judged = tokio::task::spawn_blocking(move || {
         let all = services.guards();
         let judged = all.iter().map(|guard| {
@@ -190,13 +190,13 @@ pub(super) struct Most {
     limit: Option<usize>,
 }
 
-/// Samples of late.
+/// Returns the latest samples of dropped packets.
 pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<Most>) -> Json<Value> {
     let drops = control.services.drops.latest(most.limit.unwrap_or(100));
     Json(json!({ "apiVersion": "v1", "drops": drops }))
 }
 
-/// Samples to come, behind a `hello`.
+/// Streams new samples of dropped packets, beginning with `hello`.
 pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let drops = BroadcastStream::new(control.services.drops.follow());
     let drops = drops.map(|drop| match drop {

@@ -1,4 +1,4 @@
-//! The admin API's unix socket: opened for its owner alone, and never in the place of something else.
+//! The admin API's unix socket: open to its owner alone, and never in the place of another file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use tokio::net::UnixListener;
 
-/// Whether a socket can stand here: there is nothing, or a socket. Anything else is somebody's, and stays.
+/// Checks that a socket can be made at a path: free, or an old socket. Any other file stays, and is an error.
 pub fn check(path: &Path) -> anyhow::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -34,7 +34,7 @@ pub fn check(path: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Opens it, in the place of one that a process has left which was killed, or which we have taken over from.
+/// Opens the socket, replacing that of a process which was killed, or which this one has relieved.
 pub(super) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     check(path)?;
     open(path).with_context(|| format!("opening the admin socket {}", path.display()))
@@ -48,7 +48,7 @@ fn open(path: &Path) -> std::io::Result<UnixListener> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Never open to others, not even for the moment between bind and chmod.
+    // The umask closes the socket to others from the start, also for the moment between bind and chmod.
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     nix::sys::stat::umask(mask);
@@ -57,7 +57,7 @@ fn open(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes a socket; what has been put in its place stays.
+/// Removes a socket; a file that replaced it stays.
 pub(super) fn remove(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         let _ = fs::remove_file(path);

@@ -1,7 +1,7 @@
-//! Which tier the next connection of a client would have, and why it would not be cut: with the labels of
+//! Predicts the tier of a client's next connection, and why it would not be cut, with the labels of
 //! `signalbox_not_cut_total`.
 //!
-//! What only the handshakes show (timestamps, selective acknowledgements, segment sizes) is not foretold.
+//! Properties that only the handshakes show (timestamps, selective acknowledgements, segment sizes) are not predicted.
 
 use std::net::IpAddr;
 
@@ -15,27 +15,27 @@ use crate::kernel::cut::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
 
-/// By which way packets of an address go.
+/// Interface that packets to an address go by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Leg {
-    /// By an interface with the programs of tier `cut`.
+    /// An interface with the programs of tier `cut`.
     Seen,
-    /// The address is this machine's own: its packets are on no such interface.
+    /// None: the address is this machine's own, and no such interface sees its packets.
     Here,
-    /// By an interface without them.
+    /// An interface without the programs of tier `cut`.
     Unseen(String),
     NoRoute,
-    /// The kernel did not say.
+    /// Unknown: the kernel gave no answer.
     Unknown,
 }
 
-/// Whose connection it is, as far as that is known.
+/// Addresses of the connection's ends, as far as they are known.
 struct Ends {
     client: Option<(IpAddr, Leg)>,
     host: Option<(IpAddr, Leg)>,
 }
 
-/// What becomes of a connection of this client to this host.
+/// Returns the tier of a connection of this client to this host, with the reason.
 pub(super) fn view(
     control: &Control,
     snapshot: &Snapshot,
@@ -81,7 +81,7 @@ pub(super) fn view(
     }
 }
 
-/// Why a connection would not be cut: the first reason that the datapath would come upon.
+/// Returns why a connection would not be cut: the first reason that the datapath would find.
 fn unfit(listener: &Listener, is_limited: bool, not_available: Option<String>, ends: &Ends) -> Option<(Unfit, String)> {
     if let Some(tier) = listener.datapath.tier {
         return Some((Unfit::Off, format!("the configuration demands tier {}", tier.as_str())));
@@ -139,7 +139,7 @@ fn leg(netlink: Option<&Netlink>, address: IpAddr) -> Leg {
     if way.local || address.is_loopback() {
         return Leg::Here;
     }
-    // Those that the programs are put on, whenever interfaces are looked at.
+    // `carrying` lists the interfaces that the programs are attached to at each refresh.
     if interfaces::carrying().iter().any(|known| known.index == way.ifindex) {
         return Leg::Seen;
     }

@@ -1,4 +1,4 @@
-//! The admin API over TLS, and who proves by a certificate who it is (mTLS).
+//! The admin API over TLS, and client certificates (mTLS).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pem;
 
-/// Who is at the other end.
+/// Peer of a TLS connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub addr: SocketAddr,
-    /// It has shown a certificate that `client_ca` has signed.
+    /// True if the peer has shown a certificate that `client_ca` has signed.
     pub certified: bool,
 }
 
-/// Certificate, key and authorities, as of when.
+/// Certificate, key and authorities, with the time at which they were read.
 pub(super) struct Certificates {
     tls: AdminTls,
     changed: Vec<Option<SystemTime>>,
@@ -28,7 +28,7 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// The files are read now, so that a mistake is known at once, and again when they have changed.
+    /// Reads the files, so that a mistake is reported at the start. They are read again when they have changed.
     pub(super) fn new(tls: AdminTls) -> anyhow::Result<Self> {
         Ok(Self {
             changed: changed(&tls),
@@ -37,7 +37,7 @@ impl Certificates {
         })
     }
 
-    /// What the files say now; what they said last, if they cannot be used.
+    /// Returns an acceptor with the current files, or with the last good ones if the current cannot be used.
     pub(super) fn acceptor(&mut self) -> TlsAcceptor {
         let now = changed(&self.tls);
         if now != self.changed {
@@ -71,7 +71,7 @@ fn load(tls: &AdminTls) -> anyhow::Result<TlsAcceptor> {
     let builder = ServerConfig::builder_with_provider(pem::provider()).with_safe_default_protocol_versions()?;
     let builder = match &tls.client_ca {
         Some(path) => {
-            // Whoever has none may still look.
+            // A client certificate is optional: a client without one may read.
             let roots = Arc::new(pem::authorities(path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, pem::provider())
                 .allow_unauthenticated()

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use signalbox_core::model::{Model, Protocol};
 
-/// For each name, HTTPS first. A certificate alone serves nobody: TLS goes to a host's own port for it, or nowhere.
-/// Hosts count whatever their health is, which is shown beside them: a URL does not come and go with a check.
+/// Returns the URLs of each name, HTTPS first. An alias's certificate gives no URL by itself: TLS goes to a host's own
+/// TLS port, or nowhere. Hosts count whatever their health, so that a URL does not come and go with a check.
 pub(super) fn of(model: &Model, cluster: usize, names: &[String]) -> Vec<String> {
     let schemes = [("https", Protocol::Tls, 443), ("http", Protocol::Http, 80)];
     let ports = schemes.map(|(scheme, protocol, usual)| (scheme, usual, ports(model, cluster, protocol)));
@@ -29,7 +29,7 @@ fn leads_to(model: &Model, name: &str, cluster: usize) -> bool {
     route.is_some_and(|route| route.clusters.iter().any(|(at, _)| *at == cluster))
 }
 
-/// The ports of listeners that speak this, if a host of the cluster speaks it too.
+/// Returns the ports of listeners that speak this protocol, if a host of the cluster speaks it too.
 fn ports(model: &Model, cluster: usize, protocol: Protocol) -> BTreeSet<u16> {
     let has_host = |hosts: &[signalbox_core::model::Host]| hosts.iter().any(|host| host.port(protocol).is_some());
     if !model

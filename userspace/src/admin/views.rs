@@ -1,4 +1,4 @@
-//! The state as JSON. Stable: what a script reads today it can read tomorrow.
+//! The state as JSON. The fields are stable: scripts that read them go on working.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,7 +73,7 @@ pub fn listeners(control: &Control) -> Value {
     json!({ "apiVersion": "v1", "listeners": all })
 }
 
-/// Routes, all of them or those that are selected.
+/// Returns all routes, or those that a selector selects.
 pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     let snapshot = control.shared.snapshot.load();
     let names = by_name(&snapshot.file, &snapshot.lore);
@@ -95,7 +95,7 @@ pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     json!({ "apiVersion": "v1", "routes": all, "unmatched": unmatched })
 }
 
-/// A route and its clusters.
+/// Returns a route and its clusters.
 pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState) -> Value {
     let clusters: Vec<Value> = route
         .clusters
@@ -166,7 +166,7 @@ pub fn hosts(control: &Control) -> Value {
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
 }
 
-/// How each host of a cluster stands in this balancer's subset of them; nothing where it uses all.
+/// Returns each host's place in this balancer's subset of the cluster's hosts; empty where the balancer uses all.
 pub(super) fn subset_places(snapshot: &Snapshot, cluster: usize) -> Vec<&'static str> {
     let Some(order) = snapshot.subsets.get(cluster).and_then(Option::as_ref) else {
         return Vec::new();
@@ -211,7 +211,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
     })
 }
 
-/// Layer-4 services.
+/// Returns the layer-4 services.
 #[must_use]
 pub fn services(control: &Control) -> Value {
     let snapshot = control.shared.snapshot.load();

@@ -1,4 +1,4 @@
-//! Weights that operators set: of one route or of many, all or none, tried first or not.
+//! Weights that operators set: for one route or for many, all or none, with a dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use super::selected::selector;
 use crate::control::Control;
 use crate::state::Snapshot;
 
-/// The body of a change of one route's weights.
+/// Body of a change of one route's weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct One {
     clusters: BTreeMap<String, u32>,
 }
 
-/// Weights of clusters by what they are for; null takes weights back.
+/// Weights of clusters by name, namespace or selector; null removes weights that were set.
 type ByWhat = BTreeMap<String, Option<BTreeMap<String, u32>>>;
 
-/// The body of a change of many.
+/// Body of a change of many routes' weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Many {
-    /// By name.
+    /// Weights by route name.
     #[serde(default)]
     routes: ByWhat,
-    /// For all names of a namespace.
+    /// Weights for all names of a namespace.
     #[serde(default)]
     namespaces: ByWhat,
-    /// For all names that a label selector selects.
+    /// Weights for all names that a label selector selects.
     #[serde(default)]
     selectors: ByWhat,
     #[serde(default)]
@@ -82,16 +82,16 @@ fn shares(clusters: BTreeMap<String, u32>) -> Shares {
     clusters.into_iter().collect()
 }
 
-/// Names that are chosen together, for one set of weights.
+/// Group of names with one set of weights.
 struct Group {
-    /// What they have in common, in words.
+    /// Property that the names share, in words.
     what: String,
     names: BTreeSet<String>,
     set: Option<Shares>,
 }
 
-/// The names of a change of many as they are now, each with its weights; or why there is no telling. What is said of a name
-/// itself counts before what is said of its namespace or its labels.
+/// Resolves a change of many to names, each with its weights, or an error. Weights of a name itself override those of
+/// its namespace or its labels.
 fn resolve(snapshot: &Snapshot, many: Many) -> Result<BTreeMap<String, Option<Shares>>, (StatusCode, String)> {
     let refused = |why: String| (StatusCode::UNPROCESSABLE_ENTITY, why);
     let routes: BTreeMap<_, _> = many
@@ -149,7 +149,7 @@ fn groups(snapshot: &Snapshot, namespaces: ByWhat, selectors: ByWhat) -> Result<
     Ok(groups)
 }
 
-/// Names that objects of a namespace claim, in whatever cluster.
+/// Returns the names that objects of a namespace claim, in any cluster.
 fn of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
     let claims = snapshot
         .lore
@@ -162,7 +162,7 @@ fn of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a change would do.
+/// Answers a dry run: what a change would do.
 fn tried(snapshot: &Snapshot, set: &BTreeMap<String, Option<Shares>>) -> Response {
     if let Err(error) = check_weights(&snapshot.model, &snapshot.weights, set) {
         return problem(

@@ -7,7 +7,7 @@ use super::{STOP_TIMEOUT, runtime};
 use crate::agent::{self, Agent};
 use crate::config;
 
-/// Either a file, or all that a file would say.
+/// Arguments of the agent: either a file, or all that a file would say.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The agent's file: version, cluster, kubernetes, balancers.
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// PEM file with the agent's certificate, in place of a token.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// PEM file with its key.
+    /// PEM file with the certificate's key.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file that the arguments stand for: what is wrong with it is said in the same words.
+/// Returns the file that the arguments stand for, so that mistakes in both are reported in the same words.
 fn written(args: &Args) -> String {
     let balancers: Vec<_> = args
         .push

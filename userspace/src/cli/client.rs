@@ -1,4 +1,4 @@
-//! Asks a running signalbox over its admin socket.
+//! Client of a running signalbox's admin socket.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-/// Which signalbox is asked.
+/// Address of the signalbox that is asked.
 #[derive(clap::Args)]
 pub(super) struct At {
     /// The admin socket of the running signalbox.
@@ -32,22 +32,22 @@ pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
     Ok(body)
 }
 
-/// Has something done; the answer, or what the refusal says.
+/// Sends a change and returns the answer; the error repeats the reason of a refusal.
 pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
     answered(path, ask(socket, method, path, body.map(ToString::to_string))?)
 }
 
-/// The same with any text for a body.
+/// Posts any text as the body and returns the answer.
 pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<Value> {
     answered(path, ask(socket, &Method::POST, path, Some(body))?)
 }
 
-/// The same, where a refusal is an answer too: the status, and what was said.
+/// Posts any text and returns status and answer, also of a refusal.
 pub(super) fn try_post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<(StatusCode, Value)> {
     ask(socket, &Method::POST, path, Some(body))
 }
 
-/// Server-sent events, until either side has enough: their kinds and data.
+/// Reads server-sent events, until either side ends the stream: their kinds and data.
 pub(super) fn events(
     socket: &Path,
     path: &str,

@@ -19,17 +19,17 @@ use pieces::{Piece, pieces};
 pub(super) enum Events {
     /// Show how routing events are taken, which message waits, and which messages were set aside.
     Show(super::Show),
-    /// Pass over the message that cannot be recorded: it is kept among those set aside, and the next one is taken.
+    /// Pass over the message that cannot be recorded: it is set aside as a dead letter, and the next one is taken.
     Skip(At),
     /// Post the events of a file in their order, as if the broker had sent them.
     ///
-    /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that are
-    /// known already change nothing, so that a replay may be repeated. Exits with 1 if an event was refused; the others are
-    /// taken.
+    /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that
+    /// are known already change nothing, so that a replay may be repeated. Exits with 1 if an event was refused; the
+    /// others are taken.
     Replay {
         /// The file; - for standard input.
         file: PathBuf,
-        /// Say what would change, and what would be refused; change nothing.
+        /// Report what would change, and what would be refused; change nothing.
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -84,7 +84,7 @@ fn shown(show: &super::Show) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has come of a replay so far.
+/// Results of a replay so far.
 #[derive(Default)]
 struct Tally {
     taken: u64,
@@ -113,7 +113,7 @@ fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode>
             take(&mut tally, &answer);
             continue;
         }
-        // A balancer of another version may understand less: one by one, to know which it is.
+        // A balancer of another version may understand less: events are posted one by one to find which it refuses.
         for piece in batch {
             match post(socket, &path, std::slice::from_ref(piece))? {
                 Ok(answer) => take(&mut tally, &answer),
@@ -162,7 +162,7 @@ fn take(tally: &mut Tally, answer: &Value) {
     }
 }
 
-/// Posts some events; the answer, or why they are not understood. Any other failure ends the replay.
+/// Posts some events. Returns the answer, or why they are not understood. Any other failure ends the replay.
 fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Value, String>> {
     let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
     let (status, answer) = client::try_post_text(socket, path, body)?;
@@ -184,7 +184,7 @@ fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Valu
     }
 }
 
-/// The events in their order, in batches of one post each.
+/// Returns the events in their order, in batches of one post each.
 fn batches(all: &[Piece]) -> Vec<&[Piece]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, piece) in all.iter().enumerate() {

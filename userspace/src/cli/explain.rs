@@ -30,7 +30,7 @@ pub(super) fn explain(
     Ok(ExitCode::SUCCESS)
 }
 
-/// For a query (RFC 3986, section 2.1).
+/// Percent-encodes text for a query (RFC 3986, section 2.1).
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -51,7 +51,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Who answers at an address and port.
+/// Formats the answer for an address and port: who answers there.
 fn told_of_address(answer: &Value) -> String {
     let mut out = String::new();
     let at = text(&answer["address"]);
@@ -186,7 +186,7 @@ fn told(answer: &Value) -> String {
     out
 }
 
-/// Exits with 0 if nothing would change, 1 if something would.
+/// Prints the differences. Exits with 0 if nothing would change, 1 if something would.
 pub(super) fn diff(file: &Path, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let body = std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
     let answer = client::post_text(socket, "/api/v1/diff", body)?;

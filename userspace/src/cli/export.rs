@@ -23,7 +23,7 @@ pub(super) struct Export {
 /// A form of the table.
 #[derive(Clone, Copy, ValueEnum)]
 enum Form {
-    /// Everything: names, clusters, weights, hosts and how they are.
+    /// The whole table: names, clusters, weights, hosts and their health.
     Json,
     /// A map of names to backends, for map_str.
     HaproxyMap,
@@ -41,7 +41,7 @@ enum Speaks {
     Tls,
 }
 
-/// A value's name on the command line, which is the API's.
+/// Returns a value's name on the command line, which is also that of the API.
 fn name(value: impl ValueEnum) -> String {
     let known = value.to_possible_value();
     known.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -52,7 +52,7 @@ pub(super) fn run(export: &Export) -> anyhow::Result<ExitCode> {
     let path = format!("/api/v1/export?format={format}&protocol={protocol}");
     match client::change(&export.at.socket, &Method::GET, &path, None)? {
         Value::String(text) => print!("{text}"),
-        // A table without a name is no JSON and no text either.
+        // A table without a name is neither JSON nor text: nothing is printed.
         Value::Null => {}
         all => println!("{all:#}"),
     }

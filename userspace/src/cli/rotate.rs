@@ -13,56 +13,59 @@ use super::client::At;
 use super::explain::escaped;
 use super::{Show, client, show};
 
-/// How often to ask how far a job is.
+/// Interval at which the progress of a job is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Subcommand)]
 pub(super) enum Rotate {
-    /// No new flows for these; what has not ended by itself in time is closed.
+    /// Take subjects out of rotation: they get no new flows; flows that have not ended by themselves in time are
+    /// closed.
     Out {
         /// Hosts (east-1, or east/east-1), clusters, applications (app.example.com) or gears. Where a name could mean
-        /// several things, its kind goes in front: host:east/east-1, cluster:east, application:app.example.com, gear:ID.
+        /// several things, its kind goes in front: host:east/east-1, cluster:east, application:app.example.com,
+        /// gear:ID.
         #[arg(required_unless_present = "machine")]
         names: Vec<String>,
         /// Every host at this IP address in every cluster, those that are learnt later included. May be given again.
         #[arg(long, value_name = "ADDRESS")]
         machine: Vec<IpAddr>,
-        /// Why, for others to read in `rotate list`.
+        /// Reason, for others to read in `rotate list`.
         #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         reason: String,
-        /// Close what is left after so many seconds [default: the configuration's `drain`, 120 where it says nothing].
+        /// Close the remaining flows after so many seconds [default: the configuration's `drain`, 120 where it says
+        /// nothing].
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<f64>,
-        /// Even if an application is left without a host, or no host is at a machine's address yet.
+        /// Go on even if an application is left without a host, or no host is at a machine's address yet.
         #[arg(long)]
         force: bool,
-        /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        /// Rotate on every balancer of the configuration's `balancers`, too; succeeds when all have done it.
         #[arg(long)]
         all_balancers: bool,
-        /// Return at once with the job's number, instead of when nothing is left.
+        /// Return at once with the job's number, instead of when no flow is left.
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
         at: At,
     },
-    /// New flows for these again.
+    /// Take subjects into rotation again: they get new flows.
     In {
         #[arg(required_unless_present = "machine")]
         names: Vec<String>,
-        /// What was taken out by this IP address. May be given again.
+        /// Hosts that were taken out by this IP address. May be given again.
         #[arg(long, value_name = "ADDRESS")]
         machine: Vec<IpAddr>,
-        /// On every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        /// Rotate on every balancer of the configuration's `balancers`, too; succeeds when all have done it.
         #[arg(long)]
         all_balancers: bool,
         #[command(flatten)]
         at: At,
     },
-    /// Show what is out, why, since when, and who took it out.
+    /// Show the subjects that are out: why, since when, and who took them out.
     List(Show),
-    /// Show the jobs: how far each is, and what it waits for.
+    /// Show the jobs: their progress, and the flows that they wait for.
     Jobs(Show),
-    /// Call a job off: what it has taken out is in again, what it waited for goes on.
+    /// Cancel a job: its subjects are in again, their flows go on.
     Cancel {
         job: u64,
         #[command(flatten)]
@@ -130,7 +133,7 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The API calls a machine by its address with its kind in front.
+/// Adds machines to names as the API has them: an address with its kind in front.
 fn and_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
     names.extend(machines.iter().map(|address| format!("machine:{address}")));
     names
@@ -144,7 +147,7 @@ fn path_of(job: &Value) -> String {
     format!("/api/v1/jobs/{}", job["id"])
 }
 
-/// Until nothing is left. Fails if somebody else calls the job off.
+/// Waits until no flow is left. Fails if somebody else cancels the job.
 fn wait(socket: &Path, path: &str, mut job: Value) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     while job["ended"].is_null() {

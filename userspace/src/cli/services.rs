@@ -1,4 +1,4 @@
-//! `signalbox services`: what layer-4 services are doing.
+//! `signalbox services`: the layer-4 services and their hosts.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Output, client, show};
 
-/// Shows services; as a table with a line for each of their hosts.
+/// Prints services; as a table with a line for each of their hosts.
 pub(super) fn print(socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, "/api/v1/services")?;
     if output != Output::Table {
@@ -21,7 +21,7 @@ pub(super) fn print(socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for each service, and below it one for each host.
+/// Returns a line for each service, and below it one for each host.
 fn lines(answer: &Value) -> Vec<Value> {
     let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut lines = Vec::new();
@@ -42,7 +42,7 @@ fn lines(answer: &Value) -> Vec<Value> {
     lines
 }
 
-/// Where a host is.
+/// Returns a host's address, with its port if that is its own.
 fn at(host: &Value) -> String {
     let address = host.get("address").and_then(Value::as_str).unwrap_or_default();
     match host.get("port").and_then(Value::as_u64) {
@@ -52,7 +52,7 @@ fn at(host: &Value) -> String {
     }
 }
 
-/// Where the programs stand, what ranges of ports have room, and what is wrong.
+/// Returns lines on where the programs are attached, which ranges of ports have room, and what is wrong.
 fn footnotes(answer: &Value) -> Vec<String> {
     let list = |key: &str| answer.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

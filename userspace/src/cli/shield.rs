@@ -11,34 +11,34 @@ use signalbox_core::model::shield;
 
 use super::{Output, client, explain::escaped, show};
 
-/// What is done with prefixes.
+/// Actions on prefixes.
 #[derive(Subcommand)]
 pub(super) enum What {
     /// Deny addresses or prefixes, now and after restarts.
     Deny(Which),
     /// Allow addresses or prefixes although a shorter prefix is denied.
     Allow(Which),
-    /// Take back what has been denied or allowed here.
+    /// Forget what was denied or allowed by this command.
     Forget(Which),
-    /// Put the prefixes of a file, one a line, in place of all that has been denied here.
+    /// Replace all prefixes that were denied by this command with those of a file, one a line.
     Load {
         file: PathBuf,
         /// At this listener or service only.
         #[arg(long, value_name = "NAME")]
         on: Option<String>,
     },
-    /// Show what has been denied and allowed here.
+    /// Show what was denied and allowed by this command.
     List,
-    /// Say what would become of a client at each listener and service, and why.
+    /// Explain how each listener and service treats a client.
     Explain {
-        /// Its address.
+        /// Address of the client.
         client: std::net::IpAddr,
     },
 }
 
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// Such as 192.0.2.7 or 2001:db8::/32.
+    /// Address or prefix, such as 192.0.2.7 or 2001:db8::/32.
     #[arg(required = true, value_parser = net)]
     prefixes: Vec<IpNet>,
     /// At this listener or service only.
@@ -91,7 +91,7 @@ pub(super) fn run(what: Option<What>, socket: &Path, output: Output) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prefixes, of one or by name.
+/// Formats prefixes, those of one listener or service or those of all by name.
 fn listed(prefixes: &Value) -> String {
     let mut lines = Vec::new();
     let mut add = |name: &str, of: &Value| {
@@ -156,7 +156,7 @@ fn line(guard: &Value) -> Value {
     line
 }
 
-/// Samples of dropped packets: those of late, or those to come.
+/// Prints samples of dropped packets: the latest ones, or new ones as they arrive.
 pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let print = |drop: &Value| match output {
         Output::Table => show::say(&dropped(drop)),

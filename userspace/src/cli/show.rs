@@ -1,4 +1,4 @@
-//! Shows answers as tables, JSON or YAML.
+//! Prints answers as tables, JSON or YAML.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Output, client};
 
-/// Asks and shows.
+/// Requests a path and prints the answer.
 pub(super) fn print(what: &str, path: &str, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, path)?;
     match output {
@@ -28,7 +28,7 @@ pub fn emit(value: &Value, output: Output) -> anyhow::Result<()> {
     }
 }
 
-/// A reader that has had enough (`| head`) is no error.
+/// Prints text. A reader that closes the pipe early (`| head`) is no error.
 pub(super) fn say(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -36,7 +36,7 @@ pub(super) fn say(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Columns of each list: title, and where the value stands.
+/// Returns the columns of each list: title, and where the value stands.
 fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
     match what {
         "listeners" => &[
@@ -160,7 +160,7 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// An answer as a table.
+/// Formats an answer as a table.
 #[must_use]
 pub fn table(what: &str, answer: &Value) -> String {
     let mut table = Table::new();
@@ -254,7 +254,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
     }
 }
 
-/// The widest error in a table, in characters: JSON and YAML have all of it.
+/// Greatest width of an error in a table, in characters; JSON and YAML have the whole text.
 const MAX_ERROR_WIDTH: usize = 72;
 
 fn cut(error: &str) -> String {
@@ -265,7 +265,7 @@ fn cut(error: &str) -> String {
     format!("{}...", short.trim_end())
 }
 
-/// How the last reload went, when that was by the operator's clock, and how long ago.
+/// Formats the result of the last reload, its time by the operator's clock, and its age.
 fn reloaded(reload: &Value, now: &Zoned) -> String {
     let outcome = if reload.get("ok").and_then(Value::as_bool).unwrap_or(false) {
         "ok"
@@ -281,7 +281,7 @@ fn reloaded(reload: &Value, now: &Zoned) -> String {
     format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
 }
 
-/// Seconds since 1970 by the operator's clock, and how long ago that was.
+/// Formats seconds since 1970 by the operator's clock, with the age.
 fn clock(at: i64, now: &Zoned) -> Option<String> {
     let at = jiff::Timestamp::from_second(at).ok()?;
     let age = now.timestamp().duration_since(at).as_secs().max(0);
@@ -289,7 +289,7 @@ fn clock(at: i64, now: &Zoned) -> Option<String> {
     Some(format!("{at} ({} ago)", age_of(age.unsigned_abs())))
 }
 
-/// The two largest units of an age.
+/// Formats an age by its two largest units.
 fn age_of(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let first = units.iter().position(|(_, length)| seconds >= *length).unwrap_or(3);
@@ -302,7 +302,7 @@ fn age_of(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Whether these are what a source has told, and not the shares of a route.
+/// Returns whether clusters are those that a source has told of, rather than the shares of a route.
 fn what_told(clusters: &[Value]) -> bool {
     clusters.iter().any(|cluster| cluster.get("rejected").is_some())
 }

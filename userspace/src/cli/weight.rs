@@ -12,20 +12,21 @@ use super::client::{self, At};
 
 #[derive(clap::Args)]
 pub(super) struct Weight {
-    /// Names of routes, and the weights of their clusters from 0 to 100: app.example.com east=20 west=80. A cluster that
-    /// is left out gets nothing.
+    /// Names of routes, and the weights of their clusters from 0 to 100: app.example.com east=20 west=80. A cluster
+    /// that is left out gets nothing.
     #[arg(value_name = "NAME|CLUSTER=WEIGHT")]
     words: Vec<String>,
-    /// Also all names that objects of this namespace (or application) claim, in whatever cluster
+    /// All names that objects of this namespace (or application) claim, in whatever cluster, in addition to names
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Also all names of which a claim has such labels now, in Kubernetes' grammar: app=shop,tier!=batch
+    /// All names of which a claim has such labels now, in Kubernetes' grammar, in addition to names:
+    /// app=shop,tier!=batch
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Vec<String>,
-    /// Also what this file says: a name and its weights on each line, # begins a comment
+    /// File with further names: a name and its weights on each line, # begins a comment
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Take the weights back: the configuration file and the clusters have the word again
+    /// Remove the weights: those of the configuration file and of the clusters apply again
     #[arg(long)]
     clear: bool,
     /// Show what would change, and change nothing
@@ -104,7 +105,7 @@ fn body(weight: &Weight) -> anyhow::Result<Value> {
     }))
 }
 
-/// Names, and clusters with their weights.
+/// Splits words into names, and clusters with their weights.
 fn words<'a>(words: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<String>, Clusters)> {
     let (mut names, mut clusters) = (Vec::new(), Clusters::new());
     for word in words {

@@ -16,21 +16,21 @@ use crate::datapath::sys;
 /// Most bytes of an answer that are read to find its status.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// A PROXY v2 header that names nobody (its LOCAL command, section 2.2 of the specification): the connection is our own.
+/// A PROXY v2 header without addresses (command LOCAL, section 2.2 of the specification): the connection is our own.
 const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
-/// What a host has said: the status of an answer, or no more than that it accepts connections.
+/// Answer of a host: an HTTP status, or `None` if it only accepts connections.
 pub(super) type Said = Option<u16>;
 
-/// A check, ready to be asked.
+/// A check of one host, ready to be made.
 pub(super) struct Prober {
     target: Option<SocketAddr>,
     /// Whether the connection begins with a PROXY header.
     header: bool,
     request: Option<String>,
-    /// Whether every answer below 500 is a good one.
+    /// True if every answer below 500 is a good one.
     is_lenient: bool,
-    /// The page that the host is asked for, in words, where the host has a page of its own.
+    /// Page that is requested, in words, where the host has a page of its own.
     page: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
 }
@@ -69,7 +69,7 @@ impl Prober {
         }
     }
 
-    /// What it asks, in words for an operator.
+    /// Returns the request in words for an operator.
     pub(super) fn asked(&self) -> String {
         let kind = match (&self.request, &self.tls) {
             (None, _) => "TCP connect",
@@ -84,7 +84,8 @@ impl Prober {
         format!("{kind}{port}{page}{header}")
     }
 
-    /// What the host said, or what is wrong with it; `None` where we could not ask, for a shortage of our own.
+    /// Makes the check: the host's answer, or what is wrong with it; `None` where no check was possible for a shortage
+    /// of our own.
     pub(super) async fn ask(&self) -> Option<Result<String, String>> {
         let judged = |said: Said| match said {
             Some(code @ 400..=499) if self.is_lenient => Ok(format!("HTTP {code}")),
@@ -93,7 +94,7 @@ impl Prober {
         Some(self.say().await?.and_then(judged))
     }
 
-    /// The same without a judgement on what was said.
+    /// Makes the check as [`Self::ask`], without judging the answer.
     pub(super) async fn say(&self) -> Option<Result<Said, String>> {
         let target = match self.target.ok_or("the host has no port to check") {
             Ok(target) => target,
@@ -138,7 +139,8 @@ fn said_of_page(http: &HttpProbe) -> String {
     format!(" for {}{host}", http.path)
 }
 
-/// The check of a cluster as it is for one host: an endpoint of an application has a page of its own, or speaks no HTTP.
+/// Returns the check of a cluster for one host: an endpoint of an application has a page of its own, or speaks no
+/// HTTP.
 fn of_host(probe: &Probe, host: &Host) -> Probe {
     let of_page = |http: &HttpProbe, page: &Page| HttpProbe {
         path: page.path.clone(),
@@ -163,7 +165,7 @@ fn of_host(probe: &Probe, host: &Host) -> Probe {
     }
 }
 
-/// Whether what a host has said means that it is well.
+/// Judges whether an answer means that the host is healthy.
 pub(super) fn judged(said: Said) -> Result<String, String> {
     match said {
         None => Ok("accepts connections".into()),
@@ -232,7 +234,7 @@ fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsCo
     Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
-/// Takes any certificate: the check asks whether a host is well, not who it is. `ca` asks both.
+/// Accepts any certificate: the check is about health, not identity. A configured `ca` verifies both.
 #[derive(Debug)]
 struct AnyCertificate;
 
@@ -311,7 +313,7 @@ mod tests {
         })
     }
 
-    /// Answers one request with a status; returns what was asked.
+    /// Answers one request with a status; returns the request.
     async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str) -> String {
         let mut request = vec![0; 4096];
         let n = stream.read(&mut request).await.unwrap();
@@ -322,7 +324,7 @@ mod tests {
         String::from_utf8_lossy(&request[..n]).into_owned()
     }
 
-    /// What a host hears of a check before the check waits for an answer or ends.
+    /// Returns the bytes that a host receives of a check before the check waits for an answer or ends.
     async fn heard(probe: &Probe, header: CheckHeader, is_host_port: bool) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -419,7 +421,7 @@ mod tests {
         assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
     }
 
-    /// Notes the name in the ClientHello.
+    /// Records the server name of the ClientHello.
     #[derive(Debug)]
     struct Noting(Arc<CertifiedKey>, Mutex<Option<String>>);
 

@@ -1,7 +1,7 @@
-//! What a host is asked: what the configuration says or, where it says nothing, what the host itself shows.
+//! Chooses how a host is checked: as configured or, where the configuration leaves it open, by what the host offers.
 //!
-//! A process that hangs still has its connections accepted, by the kernel. That is why a router host is asked by HTTP
-//! where that can be had, and why one that has answered so must go on to answer.
+//! The kernel accepts connections even for a process that hangs. Therefore a router host is checked by HTTP where it
+//! offers that, and a host that has once answered by HTTP must go on to answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use tokio::time::timeout;
 
 use super::probe::{Prober, Said, judged};
 
-/// What came of a check, and what was asked.
+/// Result of a check, with the request.
 pub(super) struct Verdict {
     pub(super) outcome: Result<String, String>,
     pub(super) asked: String,
 }
 
-/// How a host is asked.
+/// Question that a host is asked, and what earlier answers have shown.
 pub(super) struct Question {
-    /// The router's own page, where the configuration leaves it to the host.
+    /// Health page of the router, where the configuration leaves the check to the host.
     page: Option<Page>,
     prober: Prober,
     limit: Duration,
@@ -26,18 +26,18 @@ pub(super) struct Question {
 
 struct Page {
     prober: Prober,
-    /// The router has answered there.
+    /// True once the router has answered there.
     answers: bool,
 }
 
-/// What asking for the router's page has shown.
+/// Result of a request for the router's page.
 enum Look {
     Answer(Said),
-    /// No page of a router is there, and why not.
+    /// No page of a router is there; the text says why.
     Absent(String),
-    /// Nothing came in time.
+    /// No answer came in time.
     Silence,
-    /// We could not ask, for a shortage of our own.
+    /// No request was possible, for a shortage of our own.
     Shortage,
 }
 
@@ -51,7 +51,7 @@ impl Question {
         }
     }
 
-    /// Asks, within the time limit; `None` where we could not, for a shortage of our own.
+    /// Makes the check, within the time limit; `None` where none was possible, for a shortage of our own.
     pub(super) async fn ask(&mut self) -> Option<Verdict> {
         let began = Instant::now();
         let Some(page) = &mut self.page else {
@@ -72,7 +72,8 @@ impl Question {
         }
     }
 
-    /// Both at once, for a port that drops what comes must not use up the time. The page counts where it is there.
+    /// Requests the page and connects at once, because a port that drops packets would use up the time. The page
+    /// counts if it is there.
     async fn ask_both(&mut self) -> Option<Verdict> {
         let Some(page) = &self.page else { return None };
         let (look, outcome) = tokio::join!(page.look(self.limit / 2), timeout(self.limit, self.prober.ask()));
@@ -124,7 +125,7 @@ impl Page {
         match timeout(limit, self.prober.say()).await {
             Err(_) => Look::Silence,
             Ok(None) => Look::Shortage,
-            // It is something else that has no such page.
+            // Another server listens there, without such a page.
             Ok(Some(Ok(Some(code @ 400..=499)))) => Look::Absent(format!("HTTP {code}")),
             Ok(Some(Ok(said))) => Look::Answer(said),
             Ok(Some(Err(why))) => Look::Absent(why),
@@ -150,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A host at a loopback address of its own, so that tests do not share its port 1936; and what listens on its port.
+    /// Makes a host at a loopback address of its own, so that tests do not share port 1936, and its listener.
     async fn host(last: u8, is_router: bool) -> (Host, TcpListener) {
         let address = [127, 19, 36, last].into();
         let listener = TcpListener::bind((address, 0)).await.unwrap();
@@ -177,7 +178,7 @@ mod tests {
         Question::new(&check, host)
     }
 
-    /// Answers so on port 1936; hangs with an empty answer.
+    /// Serves port 1936 with this status; an empty status hangs.
     async fn page(host: &Host, status: &'static str) -> tokio::task::JoinHandle<()> {
         let listener = TcpListener::bind((host.address, ROUTER_HEALTH_PORT)).await.unwrap();
         tokio::spawn(async move {
@@ -223,12 +224,12 @@ mod tests {
             assert_eq!(verdict.asked, "HTTP on port 1936");
             end(page).await;
         }
-        // It hangs: that connections are accepted does not make it well.
+        // A server that hangs is unhealthy, though its connections are accepted.
         let hanging = page(&host, "").await;
         let verdict = question.ask().await.unwrap();
         assert_eq!(verdict.outcome.unwrap_err(), "no answer within 600ms");
         end(hanging).await;
-        // It is gone, and something else is there.
+        // The router is gone, and another server listens.
         let other = page(&host, "404 Not Found").await;
         let verdict = question.ask().await.unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! What each route carries, and the lines of the log of connections.
+//! Metrics of routes, and of the connection log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Labels, Out, Scrape};
 use crate::figures::{Refused, Sum, Sums};
 
-/// A number of a route in a cluster.
+/// Function that reads one figure of a route in a cluster.
 type Of = fn(&Sum) -> u64;
 
 fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Item = (Labels<'a>, u64)> {
@@ -23,7 +23,7 @@ impl Scrape {
     pub(super) fn routes(&self, out: &mut Out<'_>) -> fmt::Result {
         let shared = &self.0.shared;
         let all = {
-            // No route is taken in or out meanwhile: each counts once.
+            // The lock keeps routes from being added or removed meanwhile, so that each counts once.
             let _hold = shared.figures.hold();
             let snapshot = shared.snapshot.load();
             if snapshot.model.metrics.routes == 0 {
@@ -60,7 +60,7 @@ impl Scrape {
         out.counter("route_refused", "Connections refused whose route was known", refused)
     }
 
-    /// Lines of the log of connections.
+    /// Writes the metrics of the connection log.
     pub(super) fn connection_log(&self, out: &mut Out<'_>) -> fmt::Result {
         let log = &self.0.shared.log;
         out.counter(

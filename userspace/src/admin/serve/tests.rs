@@ -5,9 +5,9 @@ use super::*;
 use crate::admin::body;
 use crate::app;
 
-/// Generous where something must happen; what must not happen has no time limit to get wrong.
+/// Generous, because something must happen before it; tests that nothing happens use no time limit.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Long enough for a busy machine to bring a request that is sent at once.
+/// Long enough for a busy machine to deliver a request that is sent at once.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 const CONFIG: &str = r#"
@@ -22,7 +22,7 @@ struct Api {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// A server with short time limits and four seats.
+/// Starts a server with short time limits and four seats.
 fn api() -> Api {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -61,7 +61,7 @@ fn api() -> Api {
     }
 }
 
-/// 20 events in 5 s: more than the time limits.
+/// Sends 20 events in 5 s: longer than the time limits.
 async fn stream() -> axum::response::Response {
     let (sender, receiver) = tokio::sync::broadcast::channel(4);
     tokio::spawn(async move {
@@ -81,7 +81,7 @@ impl Api {
         stream
     }
 
-    /// Everything until the server closes the connection.
+    /// Sends a request; returns everything until the server closes the connection.
     fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -102,7 +102,7 @@ fn eventually(condition: impl Fn() -> bool) -> bool {
     condition()
 }
 
-/// What comes until the end; a reset is an end too.
+/// Reads until the end; a reset is an end too.
 fn rest(stream: &mut std::net::TcpStream) -> String {
     let mut all = Vec::new();
     match stream.read_to_end(&mut all) {
@@ -116,7 +116,7 @@ fn a_connection_that_says_nothing_or_half_a_head_or_falls_silent_is_closed_and_c
     let api = api();
     assert_eq!(api.ask(""), "");
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHo"), "");
-    // Counted once the connection is closed.
+    // A refusal is counted once the connection is closed.
     assert!(eventually(|| api.refused("head_timeout") == 2));
     let answered = api.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answered.ends_with("here\n"), "{answered}");
@@ -159,7 +159,7 @@ fn a_stream_outlives_the_time_limits_and_takes_a_seat_until_it_ends() {
             stream
         })
         .collect();
-    // Half of the seats are taken by one address.
+    // One address can take half of the seats.
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
     assert_eq!((api.refused("max_per_source"), api.shared.admin.tcp.get()), (1, 4));
     for stream in &mut streams {

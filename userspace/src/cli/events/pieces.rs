@@ -1,14 +1,14 @@
-//! A dump cut into its events, each with its place: what is wrong with one is no matter to the others.
+//! Cuts a dump into its events, each with its place, so that a mistake in one does not affect the others.
 
 /// The text of one event, as a document of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The line of the file that the text's first line stands for, from 1; 0 where a `---` was put before line 1.
+    /// Line of the file that the text's first line stands for, from 1; 0 where a `---` was put before line 1.
     pub(super) first_line: usize,
     pub(super) text: String,
 }
 
-/// The events of a dump: YAML documents between lines of `---`, and lines that are JSON objects.
+/// Returns the events of a dump: YAML documents between lines of `---`, and lines that are JSON objects.
 pub(super) fn pieces(text: &str) -> Vec<Piece> {
     let mut all = Vec::new();
     let mut open: Option<Piece> = None;
@@ -34,7 +34,8 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
     all
 }
 
-/// A document whose first line this is; one without `---` gets it, for it stands behind others when it is posted.
+/// Makes a document that begins with this line. `---` is added where it is missing, because documents are posted one
+/// behind the other.
 fn begin(number: usize, line: &str) -> Piece {
     if line.starts_with("---") {
         return Piece {
@@ -52,7 +53,7 @@ fn close(all: &mut Vec<Piece>, open: Option<Piece>) {
     all.extend(open.filter(|piece| !is_blank(piece)));
 }
 
-/// Whether nothing but comments is there.
+/// Returns whether a document has nothing but comments.
 fn is_blank(piece: &Piece) -> bool {
     let mut lines = piece.text.lines();
     lines.all(|line| {
