@@ -75,7 +75,7 @@ impl Front {
             binds: HashSet::new(),
             accepting: false,
         };
-        // Nobody accepts yet: before a configuration is in force, a connection could not be served.
+        // No worker accepts yet: before a configuration is in force, a connection could not be served.
         match (inherited, &front.steering) {
             (Some(offer), _) => {
                 front.binds.extend(offer.binds);
@@ -231,7 +231,7 @@ impl Front {
     }
 
     async fn stop_workers(&mut self, how: Stop) {
-        // All workers at once: a socket that still listens gets the connections of those that no longer do.
+        // All workers stop at once: a socket that still listens would get the connections of the others.
         let told: Vec<_> = self.workers.iter().map(|worker| worker.stop(how)).collect();
         for stopped in told {
             // A worker whose channel is closed has logged why.

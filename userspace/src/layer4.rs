@@ -1,7 +1,7 @@
-//! Layer-4 services: one thread that keeps the kernel's maps as the configuration, the health of hosts, routes and
-//! neighbours have them, and ends flows whose time is up.
+//! Layer-4 services: one thread keeps the kernel's maps as configuration, health of hosts, routes and neighbours
+//! demand, and ends flows whose time is up.
 //!
-//! It works from snapshots, as workers do, and never holds one up: what it cannot do is logged, shown and tried again.
+//! The thread works from snapshots, as workers do, and never delays one: a failure is logged, shown and tried again.
 
 mod apply;
 pub mod drops;
@@ -44,40 +44,40 @@ use sweeper::Sweeper;
 use trouble::Trouble;
 use ways::Ways;
 
-/// How often routes, neighbours and interfaces are looked at.
+/// Interval at which routes, neighbours and interfaces are checked.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// Between attempts to load programs that were refused.
+/// Interval of attempts to load programs that were refused.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The services of a running signalbox.
+/// Layer-4 services of a running signalbox.
 pub struct Services {
     shared: Arc<Shared>,
     told: Mutex<Told>,
     wake: Condvar,
-    /// Woken when the maps and hooks have been brought up to date.
+    /// Signalled when the maps and hooks have been brought up to date.
     settled: Condvar,
     picture: ArcSwap<Picture>,
     sweeper: Arc<Sweeper>,
-    /// Samples of what the shield drops.
+    /// Samples of packets that the shield has dropped.
     pub drops: Drops,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the thread is to do.
+/// Orders for the thread.
 #[derive(Default)]
 struct Told {
     changed: bool,
-    /// How often somebody has asked to be told when all is up to date, and for which of them it is.
+    /// Number of requests to be told when all is up to date; `answered` is the last that has been fulfilled.
     asked: u64,
     answered: u64,
-    /// Another process may have put its programs in the place of ours.
+    /// True if another process may have replaced our programs by its own.
     reattach: bool,
     ended: bool,
-    /// And take all services away.
+    /// True if the thread removes all services when it ends.
     withdraw: bool,
 }
 
-/// What the thread owns.
+/// State of the thread.
 #[derive(Default)]
 struct Work {
     kernel: Option<Arc<Kernel>>,
@@ -86,28 +86,29 @@ struct Work {
     macs: Macs,
     guards: Guards,
     take_over: bool,
-    /// Why there are no programs, or not all is as it should be.
+    /// Current error: why there are no programs, or what is not as configured.
     trouble: Option<String>,
     tried: Option<Instant>,
-    /// The kernel has refused the programs for this hook, and with these parts.
+    /// Hook and parts for which the kernel has refused the programs for good.
     refused_for: Option<(Hook, u32)>,
-    /// The snapshot is in the maps as a whole.
+    /// True if the whole snapshot is in the maps.
     applied: bool,
-    /// The shield of these programs is up.
+    /// True if the shield of the loaded programs is in force.
     guarded: bool,
-    /// Why the shield is not what the snapshot says.
+    /// Reason why the shield differs from the snapshot.
     unguarded: Option<String>,
-    /// Why services are not.
+    /// Reason why services differ from the snapshot.
     unserved: Option<String>,
     /// Every service with every host that it may send to.
     known: HashSet<Pair>,
-    /// Those that get nothing new, but by an operator's word, and how long they may keep what they have.
+    /// Services and hosts without new flows for a reason other than rotation, with the time that their flows may go
+    /// on.
     limits: HashMap<Pair, Duration>,
-    /// Of services and hosts that get nothing new, but by an operator's word: since when.
+    /// Time since which such services and hosts get no new flows.
     out_since: HashMap<Pair, Instant>,
 }
 
-/// How things stand, for whoever asks. Nobody waits for the thread.
+/// State for readers (API, metrics, jobs), who never wait for the thread.
 #[derive(Default)]
 struct Picture {
     kernel: Option<Arc<Kernel>>,
@@ -115,19 +116,19 @@ struct Picture {
     hosts: HashMap<Place, u32>,
     /// Cluster and name of each host of services, with its number.
     named: Vec<(String, String, u32)>,
-    /// The services of each cluster.
+    /// Services of each cluster.
     of_cluster: HashMap<String, Vec<u16>>,
-    /// What part of its table each host has, in percent, by service.
+    /// Share of the table that each host has, in percent, by service.
     shares: HashMap<String, HashMap<u32, f64>>,
     reachable: HashSet<u32>,
     hooks: Vec<On>,
-    /// Interfaces that could not have a program, and why.
+    /// Interfaces that could not get a program, with the reason.
     unhooked: Vec<String>,
-    /// Why the programs are not loaded.
+    /// Reason why the programs are not loaded.
     not_loaded: Option<String>,
-    /// Why the shield is not what the configuration says.
+    /// Reason why the shield differs from the configuration.
     unguarded: Option<String>,
-    /// Why services are not.
+    /// Reason why services differ from the configuration.
     unserved: Option<String>,
     troubles: Vec<String>,
     guarded: Guarded,
@@ -140,11 +141,11 @@ pub struct ServiceView {
     pub protocol: &'static str,
     pub listen: Vec<String>,
     pub cluster: String,
-    /// The application, `NAMESPACE/APP`, whose endpoints it leads to.
+    /// Application, `NAMESPACE/APP`, whose endpoints the service exposes.
     pub application: Option<String>,
     pub mode: signalbox_core::model::services::Mode,
     pub affinity: signalbox_core::model::services::Affinity,
-    /// Connections and sessions that both sides have confirmed.
+    /// Number of connections and sessions that both sides have confirmed.
     pub flows: u32,
     pub flows_total: u64,
     pub packets_in: u64,
@@ -159,12 +160,12 @@ pub struct ServiceView {
 pub struct HostView {
     pub name: String,
     pub address: std::net::IpAddr,
-    /// Its port, where that is not the one listened on.
+    /// Port of the host, where it differs from the one listened on.
     pub port: Option<u16>,
-    /// Slots of the table that are its own now, in percent.
+    /// Share of the table's slots that lead to the host now, in percent.
     pub share: f64,
     pub flows: u32,
-    /// Its Ethernet address is known.
+    /// True if the host's Ethernet address is known.
     pub reachable: bool,
 }
 
@@ -182,7 +183,7 @@ pub struct FlowView {
 }
 
 impl Services {
-    /// Begins; `take_over`: another process has the maps still.
+    /// Starts the threads. `take_over`: another process still has the maps.
     pub fn start(shared: Arc<Shared>, take_over: bool) -> std::io::Result<Arc<Self>> {
         let services = Arc::new(Self {
             shared,
@@ -214,7 +215,7 @@ impl Services {
         Ok(services)
     }
 
-    /// A successor that may have attached its programs has not taken over: ours are to stand where they stood.
+    /// Attaches our programs again, because a successor that may have attached its own has failed.
     pub fn reattach(&self) {
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,7 +225,7 @@ impl Services {
         self.wake.notify_one();
     }
 
-    /// There is a new snapshot.
+    /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).changed = true;
         self.wake.notify_one();
@@ -271,7 +272,7 @@ impl Services {
         }
     }
 
-    /// Makes the kernel's maps what they should be, and shows how they are.
+    /// Brings the kernel's maps up to date, and publishes their state.
     fn bring_about(&self, work: &mut Work, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
@@ -291,7 +292,7 @@ impl Services {
         let needed = parts_needed(&snapshot.model);
         let carries_nothing = needed & !kernel.missing == 0;
         if carries_nothing && work.make(&snapshot, true) {
-            // They were loaded with the part that an earlier configuration needed.
+            // The loaded programs have only the part that an earlier configuration needed.
             return self.bring_about(work, look);
         }
         if !kernel.pins.is_ours() {
@@ -301,11 +302,11 @@ impl Services {
         let macs = if look { work.macs.look(&kernel) } else { Ok(()) };
         let mut done = Ok(());
         if !work.applied {
-            // Ports and addresses of mode nat, and the ports that are looked at, in one go.
+            // The programs' settings (ports and addresses of mode nat) come before the tables.
             done = work.ways.configure(&kernel, layer4);
             done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
             work.unserved = done.as_ref().err().map(|error| crate::error_chain(error));
-            // Whatever is wrong with services is no reason to leave anything unguarded.
+            // An error of services must not leave anything unguarded.
             let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
             if matches!(guarded, Ok(false)) && work.grow(&snapshot) {
                 return self.bring_about(work, look);
@@ -326,7 +327,7 @@ impl Services {
         }
         if look {
             work.guards.refresh(&kernel);
-            // Never programs with empty maps in place of others.
+            // Only with filled maps: programs with empty ones must not replace others.
             if work.guarded {
                 kernel.follow(layer4.hook);
             }
@@ -345,7 +346,7 @@ impl Services {
         let error = done.and_then(|()| macs.map_err(writing)).err();
         let mut error = error.map(|error| crate::error_chain(&error));
         if carries_nothing {
-            // Why the other part cannot be had stays said.
+            // The reason why the other part could not be loaded remains the error.
             error = error.or_else(|| work.trouble.clone());
         }
         if error != work.trouble {
@@ -385,8 +386,8 @@ impl Services {
         }));
     }
 
-    /// Flows of the hosts that these cover, by host. What has not been counted since `since` (Unix time in milliseconds)
-    /// counts as one.
+    /// Returns the flows of the hosts that the subjects cover, by host. Where flows have not been counted since
+    /// `since` (Unix time in milliseconds), a host counts as having at least one.
     #[must_use]
     pub fn on_hosts(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
         let (picture, counts) = (self.picture.load(), self.sweeper.counts());
@@ -399,13 +400,13 @@ impl Services {
         busy.collect()
     }
 
-    /// Closes the flows of the hosts that these cover.
+    /// Closes the flows of the hosts that the subjects cover.
     pub fn close(&self, subjects: &[Subject]) {
         let covered = self.picture.load().covered(subjects);
         self.sweeper.close(covered.into_iter().flat_map(|(_, pairs)| pairs));
     }
 
-    /// Another process has the maps now.
+    /// Ends the threads and leaves the maps to another process.
     pub fn retire(&self) {
         self.end(false);
     }
@@ -425,7 +426,8 @@ impl Services {
         }
     }
 
-    /// Ends: nothing new is taken on. Flows that there are go on without us, until `signalbox detach`.
+    /// Ends the threads and removes all services. Established flows go on without the process, until `signalbox
+    /// detach`.
     pub fn stop(&self) {
         self.end(true);
         let Some(kernel) = self.picture.load().kernel.clone() else {
@@ -445,26 +447,26 @@ impl Services {
         }
     }
 
-    /// Where the programs stand.
+    /// Returns the interfaces and hooks that the programs are attached to.
     #[must_use]
     pub fn hooks(&self) -> Vec<On> {
         self.picture.load().hooks.clone()
     }
 
-    /// What is not as it should be.
+    /// Returns what is not as configured, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         self.picture.load().troubles.clone()
     }
 
-    /// How often the programs ended in each way.
+    /// Returns the number of packets by the reason with which the programs ended.
     #[must_use]
     pub fn exits(&self) -> Vec<(Reason, u64)> {
         let picture = self.picture.load();
         picture.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.exits())
     }
 
-    /// All services.
+    /// Returns all services.
     #[must_use]
     pub fn list(&self) -> Vec<ServiceView> {
         let snapshot = self.shared.snapshot.load_full();
@@ -513,7 +515,7 @@ impl Services {
         all.collect()
     }
 
-    /// Some of the established flows, of one service or of all.
+    /// Returns some of the established flows, of one service or of all.
     #[must_use]
     pub fn flows(&self, service: Option<&str>, most: usize) -> Vec<FlowView> {
         let picture = self.picture.load_full();
@@ -533,7 +535,8 @@ impl Services {
     }
 }
 
-/// The parts of the programs that a configuration needs; both where it needs neither, for flows that an earlier process left.
+/// Returns the parts of the programs that a configuration needs: both where it needs neither, for flows of an earlier
+/// process.
 fn parts_needed(model: &signalbox_core::model::Model) -> u32 {
     match (guards::policies(model).next().is_some(), !model.has_services()) {
         (true, true) => parts::SHIELD,
@@ -547,8 +550,8 @@ fn protocol(number: u32) -> &'static str {
 }
 
 impl Picture {
-    /// The hosts that these cover, each with the services that send to it for its cluster: another cluster may have the
-    /// same machine.
+    /// Returns the hosts that the subjects cover, each with the services that send to it for its cluster: another
+    /// cluster may have the same machine.
     fn covered(&self, subjects: &[Subject]) -> Vec<(String, Vec<Pair>)> {
         let all = self.named.iter();
         let covered = all.filter(|(cluster, host, _)| covers(subjects, cluster, host, None));
@@ -563,7 +566,8 @@ impl Picture {
 }
 
 impl Work {
-    /// Loads the programs, where there are services, or where an earlier process has left some. Whether they are loaded.
+    /// Loads the programs, where there are services, or where an earlier process has left some. Returns whether they
+    /// are loaded.
     fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         if !snapshot.model.has_services() && !is_shielded && !crate::kernel::l4::is_pinned() {
@@ -572,7 +576,8 @@ impl Work {
         self.make(snapshot, self.take_over)
     }
 
-    /// Programs with larger maps take the place of those that there are, which stay if that fails. Whether they have.
+    /// Replaces the programs by new ones with larger maps; on failure the old ones stay. Returns whether they were
+    /// replaced.
     fn grow(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let made = self.make(snapshot, true);
         if made {
@@ -618,7 +623,7 @@ impl Work {
                 true
             }
             Err(error) => {
-                // What this kernel refuses it will refuse again: only another hook or part would be another program.
+                // A permanent refusal is not tried again: only another hook or part makes another program.
                 self.refused_for = error.is_permanent().then_some((hook, needed));
                 let error = crate::error_chain(&error);
                 if self.trouble.as_ref() != Some(&error) {
@@ -638,8 +643,8 @@ impl Work {
         }
     }
 
-    /// The services and hosts whose flows have had their time: hosts that are unhealthy or configured no more. Of those
-    /// that are out by an operator's word a job decides.
+    /// Returns services and hosts whose flows are to be closed: hosts that have been unhealthy, or no longer
+    /// configured, for long enough. Flows of hosts out of rotation are left to the rotation's job.
     fn time_is_up(&mut self, snapshot: &crate::state::Snapshot, counts: &Counts) -> HashSet<Pair> {
         let longest = snapshot.model.clusters.iter().filter_map(|cluster| cluster.drain).max();
         let longest = longest.unwrap_or_default().max(snapshot.model.timeouts.drain);

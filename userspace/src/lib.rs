@@ -36,7 +36,7 @@ pub mod together;
 
 pub use signalbox_config as config;
 
-/// An error with its causes, on one line.
+/// Formats an error with its causes, on one line.
 #[must_use]
 pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -50,7 +50,7 @@ pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
         }
         source = cause.source();
     }
-    // The verifier's reasoning fills pages; `--log debug` shows it.
+    // The verifier's log fills pages: only `--log debug` shows it.
     match text.split_once(". Verifier output:") {
         Some((brief, verifier)) => {
             tracing::debug!(verifier, "The kernel's verifier refused a program.");

@@ -118,7 +118,7 @@ pub enum RotateError {
     Ending,
 }
 
-/// All jobs, running and ended.
+/// Jobs, running and ended.
 #[derive(Default)]
 pub struct Jobs {
     all: Mutex<BTreeMap<u64, Job>>,
@@ -265,7 +265,7 @@ impl Control {
             // A subject that has been taken in again meanwhile, by whomever, is no business of this job.
             let subjects = self.still_out(&job.subjects);
             if subjects.is_empty() && !std::mem::replace(&mut doubted, true) {
-                // Or the job has been read from the disk, and its rotation is in force in a moment.
+                // The job may have been read from the disk, and its rotation is in force in a moment.
                 tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
                 continue;
             }

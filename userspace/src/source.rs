@@ -1,7 +1,7 @@
-//! Where configuration comes from: the file, on SIGHUP, and when it changes; and what other sources learn of clusters.
+//! Sources of configuration: the file, read at SIGHUP and when it changes; and sources that learn about clusters.
 //!
-//! A source tells the store what it knows of a cluster as a whole ([`Learnt`]), and keeps its own [`Standing`] up to
-//! date, which the API and the metrics show. When it loses its way to the cluster, what it told last stays.
+//! A source tells the store all that it knows of a cluster ([`Learnt`]), and keeps its own [`Standing`] up to date,
+//! which the API and the metrics show. When a source loses touch with the cluster, its last knowledge stays in force.
 
 pub mod file;
 pub mod kube;
@@ -21,40 +21,40 @@ use tokio::sync::oneshot;
 
 use crate::state::{Counter, Labelled, unix_ms};
 
-/// Something a source has learnt.
+/// Knowledge of a source about a cluster.
 pub struct Learnt {
-    /// The source's name, such as `kube:east`.
+    /// Name of the source, such as `kube:east`.
     pub source: String,
     /// The cluster.
     pub cluster: String,
-    /// All that it knows of it; `None`: the cluster is gone.
+    /// All that the source knows of the cluster; `None`: the cluster is gone.
     pub what: Option<Arc<Learned>>,
-    /// Told when it is in force (and, if `durable`, survives a crash), or why it is not.
+    /// Channel for the outcome: in force (and, if `durable`, on disk), or the reason why not.
     pub done: Option<oneshot::Sender<Result<(), String>>>,
 }
 
-/// How a source is doing.
+/// Status of a source.
 #[derive(Debug)]
 pub struct Standing {
-    /// Its name, such as `kube:east`.
+    /// Name of the source, such as `kube:east`.
     pub name: String,
     /// `kubernetes`, `agent`, `api`, `routing-spi`.
     pub kind: &'static str,
     connected: AtomicBool,
-    /// When it last knew that it is up to date; 0 for never. Milliseconds since 1970.
+    /// Time at which the source was last known to be up to date, in milliseconds since 1970; 0 for never.
     heard_ms: AtomicU64,
-    /// Times that it lost its way, or never found it.
+    /// Number of times that the source lost touch, or could not get in touch.
     pub failures: Counter,
-    /// What it was told, by kind and outcome, such as `modified` or `bad_message`.
+    /// Messages to the source, by kind and outcome, such as `modified` or `bad_message`.
     pub events: Labelled,
     last_error: Mutex<Option<String>>,
-    /// What else a person may want to know, by what it is about.
+    /// Notes for operators, by subject.
     notes: Mutex<BTreeMap<String, String>>,
-    /// Until when its next word is expected, and how often it gives one.
+    /// Deadline of the next report, and the interval of reports, for a source that reports regularly.
     expected: Mutex<Option<(Instant, Duration)>>,
 }
 
-/// A source that gives its word regularly is missed after so many intervals without one.
+/// Number of intervals without a report after which a source counts as missed.
 const MAX_MISSED_WORDS: u32 = 3;
 
 impl Standing {
@@ -73,12 +73,12 @@ impl Standing {
         })
     }
 
-    /// It is up to date now.
+    /// Records that the source is up to date now.
     pub fn heard(&self) {
         self.heard_at(unix_ms());
     }
 
-    /// It is in touch, and was known to be up to date at this time (milliseconds since 1970).
+    /// Records that the source is in touch, and was up to date at this time (milliseconds since 1970).
     pub fn heard_at(&self, ms: u64) {
         self.connected.store(true, Relaxed);
         self.heard_ms.store(ms, Relaxed);
@@ -86,19 +86,19 @@ impl Standing {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// It cannot reach what it learns from.
+    /// Records that the source cannot reach what it learns from.
     pub fn failed(&self, error: impl Into<String>) {
         self.connected.store(false, Relaxed);
         self.failures.inc();
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
     }
 
-    /// It was up to date at this time, as an earlier process has it.
+    /// Records when the source was up to date, as an earlier process knew it.
     pub fn was_heard_at(&self, ms: u64) {
         let _ = self.heard_ms.compare_exchange(0, ms, Relaxed, Relaxed);
     }
 
-    /// An agent has given word of itself: when it knew last that it was up to date, and what keeps it from that now.
+    /// Records an agent's report: when it was last up to date, and what keeps it from being so now.
     pub fn reported(&self, heard_ms: Option<u64>, trouble: Option<String>, interval: Duration) {
         let until = Instant::now() + interval * MAX_MISSED_WORDS;
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, interval));
@@ -107,7 +107,7 @@ impl Standing {
         }
         match trouble {
             Some(trouble) if self.connected() => self.failed(trouble),
-            // The same trouble again is no other failure.
+            // An error that repeats is no new failure.
             Some(trouble) => self.complain(&trouble),
             None => {
                 self.connected.store(true, Relaxed);
@@ -116,7 +116,7 @@ impl Standing {
         }
     }
 
-    /// What is wrong with a source that has not given its word for too long.
+    /// Returns the error of a source whose reports have stopped.
     fn missed(&self) -> Option<String> {
         let expected = *self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, interval) = expected?;
@@ -128,27 +128,26 @@ impl Standing {
         ))
     }
 
-    /// What is wrong with it now, or was last.
+    /// Returns the current error, or the last one.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         let last = || self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.missed().or_else(last)
     }
 
-    /// When it was known to be up to date, in milliseconds since 1970.
+    /// Returns when the source was last known to be up to date, in milliseconds since 1970.
     #[must_use]
     pub fn heard_ms(&self) -> Option<u64> {
         let heard = self.heard_ms.load(Relaxed);
         (heard != 0).then_some(heard)
     }
 
-    /// It was told something that it cannot take; it goes on.
+    /// Records a message that the source cannot use; the source goes on.
     pub fn complain(&self, error: &str) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
-    /// Something to know about one of the things it is told of, such as one that the server does not have; `None`:
-    /// nothing any more.
+    /// Sets a note about a subject, such as a resource that the server does not have; `None` removes the note.
     pub fn note(&self, about: &str, what: Option<String>) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
@@ -157,20 +156,20 @@ impl Standing {
         };
     }
 
-    /// Whether it is in touch.
+    /// Returns whether the source is in touch with what it learns from.
     #[must_use]
     pub fn connected(&self) -> bool {
         self.connected.load(Relaxed) && self.missed().is_none()
     }
 
-    /// Seconds since it was last known to be up to date; `None` if it never was.
+    /// Returns the seconds since the source was last known to be up to date; `None` if it never was.
     #[must_use]
     pub fn staleness(&self) -> Option<f64> {
         self.heard_ms()
             .map(|heard| unix_ms().saturating_sub(heard) as f64 / 1000.0)
     }
 
-    /// As the API shows it.
+    /// Returns the status as the API shows it.
     #[must_use]
     pub fn view(&self) -> Value {
         let events: BTreeMap<_, _> = self.events.get().into_iter().collect();
@@ -197,7 +196,7 @@ mod tests {
         standing.reported(Some(unix_ms() - 5_000), None, Duration::from_secs(30));
         assert!(standing.connected() && standing.staleness().unwrap() >= 5.0);
         assert_eq!(standing.last_error(), None);
-        // Three intervals of nothing are over at once.
+        // With an interval of zero, the deadline is over at once.
         standing.reported(None, None, Duration::ZERO);
         assert!(!standing.connected());
         assert!(

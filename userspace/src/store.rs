@@ -1,7 +1,7 @@
 //! The store: one task that owns the configuration and the standing of every host, and publishes snapshots.
 //!
-//! Everything that changes comes in as an [`Event`], in order; what goes out is a new snapshot for the workers and
-//! the listening addresses for the [`Front`]. A change that cannot be carried out is refused whole.
+//! Every change comes in as an [`Event`], in order; the results are a new snapshot for the workers and the listening
+//! addresses for the [`Front`]. A change that cannot be carried out is refused whole.
 
 mod exposing;
 mod heard;
@@ -50,14 +50,14 @@ use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, R
 use memory::{Instead, Memory};
 pub use prefixes::PrefixChange;
 
-/// How long listeners wait for the shield in front of them, where the kernel neither takes nor refuses its programs: verifying
-/// them takes some 100 ms, on an emulated processor under load more than a minute.
+/// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
+/// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// At most so often a new model is made of what sources tell.
+/// Least interval at which a new model is made of what sources tell.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Something that the store must know.
+/// Event for the store.
 pub enum Event {
     /// A connect succeeded on a host that had been failing.
     Connected(Arc<HostState>),
@@ -65,52 +65,52 @@ pub enum Event {
     Checked(Arc<HostState>, CheckResult),
     /// A new configuration, and where it came from.
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
-    /// New weights of a route: (cluster, weight).
+    /// New weights of routes, by name: (cluster, weight).
     SetWeights(
         BTreeMap<String, Option<Shares>>,
         oneshot::Sender<Result<Applied, String>>,
     ),
-    /// Prefixes of a listener or a service, or of all where the name is empty.
+    /// New prefixes of a listener or a service, or of all where the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
-    /// What a source knows of a cluster.
+    /// New knowledge of a source about a cluster.
     Learnt(Learnt),
-    /// All that balancers share, as it is now.
+    /// Records that balancers share, as they are now.
     Shared(Records),
-    /// Something is taken out of rotation, or in.
+    /// Request to take something out of rotation, or in.
     Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
-    /// A routing event has something taken out of rotation, or in.
+    /// Rotation that a routing event asks for.
     Turn(Turn),
-    /// A rotation is called off.
+    /// Request to cancel a rotation.
     Cancel(u64, oneshot::Sender<Result<Job, RotateError>>),
-    /// A job is further than it was.
+    /// Progress of a job.
     JobChanged(u64),
     /// Stops listening: everything queued is accepted first.
     StopListening(oneshot::Sender<()>),
     /// Hands the listening sockets to another process.
     HandOver(oneshot::Sender<crate::takeover::Offer>),
-    /// It does not take over after all.
+    /// Failure of the process that was to take over.
     HandOverFailed,
-    /// That process accepts now.
+    /// Success of the process that took over: it accepts now.
     HandedOver(oneshot::Sender<()>),
-    /// A host that is no longer configured has flows of an earlier process.
+    /// Flows of an earlier process on a host that is no longer configured.
     Adopted(Arc<HostState>),
 }
 
-/// A configuration, and where it came from.
+/// Configuration with its origin.
 pub struct Configuration {
     pub model: Model,
     pub origin: String,
-    /// It stands in place of the file's, also after a restart.
+    /// Text that replaces the file's configuration, also after a restart.
     pub instead: Option<Instead>,
 }
 
-/// A number that changes with the text of a configuration.
+/// Returns a number that changes with the text of a configuration.
 #[must_use]
 pub fn fingerprint(text: &str) -> u64 {
     signalbox_common::hash::bytes(0, text.as_bytes())
 }
 
-/// What a change did.
+/// Effect of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Applied {
     pub hosts_added: usize,
@@ -142,17 +142,17 @@ pub struct Store {
     shared: Arc<Shared>,
     front: Front,
     events: mpsc::UnboundedSender<Event>,
-    /// What the configuration says, before anything is added.
+    /// Model of the configuration file alone.
     file: Arc<Model>,
     memory: Memory,
     heard: heard::Heard,
     services: Arc<Services>,
     watchers: Watchers,
-    /// What sources have told since the model was made.
+    /// Answers due to sources whose knowledge is in the next model.
     told: Vec<oneshot::Sender<Result<(), String>>>,
     stale: bool,
     remodelled: Instant,
-    /// What is in force.
+    /// Model in force.
     model: Arc<Model>,
     exposure: Arc<Exposure>,
     hosts: HashMap<HostKey, HostEntry>,
@@ -161,9 +161,9 @@ pub struct Store {
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
     subsets: Arc<[Option<Order>]>,
-    /// The machine's name.
+    /// Name of the machine.
     machine: String,
-    /// Addresses that are listened on, once a configuration is in force.
+    /// Number of addresses that are listened on, once a configuration is in force.
     addresses: usize,
     served: bool,
     dirty: bool,
@@ -214,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Takes events until nobody is left to send any.
+    /// Takes events until no sender is left.
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
@@ -227,7 +227,7 @@ impl Store {
                 _ = tick.tick() => self.sweep(),
                 () = tokio::time::sleep_until(due.into()), if self.stale => {}
             }
-            // Many verdicts at once make one snapshot.
+            // Pending events are taken together: many check results make one snapshot.
             while let Ok(event) = inbox.try_recv() {
                 self.take(event).await;
             }
@@ -240,7 +240,7 @@ impl Store {
         }
     }
 
-    /// What could not be read at the start is read as soon as it can be.
+    /// Reads what could not be read at the start, as soon as that is possible.
     fn remember(&mut self) -> Result<(), DurableError> {
         if tokio::task::block_in_place(|| self.memory.restore())? {
             tracing::info!("What an earlier process remembered has been read now.");
@@ -307,7 +307,7 @@ impl Store {
                     let data = json!({ "name": name, "denied": denied, "allowed": allowed });
                     self.shared.announce("prefixes", data);
                     tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
-                    // Whoever is answered may rely on it.
+                    // Published before the answer, so that the caller can rely on it.
                     self.publish();
                 }
                 let _ = reply.send(outcome);
@@ -319,7 +319,7 @@ impl Store {
             }
             Event::Turn(Turn { what, done }) => {
                 let outcome = self.turn(what).map_err(|error| error.to_string());
-                // Who does not wait any more has the event come again.
+                // A caller that waits no more is no error: the broker delivers the event again.
                 let _ = done.send(outcome);
             }
             Event::Cancel(id, reply) => {
@@ -337,14 +337,15 @@ impl Store {
                 let _ = done.send(());
             }
             Event::HandOver(reply) => {
-                // The successor reads it before it serves.
+                // Closed first: the successor reads the database before it serves.
                 self.watchers.let_go();
                 self.memory.durable.release();
                 let _ = reply.send(self.front.offer());
             }
             Event::HandOverFailed => self.services.reattach(),
             Event::HandedOver(done) => {
-                // All of that is the successor's; our own flows end at the latest when this process does.
+                // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
+                // it.
                 self.watchers.give_up();
                 self.memory.durable.give_up();
                 self.memory.jobs.hand_over();
@@ -361,7 +362,7 @@ impl Store {
     }
 
     fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
-        // By name: there may be many thousand, and each is checked every few seconds.
+        // Found by name, because there may be many thousand hosts, and each is checked every few seconds.
         let key = (host.cluster.clone(), host.name.clone());
         self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
     }
@@ -407,7 +408,7 @@ impl Store {
             .filter(|entry| entry.record.ejected())
             .count();
         let Some(entry) = self.entry(host) else { return };
-        // The next check need not wait for its turn.
+        // A failed connect asks for a check before the next is due.
         entry.recheck.notify_one();
         let policy = entry.ejection;
         if entry.record.failed(&policy, now, (ejected, of)) {
@@ -424,7 +425,7 @@ impl Store {
         }
     }
 
-    /// What time alone changes.
+    /// Does what depends on time alone: ends ejections, retries and saves.
     fn sweep(&mut self) {
         let now = self.began.elapsed();
         for entry in self.hosts.values_mut() {
@@ -440,7 +441,7 @@ impl Store {
                 self.shared.announce("ejection", data);
             }
         }
-        // Said at the start, and to whoever wants something changed.
+        // The error is ignored here: it is logged at the start, and every change reports it.
         let _ = self.remember();
         self.memory.save();
         tokio::task::block_in_place(|| self.heard.tend(&self.memory, &self.shared));
@@ -452,7 +453,7 @@ impl Store {
 
     /// Carries out a configuration, or changes nothing.
     pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
-        // What sources learn concerns no address that is listened on.
+        // Sources do not change the addresses: those need no preparation.
         let prepared = if model.listeners == self.model.listeners && self.served {
             None
         } else {
@@ -471,7 +472,7 @@ impl Store {
         }
         let before = Arc::clone(&self.model);
         self.install(Arc::new(model), prepared).map_err(|error| {
-            // The kernel did not take all of it: back to what was in force, whose addresses are open still.
+            // The kernel did not take all of it: restores the previous model, whose addresses are still open.
             if let Err(again) = self.install(before, Some(Prepared::default())) {
                 tracing::error!(
                     error = crate::error_chain(&again),
@@ -522,7 +523,7 @@ impl Store {
             .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
         if let Some(prepared) = prepared {
-            // Whoever is denied finds no listener that the shield does not stand before, also at a start.
+            // The shield comes first, also at a start: a denied client must not find an unguarded listener.
             if model.listeners.iter().any(|listener| listener.shield.is_some()) {
                 let is_settled = tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
                 if !is_settled {
@@ -547,7 +548,7 @@ impl Store {
             for host in &cluster.hosts {
                 let key = (cluster.name.clone(), host.name.clone());
                 let mut kept = before.remove(&key);
-                // At another address it is another host: the old one drains.
+                // A host at another address is another host: the old one drains.
                 if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
                     gone.extend(kept.take());
                 }
@@ -556,7 +557,7 @@ impl Store {
                         old.ejection = cluster.ejection;
                         old
                     }
-                    // The same host, checked otherwise: counters, connections and standing are kept.
+                    // A change of the check keeps the host: its counters, connections and health stay.
                     Some(old) => {
                         let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
                         new.record = old.record.clone();
@@ -581,7 +582,7 @@ impl Store {
         }
     }
 
-    /// The state of a host that is new, or of one that comes back while its connections still drain: they count.
+    /// Returns the state of a host: a new one, or that of a host that comes back while its connections still drain.
     fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
         let same =
             |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
@@ -617,7 +618,7 @@ impl Store {
         }
     }
 
-    /// Publishes what workers choose from.
+    /// Publishes a snapshot for the workers.
     fn publish(&self) {
         let hosts: Vec<Vec<Arc<HostState>>> = self
             .model
@@ -677,7 +678,7 @@ impl Store {
     }
 }
 
-/// How a host stands.
+/// Returns the standing of a host in a snapshot.
 fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Standing {
     let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
     state.map_or(

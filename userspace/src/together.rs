@@ -19,19 +19,19 @@ pub struct Part {
 impl Control {
     /// Rotates on all other balancers, then here, and returns the result of each.
     ///
-    /// Not rolled back on failure: what is out of rotation in one place harms nobody, and a repeated request changes
+    /// A failure rolls nothing back: what is out of rotation in one place harms nobody, and a repeated request changes
     /// nothing where it was done.
     pub async fn rotate_everywhere(&self, request: Request) -> (Result<Job, RotateError>, Vec<Part>) {
         let mut body = json!({ "action": request.action, "names": request.names, "force": request.force });
         if let Some(timeout) = request.timeout {
             body["timeout"] = json!(timeout.as_secs_f64());
         }
-        // Sent only where there is one: a balancer of an earlier version does not know the key.
+        // Sent only if it is given: a balancer of an earlier version does not know the key.
         if !request.reason.is_empty() {
             body["reason"] = json!(request.reason);
         }
         let balancers = self.shared.snapshot.load().model.balancers.clone();
-        // All balancers at once: each may take its time.
+        // All balancers are asked at once, because each may take its time.
         let asked: Vec<_> = balancers
             .into_iter()
             .map(|balancer| {

@@ -1,6 +1,7 @@
-//! Services, tables and hosts: from a snapshot into the kernel's maps.
+//! Writes services, tables and hosts of a snapshot to the kernel's maps.
 //!
-//! Hosts first, then tables, then services; removal in reverse. At no time does anything point at what is not there.
+//! Hosts come first, then tables, then services; removal is in reverse order. So no entry ever refers to a missing
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -24,7 +25,7 @@ fn writing(what: &'static str) -> impl FnOnce(io::Error) -> Trouble {
     move |source| Trouble::Map { what, source }
 }
 
-/// Which hosts of a cluster a table has.
+/// Address family of a table's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Family {
     V4,
@@ -45,15 +46,15 @@ impl Family {
 /// A table in the kernel.
 struct Table {
     index: u32,
-    /// Who could be in it, with weights, and the table that all of them make.
+    /// Hosts that may be in the table, with weights; `base` is the table with all of them.
     of: Vec<(u32, u32)>,
     base: Box<[u16]>,
-    /// Who is in it now.
+    /// Hosts that are in the table now.
     standing: HashSet<u32>,
     shares: HashMap<u32, f64>,
 }
 
-/// What is to be in the kernel's maps.
+/// Desired content of the kernel's maps.
 #[derive(Default)]
 struct Wanted {
     targets: HashMap<Target, Service>,
@@ -61,25 +62,25 @@ struct Wanted {
     tables: HashSet<(String, Family)>,
 }
 
-/// What is in the kernel's maps, as far as this process has written it.
+/// Content of the kernel's maps, as far as this process has written it.
 #[derive(Default)]
 pub(super) struct Tables {
     places: Places,
     pub(super) written: BTreeMap<u32, Host>,
     /// Cluster and name of each host that a service can send to, with its number.
     named: Vec<(String, String, u32)>,
-    /// Hosts that are configured no more: since when, Unix time in milliseconds.
+    /// Hosts that are no longer configured, with the time of their removal (Unix time in milliseconds).
     unnamed_ms: HashMap<u32, u64>,
     tables: HashMap<(String, Family), Table>,
     services: HashMap<Target, Service>,
     service_numbers: HashMap<String, u16>,
     ports: HashMap<(u16, u32), u16>,
-    /// The words of `L4_WANTED` that are not 0.
+    /// Words of `L4_WANTED` that are not 0.
     wanted: BTreeMap<u32, u64>,
 }
 
 impl Tables {
-    /// What an earlier process has left.
+    /// Reads the content that an earlier process has left.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let mut tables = Self {
             places: Places::of(kernel),
@@ -102,12 +103,12 @@ impl Tables {
         tables
     }
 
-    /// Makes the maps what a snapshot wants.
+    /// Brings the maps in line with a snapshot.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
         let model = &snapshot.model;
         let mut trouble = self.name_hosts(model)?;
         let mut all = Wanted::default();
-        // An application for which there is no room costs the others nothing.
+        // An exposed application without room in the maps costs the other services nothing.
         let mut passed_over = |service: &Configured, outcome: Result<(), Trouble>| match outcome {
             Err(error) if service.is_exposed() => {
                 trouble.get_or_insert(error);
@@ -115,7 +116,7 @@ impl Tables {
             }
             outcome => outcome,
         };
-        // Before any table leads to a host: its packets would go to the service's own port there.
+        // Ports come before any table leads to a host: otherwise its packets would go to the service's own port.
         for service in &model.services {
             passed_over(service, self.write_ports(kernel, model, service, &mut all))?;
         }
@@ -158,10 +159,10 @@ impl Tables {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Numbers the hosts of all services; why some of applications have none.
+    /// Numbers the hosts of all services. Returns why some hosts of applications got no number.
     fn name_hosts(&mut self, model: &Model) -> Result<Option<Trouble>, Trouble> {
         let mut trouble = None;
-        // In order, for applications come behind the clusters of the configuration.
+        // Clusters of the configuration come first in order, applications after them: they get the first numbers.
         let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
         self.named.clear();
         for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
@@ -178,14 +179,14 @@ impl Tables {
         for (_, number) in self.places.all().filter(|(_, number)| !named.contains(number)) {
             self.unnamed_ms.entry(number).or_insert_with(crate::state::unix_ms);
         }
-        // A number of an exposed service is its address's: another application may have that by now.
+        // The number of an exposed service belongs to its address, which another application may have by now.
         let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
         self.service_numbers
             .retain(|name, _| !name.contains('/') || services.contains(name.as_str()));
         Ok(trouble)
     }
 
-    /// Writes the ports that hosts have of their own for a service.
+    /// Writes the ports of hosts that differ from the service's.
     fn write_ports(
         &mut self,
         kernel: &Kernel,
@@ -213,7 +214,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds what a service needs in the maps, and makes its tables.
+    /// Adds the map entries that a service needs, and makes its tables.
     fn want_service(
         &mut self,
         kernel: &Kernel,
@@ -243,8 +244,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Has the programs look at packets to these ports. They go on looking at those of services that are no more, whose
-    /// flows may live on.
+    /// Tells the programs which ports to look at. Ports of removed services stay, because flows may still use them.
     fn want(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), Trouble> {
         for (&word, &bits) in bits {
             let before = self.wanted.get(&word).copied().unwrap_or(0);
@@ -258,7 +258,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes all services away: no new flow begins.
+    /// Removes all services: no new flow begins.
     pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), Trouble> {
         for target in self.services.drain().map(|(target, _)| target) {
             kernel.remove_service(&target).map_err(writing("a service"))?;
@@ -267,7 +267,7 @@ impl Tables {
     }
 
     fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, Trouble> {
-        // The address of an exposed service may be another now.
+        // A cached number counts only for configured services: an exposed service may be at another address by now.
         if let Some(number) = self
             .service_numbers
             .get(&service.name)
@@ -285,7 +285,7 @@ impl Tables {
         Ok(number)
     }
 
-    /// Makes the table of a cluster's hosts, if it is not as it should be.
+    /// Makes the table of a cluster's hosts, unless it is up to date.
     fn build(
         &mut self,
         kernel: &Kernel,
@@ -349,7 +349,7 @@ impl Tables {
         Ok(())
     }
 
-    /// A place that neither a table of ours has nor a service of an earlier process points at.
+    /// Returns an index that neither a table of ours uses nor a service of an earlier process.
     fn free_table(&self) -> Result<u32, Trouble> {
         let ours = self.tables.values().map(|table| table.index);
         let taken: HashSet<u32> = ours
@@ -376,12 +376,12 @@ impl Tables {
         }
     }
 
-    /// All hosts, with their numbers.
+    /// Returns all hosts, with their numbers.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (Place, u32)> {
         self.places.all()
     }
 
-    /// Cluster, name and number of configured hosts.
+    /// Returns cluster, name and number of configured hosts.
     pub(super) fn named(&self) -> &[(String, String, u32)] {
         &self.named
     }
@@ -395,7 +395,7 @@ impl Tables {
         known.map(|(number, _)| *number).collect()
     }
 
-    /// The services of each cluster.
+    /// Returns the services of each cluster.
     pub(super) fn services_of_clusters(&self, snapshot: &Snapshot) -> HashMap<String, Vec<u16>> {
         let mut all: HashMap<String, Vec<u16>> = HashMap::new();
         for service in &snapshot.model.services {
@@ -407,8 +407,8 @@ impl Tables {
         all
     }
 
-    /// Every service with every host that it may send to; and of these, those that get nothing new, though no operator has
-    /// said so, with how long they may keep what they have.
+    /// Returns every service with every host that it may send to; and those of them without new flows for a reason
+    /// other than rotation, with the time that their flows may go on.
     pub(super) fn pairs(&self, snapshot: &Snapshot) -> (HashSet<Pair>, HashMap<Pair, Duration>) {
         let (mut all, mut out) = (HashSet::new(), HashMap::new());
         for service in &snapshot.model.services {
@@ -433,7 +433,7 @@ impl Tables {
         (all, out)
     }
 
-    /// What part of its table each host has, in percent: of the first address's.
+    /// Returns the share of the table that each host has, in percent, for the service's first address.
     pub(super) fn shares(&self, snapshot: &Snapshot, service: &Configured) -> HashMap<u32, f64> {
         let cluster = snapshot.model.clusters.get(service.cluster);
         let mut all = HashMap::new();
@@ -447,7 +447,7 @@ impl Tables {
     }
 }
 
-/// The ports of these targets, and those that hosts answer to.
+/// Returns the ports of the targets, and those that hosts answer to.
 fn wanted_ports<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
     let mut bits = BTreeMap::new();
     let mut want = |port: u16, protocol: u8| {
@@ -465,12 +465,12 @@ fn wanted_ports<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) ->
     bits
 }
 
-/// The source ports of mode `nat`.
+/// Returns the source ports of mode `nat`.
 pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
     layer4.nat_ports.clone().unwrap_or_else(for_services)
 }
 
-/// Which hosts can take packets to an address.
+/// Returns the family of hosts that can take packets to an address.
 fn family(mode: Mode, address: IpAddr) -> Family {
     match (mode, address) {
         (Mode::Nat, IpAddr::V4(_)) => Family::V4,

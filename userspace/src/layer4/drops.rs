@@ -1,4 +1,4 @@
-//! Samples of what the shield drops, kept for a while and told to whoever follows.
+//! Samples of packets that the shield has dropped: kept for a while, and streamed to followers.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use tokio::sync::broadcast;
 use super::guards::Kind;
 use crate::datapath::cut::from_words;
 
-/// Samples that are kept.
+/// Number of samples that are kept.
 const KEPT: usize = 1000;
 
-/// A packet that was dropped, as the API shows it.
+/// A dropped packet as the API shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct DropView {
     /// Unix time in milliseconds.
@@ -22,18 +22,18 @@ pub struct DropView {
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub protocol: &'static str,
-    /// The listener or service, by its name.
+    /// Name of the listener or service.
     pub guard: String,
     pub kind: Option<Kind>,
     pub reason: &'static str,
-    /// Of the IP packet.
+    /// Length of the IP packet.
     pub bytes: u32,
-    /// TCP control bits, as in `SA`.
+    /// TCP control bits as letters, such as `SA`.
     pub flags: String,
     pub interface: String,
 }
 
-/// The samples.
+/// Latest samples, and the channel of new ones.
 pub struct Drops {
     kept: Mutex<VecDeque<DropView>>,
     told: broadcast::Sender<DropView>,
@@ -56,25 +56,25 @@ impl Drops {
         }
         kept.push_back(view.clone());
         drop(kept);
-        // Nobody listening is no error.
+        // Having no follower is no error.
         let _ = self.told.send(view);
     }
 
-    /// Those of late, the oldest first.
+    /// Returns the latest samples, the oldest first.
     #[must_use]
     pub fn latest(&self, most: usize) -> Vec<DropView> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().skip(kept.len().saturating_sub(most)).cloned().collect()
     }
 
-    /// Those to come.
+    /// Subscribes to new samples.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<DropView> {
         self.told.subscribe()
     }
 }
 
-/// Why, in a word.
+/// Returns the metric label of a verdict.
 #[must_use]
 pub fn label(judged: u32) -> &'static str {
     Judged::ALL
@@ -103,7 +103,7 @@ pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (Kind, String)>) -> D
     }
 }
 
-/// TCP's control bits by their first letters, the lowest first (RFC 9293, section 3.1).
+/// Formats TCP's control bits by their first letters, the lowest first (RFC 9293, section 3.1).
 fn letters(flags: u32) -> String {
     let all = "FSRPAUEC".chars().enumerate();
     all.filter(|(bit, _)| flags >> bit & 1 != 0)

@@ -1,4 +1,4 @@
-//! What the shield guards, for whoever asks: what has been decided, and what would become of a client.
+//! Guards of the shield as the API and metrics show them, and predictions for a client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,10 +20,10 @@ use crate::kernel::cut::table::clock;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
-/// How often samples are taken.
+/// Interval at which samples are read.
 const SAMPLE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Guards as they are in the kernel.
+/// Guards as they are in the kernel, for readers.
 #[derive(Default)]
 pub(super) struct Guarded {
     all: HashMap<u32, (Kind, String)>,
@@ -59,14 +59,15 @@ impl Guarded {
 }
 
 impl Guarded {
-    /// Whether the guard of a listener or service has been written.
+    /// Returns whether the guard of a listener or service has been written.
     pub(super) fn has(&self, kind: Kind, name: &str) -> bool {
         let number = self.numbers.get(&(kind, name.to_owned()));
         number.is_some_and(|number| self.guards.contains_key(number))
     }
 }
 
-/// Guards that limit connections at once: those of services by the services' numbers, and those of listeners by name.
+/// Guards that limit concurrent connections: those of services by the services' numbers, and those of listeners by
+/// name.
 #[derive(Clone, Default)]
 pub(super) struct Limited {
     pub(super) services: HashMap<u16, (u32, Guard)>,
@@ -99,13 +100,13 @@ pub struct GuardView {
     pub malformed: &'static str,
     pub syn_cookies: &'static str,
     pub limits: signalbox_core::model::shield::SourceLimits,
-    /// Prefixes of its own.
+    /// Number of the guard's own prefixes, without those that apply to all.
     pub prefixes: usize,
     pub decisions: serde_json::Map<String, Value>,
 }
 
 impl Services {
-    /// All that is guarded.
+    /// Returns all guards with their counts.
     #[must_use]
     pub fn guards(&self) -> Vec<GuardView> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
@@ -137,13 +138,13 @@ impl Services {
         policies(&snapshot.model).map(view).collect()
     }
 
-    /// How many prefixes hold for all.
+    /// Returns the number of prefixes that apply to all listeners and services.
     #[must_use]
     pub fn common_prefixes(&self) -> usize {
         self.picture.load().guarded.common.len()
     }
 
-    /// What would become of a client's next connection, as far as the shield goes.
+    /// Predicts how the shield treats a client's next connection.
     #[must_use]
     pub fn judge(&self, kind: Kind, name: &str, client: IpAddr) -> Value {
         let picture = self.picture.load();
@@ -204,7 +205,7 @@ impl Services {
         json!({ "verdict": verdict, "reason": reason, "concurrent": has, "left": tokens })
     }
 
-    /// Has programs refuse sources that workers have refused, until they have fewer connections again.
+    /// Makes the programs refuse sources that workers have refused, until they have fewer connections again.
     fn crowd_out(&self, picture: &super::Picture) {
         self.shared.crowded.each(|listener, source| {
             let number = picture.guarded.numbers.get(&(Kind::Listener, listener.name.clone()));
@@ -216,13 +217,13 @@ impl Services {
                     source: source::masked(&words(source), guard),
                     guard: *number,
                 };
-                // The next count takes it away again, or says how many there are.
+                // The next count removes the entry, or corrects it.
                 let _ = kernel.shield.set_crowd(&key, guard.concurrent);
             }
         });
     }
 
-    /// Takes samples of what is dropped until all ends.
+    /// Reads samples of dropped packets until the services end.
     pub(super) fn take_samples(&self) {
         loop {
             std::thread::sleep(SAMPLE_INTERVAL);
@@ -249,7 +250,7 @@ impl Services {
     }
 }
 
-/// Writes how many connections each limited source has: what programs count between two of these is a guess.
+/// Writes how many connections each limited source has: between two such counts the programs estimate.
 pub(super) fn count(
     kernel: &Kernel,
     limited: &Limited,
@@ -269,7 +270,7 @@ pub(super) fn count(
             kernel.shield.set_crowd(&key, count)?;
         }
     }
-    // Should there be no room for all, the largest have it.
+    // Where there is no room for all sources, those with the most connections get an entry.
     let mut unknown: Vec<_> = unknown.into_iter().collect();
     unknown.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
     for (key, count) in unknown {

@@ -1,6 +1,6 @@
-//! Guards of listeners and services: from a snapshot into the shield's maps.
+//! Writes the guards of listeners and services of a snapshot to the shield's maps.
 //!
-//! What a guard is comes first, then what it guards, then the settings that make programs look anew.
+//! The guards come first, then what they guard, then the settings that make programs read both anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -21,12 +21,12 @@ use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Snapshot;
 
 const TCP: u8 = 6;
-/// SYNs in a second from which on a listener's backlog is asked for.
+/// SYNs in a second from which on a listener's backlog is examined.
 const SYNS: u32 = 128;
-/// Nodes that a table has room for before it must be made anew, beyond those that are there always.
+/// Spare nodes of the prefix table, beyond those in use, before the table must be made anew.
 const SPARE: usize = 65_536;
 
-/// What is guarded.
+/// Kind of a guarded object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -34,10 +34,10 @@ pub enum Kind {
     Service,
 }
 
-/// A listener or a service, by its name.
+/// Key of a guard: kind and name.
 pub(super) type Who = (Kind, String);
 
-/// What is in the shield's maps, as far as this process has written it.
+/// Content of the shield's maps, as far as this process has written it.
 #[derive(Default)]
 pub(super) struct Guards {
     numbers: HashMap<Who, u32>,
@@ -45,7 +45,7 @@ pub(super) struct Guards {
     targets: HashMap<Target, u32>,
     prefixed: HashMap<(u32, SteerKey), u32>,
     ports: BTreeMap<u32, u64>,
-    /// Those of listeners on prefixes.
+    /// Ports of listeners on prefixes.
     anywhere: BTreeMap<u32, u64>,
     settings: Settings,
     files: Files,
@@ -53,7 +53,7 @@ pub(super) struct Guards {
     own: HashMap<u32, Source>,
 }
 
-/// What a snapshot wants.
+/// Content of the shield's maps that a snapshot demands.
 #[derive(Default)]
 struct Wanted {
     guards: HashMap<u32, Guard>,
@@ -68,7 +68,7 @@ fn writing(what: &'static str) -> impl Fn(std::io::Error) -> Trouble {
     move |source| Trouble::Map { what, source }
 }
 
-/// All that is guarded, and how.
+/// Returns all guarded listeners and services, with their policies.
 pub(super) fn policies(model: &Model) -> impl Iterator<Item = (Kind, &String, &Policy)> {
     let listeners = model.listeners.iter();
     let listeners = listeners.filter_map(|l| Some((Kind::Listener, &l.name, l.shield.as_ref()?)));
@@ -77,7 +77,7 @@ pub(super) fn policies(model: &Model) -> impl Iterator<Item = (Kind, &String, &P
 }
 
 impl Guards {
-    /// The maps are new, and empty.
+    /// Forgets what was written, because the maps are new and empty.
     pub(super) fn forget(&mut self) {
         let files = std::mem::take(&mut self.files);
         let numbers = std::mem::take(&mut self.numbers);
@@ -88,7 +88,7 @@ impl Guards {
         };
     }
 
-    /// Reads the files that have changed; whether that is news for a table.
+    /// Reads the files that have changed. Returns whether a table has to be made anew.
     pub(super) fn look(&mut self, snapshot: &Snapshot) -> bool {
         let model = &snapshot.model;
         let common = std::iter::once(&model.shield.lists);
@@ -107,7 +107,7 @@ impl Guards {
             })
     }
 
-    /// The prefixes that hold for all: none, where nothing is guarded.
+    /// Returns the prefixes that apply to all: none, where nothing is guarded.
     fn common_of(&self, snapshot: &Snapshot) -> Source {
         if policies(&snapshot.model).next().is_none() {
             return Source::default();
@@ -115,7 +115,7 @@ impl Guards {
         Source::new(&snapshot.model.shield.lists, snapshot.shield.get(""), &self.files)
     }
 
-    /// How many nodes there should be room for.
+    /// Returns the number of nodes that the prefix table needs.
     pub(super) fn room(&self, snapshot: &Snapshot) -> u32 {
         if policies(&snapshot.model).next().is_none() {
             return 1;
@@ -124,8 +124,8 @@ impl Guards {
         u32::try_from(nodes + nodes / 4).unwrap_or(u32::MAX / 2)
     }
 
-    /// Makes the maps what a snapshot wants. `Ok(false)`: there is no room for the prefixes that all
-    /// share, or for as many sources.
+    /// Brings the maps in line with a snapshot. `Ok(false)`: there is no room for the common prefixes, or for as many
+    /// sources.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot, seed: u64) -> Result<bool, Trouble> {
         let shield = &kernel.shield;
         if policies(&snapshot.model).next().is_some() && shield.places() < places(snapshot) {
@@ -192,7 +192,7 @@ impl Guards {
                 .map_err(writing("the shield's settings"))?;
             self.settings = settings;
         }
-        // In force only now: whatever failed before is done again.
+        // Remembered only now, when the maps have it: after an earlier failure it is written again.
         self.common = common;
         for (word, bits) in changed(&self.anywhere, &wanted.anywhere) {
             shield.set_anywhere(word, bits).map_err(writing("guarded ports"))?;
@@ -205,7 +205,7 @@ impl Guards {
         Ok(true)
     }
 
-    /// Where the prefixes that hold for all begin, of those that programs read.
+    /// Returns the table of common prefixes that the programs read now.
     const fn in_force(&self) -> u32 {
         if self.settings.round == 0 {
             NO_TABLE
@@ -219,7 +219,8 @@ impl Guards {
         let mut wanted = Wanted::default();
         let named: HashSet<Who> = policies(model).map(|(kind, name, _)| (kind, name.clone())).collect();
         for listener in &model.listeners {
-            // Who has no guard says so: a shorter prefix of another listener is not to be its guard.
+            // A listener without a guard gets an explicit entry: otherwise a shorter prefix of another listener would
+            // guard it.
             let number = match &listener.shield {
                 Some(policy) => {
                     let number = self.number(Kind::Listener, &listener.name, &named)?;
@@ -285,7 +286,8 @@ impl Guards {
         wanted.guards.insert(number, guard);
     }
 
-    /// The number of a guard: the same for as long as the process lives, unless more names than numbers have been seen.
+    /// Returns a guard's number: it stays for as long as the process lives, unless more names than numbers have been
+    /// seen.
     fn number(&mut self, kind: Kind, name: &str, named: &HashSet<Who>) -> Result<u32, Trouble> {
         let who = (kind, name.to_owned());
         if let Some(number) = self.numbers.get(&who) {
@@ -302,7 +304,8 @@ impl Guards {
         Ok(free)
     }
 
-    /// Has programs ask again whether destinations are this machine's own, where that decides: addresses come and go.
+    /// Makes the programs ask again whether destinations are this machine's own, where that decides: addresses come
+    /// and go.
     pub(super) fn refresh(&mut self, kernel: &Kernel) {
         if self.prefixed.is_empty() || self.settings.round == 0 {
             return;
@@ -314,7 +317,7 @@ impl Guards {
         }
     }
 
-    /// Names and numbers of those that are configured.
+    /// Returns kind, name and number of the configured guards.
     pub(super) fn named(&self, model: &Model) -> Vec<(Kind, String, u32)> {
         let all = policies(model);
         all.filter_map(|(kind, name, _)| {
@@ -342,12 +345,12 @@ impl Guards {
     }
 }
 
-/// Places for sources, each of which four share.
+/// Returns the number of cells for sources; a cell has room for four.
 fn places(snapshot: &Snapshot) -> u32 {
     snapshot.model.shield.sources.div_ceil(4)
 }
 
-/// Words of bits that are not what they were.
+/// Returns the words of a bit map that differ, with their new value.
 fn changed(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>) -> Vec<(u32, u64)> {
     let words: BTreeSet<u32> = before.keys().chain(after.keys()).copied().collect();
     let bits = |of: &BTreeMap<u32, u64>, word| of.get(&word).copied().unwrap_or(0);

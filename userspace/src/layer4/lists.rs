@@ -1,4 +1,4 @@
-//! Lists of prefixes: from the configuration, from files, by the API; and the tables that are made of them.
+//! Prefix lists of the shield: from the configuration, from files, by the API; and the tables that are made of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,33 +11,33 @@ use signalbox_common::shield::prefixes::Node;
 use signalbox_core::model::shield::{Lists, Prefixes, net};
 use signalbox_core::prefixes::{Verdict, build};
 
-/// The largest file that is read: some four million prefixes.
+/// Largest file that is read: some four million prefixes.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// Files with prefixes, as they were read last.
+/// Files with prefixes, as last read.
 #[derive(Default)]
 pub(super) struct Files(HashMap<PathBuf, File>);
 
 struct File {
-    /// Of what has been read; `None`: it could not be.
+    /// Stamp of the content that has been read; `None`: it could not be read.
     stamp: Option<Stamp>,
-    /// As it was seen last: what still changes is not read.
+    /// Stamp at the last look: a file that still changes is not read.
     seen: Option<Stamp>,
     prefixes: Arc<Vec<IpNet>>,
     trouble: Option<String>,
 }
 
-/// Tells a file from what it was.
+/// Stamp of a file, by which a change is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
-    /// Of the file's content, owner or mode: seconds and nanoseconds.
+    /// Time of the last change of content, owner or mode: seconds and nanoseconds.
     changed: (i64, i64),
     length: u64,
     inode: u64,
 }
 
 impl Files {
-    /// Reads what has changed. A file that cannot be read leaves what it said before in force.
+    /// Reads files that have changed. If a file cannot be read, its last content stays in force.
     pub(super) fn look<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
         let mut before = std::mem::take(&mut self.0);
         for path in paths {
@@ -48,7 +48,7 @@ impl Files {
             let stamp = stamp(path).ok();
             let file = match known {
                 Some(known) if stamp.is_some() && known.stamp == stamp => known,
-                // Somebody may be writing it: it has to be the same twice.
+                // Somebody may still be writing the file: its stamp has to be equal twice.
                 Some(mut known) if stamp.is_some() && known.seen != stamp => {
                     known.seen = stamp;
                     known
@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-/// Reads a file, and says what is wrong with it, once.
+/// Reads a file; logs once what is wrong with it.
 fn anew(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
     let mut read = read(path);
     if read.is_ok() && stamp(path).ok() != seen {
@@ -127,7 +127,8 @@ fn read(path: &Path) -> Result<Vec<IpNet>, String> {
     })
 }
 
-/// A prefix or an address a line; what follows a `#` is a comment. `Err`: the line, from 1, and what stands there.
+/// Parses a prefix or an address per line; `#` begins a comment. `Err`: the number of the wrong line, from 1, and its
+/// text.
 fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
     let mut all = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -136,7 +137,7 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
             continue;
         }
         match net(what) {
-            // What has been cut off in the middle may look like a shorter prefix.
+            // An address with host bits is refused: a truncated line may look like a shorter prefix.
             Some(net) if net == net.trunc() => all.push(net),
             _ => return Err((number, what.chars().take(60).collect())),
         }
@@ -144,12 +145,12 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
     Ok(all)
 }
 
-/// All that a table is made of.
+/// Lists that a prefix table is made of.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Source {
     lists: Arc<Lists>,
     told: Arc<Prefixes>,
-    /// Of the denied, then of the others.
+    /// Prefixes of files: denied, then allowed.
     files: [Vec<Arc<Vec<IpNet>>>; 2],
 }
 
@@ -183,7 +184,7 @@ impl Source {
         build(self.each())
     }
 
-    /// The longest prefix that holds an address, and what it says.
+    /// Returns the longest prefix that holds an address, with its verdict.
     pub(super) fn decisive(&self, address: IpAddr) -> Option<(IpNet, Verdict)> {
         let holds = self.each().filter(|(net, _)| net.contains(&address));
         holds.max_by_key(|(net, verdict)| (net.prefix_len(), *verdict == Verdict::Allow))

@@ -1,5 +1,6 @@
-//! This machine's Ethernet addresses. In a driver nobody has looked yet whom a frame is addressed to: a switch that floods
-//! frames for another balancer, a bridge, or a promiscuous interface would have us take on connections of others.
+//! This machine's Ethernet addresses. A program in the driver also sees frames for other machines: flooded by a
+//! switch, forwarded by a bridge, or taken by a promiscuous interface. Comparing the destination keeps those
+//! connections out.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,10 +10,10 @@ use signalbox_common::l4::abi::{ALL_MACS, MAX_MACS};
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::netlink::Netlink;
 
-/// With room for each that comes before another goes.
+/// Most addresses told to the programs: half the map, so that new ones fit in before old ones go.
 const MOST: usize = MAX_MACS as usize / 2;
 
-/// Those that the programs have been told.
+/// Addresses that the programs have been told.
 #[derive(Default)]
 pub(super) struct Macs {
     told: HashSet<u64>,
@@ -20,7 +21,8 @@ pub(super) struct Macs {
 }
 
 impl Macs {
-    /// Tells the programs those of all interfaces. Should they not be known, or too many, each frame is taken for ours.
+    /// Tells the programs the addresses of all interfaces. If they are unknown, or too many, every frame is taken for
+    /// ours.
     pub(super) fn look(&mut self, kernel: &Kernel) -> io::Result<()> {
         let links = Netlink::open().and_then(|netlink| netlink.links());
         let told = links.and_then(|links| {
@@ -36,7 +38,7 @@ impl Macs {
         told
     }
 
-    /// It is not known any more which are all.
+    /// Withdraws the claim that the list is complete: programs then take every frame for ours.
     fn forget(&mut self, kernel: &Kernel) -> io::Result<()> {
         if std::mem::take(&mut self.are_all) {
             kernel.remove_mac(ALL_MACS)?;
@@ -61,7 +63,7 @@ impl Macs {
     }
 }
 
-/// As the programs read it: the first byte in front.
+/// Packs an address as the programs read it: the first byte is the most significant.
 fn number([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }

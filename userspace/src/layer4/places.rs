@@ -1,7 +1,7 @@
-//! Which host of the kernel's maps is which: numbers that stay while flows live, also over a restart.
+//! Numbers of hosts in the kernel's maps. A number stays while flows of its host live, also over a restart.
 //!
-//! A machine is one host for all services of the configuration. Each endpoint of an exposed application is one of its own,
-//! for several may be at an address, and a service has one port on each host.
+//! A machine is one host for all services of the configuration. Each endpoint of an exposed application is a host of
+//! its own, because several may share an address, and a service has one port on each host.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,19 +13,19 @@ use super::trouble::Trouble;
 use crate::datapath::cut::from_words;
 use crate::kernel::l4::Layer4 as Kernel;
 
-/// Where packets of services are sent.
+/// Destination of a service's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// A machine.
     Machine(IpAddr),
     /// An endpoint of an exposed application.
     Endpoint(SocketAddr),
-    /// What an earlier process has left, and nobody knows any more: its address and number.
+    /// Host of an earlier process that is not configured any more: its address and number.
     Left(IpAddr, u32),
 }
 
 impl Place {
-    /// The place of a host of a cluster.
+    /// Returns the place of a cluster's host.
     pub(super) fn of(cluster: &Cluster, host: &Host) -> Self {
         match host.ports.get(&cluster.name) {
             Some(port) if is_exposed(&cluster.name) => Self::Endpoint(SocketAddr::new(host.address, *port)),
@@ -40,12 +40,12 @@ impl Place {
         }
     }
 
-    /// What its slots of a table depend on.
+    /// Returns the bytes that decide the place's slots in a table.
     pub(super) fn identity(&self) -> [u8; 16] {
         let mut identity = mapped(self.address());
         if let Self::Endpoint(at) = self {
             let [high, low] = at.port().to_be_bytes();
-            // Bits that hosts have in common: no other address comes of it.
+            // The changed bits are constant in all addresses of hosts, so no other address has this identity.
             identity[0] ^= high;
             identity[1] ^= low;
         }
@@ -53,24 +53,24 @@ impl Place {
     }
 }
 
-/// Whether a service, or its cluster, is of an application: no other name has a slash.
+/// Returns whether a service, or its cluster, is of an application: only those names have a slash.
 fn is_exposed(name: &str) -> bool {
     name.contains('/')
 }
 
-/// What the kernel's table of names has for a service. Of an exposed one it is the address: names of applications come and
-/// go, and no name is ever forgotten.
+/// Returns a service's key in the kernel's table of names. An exposed service is known by its address, because names
+/// of applications come and go, and the kernel's table forgets no name.
 pub(super) fn seat(service: &Service) -> String {
     let first = service.listen.first().filter(|_| service.is_exposed());
     first.map_or_else(|| service.name.clone(), ToString::to_string)
 }
 
-/// Numbers of hosts.
+/// Numbers of hosts, by place.
 #[derive(Default)]
 pub(super) struct Places(HashMap<Place, u32>);
 
 impl Places {
-    /// Those that an earlier process has left.
+    /// Reads the hosts that an earlier process has left.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let is_seat = |service: u16| {
             let parts = kernel.names.parts(u32::from(service));
@@ -102,7 +102,7 @@ impl Places {
         self.0.get(place).copied()
     }
 
-    /// The number of a place, a free one if it has none.
+    /// Returns the number of a place; a new place gets a free one.
     pub(super) fn number(&mut self, place: Place) -> Result<u32, Trouble> {
         if let Some(number) = self.0.get(&place) {
             return Ok(*number);
@@ -115,7 +115,7 @@ impl Places {
         Ok(number)
     }
 
-    /// All, with their numbers.
+    /// Returns all places, with their numbers.
     pub(super) fn all(&self) -> impl Iterator<Item = (Place, u32)> {
         self.0.iter().map(|(place, number)| (*place, *number))
     }

@@ -1,4 +1,4 @@
-//! Whether what the configuration names of layer 4 is in force: the shield, and services.
+//! Reports whether the configured shield and services are in force.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::guards::policies;
 use super::{Picture, Services};
 
 impl Services {
-    /// Why the configured shield is not in force. Nothing where it is, or where none is configured.
+    /// Returns why the configured shield is not in force; `None` where it is, or where none is configured.
     #[must_use]
     pub fn why_no_shield(&self) -> Option<String> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
@@ -25,7 +25,7 @@ impl Services {
             .or_else(|| wanted.find_map(unwritten))
     }
 
-    /// Why the configured services are not in force. Nothing where they are, or where none is configured.
+    /// Returns why the configured services are not in force; `None` where they are, or where none is configured.
     #[must_use]
     pub fn why_no_services(&self) -> Option<String> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
@@ -42,7 +42,7 @@ impl Services {
             .or_else(unwritten)
     }
 
-    /// Waits until maps and hooks are what the snapshot in force says, or until that has failed. False where neither has come
+    /// Waits until maps and hooks follow the snapshot in force, or until that has failed. False where neither happens
     /// within `limit`.
     pub fn settle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
@@ -64,7 +64,7 @@ impl Services {
 }
 
 impl Picture {
-    /// Why packets do not meet this part of the programs.
+    /// Returns why packets do not pass this part of the programs.
     fn why_not_carried(&self, part: u32) -> Option<String> {
         let Some(kernel) = &self.kernel else {
             let loading = || "the programs are being loaded".to_owned();
@@ -73,7 +73,7 @@ impl Picture {
         if kernel.missing & part != 0 {
             return Some("the kernel refuses this part of the programs: `signalbox doctor` says why".to_owned());
         }
-        // Services are there wherever a program is; whoever comes by another interface comes past the shield.
+        // One interface with a program is enough for services; the shield needs all, or clients come in past it.
         if let Some(why) = self.unhooked.first()
             && (part == parts::SHIELD || self.hooks.is_empty())
         {

@@ -1,4 +1,4 @@
-//! Going through flows: which have ended, which are to be closed, how many there are.
+//! Sweeps over the flows: removes ended flows, closes flows, and counts.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -18,36 +18,36 @@ use crate::kernel::cut::table::{between, tick};
 use crate::kernel::l4::Layer4 as Kernel;
 
 const TCP: u32 = 6;
-/// How long a connection is known after both have said that they have ended it, or one has reset it.
+/// Time that a connection is kept after both sides have ended it, or one has reset it.
 const ENDED_TTL: Duration = Duration::from_secs(10);
-/// Without a packet for so long, whoever has sent a reset has meant it.
+/// Time without packets after which a reset counts as accepted.
 const RESET_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A service and a host, by their numbers.
+/// Service and host, by their numbers.
 pub(super) type Pair = (u16, u32);
 
-/// How many flows there are, and how many have been closed.
+/// Counts of flows, and of flows that were closed.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Those that both sides have confirmed.
+    /// Flows that both sides have confirmed.
     pub(super) established: HashMap<Pair, u32>,
-    /// All that are known.
+    /// All flows, opening and established.
     pub(super) pairs: HashMap<Pair, u32>,
     pub(super) closed: usize,
-    /// Established flows of sources, where these are limited.
+    /// Established flows by source, where a guard limits these.
     pub(super) crowd: HashMap<CrowdKey, u32>,
-    /// When counting began, Unix time in milliseconds; 0: never.
+    /// Time when counting began, Unix time in milliseconds; 0: never.
     pub(super) began_ms: u64,
-    /// And the time before.
+    /// Beginning of the count before.
     pub(super) before_ms: u64,
-    /// Flows of direct return have all the room that they get.
+    /// True if flows of direct return have taken all the room that they may have.
     pub(super) one_way_full: bool,
-    /// Hosts with flows in either.
+    /// Hosts with flows in this count or the one before.
     pub(super) busy: HashSet<u32>,
 }
 
 impl Counts {
-    /// With what was found the time before.
+    /// Adds the results of the count before.
     pub(super) fn after(mut self, before: &Self) -> Self {
         self.before_ms = before.began_ms;
         let hosts = self.pairs.keys().chain(before.pairs.keys()).map(|(_, host)| *host);
@@ -56,19 +56,19 @@ impl Counts {
     }
 }
 
-/// Ticks of the programs' clock.
+/// Converts a time to ticks of the programs' clock.
 pub(super) fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() >> 20)
         .unwrap_or(u32::MAX / 4)
         .min(u32::MAX / 4)
 }
 
-/// Whether it is the host's direction.
+/// Returns whether an entry is for the direction from the host.
 pub(super) fn is_reply(flow: &Flow) -> bool {
     flow.state & state::REPLY != 0
 }
 
-/// Removes what has ended, closes the flows of who is doomed; `stops` ends it half-way.
+/// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way.
 pub(super) fn sweep(
     kernel: &Kernel,
     limited: &Limited,
@@ -104,12 +104,12 @@ pub(super) fn sweep(
             suspects.push((*key, *flow));
         }
     })?;
-    // Some of those that have come meanwhile are counted twice, rather than none: it is a limit.
+    // Flows that began meanwhile may be counted twice, rather than not at all: the count serves a limit.
     let now_there = kernel.one_way()?;
     let come = now_there.flows.saturating_sub(before);
     kernel.set_one_way(one_way + come)?;
     counts.one_way_full = one_way + come >= now_there.most;
-    // Those that have not been confirmed, too: whoever closes a host's flows means all of them.
+    // Opening flows are included: closing a host's flows means all of them.
     Kernel::each_flow(&kernel.opening, |key, flow| {
         let pair = (flow.service, flow.host);
         if is_reply(flow) || ticks(between(flow.seen, now)) >= flow.idle {
@@ -130,7 +130,7 @@ pub(super) fn sweep(
             Some(other) => kernel.established.get::<Key, Flow>(other)?,
             None => None,
         };
-        // It may have begun anew since it was read.
+        // The entry may belong to a new flow since it was read.
         let is_the_same = |now: Option<Flow>| now.is_some_and(|now| now.seen == flow.seen);
         if is_over(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, Flow>(&key)?) {
             kernel.end_flow(&key)?;
@@ -149,7 +149,8 @@ pub(super) fn sweep(
     Ok(counts)
 }
 
-/// Whether a connection counts against its source no more. Who has only sent a reset, and goes on, has ended nothing.
+/// Returns whether a connection no longer counts against its source. A source that sends a reset and goes on has ended
+/// nothing.
 fn has_parted(flow: &Flow, now: u32) -> bool {
     let ends = if flow.mode == mode::NAT {
         state::RST
@@ -159,7 +160,7 @@ fn has_parted(flow: &Flow, now: u32) -> bool {
     flow.state & state::PARTED != 0 || (flow.state & ends != 0 && between(flow.seen, now) >= RESET_TIMEOUT)
 }
 
-/// Whether a flow has ended, by both its directions.
+/// Returns whether a flow has ended, judged by both its directions.
 fn is_over(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
     let quiet = |flow: &Flow| between(flow.seen, now);
     let idle = partner.map_or_else(|| quiet(flow), |partner| quiet(flow).min(quiet(partner)));
@@ -174,7 +175,7 @@ fn is_over(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
     either(state::RST) || both(state::FIN)
 }
 
-/// Ends a flow: it is forgotten, and both its ends are told, where they can be.
+/// Ends a flow: removes its entries, and sends a reset to both ends, where possible.
 fn close(kernel: &Kernel, key: &Key, flow: &Flow) -> io::Result<()> {
     let other = (flow.mode == mode::NAT).then(|| other_way(flow, key.protocol));
     let reply = match &other {
@@ -194,7 +195,7 @@ fn close(kernel: &Kernel, key: &Key, flow: &Flow) -> io::Result<()> {
     let at = |address, port: u32| SocketAddr::new(from_words(address), port as u16);
     let (client, vip) = (at(key.source, key.ports >> 16), at(key.destination, key.ports));
     let (ours, host) = (at(flow.source, flow.ports >> 16), at(flow.destination, flow.ports));
-    // An end that is gone needs not be told.
+    // A peer that is gone needs no reset.
     let _ = reset::one(vip, client, flow.ack, reply.map_or(0, |reply| reply.ack));
     if let Some(reply) = reply {
         let _ = reset::one(ours, host, reply.ack, flow.ack);

@@ -1,4 +1,4 @@
-//! The thread that goes through flows. It takes its time; tables do not wait for it.
+//! Thread that sweeps over the flows, apart from the thread that writes tables, which must not wait.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::datapath::cut::from_words;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::state::Shared;
 
-/// How often flows are gone through, and what part of the time that may take.
+/// Interval of sweeps; a sweep may take only a part of the time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 const SHARE: u32 = 20;
 
@@ -26,11 +26,11 @@ pub(super) struct Sweeper {
 #[derive(Default)]
 struct Orders {
     kernel: Option<Arc<Kernel>>,
-    /// Whose connections are counted by source.
+    /// Guards that limit concurrent connections.
     limited: Limited,
-    /// Whose flows have had their time.
+    /// Services and hosts whose flows have had their time.
     up: HashSet<Pair>,
-    /// Whose flows are to be closed now.
+    /// Services and hosts whose flows are to be closed now.
     close: HashSet<Pair>,
     ended: bool,
 }
@@ -40,12 +40,12 @@ impl Sweeper {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many flows there were when they were last counted.
+    /// Returns the counts of the last sweep.
     pub(super) fn counts(&self) -> Arc<Counts> {
         self.counts.load_full()
     }
 
-    /// These maps, and the flows of these are to be closed.
+    /// Sets the maps to sweep, the flows to close, and the limits to count for.
     pub(super) fn work_on(&self, kernel: &Arc<Kernel>, up: HashSet<Pair>, limited: Limited) {
         let mut orders = self.orders();
         orders.kernel = Some(Arc::clone(kernel));
@@ -53,7 +53,7 @@ impl Sweeper {
         orders.limited = limited;
     }
 
-    /// Closes the flows of these at once.
+    /// Closes the flows of these services and hosts at once.
     pub(super) fn close(&self, pairs: impl IntoIterator<Item = Pair>) {
         self.orders().close.extend(pairs);
         self.wake.notify_one();
@@ -65,7 +65,7 @@ impl Sweeper {
     }
 
     pub(super) fn run(&self, shared: &Shared) {
-        // Sweeping must not keep a worker from its connections.
+        // The thread is niced: sweeping must not keep a worker from its connections.
         crate::datapath::sys::yield_to_others(5);
         let mut pause = SWEEP_INTERVAL;
         loop {

@@ -1,4 +1,4 @@
-//! What keeps services and the shield from being what the configuration says.
+//! Reasons why services and the shield are not in force as configured.
 
 use std::io;
 

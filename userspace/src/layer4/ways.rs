@@ -1,7 +1,8 @@
-//! How packets get to hosts: the interface, the Ethernet addresses, the source address.
+//! Finds how packets get to hosts: the interface, the Ethernet addresses, the source address.
 //!
-//! The programs look nothing up: the kernel's own lookup wants forwarding to be switched on, and knows neighbours only
-//! while something else talks to them. So routes and neighbours are followed here, and asked for where they are missing.
+//! The programs look nothing up: the kernel's own lookup (`bpf_fib_lookup`) needs forwarding to be switched on, and
+//! knows neighbours only while something else talks to them. So this thread follows routes and neighbours, and asks
+//! for missing ones.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,15 +19,15 @@ use crate::datapath::cut::words;
 use crate::kernel::l4::Layer4 as Kernel;
 use crate::kernel::netlink::{Netlink, Way};
 
-/// How often a route is looked up again.
+/// Interval at which a route is looked up again.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
-/// Between requests for the same neighbour.
+/// Least interval of requests for a neighbour.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the source port of a flow is its own that only one side has said anything in: longer than any handshake, and
-/// short, for each forged packet takes one.
+/// Time that a flow keeps its source port while only one side has sent: longer than any handshake, but short, because
+/// each forged packet takes a port.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is known of the network.
+/// Routes, neighbours and source addresses, as far as they are known.
 #[derive(Default)]
 pub(super) struct Ways {
     netlink: Option<Netlink>,
@@ -38,7 +39,7 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// With the source addresses that an earlier process has left where hosts point at them.
+    /// Reads the source addresses that an earlier process has left, so that hosts keep pointing at them.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let left = (0..MAX_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
         Self {
@@ -47,14 +48,14 @@ impl Ways {
         }
     }
 
-    /// Hosts that cannot be reached, and why.
+    /// Returns the hosts that cannot be reached, with the reason.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut all: Vec<_> = self.troubles.values().cloned().collect();
         all.sort();
         all
     }
 
-    /// Finds out how packets get to each host, and tells the programs. Without `look` only for hosts that are new.
+    /// Finds how packets get to each host, and tells the programs. Without `look` only for new hosts.
     pub(super) fn look(
         &mut self,
         kernel: &Kernel,
@@ -118,7 +119,7 @@ impl Ways {
                     (host.first_source, host.sources) = self.sources(kernel, wanted, &way, address)?;
                     let neighbour = neighbours.get(&(way.ifindex, way.next));
                     if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_ask(way.next) {
-                        // A packet of ours would have the kernel do the same.
+                        // The request has the kernel look for the neighbour, as a packet of ours would.
                         let _ = netlink.look_for(way.ifindex, way.next);
                     }
                     if let (Some((mac, _)), Some(link)) = (neighbour, links.get(&way.ifindex)) {
@@ -173,7 +174,7 @@ impl Ways {
         may
     }
 
-    /// The place and number of the sources that packets to a host may have.
+    /// Returns place and number of the source addresses for packets to a host.
     fn sources(&mut self, kernel: &Kernel, wanted: &Wanted, way: &Way, host: IpAddr) -> Result<(u32, u32), Trouble> {
         let configured: Vec<IpAddr> = wanted
             .nat_sources
@@ -210,7 +211,7 @@ impl Ways {
         Ok((first as u32, all.len() as u32))
     }
 
-    /// Tells the programs what all services have in common.
+    /// Tells the programs the settings that all services share.
     pub(super) fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
         let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();

@@ -1,10 +1,10 @@
-//! Watches a cluster's API server for router hosts and names: the same inside the balancer and in `signalbox agent`.
+//! Watches a cluster's API server for router hosts and names, both in the balancer and in `signalbox agent`.
 //!
-//! One [`feed`] per resource and namespace lists, then watches, and [`decode`]s what it sees into the core's small
-//! objects. The [`hub`] holds them all, has `core::claims` decide what they mean, and tells. When the server is lost
-//! everything stays as it was told last. Only this module knows the kube crate, and uses of it kubeconfigs and TLS alone:
-//! its watcher keeps bookmarks to itself and refuses a whole list for one object that it cannot decode, and its client
-//! runs credential programs on threads that cannot be given up.
+//! One [`feed`] per resource and namespace lists, then watches, and [`decode`]s objects into the core's small types.
+//! The [`hub`] holds them all, has `core::claims` derive names and hosts, and tells the store. When the server is
+//! lost, everything stays as told last. Only this module uses the kube crate, and of it only kubeconfigs and TLS: the
+//! crate's watcher hides bookmarks and refuses a whole list for one object that it cannot decode, and its client runs
+//! credential programs on threads that cannot be cancelled.
 
 mod client;
 mod complaint;
@@ -40,21 +40,21 @@ use what::What;
 
 pub use decode::{class, gateway, namespace, node, object, pod};
 
-/// How many events may wait for the hub before feeds stop reading: they come from the network, faster than they are
-/// dealt with only while a list is read.
+/// Most events that wait for the hub before feeds stop reading: they come from the network, and faster than they are
+/// processed only while a list is read.
 const WAITING: usize = 1024;
 
-/// What is watched, and how patiently.
+/// Settings of a cluster's watch: what is watched, and with which time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What the configuration says.
+    /// Configuration of the source.
     pub source: KubernetesSource,
-    /// How patiently.
+    /// Intervals and time limits.
     pub pace: Pace,
 }
 
 impl Settings {
-    /// With the usual patience.
+    /// Makes settings with the usual intervals and time limits.
     #[must_use]
     pub fn new(source: KubernetesSource) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// What the core has to know of it.
+    /// Returns the rules by which the core chooses and reads objects.
     #[must_use]
     pub fn rules(&self) -> Rules {
         let Routers {
@@ -80,30 +80,31 @@ impl Settings {
     }
 }
 
-/// Times, which tests shorten.
+/// Intervals and time limits, which tests shorten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// From telling to telling again. A change after a longer quiet is told of at once, what follows it together.
+    /// Least interval between two tellings. A change after a longer pause is told at once, further ones together.
     pub settle: Duration,
-    /// Until the first new attempt after a failure; half of it at least, by chance.
+    /// First pause before a new attempt after a failure; at random, half of it at least.
     pub retry: Duration,
-    /// The longest time until a new attempt, which is doubled up to here.
+    /// Longest pause before a new attempt: pauses double up to it.
     pub retry_most: Duration,
-    /// How often a server that is lost, and the files that a connection needs, are looked at.
+    /// Interval at which a lost server, and the files that a connection needs, are checked.
     pub look: Duration,
-    /// Until a resource that the server does not have is asked for again.
+    /// Pause before a resource that the server does not have is requested again.
     pub absent: Duration,
-    /// Until router pods are asked for again in a place where they may not be seen, while they are seen in another.
+    /// Pause before router pods are requested again in a namespace where that is forbidden, while another has them.
     pub excused: Duration,
-    /// Until a list is read again although its watch has nothing against it: what has gone wrong unseen ends here.
+    /// Age at which a list is read again although its watch reports no error: unnoticed losses end here.
     pub relist: Duration,
-    /// For the program that gets the credentials.
+    /// Time limit of the program that gets the credentials.
     pub program: Duration,
-    /// For the server to begin an answer.
+    /// Time limit for the server to begin an answer.
     pub answer: Duration,
-    /// How long a watch is asked to last. Older servers send no bookmarks: its end is then all that is heard.
+    /// Length of a watch that is requested. Older servers send no bookmarks: the end of a watch is their only sign of
+    /// life.
     pub watch: Duration,
-    /// Without a word on a watch, after which it is given up; longer than it lasts.
+    /// Time without data after which a watch is given up; longer than the watch lasts.
     pub silence: Duration,
 }
 
@@ -125,8 +126,8 @@ impl Default for Pace {
     }
 }
 
-/// Watches until aborted, or until nobody receives any more, and tells as the source `kube:CLUSTER`. The first time is
-/// when everything has been listed once.
+/// Watches until aborted, or until nobody receives any more, and tells as the source `kube:CLUSTER`: for the first
+/// time when everything has been listed once.
 pub fn spawn(
     settings: Settings,
     cluster: String,
@@ -138,7 +139,7 @@ pub fn spawn(
         let (news, told) = channel(WAITING);
         let feeds = feeds(&settings.source);
         let hub = Hub::new(&settings, cluster, Arc::clone(&standing), &feeds);
-        // Dropped, and so aborted, with this task.
+        // Feeds live in this task's set: they are aborted when it is dropped.
         let mut running = JoinSet::new();
         for (number, feed) in feeds.into_iter().enumerate() {
             let teller = feed::Teller::new(number, news.clone());
@@ -151,7 +152,7 @@ pub fn spawn(
     })
 }
 
-/// All that is watched.
+/// Returns the feeds of all resources that are watched.
 fn feeds(source: &KubernetesSource) -> Vec<Feed> {
     let all = Resource::ALL.map(|(_, resource)| resource);
     let resources = source.resources.as_deref().unwrap_or(&all);
@@ -179,7 +180,7 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
         labels: Some(pods.labels),
         need,
     }));
-    // A pod knows its node's internal address; for another the account needs the right to see nodes.
+    // A pod's status has its node's internal address; for the external one the account needs the right to read nodes.
     if source.routers.address == AddressType::External {
         feeds.push(Feed {
             what: What::Nodes,
@@ -192,7 +193,7 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
     feeds
 }
 
-/// What decides on objects that do not say it themselves.
+/// Returns the feeds of objects that decide on others: classes, namespaces, Gateways.
 fn helpers(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed> {
     let choice = &source.choice;
     let everywhere = |what, labels: Option<String>, need| Feed {

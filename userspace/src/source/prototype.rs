@@ -1,5 +1,6 @@
-//! The body of `POST /api/cluster/:clusterkey`, as plugins of the prototype (ReToCode/openshift-cross-cluster-loadbalancer)
-//! send it every few seconds: all routes and router hosts of a cluster.
+//! Body of `POST /api/cluster/:clusterkey`, as plugins of the prototype
+//! (ReToCode/openshift-cross-cluster-loadbalancer) send it every few seconds: all routes and router hosts of a
+//! cluster.
 //!
 //! ```json
 //! { "routes": { "a.test": { "url": "a.test", "weight": 1, "labels": { "app": "shop" } } },
@@ -16,7 +17,7 @@ use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
 use signalbox_core::model::Host;
 use signalbox_core::name::{Depth, HostPattern};
 
-// Names as they are on the wire; what a later plugin may add is let be.
+// Field names of the wire; fields of later plugins are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -51,7 +52,7 @@ fn one() -> u32 {
     1
 }
 
-/// A number, also where it stands in quotes.
+/// Decodes a number, also where it stands in quotes.
 fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -68,11 +69,12 @@ fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result
         .ok_or_else(|| serde::de::Error::custom("not a number that fits"))
 }
 
-/// What a plugin has sent. A route that cannot be served is rejected by itself; a host that cannot be understood
-/// makes the whole body wrong, since fewer hosts would carry the same load.
+/// Parses a plugin's message. A route that cannot be served is rejected by itself; a host that cannot be understood
+/// makes the whole body wrong, since fewer hosts would carry the load.
 pub fn parse(text: &str) -> Result<Learned, String> {
     let expected = r#"expected {"routes": {"a.test": {"url": "a.test", "weight": 1}}, "routerHosts": {"router-1": {"name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443}}}"#;
-    // A list would be taken for an object whose fields come in order, and an empty one for a cluster without anything.
+    // Decoded as a map first: serde takes a list for an object's fields in order, and so an empty one for an empty
+    // cluster.
     let body: Body = serde_json::from_str::<serde_json::Map<String, Value>>(text)
         .and_then(|object| serde_json::from_value(object.into()))
         .map_err(|error| format!("{error}; {expected}"))?;
@@ -106,7 +108,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
                 learned.routes.push(Claim {
                     host,
                     depth: Depth::Any,
-                    // Its plug-in says 1 where nobody has said anything.
+                    // The plugin sends 1 where no weight is set.
                     weight: (route.weight != 1).then_some(route.weight),
                     owner: String::new(),
                     since: 0,

@@ -1,4 +1,4 @@
-//! Runs the source of OpenShift's routing events as the configuration asks for it, with the store's file for a ledger.
+//! Runs the source of OpenShift's routing events as configured, with the store's database for a ledger.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -18,17 +18,17 @@ const KIND: &str = "routing-spi";
 /// The source that runs now, for the API.
 pub type Current = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
 
-/// Runs it.
+/// Runner of the source of routing events.
 pub struct Routing {
     shared: Arc<Shared>,
     durable: Arc<Durable>,
     current: Current,
     out: mpsc::UnboundedSender<Learnt>,
     events: mpsc::UnboundedSender<Event>,
-    /// At the start, what would be told: it is returned instead.
+    /// Collector of knowledge at the start, when [`Self::begin`] returns it instead of telling the store.
     known: Arc<Mutex<Option<Vec<Learnt>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
-    /// Settings with which it could not be opened: said once.
+    /// Settings with which the source could not be opened: logged once.
     failed: Option<RoutingEvents>,
 }
 
@@ -65,7 +65,7 @@ impl Routing {
         }
     }
 
-    /// The same at the start; what is known of all applications, so that they are in the first table.
+    /// Starts the source, and returns what is known of all applications, so that the first table has them.
     pub fn begin(&mut self, wanted: Option<&RoutingEvents>) -> Vec<Learnt> {
         *self.lock() = Some(Vec::new());
         self.follow(wanted);
@@ -76,7 +76,7 @@ impl Routing {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs it with these settings, or not at all. Blocks on files.
+    /// Runs the source with these settings, or stops it. Blocks on files.
     pub fn follow(&mut self, wanted: Option<&RoutingEvents>) {
         if self.running.as_ref().map(|(settings, _)| settings) == wanted {
             return;
@@ -101,7 +101,7 @@ impl Routing {
         }
     }
 
-    /// Tries again what could not be opened, since the file may be there by now.
+    /// Tries again to open the source, since the file may be there by now.
     pub fn retry(&mut self) {
         if let Some(settings) = self.failed.clone() {
             self.follow(Some(&settings));
@@ -128,7 +128,7 @@ impl Routing {
         Ok(spi)
     }
 
-    /// Takes no more events; the ledger is not touched any more when this returns.
+    /// Stops the source; the ledger is not used any more when this returns.
     pub fn close(&mut self) {
         if let Some((_, task)) = self.running.take() {
             task.abort();
@@ -140,7 +140,8 @@ impl Routing {
         }
     }
 
-    /// The same, until another process that is to have the ledger has not come.
+    /// Stops the source and leaves the ledger to another process; [`Self::retry`] starts it again should that process
+    /// fail.
     pub fn lend(&mut self) {
         if let Some((settings, _)) = &self.running {
             self.failed = Some(settings.clone());
@@ -148,13 +149,13 @@ impl Routing {
         self.close();
     }
 
-    /// Another process takes events from now on.
+    /// Stops the source for good, because another process takes events from now on.
     pub fn give_up(&mut self) {
         self.close();
         self.failed = None;
     }
 
-    /// Whether it is wanted, though it may not have been opened.
+    /// Returns whether the source is configured, though it may not have been opened.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.running.is_some() || self.failed.is_some()

@@ -1,8 +1,9 @@
 //! OpenShift's routing SPI: events from an ActiveMQ broker over STOMP, or posted over HTTP, to what the store is told.
 //!
-//! Owns: the connection to the broker, the ledger's records, the files of certificates, messages that nobody understood.
-//! Never: what events mean (`core::spi`). broker -> `session` -> `consume` -> `intake` -> ledger, files, then
-//! [`Learnt`](super::Learnt), then the acknowledgement. What was acknowledged survives a crash; what was not comes again.
+//! This module owns the connection to the broker, the ledger's records, the files of certificates, and messages that
+//! nobody understood; `core::spi` decides what events mean. The way through: broker -> `session` -> `consume` ->
+//! `intake` -> ledger, files, then [`Learnt`](super::Learnt), then the acknowledgement. An acknowledged message
+//! survives a crash; others are delivered again.
 
 mod blocked;
 mod certificates;
@@ -34,7 +35,7 @@ pub use ledger::Ledger;
 pub use outcome::{ApplyError, OpenError, Outcome};
 pub use turning::{AskTurn, OWNER, Turn, Turning};
 
-/// What the cluster of an application that the configuration names waits for; `None`: nothing.
+/// Returns what a cluster of an application waits for, if the configuration names it; `None`: nothing.
 #[must_use]
 pub fn awaited(lore: &Lore, cluster: &Cluster) -> Option<&'static str> {
     let application = cluster.application_name()?;
@@ -42,18 +43,18 @@ pub fn awaited(lore: &Lore, cluster: &Cluster) -> Option<&'static str> {
     (!is_known).then_some("no routing event has told of this application yet")
 }
 
-/// The source.
+/// Source of routing events.
 pub struct RoutingSpi {
     settings: RoutingEvents,
     standing: Arc<Standing>,
-    /// Held while the ledger writes: events are taken one after the other.
+    /// Lock of the state, held while the ledger writes: events are taken one after the other.
     books: Mutex<Books>,
     gate: Gate,
 }
 
 impl RoutingSpi {
-    /// Restores what `records` (all that the ledger has; of other keys nothing is made) say, makes the files of
-    /// certificates what they should be, and tells of every application. Blocks on files.
+    /// Restores the state from `records` (all of the ledger's; unknown keys are ignored), brings the files of
+    /// certificates up to date, and tells of every application. Blocks on files.
     ///
     /// # Errors
     /// A record makes no sense, or the directory for certificates cannot be used.
@@ -73,20 +74,20 @@ impl RoutingSpi {
         }))
     }
 
-    /// How it is doing; events are counted by what they say, and as `bad_message`, `waiting` (for the ledger),
+    /// Returns the source's status. Events are counted by action, and as `bad_message`, `waiting` (for the ledger),
     /// `skipped` (by an operator) or `refused` (by the store).
     #[must_use]
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
 
-    /// Consumes from the brokers, for ever. It may be dropped at any point: what was not acknowledged comes again.
+    /// Consumes from the brokers, for ever. May be dropped at any point: unacknowledged messages are delivered again.
     pub async fn run(self: Arc<Self>) -> Infallible {
         consume::run(self).await
     }
 
-    /// Takes the events of a text, one or many documents, as if the broker had sent them: all of them or none. When it
-    /// returns, they are recorded, and the store has answered.
+    /// Takes the events of a text, one or many documents, as if the broker had sent them: all of them or none. On
+    /// return they are recorded, and the store has answered.
     ///
     /// # Errors
     /// The text is wrong (the poster's fault), or it could not be recorded (ours; it can be posted again).
@@ -98,7 +99,7 @@ impl RoutingSpi {
             turns,
         } = blocking(move || spi.books().take(&text, |kind| spi.standing.events.inc(kind))).await?;
         for (cluster, answer) in answers {
-            // Whoever drops the question has nothing against it.
+            // A closed channel means that the store has no objection.
             if let Ok(Err(reason)) = answer.await {
                 tracing::warn!(cluster, reason, "The store does not take what a routing event says.");
                 self.standing.events.inc("refused");
@@ -116,7 +117,7 @@ impl RoutingSpi {
         Ok(outcome)
     }
 
-    /// What a text of events would change; nothing is changed, recorded or counted.
+    /// Returns what a text of events would change; changes, records and counts nothing.
     ///
     /// # Errors
     /// The text is wrong.
@@ -130,13 +131,13 @@ impl RoutingSpi {
         })
     }
 
-    /// The message from the broker that cannot be recorded, for which all after it wait.
+    /// Returns the message from the broker that cannot be recorded, for which all later ones wait.
     #[must_use]
     pub fn blocked(&self) -> Option<Blocked> {
         self.gate.blocked()
     }
 
-    /// Passes the message over that cannot be recorded: it is one of the dead letters, and the next one is taken.
+    /// Passes over the message that cannot be recorded: it becomes a dead letter, and the next one is taken.
     ///
     /// # Errors
     /// No message waits, or the connection to the broker was lost in that moment.
@@ -149,34 +150,35 @@ impl RoutingSpi {
         let skip = move || spi.books().skip(&reason, &text, |kind| spi.standing.events.inc(kind));
         let letter = blocking(skip).await;
         tracing::warn!(reason = letter.reason, "A message was passed over.");
-        // Whoever asked may have gone.
+        // The operator's request may have been cancelled.
         let _ = asked.send(letter);
     }
 
-    /// All applications, in order, for views: secrets are hidden in their JSON. Waits while the ledger writes.
+    /// Returns all applications, in order, for views: secrets are hidden in their JSON. Waits while the ledger writes.
     #[must_use]
     pub fn applications(&self) -> Vec<Application> {
         self.books().applications.iter().cloned().collect()
     }
 
-    /// Shows each of them, in order. Waits while the ledger writes, which waits for this.
+    /// Shows each application, in order. Waits while the ledger writes; the ledger waits for this.
     pub fn each(&self, mut show: impl FnMut(&Application)) {
         self.books().applications.iter().for_each(&mut show);
     }
 
-    /// One of them.
+    /// Returns an application.
     #[must_use]
     pub fn application(&self, key: &AppKey) -> Option<Application> {
         self.books().applications.get(key).cloned()
     }
 
-    /// Messages that nobody understood, oldest first, at most the newest 100. Waits while the ledger writes.
+    /// Returns dead letters, oldest first, at most the newest 100. Waits while the ledger writes.
     #[must_use]
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.books().dead.iter().cloned().collect()
     }
 
-    /// Records nothing any more: when this returns, another may be opened from the ledger, with other settings.
+    /// Records nothing any more: when this returns, another instance may be opened from the ledger, with other
+    /// settings.
     pub fn close(&self) {
         self.books().closed = true;
     }
@@ -187,12 +189,12 @@ impl RoutingSpi {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        // What a panic left is what the ledger has: changes are made to both or, at worst, only told later.
+        // A panic leaves the state as the ledger has it: changes are made to both or, at worst, only told later.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs what waits for a disk where nobody else has to wait for it.
+/// Runs work that waits for a disk on a thread for blocking work.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

@@ -1,4 +1,4 @@
-//! The watches that the configuration asks for: one for each cluster with `kubernetes`, begun and ended with it.
+//! Watches that the configuration asks for: one for each cluster with `kubernetes`, begun and ended with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::source;
 use crate::state::Shared;
 use crate::store::Event;
 
-/// What they are named by: `kube:CLUSTER`.
+/// Prefix of the watches' source names: `kube:CLUSTER`.
 pub const PREFIX: &str = "kube:";
 
-/// Runs them.
+/// Runner of watches, and of the source of routing events.
 pub struct Watchers {
     shared: Arc<Shared>,
     out: mpsc::UnboundedSender<Learnt>,
@@ -28,7 +28,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// None runs yet. What they learn becomes events.
+    /// Makes the runner, without any watch. Knowledge of the watches becomes events for the store.
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
@@ -53,8 +53,8 @@ impl Watchers {
         }
     }
 
-    /// Runs what this configuration asks for, and no more. One whose settings have changed begins anew; what it told
-    /// stays until it tells something else.
+    /// Runs what this configuration asks for, and no more. A watch whose settings have changed begins anew; what it
+    /// told stays in force until it tells again.
     pub fn follow(&mut self, model: &Model) {
         self.routing.follow(model.routing_events.as_ref());
         let wanted: HashMap<&str, &KubernetesSource> = model
@@ -82,12 +82,12 @@ impl Watchers {
         }
     }
 
-    /// At the start: what is known already of what this configuration asks for.
+    /// Starts the source of routing events, and returns what it knows already.
     pub fn begin(&mut self, model: &Model) -> Vec<Learnt> {
         self.routing.begin(model.routing_events.as_ref())
     }
 
-    /// Whether what this source has told of a cluster is still wanted.
+    /// Returns whether a source's knowledge of a cluster is still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {
         match source.strip_prefix(PREFIX) {
@@ -96,12 +96,12 @@ impl Watchers {
         }
     }
 
-    /// What could not be begun may be possible by now.
+    /// Tries again to open the source of routing events.
     pub fn retry(&mut self) {
         self.routing.retry();
     }
 
-    /// All that is learnt is another process's business from now on.
+    /// Ends all sources for good, because another process has taken over.
     pub fn give_up(&mut self) {
         self.routing.give_up();
         for (_, (_, task)) in self.running.drain() {
@@ -109,7 +109,7 @@ impl Watchers {
         }
     }
 
-    /// The file for records is another process's from now on.
+    /// Closes the source of routing events, because another process is to have the database.
     pub fn let_go(&mut self) {
         self.routing.lend();
     }

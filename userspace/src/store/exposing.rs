@@ -1,4 +1,4 @@
-//! What of applications is exposed as layer-4 services: the ports that they have are kept, and changes are told.
+//! Applications exposed as layer-4 services: their ports are kept, and changes are announced.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use signalbox_core::expose::{Exposure, in_force};
 use super::{Applied, Store};
 
 impl Store {
-    /// Makes the model anew of what file, sources and operators say, and puts it in force. Ports that are given are on disk
-    /// before.
+    /// Makes the model anew from file, sources and operators' settings, and puts it in force. Newly given ports are on
+    /// disk before.
     pub(super) fn remake(&mut self) -> Result<Applied, String> {
         let memory = &self.memory;
         let (model, exposure) = in_force(&self.file, &memory.lore, &memory.weights, &memory.ports);

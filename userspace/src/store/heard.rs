@@ -1,4 +1,5 @@
-//! When each source was known to be up to date: kept on disk, so that a table that comes from there shows its age.
+//! Times at which each source was known to be up to date: kept on disk, so that a table that comes from there shows
+//! its age.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,24 +10,24 @@ use crate::state::Shared;
 /// Kind of the records: the source's name, and milliseconds since 1970.
 const HEARD: &str = "heard";
 
-/// How often they are written: so much older than it is a table may seem after a crash.
+/// Interval of writes: after a crash, a table may seem older than it is by this much.
 const SAVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Sources that nobody runs here, and that are known only by what they have told.
+/// Prefix of sources that run elsewhere, and are known here only by what they have told.
 const AGENT: &str = "agent:";
 
 #[derive(Default)]
 pub(super) struct Heard {
-    /// What is on disk; `None`: it has not been read yet.
+    /// Times on disk; `None`: they have not been read yet.
     on_disk: Option<BTreeMap<String, u64>>,
     saved: Option<Instant>,
 }
 
 impl Heard {
-    /// Tells sources what an earlier process has heard of them, and writes what this one has.
+    /// Tells sources the times of an earlier process, and writes those of this process.
     pub(super) fn tend(&mut self, memory: &Memory, shared: &Shared) {
         if self.on_disk.is_none() {
-            // A file that is held by another process is read later.
+            // The file may be held by another process: it is read later.
             self.on_disk = memory
                 .durable
                 .all::<u64>(HEARD)

@@ -1,4 +1,4 @@
-//! How what sources and operators say becomes the model that is in force.
+//! Makes the model in force from the configuration and what sources and operators say.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,8 @@ use crate::source::Learnt;
 use crate::source::routing_spi::{SOURCE, awaited};
 
 impl Store {
-    /// A new configuration, whole or not at all. What stands in place of the file is on disk before it is in force.
+    /// Applies a new configuration, whole or not at all. A text that replaces the file's is on disk before it is in
+    /// force.
     pub(super) fn configure(&mut self, model: Model, instead: Option<Instead>) -> Result<Applied, String> {
         if instead.is_none() {
             let applied = self.put_in_force(model)?;
@@ -61,7 +62,7 @@ impl Store {
         }
     }
 
-    /// Warns of applications that the file names and nobody has told of: the name may be misspelt.
+    /// Warns of applications that the file names and no source has told of: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
             if let Some(why) = awaited(&self.memory.lore, cluster) {
@@ -74,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Watches what the configuration names now, and forgets what was learnt of what it does not name any more.
+    /// Starts and ends watches as configured, and forgets what was learnt of clusters that are no longer named.
     fn follow(&mut self) {
         tokio::task::block_in_place(|| self.watchers.follow(&self.file));
         let lore = std::sync::Arc::clone(&self.memory.lore);
@@ -92,9 +93,9 @@ impl Store {
         }
     }
 
-    /// A source has told something. It is in force with the next model.
+    /// Takes what a source has told. It is in force with the next model.
     pub(super) fn learn(&mut self, learnt: Learnt) {
-        // Where it fails, writing fails, too, and says so.
+        // An error is ignored here: writing fails, too, and reports it.
         let _ = self.remember();
         let Learnt {
             source,
@@ -102,16 +103,16 @@ impl Store {
             what,
             done,
         } = learnt;
-        // A last word of a watch that has been ended.
+        // A watch that has been ended may have sent a last word: it is ignored.
         if what.is_some() && !self.watchers.wants(&source, &cluster) {
             return;
         }
         if source == SOURCE && what.is_none() && self.watchers.wants(&source, &cluster) {
-            // The application is gone, rather than the section of the configuration that has it told of.
+            // The application itself is gone, not just the configuration's section for routing events.
             self.memory.free_ports(&cluster);
         }
         let keep = if source == SOURCE {
-            // It has records of its own, and waits for nothing else.
+            // Routing events have records of their own, and need no other.
             Keep::Elsewhere
         } else if done.is_some() {
             Keep::Now
@@ -146,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Makes the model anew of what sources have told.
+    /// Makes the model anew from what sources have told.
     pub(super) fn remodel(&mut self) {
         let began = Instant::now();
         let outcome = self.remake().map(drop);
@@ -165,7 +166,7 @@ impl Store {
         self.remodelled = Instant::now();
     }
 
-    /// Weights of these routes, all or none. Without any, the file and sources have the word again.
+    /// Sets the weights of routes, all or none. A route without any gets those of the file and sources.
     pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<Applied, String> {
         check_weights(&self.model, &self.memory.weights, set)?;
         self.remember().map_err(|error| crate::error_chain(&error))?;

@@ -1,4 +1,4 @@
-//! What the store remembers beside the configuration: on disk before it is in force.
+//! Memory of the store beside the configuration: on disk before it is in force.
 
 mod ports;
 
@@ -22,54 +22,54 @@ use super::since::Gone;
 // Kinds of records.
 const LEARNT: &str = "learnt";
 const ROTATION: &str = "rotation";
-/// Of versions before: all weights in one record, and the configuration that they were set over.
+/// Kind of earlier versions: all weights in one record, and the configuration that they were set over.
 const WEIGHTS: &str = "weights";
-/// One for each name.
+/// Kind of a name's weights: a record for each name.
 const WEIGHT: &str = "weight";
 const JOB: &str = "job";
 const CONFIGURATION: &str = "configuration";
 const PREFIXES: &str = "prefixes";
-/// A port of a range of `expose`, by the name of the service that has it.
+/// Kind of a port from a range of `expose`, by the name of the service that has it.
 const PORT: &str = "port";
 
 /// Key of the only record of [`CONFIGURATION`].
 const ALL: &str = "all";
 
-/// Between a source's name and a cluster's in a key: neither can hold it.
+/// Separates the names of source and cluster in a key: neither can contain it.
 const SEPARATOR: char = '\0';
 
-/// How often what can be learnt anew is written.
+/// Interval at which learnt records are written, which could be learnt anew.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is remembered.
+/// State that the store remembers.
 pub struct Memory {
     pub durable: Arc<Durable>,
     pub jobs: Arc<Jobs>,
     pub lore: Arc<Lore>,
     pub weights: Arc<Weights>,
     pub rotation: Arc<Rotation>,
-    /// Prefixes of the shield. Not shared: a record of a table in etcd has no room for a million of them.
+    /// Prefixes of the shield. Each balancer has its own: a record in etcd has no room for a million prefixes.
     pub shield: Arc<Told>,
-    /// Ports that exposed services have, and those whose records are still to be written.
+    /// Ports of exposed services, and those whose records are still to be written.
     pub ports: Arc<Ports>,
     unsaved_ports: BTreeSet<String>,
     ports_saved: Option<Instant>,
-    /// The table that other balancers share; what is on disk here is then a copy, for a start without it.
+    /// Table that balancers share; the records on disk are then a copy, for a start without it.
     shared: Option<Arc<Etcd>>,
-    /// What an earlier process has left has been read. Before that nothing is written: it would be lost.
+    /// True once the records of an earlier process have been read. Nothing is written before: it would overwrite them.
     restored: bool,
-    /// Of the shared table: what is older is not news.
+    /// Revision of the shared table that is known: an older one is not news.
     revision: u64,
-    /// The configuration that the API has put in place of the file's.
+    /// Configuration that the API has put in place of the file's.
     configuration: Option<Instead>,
-    /// Since when names that have gone lately were there: who makes his Route anew has not come later than others.
+    /// Names that have gone lately, with their age: a Route that is deleted and made anew keeps its precedence.
     gone: Gone,
-    /// What has been learnt and is not on disk yet: source and cluster.
+    /// Learnt records that are not on disk yet: source and cluster.
     unsaved: BTreeSet<(String, String)>,
     saved: Instant,
 }
 
-/// Why something could not be remembered.
+/// Reason why something could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     #[error(transparent)]
@@ -78,42 +78,42 @@ pub enum MemoryError {
     Etcd(#[from] EtcdError),
 }
 
-/// What others have changed.
+/// Changes by other balancers.
 #[derive(Debug, Default)]
 pub struct Adopted {
-    /// Taken out of rotation, and in.
+    /// Subjects taken out of rotation, and (`is_in`) those taken in.
     pub is_out: Vec<(Subject, Out)>,
     pub is_in: Vec<Subject>,
-    /// A new model is to be made.
+    /// True if a new model is to be made.
     pub model: bool,
 }
 
-/// When what has been learnt is on disk.
+/// Time at which learnt records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Before it is in force.
+    /// Before they are in force.
     Now,
-    /// Some seconds later: it can be learnt anew.
+    /// Some seconds later: they can be learnt anew.
     Soon,
-    /// By its source.
+    /// Never here: the source keeps records of its own.
     Elsewhere,
 }
 
-/// A configuration that counts as long as the file says what it said then.
+/// Configuration that replaces the file's as long as the file's text stays what it was then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instead {
-    /// Of the file's text: [`super::fingerprint`].
+    /// Fingerprint of the file's text: [`super::fingerprint`].
     pub of: u64,
     pub text: String,
 }
 
-/// Weights as versions before wrote them.
+/// Weights in the format of earlier versions.
 #[derive(Deserialize)]
 struct WeightsRecord {
     weights: Weights,
 }
 
-/// Something that is out.
+/// A subject that is out of rotation.
 #[derive(Serialize, Deserialize)]
 struct OutRecord {
     subject: Subject,
@@ -121,7 +121,7 @@ struct OutRecord {
 }
 
 impl Memory {
-    /// Nothing is remembered.
+    /// Makes an empty memory.
     #[must_use]
     pub fn new(durable: Arc<Durable>, jobs: Arc<Jobs>, shared: Option<Arc<Etcd>>) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Reads what an earlier process has left, if that has not been done. True if it has been done now.
+    /// Reads the records of an earlier process, once. True if this call has read them.
     pub fn restore(&mut self) -> Result<bool, DurableError> {
         if self.restored {
             return Ok(false);
@@ -172,7 +172,7 @@ impl Memory {
             )
         });
         self.shield = Arc::new(prefixes.collect());
-        // An earlier process had clients come there: what has been given since gives way.
+        // Clients of the earlier process use its ports: ports given since then give way.
         let ports = self.durable.all::<u16>(PORT)?;
         Arc::make_mut(&mut self.ports).extend(ports);
         self.configuration = self
@@ -183,7 +183,7 @@ impl Memory {
         let mut lore = (*self.lore).clone();
         for (key, learned) in learnt {
             if let Some((source, cluster)) = key.split_once(SEPARATOR) {
-                // What has been learnt since is newer.
+                // Knowledge learnt since the start is newer than the records.
                 let of = lore.entry(source.to_owned()).or_default();
                 of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
             }
@@ -193,7 +193,7 @@ impl Memory {
         for (_, job) in jobs {
             self.jobs.insert(job);
         }
-        // What has been set since is newer.
+        // Weights set since the start are newer than the records.
         weights.extend((*self.weights).clone());
         self.weights = Arc::new(weights);
         (self.lore, self.rotation) = (Arc::new(lore), Arc::new(rotation));
@@ -209,12 +209,12 @@ impl Memory {
         Ok(true)
     }
 
-    /// Reads what balancers share, so that the first table is right already.
+    /// Reads the shared table, so that the first model is right already.
     pub async fn restore_shared(&mut self) -> Result<(), MemoryError> {
         if let Some(etcd) = self.shared.clone() {
             let records = etcd.all().await?;
             if records.is_new {
-                // Nobody has been here: the table begins with what we have.
+                // The shared table is new: it begins with this balancer's records.
                 self.revision = etcd.put(&self.shareable(), records.revision).await?;
             } else {
                 self.adopt(records);
@@ -223,7 +223,7 @@ impl Memory {
         Ok(())
     }
 
-    /// All that balancers share, as records.
+    /// Returns all records that balancers share.
     fn shareable(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (source, clusters) in self.lore.iter().filter(|(source, _)| is_shared(source)) {
@@ -245,13 +245,13 @@ impl Memory {
         changes
     }
 
-    /// The table that other balancers share.
+    /// Returns the shared table's client, where balancers share one.
     #[must_use]
     pub fn shared(&self) -> Option<Arc<Etcd>> {
         self.shared.clone()
     }
 
-    /// Takes what is in the shared table, if it is not older than what is known; what that changes.
+    /// Takes the content of the shared table, unless it is older than what is known. Returns what that changes.
     pub fn adopt(&mut self, records: Records) -> Adopted {
         let mut adopted = Adopted::default();
         if (records.revision < self.revision && !records.went_back) || records.is_new {
@@ -302,7 +302,7 @@ impl Memory {
             }
         }
         for (subject, out) in &rotation.0 {
-            // In and out again between two looks is another drain.
+            // A subject that went in and out again between two reads is a new rotation, with its own drain.
             if self.rotation.0.get(subject).is_none_or(|known| known.job != out.job) {
                 adopted.is_out.push((subject.clone(), out.clone()));
             }
@@ -339,14 +339,14 @@ impl Memory {
         adopted
     }
 
-    /// What the API has put in place of a file that says this.
+    /// Returns the configuration that the API has put in place of a file with this fingerprint.
     #[must_use]
     pub fn instead_of(&self, file: u64) -> Option<&str> {
         let instead = self.configuration.as_ref().filter(|instead| instead.of == file);
         instead.map(|instead| instead.text.as_str())
     }
 
-    /// What stands in place of the file is this from now on; what it was.
+    /// Sets or removes the configuration in place of the file's. Returns the previous one.
     pub fn put_instead(&mut self, instead: Option<Instead>) -> Result<Option<Instead>, DurableError> {
         if instead != self.configuration {
             self.put(&[(CONFIGURATION, ALL.to_owned(), instead.as_ref().map(json))])?;
@@ -354,7 +354,7 @@ impl Memory {
         Ok(std::mem::replace(&mut self.configuration, instead))
     }
 
-    /// Weights of these names from now on, all or none; of those without any, the file and sources have the word again.
+    /// Sets the weights of names, all or none. Names without any get those of the file and sources.
     pub fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<(), MemoryError> {
         let record = |(host, shares): (&String, &Option<Shares>)| (WEIGHT, host.clone(), shares.as_ref().map(json));
         let changes: Vec<Change> = set.iter().map(record).collect();
@@ -369,10 +369,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Prefixes of a listener or a service, or of all where the name is empty.
+    /// Sets the prefixes of a listener or a service, or of all where the name is empty.
     pub fn set_prefixes(&mut self, name: &str, prefixes: &Arc<Prefixes>) -> Result<(), DurableError> {
         let record = (!prefixes.is_empty()).then(|| json(&**prefixes));
-        // A key is never empty.
+        // The separator makes the key non-empty where the name is empty.
         self.put(&[(PREFIXES, format!("{SEPARATOR}{name}"), record)])?;
         let told = Arc::make_mut(&mut self.shield);
         if prefixes.is_empty() {
@@ -383,7 +383,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What a source knows of a cluster; whether that is news.
+    /// Takes what a source knows of a cluster. Returns whether that is news.
     pub fn learn(
         &mut self,
         source: &str,
@@ -408,7 +408,7 @@ impl Memory {
             Keep::Soon => drop(self.unsaved.insert(key)),
             Keep::Elsewhere => {}
         }
-        // In place unless a snapshot holds it, as it mostly does: pointers are copied then, not what they lead to.
+        // Copies only pointers: mostly a snapshot shares the table, and `make_mut` clones it.
         let lore = Arc::make_mut(&mut self.lore);
         match what {
             Some(what) => {
@@ -429,7 +429,7 @@ impl Memory {
         Ok(true)
     }
 
-    /// Writes what can be learnt anew: for a start at which what it is learnt from cannot be reached.
+    /// Writes learnt records, for a start at which the sources cannot be reached.
     pub fn save(&mut self) {
         if (self.unsaved.is_empty() && self.unsaved_ports.is_empty()) || self.saved.elapsed() < SAVE_INTERVAL {
             return;
@@ -458,7 +458,7 @@ impl Memory {
         }
     }
 
-    /// What is out is this from now on, and this job sees to it.
+    /// Sets what is out of rotation, and the job that sees to it.
     pub fn rotate(&mut self, rotation: Rotation, job: &Job) -> Result<(), MemoryError> {
         let mut changes = Vec::new();
         for subject in self.rotation.0.keys().filter(|s| !rotation.0.contains_key(s)) {
@@ -476,7 +476,7 @@ impl Memory {
         if self.shared.is_some() {
             self.put_shared(&changes)?;
             self.rotation = Arc::new(rotation);
-            // What is out counts; a job that is lost here is made anew of it.
+            // A lost job record does no harm: the job is made anew from what is out of rotation.
             self.job_written(job);
         } else {
             changes.push(job_record(job));
@@ -486,7 +486,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A job is further than it was.
+    /// Writes the progress of a job.
     pub fn job_changed(&self, id: u64) {
         if let Some(job) = self.jobs.get(id) {
             self.job_written(&job);
@@ -503,7 +503,7 @@ impl Memory {
         }
     }
 
-    /// Writes what balancers share: where they share a table, there first.
+    /// Writes records that balancers share: to the shared table first, where there is one.
     pub fn put_shared(&mut self, changes: &[Change]) -> Result<(), MemoryError> {
         let Some(etcd) = self.shared.clone() else {
             return Ok(self.put(changes)?);
@@ -524,7 +524,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes without holding up the other tasks of the control plane.
+    /// Writes to disk without delaying the other tasks of the control plane.
     pub fn put(&self, changes: &[Change]) -> Result<(), DurableError> {
         if !self.restored {
             return Err(self.durable.unread());
@@ -533,7 +533,7 @@ impl Memory {
     }
 }
 
-/// Sources that watch for themselves are this balancer's own.
+/// Returns whether a source's records are shared: not those of watches, which each balancer has itself.
 fn is_shared(source: &str) -> bool {
     source.starts_with("api:") || source.starts_with("agent:")
 }
@@ -542,13 +542,13 @@ fn learnt_record((source, cluster): &(String, String), what: Option<&Learned>) -
     (LEARNT, format!("{source}{SEPARATOR}{cluster}"), what.map(json))
 }
 
-/// Jobs that have ended are of no use to the next process.
+/// Returns the record of a job; an ended job is removed, because the next process has no use for it.
 fn job_record(job: &Job) -> Change {
     let value = job.ended.is_none().then(|| json(job));
     (JOB, job.id.to_string(), value)
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Of types of ours, with text for keys: cannot fail.
+    // Cannot fail: all types are ours, with text for keys.
     serde_json::to_vec(value).unwrap_or_default()
 }

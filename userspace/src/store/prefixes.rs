@@ -1,4 +1,4 @@
-//! Prefixes of the shield that the API has set, and how they change.
+//! Prefixes of the shield that the API has set, and changes of them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::Store;
 
 /// A change of prefixes.
 pub enum PrefixChange {
-    /// These in place of those before.
+    /// Replaces all prefixes.
     Replace(Prefixes),
-    /// More of them; those to be forgotten are neither denied nor allowed.
+    /// Adds prefixes, and removes those in `forget`: they are neither denied nor allowed.
     Edit { add: Prefixes, forget: Vec<IpNet> },
 }
 
 impl PrefixChange {
-    /// Whether it denies and allows nothing that was not.
+    /// Returns whether the change only removes.
     #[must_use]
     pub fn adds_nothing(&self) -> bool {
         match self {
@@ -30,7 +30,7 @@ impl PrefixChange {
             Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
             Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
         };
-        // What is said of a prefix now counts.
+        // The newest verdict on a prefix counts.
         let said: HashSet<IpNet> = add
             .deny
             .iter()
@@ -51,7 +51,7 @@ impl PrefixChange {
 }
 
 impl Store {
-    /// Changes prefixes, also for after a restart; what they are now.
+    /// Changes prefixes, on disk as well. Returns the new prefixes.
     pub(super) fn set_prefixes(&mut self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, String> {
         self.remember().map_err(|error| crate::error_chain(&error))?;
         let prefixes = Arc::new(change.applied(self.memory.shield.get(name)));

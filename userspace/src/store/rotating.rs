@@ -13,11 +13,12 @@ use crate::rotate::{Action, Job, MAX_REASON_CHARS, Progress, Request, RotateErro
 use crate::source::routing_spi::{OWNER, Turning};
 use crate::state::unix_ms;
 
-/// Applications that a refusal names.
+/// Most applications that a refusal names.
 const NAMED: usize = 5;
 
 impl Store {
-    /// Carries it out, or changes nothing. On disk when this returns, and in force with the next snapshot.
+    /// Carries out a rotation, or changes nothing. The change is on disk when this returns, and in force with the next
+    /// snapshot.
     pub(super) fn rotate(&mut self, request: Request) -> Result<Job, RotateError> {
         if request.names.is_empty() {
             return Err(RotateError::Nothing);
@@ -33,8 +34,8 @@ impl Store {
         self.rotate_named(&request, named)
     }
 
-    /// Carries out a rotation that a routing event asks for. A subject that is out already gets no second job, and what
-    /// somebody else took out is not taken in.
+    /// Carries out a rotation that a routing event asks for. A subject that is out already gets no second job, and a
+    /// subject that somebody else took out is not taken in.
     pub(super) fn turn(&mut self, what: Turning) -> Result<(), RotateError> {
         self.remember()
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
@@ -51,7 +52,7 @@ impl Store {
             }
             Turning::In(_) => return Ok(()),
         };
-        // The publisher knows what it does: the last gear of an application may go, too.
+        // Forced, because the publisher knows what it does: the last gear of an application may go, too.
         let request = Request {
             action,
             names: Vec::new(),
@@ -124,7 +125,7 @@ impl Store {
         Ok(job)
     }
 
-    /// Refuses what was most likely meant otherwise.
+    /// Refuses rotations that are most likely mistakes.
     fn check(&self, request: &Request, named: &[Subject]) -> Result<(), RotateError> {
         let is_long = request.reason.chars().count() > MAX_REASON_CHARS;
         if is_long || request.reason.chars().any(char::is_control) {
@@ -144,7 +145,7 @@ impl Store {
         Ok(())
     }
 
-    /// Another balancer has changed the shared table.
+    /// Takes a change that another balancer has made in the shared table.
     pub(super) fn share(&mut self, records: Records) {
         let adopted = self.memory.adopt(records);
         self.stale |= adopted.model;
@@ -152,7 +153,7 @@ impl Store {
             return;
         }
         self.publish();
-        // What was taken out elsewhere drains here, too, until the same time.
+        // A subject taken out by another balancer drains here, too, until the deadline set there.
         for (subject, out) in adopted.is_out {
             let mut job = self.memory.jobs.get(out.job).unwrap_or_else(|| Job {
                 id: out.job,
@@ -176,7 +177,7 @@ impl Store {
         }
     }
 
-    /// Calls a job off: what it took out is in again.
+    /// Cancels a job: what it took out is in again.
     pub(super) fn cancel(&mut self, id: u64) -> Result<Job, RotateError> {
         let found = self.memory.jobs.get(id).filter(|job| job.ended.is_none());
         let mut job = found.ok_or(RotateError::NoJob(id))?;
@@ -192,7 +193,7 @@ impl Store {
         self.memory
             .rotate(rotation, job)
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
-        // Before the answer: what is asked after it obeys. And before the job, which looks at what is out.
+        // Published before the answer, so that later requests see it, and before the job, which looks at what is out.
         self.publish();
         self.memory.jobs.insert(job.clone());
         let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
@@ -201,7 +202,7 @@ impl Store {
         Ok(())
     }
 
-    /// Jobs that wait for these to drain wait no more.
+    /// Ends the wait of jobs for these subjects to drain.
     fn stop_draining(&self, subjects: &[Subject], by: u64) {
         for job in self.memory.jobs.all() {
             if job.id == by || job.ended.is_some() {
@@ -219,10 +220,10 @@ impl Store {
         }
     }
 
-    /// What a name means that is to be taken in.
+    /// Finds the subject that is out of rotation by this name.
     fn that_is_out(&self, name: &str) -> Result<Subject, RotateError> {
         let out = &self.memory.rotation.0;
-        // It need not be there any more.
+        // The subject may no longer be configured.
         let by_text = |subject: &&Subject| {
             let text = subject.to_string();
             text == name || text.split_once(':').is_some_and(|(_, rest)| rest == name)
@@ -252,14 +253,14 @@ impl Store {
         Some(host.address)
     }
 
-    /// Applications, and listeners' own clusters, that have a usable host now and would have none.
+    /// Returns applications, and listeners' own clusters, that have a usable host now and would have none.
     fn left_without(&self, rotation: &Rotation) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
         let (model, before) = (&snapshot.model, &snapshot.view);
         let after = View::new(
             model,
             |cluster, host| standing(&snapshot.hosts, rotation, cluster, host),
-            // Closing an application is meant to leave it without.
+            // Taking out an application itself is meant to leave it without hosts.
             |_| false,
         );
         let has = |view: &View, route| view.cluster(Destination::Route(route), 0).is_some();
@@ -285,7 +286,7 @@ impl Store {
         lost
     }
 
-    /// How long flows may go on: the longest that the configuration allows any of these.
+    /// Returns the time that flows may go on: the longest that the configuration allows any of the subjects.
     fn patience(&self, subjects: &[Subject]) -> Duration {
         let of = |subject: &Subject| match subject {
             Subject::Application(name) => {

@@ -3,7 +3,7 @@
 use super::Store;
 
 impl Store {
-    /// Keeps the states of names that stay. The flows of a route that goes still count, and it may come back.
+    /// Keeps the states of names that stay. Flows of a route that goes still count, and the route may come back.
     pub(super) fn keep_routes(&mut self) {
         let book = &self.shared.figures;
         book.set_max(self.model.metrics.routes);

@@ -1,4 +1,4 @@
-//! Since when names are there: who has had one for longest keeps it when another cluster claims it too.
+//! Age of names: the cluster that has had a name for longest keeps it when another cluster claims it too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use signalbox_core::learned::Learned;
 use signalbox_core::name::HostPattern;
 
-/// How long a name may be away without having come later: tools delete a Route and make it anew.
+/// Time that a name may be away and keep its age: tools delete a Route and make it anew.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Names that clusters had until lately.
+/// Names that clusters have lost lately, with their age.
 #[derive(Default)]
 pub(super) struct Gone(HashMap<String, HashMap<HostPattern, (u64, Instant)>>);
 
 impl Gone {
-    /// What a source tells, its names dated: by what is known of them, by what they say themselves, or by now.
+    /// Dates the names that a source tells of: by what is known of them, by their own dates, or by now.
     pub(super) fn dated(&self, cluster: &str, known: Option<&Arc<Learned>>, what: Arc<Learned>) -> Arc<Learned> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -39,7 +39,7 @@ impl Gone {
         what
     }
 
-    /// Remembers the names that are gone.
+    /// Remembers names that are gone.
     pub(super) fn note(&mut self, cluster: &str, before: &Learned, now: Option<&Learned>) {
         let still: std::collections::HashSet<&HostPattern> = now
             .iter()

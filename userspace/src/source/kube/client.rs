@@ -1,4 +1,4 @@
-//! Requests over HTTP: connections that are kept alive, through a proxy where there is one, with TLS as the server needs it.
+//! HTTP client: connections that are kept alive, through a proxy where there is one, with TLS as the server needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use kube::config::AuthInfo;
 use super::path::escaped;
 use super::way::Way;
 
-/// For a connection with its proxy and TLS.
+/// Time limit of a connect, with its proxy and TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A watch may be silent for minutes, in which a firewall forgets it: the kernel asks after so much silence, so often,
-/// and gives the connection up after so many questions without an answer.
+/// TCP keep-alive: a firewall forgets a watch that is silent for minutes. The kernel probes after so much silence, at
+/// intervals, and gives the connection up after so many probes without an answer.
 const KEEPALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_KEEPALIVE_PROBES: u32 = 3;
 
-/// Takes a request to a pool of connections, whatever these are made of.
+/// Function that sends a request over a pool of connections, of whatever type.
 type Sender = Arc<dyn Fn(Request<Empty<Bytes>>) -> ResponseFuture + Send + Sync>;
 
-/// Asks one server.
+/// HTTP client of one server.
 #[derive(Clone)]
 pub(super) struct Client {
     send: Sender,
@@ -49,7 +49,7 @@ impl Client {
         })
     }
 
-    /// Gets what `path` (with its query) names below the server's address.
+    /// Sends a GET of `path` (with its query) below the server's address.
     pub(super) fn get(&self, path: &str, authorization: Option<HeaderValue>) -> Result<ResponseFuture, String> {
         let base = self.server.path().trim_end_matches('/');
         let uri = Uri::builder()
@@ -74,7 +74,7 @@ fn sender(way: &Way) -> Result<Sender, String> {
     http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     http.set_keepalive_retries(Some(MAX_KEEPALIVE_PROBES));
     let config = &way.config;
-    // The connectors' types differ, and the kube crate keeps the name of its part to itself.
+    // A macro, because the connectors' types differ, and the kube crate keeps the name of its own private.
     macro_rules! with_tls {
         ($connector:expr) => {{
             let tls = config.rustls_https_connector_with_connector($connector);
@@ -99,7 +99,7 @@ fn sender(way: &Way) -> Result<Sender, String> {
             pool!(socks)
         }
         Some(proxy) => {
-            // The proxy's own certificate, where it has one, is checked by the same authorities.
+            // A proxy's own certificate is checked with the server's authorities.
             let mut tunnel = Tunnel::new(proxy.uri.clone(), with_tls!(http));
             if let Some(basic) = proxy.basic.clone() {
                 tunnel = tunnel.with_auth(basic);
@@ -109,7 +109,7 @@ fn sender(way: &Way) -> Result<Sender, String> {
     })
 }
 
-/// The headers of `as`, `as-uid`, `as-groups` and `as-user-extra`.
+/// Returns the headers for `as`, `as-uid`, `as-groups` and `as-user-extra`.
 fn impersonation(user: &AuthInfo) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let mut add = |name: &str, value: &str| {

@@ -1,13 +1,13 @@
-//! What a person is told of a trouble, with the remedy.
+//! Messages for operators about troubles, with the remedy.
 
 use super::feed::{Feed, Need};
 use super::trouble::Trouble;
 use super::what::What;
 
-/// What is to be said of a trouble, if it is one for a person, and whether it is a right that is missing.
+/// Returns the message for a trouble that an operator has to mend, and whether a right is missing.
 pub(super) fn complaint(feed: &Feed, trouble: Trouble, watching: bool) -> Option<(String, bool)> {
     match trouble {
-        // Mended by the next request, or that one has a trouble of its own.
+        // The next request mends these, or has a trouble of its own.
         Trouble::Absent | Trouble::Expired => None,
         Trouble::Broken(_) if watching => None,
         Trouble::Broken(text) => Some((format!("the list of {} broke off: {text}", feed.name()), false)),

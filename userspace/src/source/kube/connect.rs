@@ -1,4 +1,4 @@
-//! Requests to the API server, and what its answers mean.
+//! Requests to the API server, and the meaning of its answers.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,10 +20,10 @@ use super::reach::Reach;
 use super::trouble::Trouble;
 use super::way::{Way, Who, way};
 
-/// How much of a refusal is read.
+/// Most bytes of a refusal that are read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// Asks the server; shared by all feeds of a cluster.
+/// Connection to an API server, shared by all feeds of a cluster.
 pub(super) struct Connector {
     connection: Connection,
     pace: Pace,
@@ -31,26 +31,26 @@ pub(super) struct Connector {
     pub(super) reach: Reach,
 }
 
-/// What is kept from one request to the next.
+/// State that is kept from one request to the next.
 #[derive(Default)]
 struct State {
     ready: Option<Ready>,
-    /// What the program gave, and which program: it is not run again for a connection that was lost.
+    /// Credentials from the program, and which program: it is not run again only because a connection was lost.
     given: Option<(String, Given)>,
-    /// The last failure to get ready: those who have waited for it do not try again themselves.
+    /// Last failure to get ready: requests that waited for it fail with it, instead of trying again themselves.
     failed: Option<(Instant, String)>,
-    /// How many clients there have been.
+    /// Number of clients made so far.
     made: u64,
 }
 
-/// A client, and who asks.
+/// A client with its credentials.
 #[derive(Clone)]
 struct Ready {
     client: Client,
     proof: Proof,
-    /// The proxy, as a person is told of it.
+    /// Description of the proxy, for messages.
     through: String,
-    /// Tells it from those before it: what has failed may have been replaced meanwhile.
+    /// Number of the client: an error of an earlier client does not count against its successor.
     number: u64,
 }
 
@@ -71,14 +71,14 @@ impl Connector {
         }
     }
 
-    /// Gets what `path` (with its query) names.
+    /// Sends a GET of `path` (with its query).
     pub(super) async fn get(&self, path: &str) -> Result<Response<Incoming>, Trouble> {
         let outcome = self.ask(path).await;
         self.reach.learn(&outcome);
         outcome
     }
 
-    /// Whether the server answers, whatever it says.
+    /// Returns whether the server answers, with whatever status.
     pub(super) async fn answers(&self) -> bool {
         !matches!(self.get("/version").await, Err(Trouble::Unreachable(_)))
     }
@@ -99,9 +99,9 @@ impl Connector {
         let response = match timeout(self.pace.answer, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                // The kubeconfig, the authorities or the address may have changed meanwhile.
+                // The kubeconfig, the authorities or the address may have changed: they are read anew.
                 self.forget(number, false).await;
-                // "client error (Connect)" is nothing that a person needs.
+                // The outermost text, "client error (Connect)", tells an operator nothing.
                 let cause = std::error::Error::source(&error).map(crate::error_chain);
                 let cause = cause.unwrap_or_else(|| crate::error_chain(&error));
                 return Err(Trouble::Unreachable(self.unreachable(&through, &cause)));
@@ -195,7 +195,7 @@ impl Connector {
         })
     }
 
-    /// What was read is read again. `credentials`: a program is run again as well.
+    /// Forgets the client, so that its files are read again. `credentials`: the program is run again as well.
     async fn forget(&self, number: u64, credentials: bool) {
         let mut state = self.state.lock().await;
         if state.made != number {
@@ -226,10 +226,10 @@ impl Connector {
     }
 }
 
-/// Shows the server what a program gave: a token in a header, or a certificate in the TLS handshake.
+/// Presents what a program gave: a token in a header, or a certificate in the TLS handshake.
 fn present(way: &mut Way, given: Given) -> Result<Proof, String> {
     if let (Some(certificate), Some(key)) = (given.client_certificate_data, given.client_key_data) {
-        // In a kubeconfig both are in base64.
+        // A kubeconfig has both in base64.
         let encoded = |pem: String| base64::engine::general_purpose::STANDARD.encode(pem);
         way.config.auth_info.client_certificate_data = Some(encoded(certificate));
         way.config.auth_info.client_key_data = Some(encoded(key).into());
@@ -250,7 +250,7 @@ fn secret(value: &str, holder: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// The header for the token in a file. Editors end files with a newline, which a header must not have.
+/// Makes the header for the token in a file. Editors end files with a newline, which a header must not contain.
 async fn bearer(path: &Path) -> Result<HeaderValue, String> {
     let shown = path.display();
     let token = tokio::fs::read_to_string(path)
@@ -259,7 +259,7 @@ async fn bearer(path: &Path) -> Result<HeaderValue, String> {
     secret(&format!("Bearer {}", token.trim()), &shown.to_string())
 }
 
-/// What the server says in a refusal, as the rest of a sentence.
+/// Returns the server's message of a refusal, as the rest of a sentence.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Status {

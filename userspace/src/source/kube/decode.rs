@@ -1,4 +1,4 @@
-//! The API's objects as the core knows them. What is not asked for is not looked at, and may be anything.
+//! Decodes the API's objects into the core's types. Fields that are not used are not examined, and may be anything.
 
 mod classes;
 mod gateways;
@@ -18,14 +18,14 @@ pub use places::{namespace, node, pod};
 
 use super::what::What;
 
-/// What a feed holds.
+/// An object of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// By far the largest.
+    /// Boxed, because it is by far the largest.
     Names(Box<Object>),
     Pod(RouterPod),
     Node(Node),
-    /// A namespace, by its name: all that is asked of it is whether it is there.
+    /// Name of a namespace: only its existence matters.
     Namespace(String),
     Class(IngressClass),
     Gateway(Gateway),
@@ -44,7 +44,7 @@ impl Item {
     }
 }
 
-/// What all objects have.
+/// Metadata that all objects have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -69,7 +69,7 @@ struct Owner {
     uid: String,
 }
 
-/// A word of a status: `Admitted`, `Accepted`, `Ready`.
+/// A condition of a status: `Admitted`, `Accepted`, `Ready`.
 #[derive(Deserialize)]
 struct Condition {
     #[serde(rename = "type")]
@@ -81,13 +81,12 @@ struct Condition {
     message: String,
 }
 
-/// Go writes empty lists as `null` now and then.
+/// Decodes `null` as the default: Go writes empty lists as `null` now and then.
 fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Where an object stands among others of its kind, even if the rest of it makes no sense: namespace and name; and its
-/// version.
+/// Returns an object's key (namespace and name) and version, even if the rest of the object makes no sense.
 pub(super) fn place(value: &Value) -> Option<(String, Option<String>)> {
     let metadata = value.get("metadata")?;
     let text = |key| {

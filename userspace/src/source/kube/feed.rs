@@ -1,4 +1,4 @@
-//! One resource in one namespace, listed and then watched, for ever.
+//! Feed: one resource in one namespace, listed and then watched, for ever.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use super::what::What;
 use super::{Pace, Standing};
 use crate::backoff::Backoff;
 
-/// A server that starts, or one behind it, does not have what it will have soon: it is believed the third time; and
-/// much later, after a minute or so, where names would be taken away.
+/// Times that a resource must be absent before that is believed, because a server that starts (or an API service
+/// behind it) does not have all resources yet. The second number, a minute or so, is for resources whose names would
+/// be removed.
 const MISSES: u32 = 3;
 const MISSES_ONCE_LISTED: u32 = 10;
 
-/// What is listed and watched.
+/// Resource, namespace and labels that are listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Feed {
     pub(super) what: What,
-    /// `None`: all.
+    /// Namespace; `None`: all.
     pub(super) namespace: Option<String>,
     pub(super) labels: Option<String>,
     pub(super) need: Need,
 }
 
-/// What is lost where a feed's objects may not be seen.
+/// Loss where a feed's objects may not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Names or hosts.
+    /// Names or hosts are lost.
     Must,
-    /// Nothing, as long as another such feed's may: nobody has asked for this one, which is one of the places where
-    /// routers may be.
+    /// Nothing is lost as long as another guess succeeds: the feed is one of several namespaces where routers may be.
     Guess,
-    /// What they would say of other objects, which can do without.
+    /// Only details of other objects are lost.
     Help,
 }
 
 impl Feed {
-    /// As a person knows it: `routes.route.openshift.io in namespace shop`.
+    /// Returns the name for messages: `routes.route.openshift.io in namespace shop`.
     pub(super) fn name(&self) -> String {
         let place = self
             .namespace
@@ -55,26 +55,26 @@ impl Feed {
     }
 }
 
-/// What a feed tells the hub.
+/// Message of a feed to the hub.
 pub(super) enum News {
-    /// All that there is.
+    /// All objects.
     Listed(HashMap<String, Item>),
-    /// One of them is new or different; `None`: it is gone, or nobody understands it any more.
+    /// A new or changed object by its key; `None`: it is gone, or can no longer be decoded.
     Changed(String, Option<Item>),
-    /// The server does not have such things.
+    /// The server does not have the resource.
     Absent,
-    /// Nothing new, but the server is there.
+    /// No change, but the server is there.
     Heard,
-    /// It does not get what it asks for. `denied`: because it may not.
+    /// The feed does not get its objects. `denied`: because a right is missing.
     Trouble {
         text: String,
-        /// What is to be said of the server.
+        /// Verdict on the server, for the log.
         verdict: &'static str,
         denied: bool,
     },
 }
 
-/// A feed's way to the hub.
+/// Channel of a feed to the hub.
 pub(super) struct Teller {
     number: usize,
     hub: Sender<(usize, News)>,
@@ -87,7 +87,7 @@ impl Teller {
 
     pub(super) async fn tell(&self, news: News) {
         if self.hub.send((self.number, news)).await.is_err() {
-            // The hub has ended, and this task with it as soon as it waits.
+            // The hub has ended, and aborts this task as soon as it waits.
             std::future::pending::<()>().await;
         }
     }
@@ -96,19 +96,19 @@ impl Teller {
 /// Lists and watches until aborted.
 pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, standing: Arc<Standing>, teller: Teller) {
     let mut backoff = Backoff::new(pace.retry, pace.retry_most, &feed.name());
-    // Those who are woken together do not ask together.
+    // Jitter: feeds that are woken together do not send requests together.
     let mut jitter = Backoff::new(pace.look / 4, pace.look / 4, &feed.name());
-    // Feeds that were listed together are not listed again together.
+    // Jitter: feeds that were listed together are not listed again together.
     let relist = Backoff::new(pace.relist, pace.relist, &feed.name()).pause();
     let mut woken = connector.reach.woken();
     let mut reader = Reader::new(feed, Arc::clone(&connector), pace, Arc::clone(&standing), teller);
-    // Where a watch is to be taken up.
+    // Place from which the next watch starts; `None`: a list comes first.
     let mut at: Option<Place> = None;
     let mut misses = 0;
     let mut most_misses = MISSES;
     loop {
         woken.mark_unchanged();
-        // A watch that has ended in order is taken up where it was. (At once, but for servers that end it at once.)
+        // A watch that the server has ended is resumed at once, unless the server ends watches at once.
         let mut wait = None;
         match step(&mut reader, &mut at, &mut backoff, pace).await {
             Ok(Step::Listed) => {
@@ -145,10 +145,10 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
     }
 }
 
-/// What a feed has done.
+/// Success of a step.
 enum Step {
     Listed,
-    /// Until the server ended the watch in order.
+    /// The feed watched until the server ended the watch in order.
     Watched,
 }
 
@@ -165,7 +165,7 @@ async fn step(reader: &mut Reader, at: &mut Option<Place>, backoff: &mut Backoff
     outcome.map(|()| Step::Watched)
 }
 
-/// How long to wait after a trouble; `None`: as usual, longer each time.
+/// Returns the pause after a trouble; `None`: the usual back-off.
 fn patience(
     trouble: &Trouble,
     feed: &Feed,
@@ -175,7 +175,7 @@ fn patience(
     pace: Pace,
 ) -> Option<Duration> {
     match trouble {
-        // Nobody misses what is seen elsewhere, and each refusal is a line in the server's audit log.
+        // Another feed has the objects, and each refusal is a line in the server's audit log: a long pause is right.
         Trouble::Forbidden(_)
             if !watching
                 && match feed.need {
@@ -186,7 +186,7 @@ fn patience(
         {
             Some(pace.excused)
         }
-        // A server that starts refuses what it grants a moment later.
+        // A server that starts may refuse what it grants a moment later.
         Trouble::Forbidden(_) | Trouble::Failed(_) if connector.reach.is_starting() => {
             backoff.reset();
             None

@@ -1,4 +1,4 @@
-//! Holds what all feeds have seen, and tells what it means: when everything is there, and then after each change.
+//! Hub: holds the objects of all feeds, and tells what they mean: when all have been listed, and after each change.
 
 #[cfg(test)]
 mod tests;
@@ -18,35 +18,35 @@ use super::what::What;
 use super::{Learnt, Settings, Standing};
 use crate::state::unix_ms;
 
-/// So much news is looked at before anything is told.
+/// Most messages of feeds that are taken before the next telling.
 const MAX_AT_ONCE: usize = 1024;
 
-/// What is held of one feed.
+/// State of one feed.
 struct Held {
     name: String,
     what: What,
     need: Need,
     state: State,
     items: HashMap<String, Item>,
-    /// What is wrong, and what is to be said of the server.
+    /// Message of the current trouble, and the verdict on the server.
     trouble: Option<(String, &'static str)>,
-    /// When it was known to be up to date, in milliseconds since 1970; 0 for never.
+    /// Time at which the feed was known to be up to date, in milliseconds since 1970; 0 for never.
     heard_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing is known yet.
+    /// No list has been read yet.
     Waiting,
-    /// The same, and it may not ask.
+    /// No list has been read, because a right is missing.
     Denied,
-    /// The server has no such things.
+    /// The server does not have the resource.
     Absent,
-    /// All that there is, is held.
+    /// All objects are held.
     Listed,
 }
 
-/// Everything.
+/// Objects of all feeds of a cluster.
 pub(super) struct Hub {
     cluster: String,
     source: String,
@@ -55,9 +55,9 @@ pub(super) struct Hub {
     standing: Arc<Standing>,
     feeds: Vec<Held>,
     told: Option<Arc<Learned>>,
-    /// When the meaning of everything was looked at last.
+    /// Time of the last computation of names and hosts.
     told_at: Option<Instant>,
-    /// What the log says is wrong.
+    /// Troubles that the log has.
     said: BTreeSet<String>,
 }
 
@@ -93,13 +93,14 @@ impl Hub {
                 one = news.recv() => {
                     let Some((number, one)) = one else { return };
                     let mut changed = self.take(number, one);
-                    // What is here already is told of together.
+                    // Messages that are here already are told of together.
                     for _ in 0..MAX_AT_ONCE {
                         let Ok((number, one)) = news.try_recv() else { break };
                         changed |= self.take(number, one);
                     }
                     if changed {
-                        // The first change is told of at once; others are likely to follow, as in a rollout.
+                        // The first change is told at once; others are likely to follow, as in a rollout, and are told
+                        // together.
                         let next = self.told_at.map(|told| told + self.settle);
                         due = due.or_else(|| Some(next.unwrap_or_else(Instant::now)));
                     }
@@ -115,7 +116,7 @@ impl Hub {
         }
     }
 
-    /// Whether something is different now.
+    /// Takes a message of a feed. Returns whether something has changed.
     fn take(&mut self, number: usize, news: News) -> bool {
         let Some(feed) = self.feeds.get_mut(number) else {
             return false;
@@ -165,7 +166,7 @@ impl Hub {
         changed
     }
 
-    /// The source is in touch when every feed is, and as stale as the one that was heard longest ago.
+    /// Updates the source's status: in touch if every feed is, and as stale as the stalest feed.
     fn stand(&mut self) {
         if !self.is_complete() || self.troubles().next().is_some() {
             return;
@@ -178,8 +179,8 @@ impl Hub {
         }
     }
 
-    /// What a person has to mend. Of the places where routers may be, one that may not be seen is none of it as long
-    /// as they may be in another.
+    /// Returns troubles that an operator has to mend. A namespace that may not be read is none, as long as routers may
+    /// be found in another.
     fn troubles(&self) -> impl Iterator<Item = &(String, &'static str)> {
         let hope = self.feeds.iter().any(|feed| {
             feed.need == Need::Guess
@@ -196,9 +197,9 @@ impl Hub {
             .filter_map(|feed| feed.trouble.as_ref())
     }
 
-    /// Says what is wrong: in the log once, as long as it is wrong.
+    /// Logs each trouble once, as long as it lasts.
     fn complain(&mut self) {
-        // All feeds say the same of a server that is gone.
+        // Feeds of a lost server all have one message: a map merges them.
         let all: BTreeMap<String, &'static str> = self.troubles().cloned().collect();
         if all.is_empty() {
             return;
@@ -218,7 +219,7 @@ impl Hub {
         self.standing.failed(text);
     }
 
-    /// Whether all is known: less must not be told, for names and hosts would be missing from it.
+    /// Returns whether all feeds have been listed: a partial table would lack names and hosts.
     fn is_complete(&self) -> bool {
         let settled = |feed: &Held| match feed.state {
             State::Waiting => false,
@@ -230,7 +231,7 @@ impl Hub {
         seen && self.feeds.iter().all(settled)
     }
 
-    /// All that is held.
+    /// Returns all objects for the core.
     fn seen(&self) -> Seen<'_> {
         let may_see = |what: What| {
             let feeds = self.feeds.iter().filter(|feed| feed.what == what);
@@ -256,7 +257,7 @@ impl Hub {
     }
 
     fn tell(&mut self, out: &UnboundedSender<Learnt>) {
-        // Also where the meaning turns out to be the same: finding out is what costs.
+        // Set even if nothing changed: the computation is the cost that the pause is for.
         self.told_at = Some(Instant::now());
         let learned = claims::learn(self.seen(), &self.rules);
         if self.told.as_deref() == Some(&learned) {
@@ -268,7 +269,7 @@ impl Hub {
             tracing::info!(source = %self.source, hosts, names, rejected, "The cluster is known.");
         }
         self.told = Some(Arc::clone(&learned));
-        // `run` notices when nobody listens.
+        // An error is ignored: `run` notices when nobody listens.
         let _ = out.send(Learnt {
             source: self.source.clone(),
             cluster: self.cluster.clone(),

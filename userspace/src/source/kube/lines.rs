@@ -1,4 +1,4 @@
-//! The lines of a body, of which a watch is made.
+//! Lines of an HTTP body, as a watch has them.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use tokio::time::timeout;
 
 use super::trouble::Trouble;
 
-/// No object is nearly as large: etcd takes 1.5 MiB.
+/// Longest line in bytes: etcd limits objects to 1.5 MiB.
 const LONGEST: usize = 16 << 20;
 
 /// Reads a body piece by piece.
 pub(super) struct Lines {
     body: Incoming,
-    /// What has come and not been taken.
+    /// Bytes that have been received and not been returned.
     buffer: Vec<u8>,
-    /// How much of it has been searched.
+    /// Number of bytes that have been searched for a newline.
     searched: usize,
     silence: Duration,
 }
 
 impl Lines {
-    /// `silence`: the longest time without a piece.
+    /// Makes a reader. `silence`: the longest time without data.
     pub(super) fn new(body: Incoming, silence: Duration) -> Self {
         Self {
             body,
@@ -32,7 +32,7 @@ impl Lines {
         }
     }
 
-    /// The next line; `None` at the end. What stands at the end without a newline was cut off and is no line.
+    /// Returns the next line; `None` at the end. A last line without a newline was cut off and is dropped.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
         loop {
             let new = self.buffer.iter().skip(self.searched).position(|byte| *byte == b'\n');
@@ -56,7 +56,7 @@ impl Lines {
     }
 }
 
-/// The next bytes of a body; `None` at its end.
+/// Returns the next bytes of a body; `None` at its end.
 async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Trouble> {
     loop {
         match timeout(silence, body.frame()).await {
@@ -72,7 +72,7 @@ async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, 
     }
 }
 
-/// A whole body of at most `most` bytes.
+/// Reads a whole body of at most `most` bytes.
 pub(super) async fn whole(mut body: Incoming, most: usize, silence: Duration) -> Result<Vec<u8>, Trouble> {
     let mut bytes = Vec::new();
     while let Some(piece) = piece(&mut body, silence).await? {

@@ -1,23 +1,23 @@
-//! Objects of a feed that make no sense: each is named in the log once, and in the source's notes as long as it is there.
+//! Objects of a feed that cannot be decoded: each is logged once, and named in the source's notes while it is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Standing;
 
-/// So many are named in the notes; the rest are counted.
+/// Most objects that the notes name; the rest are counted.
 const MAX_NAMED: usize = 20;
 
-/// So many are remembered: of more, one may be named in the log again.
+/// Most objects that are remembered as logged: beyond, an object may be logged again.
 const MAX_REMEMBERED: usize = 1000;
 
 pub(super) struct Odd {
     /// The feed's name.
     feed: String,
     standing: Arc<Standing>,
-    /// By namespace and name: what is wrong with each.
+    /// Errors by key (namespace and name).
     present: BTreeMap<String, String>,
-    /// What the log has been told.
+    /// Errors that have been logged.
     logged: BTreeSet<(String, String)>,
     changed: bool,
 }
@@ -33,13 +33,13 @@ impl Odd {
         }
     }
 
-    /// Everything is about to be read anew.
+    /// Forgets all objects, because everything is read anew.
     pub(super) fn clear(&mut self) {
         self.changed |= !self.present.is_empty();
         self.present.clear();
     }
 
-    /// An object is left out.
+    /// Adds an object that is left out.
     pub(super) fn add(&mut self, key: Option<String>, error: &str) {
         self.standing.events.inc("undecodable");
         let key = key.unwrap_or_else(|| "an object without a name".to_owned());
@@ -60,7 +60,7 @@ impl Odd {
         }
     }
 
-    /// It was mended, or is gone.
+    /// Removes an object that is gone or can be decoded again.
     pub(super) fn remove(&mut self, key: &str) {
         self.changed |= self.present.remove(key).is_some();
     }

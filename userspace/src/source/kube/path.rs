@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::feed::Feed;
 
-/// The path of a feed's objects at one of its homes, with a query.
+/// Returns the path of a feed's objects at one API group and version, with a query.
 pub(super) fn path(feed: &Feed, home: &str, query: &str) -> String {
     let plural = feed.what.plural();
     let mut path = match &feed.namespace {
@@ -17,7 +17,7 @@ pub(super) fn path(feed: &Feed, home: &str, query: &str) -> String {
     path
 }
 
-/// As part of a query.
+/// Percent-encodes text for a query.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

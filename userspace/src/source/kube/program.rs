@@ -1,6 +1,6 @@
-//! The program that a kubeconfig names under `exec`: it is run, waited for a bounded time, and killed when that is over.
+//! Program that a kubeconfig names under `exec`: run with a time limit, and killed when that is over.
 //!
-//! What the program prints is a secret, also when it fails: messages have its name and exit status, and nothing of that.
+//! The program's output is a secret, also when it fails: messages have its name and exit status only.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -16,25 +16,25 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-/// The longest answer that is read: two certificates and a token are a few kilobytes.
+/// Longest output that is read: two certificates and a token are a few kilobytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// How often the program is looked at between the end of its output and its own end.
+/// Interval at which the program's exit is checked once its output has ended.
 const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a program gives: `status` of an `ExecCredential`.
+/// Credentials from a program: `status` of an `ExecCredential`.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Given {
     pub(super) token: Option<String>,
-    /// In PEM, as is the key.
+    /// Certificate in PEM, as is the key.
     pub(super) client_certificate_data: Option<String>,
     pub(super) client_key_data: Option<String>,
     expiration_timestamp: Option<String>,
 }
 
 impl Given {
-    /// Whether the program has to be asked again. A program that names no time is asked when the server refuses.
+    /// Returns whether the program has to be run again. Without an expiry time it is run when the server refuses.
     pub(super) fn has_expired(&self) -> bool {
         let until = self
             .expiration_timestamp
@@ -49,12 +49,12 @@ struct Credential {
     status: Option<Given>,
 }
 
-/// A running program with all that it has started: it ends when nobody waits for it any more.
+/// A running program with all its children: killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group, for a shell script leaves what it has started behind otherwise.
+        // The whole process group, because a shell script leaves its children behind otherwise.
         if let Ok(group) = i32::try_from(self.0.id()) {
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
@@ -121,7 +121,7 @@ fn start(exec: &ExecConfig, name: &str) -> std::io::Result<Running> {
     command.spawn().map(Running)
 }
 
-/// All that the program prints, read without a thread: one that waits for a program could not be given up.
+/// Reads all output without a thread: a thread that waits for a program could not be cancelled.
 async fn read(output: OwnedFd) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::new();
     let most = MAX_ANSWER_BYTES as u64;
@@ -206,7 +206,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(60));
         let sleeper = std::fs::read_to_string(&file).unwrap();
         let _ = std::fs::remove_file(&file);
-        // Its parent is gone: the one that reaps it may be a little later.
+        // The parent is gone, and the process that reaps its child may be a little later.
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.trim()));
             stat.map_or(true, |stat| stat.contains(") Z "))

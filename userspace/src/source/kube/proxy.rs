@@ -1,7 +1,7 @@
-//! The proxy on the way to an API server: the one that its kubeconfig names, or the environment's.
+//! Proxy on the way to an API server: named by the kubeconfig, or by the environment.
 //!
-//! The environment is read here and not by the kube crate, which compares `no_proxy` with the proxy's name instead of
-//! the server's, and refuses a list that ends with a comma.
+//! The environment is read here, because the kube crate compares `no_proxy` with the proxy's name instead of the
+//! server's, and refuses a list that ends with a comma.
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
@@ -11,14 +11,14 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub(super) uri: Uri,
-    /// For HTTP.
+    /// Header `Proxy-Authorization`, for HTTP.
     pub(super) basic: Option<HeaderValue>,
-    /// For SOCKS: name and password.
+    /// Name and password, for SOCKS.
     pub(super) login: Option<(String, String)>,
 }
 
 impl Proxy {
-    /// The proxy of the environment for this server: `https_proxy`, `http_proxy`, `all_proxy`, but for `no_proxy`.
+    /// Returns the environment's proxy for a server: `https_proxy`, `http_proxy`, `all_proxy`, except for `no_proxy`.
     pub(super) fn of_environment(server: &Uri) -> Option<Self> {
         Self::of(&Matcher::from_env(), server)
     }
@@ -27,7 +27,7 @@ impl Proxy {
         matcher.intercept(server).map(|found| Self::from(&found))
     }
 
-    /// `proxy-url` of a kubeconfig, to which `no_proxy` does not apply, as for kubectl.
+    /// Returns the proxy of a kubeconfig's `proxy-url`, to which `no_proxy` does not apply, as for kubectl.
     pub(super) fn named(url: &str, server: &Uri) -> Result<Self, String> {
         let wrong = || format!("`proxy-url` {url:?} is not a proxy: write http://, https:// or socks5:// with a host");
         let scheme = url.split_once("://").ok_or_else(wrong)?.0;
@@ -45,7 +45,7 @@ impl Proxy {
         self.uri.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5"))
     }
 
-    /// As it is shown: without name and password.
+    /// Returns the URL for messages: without name and password.
     pub(super) fn shown(&self) -> String {
         let scheme = self.uri.scheme_str().unwrap_or_default();
         let port = self.uri.port().map(|port| format!(":{port}")).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Whether the server is reached, and the end of waiting: one feed that gets through wakes all others.
+//! Reachability of the server: one feed that gets through wakes all others.
 //!
-//! Each feed waits by itself, up to half a minute. What all of them wait for is seen sooner by [`tend`]: a server that
+//! Each feed waits by itself, up to half a minute. [`tend`] notices sooner what all of them wait for: a server that
 //! answers again, a token or a kubeconfig that is replaced.
 
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ use super::connect::Connector;
 use super::trouble::Trouble;
 use crate::backoff::Backoff;
 
-/// How long a server that was just reached may refuse what it will grant: one that starts says 403 and 503 at first.
+/// Time that a server may refuse requests after it has come back: while it starts, it answers 403 and 503.
 const STARTING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is known of the way to the server.
+/// Reachability of the server, shared by its feeds.
 pub(super) struct Reach {
-    /// The last request got what it asked for, or was refused for a reason of its own.
+    /// True if the last request succeeded, or was refused for a reason of its own.
     well: AtomicBool,
-    /// Nothing answers at the server's address.
+    /// True if nothing answers at the server's address.
     lost: AtomicBool,
-    /// Since when the server answers.
+    /// Time since which the server answers.
     since: Mutex<Instant>,
-    /// Changes when those who wait should try again.
+    /// Signal for waiting feeds to try again.
     wake: watch::Sender<()>,
     files: Mutex<Vec<PathBuf>>,
-    /// A list of router pods was read in one of the places where they may be.
+    /// True once a list of router pods was read in one of the namespaces where they may be.
     pub(super) routers_found: AtomicBool,
 }
 
@@ -47,13 +47,13 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// A request has had this outcome.
+    /// Records the outcome of a request.
     pub(super) fn learn<T>(&self, outcome: &Result<T, Trouble>) {
         match outcome {
             Err(Trouble::Unreachable(_)) => return self.lose(),
             Err(Trouble::Unprepared(_)) => {
                 self.well.store(false, Relaxed);
-                // The files are what is waited for.
+                // The feed waits for files to change, not for the server.
                 self.lost.store(false, Relaxed);
                 return;
             }
@@ -69,18 +69,18 @@ impl Reach {
         }
     }
 
-    /// A connection broke: the server may be gone.
+    /// Records that a connection broke: the server may be gone.
     pub(super) fn lose(&self) {
         self.well.store(false, Relaxed);
         self.lost.store(true, Relaxed);
     }
 
-    /// Whether the server answers only since a moment ago.
+    /// Returns whether the server has answered for a moment only.
     pub(super) fn is_starting(&self) -> bool {
         self.since.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < STARTING_TIMEOUT
     }
 
-    /// Told when waiting has an end.
+    /// Returns a receiver of the signal to try again.
     pub(super) fn woken(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
@@ -89,12 +89,12 @@ impl Reach {
         self.wake.send_replace(());
     }
 
-    /// A connection is made of what these files say.
+    /// Sets the files that a connection was made from.
     pub(super) fn depends_on(&self, files: Vec<PathBuf>) {
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
     }
 
-    /// Differs when one of the files was replaced.
+    /// Returns the files' times and sizes: they differ when a file was replaced.
     fn fingerprint(&self) -> Vec<Option<(SystemTime, u64)>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let state = |path: &PathBuf| {
@@ -105,7 +105,7 @@ impl Reach {
     }
 }
 
-/// Looks out for the end of waiting, until aborted.
+/// Checks whether feeds should try again, until aborted.
 pub(super) async fn tend(connector: Arc<Connector>, interval: Duration) {
     let reach = &connector.reach;
     let mut pause = Backoff::new(interval, interval, "reach");
@@ -119,7 +119,7 @@ pub(super) async fn tend(connector: Arc<Connector>, interval: Duration) {
         let now = reach.fingerprint();
         let is_replaced = now != before && !before.is_empty();
         before = now;
-        // One small request a second at most, whoever else waits.
+        // A lost server gets one small request per interval, however many feeds wait.
         if is_replaced || (reach.lost.load(Relaxed) && connector.answers().await) {
             reach.wake();
         }

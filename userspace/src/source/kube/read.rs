@@ -1,4 +1,4 @@
-//! One list, or one watch, as the API's paths, pages and events have them.
+//! Reads one list, or one watch, by the API's paths, pages and events.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -20,37 +20,37 @@ use super::what::What;
 use super::{Pace, Standing};
 use crate::backoff::Backoff;
 
-/// How many objects are listed at a time.
+/// Number of objects in a page of a list.
 const PAGE: usize = 500;
 
-/// The longest list, or page of one, that is read: far more than a cluster holds.
+/// Longest list, or page of one, that is read, in bytes: far more than a cluster has.
 const LONGEST: usize = 512 << 20;
 
-/// Reads what a feed is for.
+/// Reader of a feed's resource.
 pub(super) struct Reader {
     pub(super) feed: Feed,
     connector: Arc<Connector>,
     pace: Pace,
     standing: Arc<Standing>,
     pub(super) teller: Teller,
-    /// Which of the resource's groups and versions the server has.
+    /// API group and version at which the server has the resource.
     home: &'static str,
     odd: Odd,
 }
 
-/// Where a watch is taken up.
+/// Place from which a watch starts.
 pub(super) struct Place {
     version: String,
-    /// When what is held was listed.
+    /// Time at which the held objects were listed.
     pub(super) listed: Instant,
-    /// Since the list, or the last comparison, the server may have got an older past.
+    /// True if the server may have been restored to an older state since the list, or the last comparison.
     doubtful: bool,
 }
 
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMetadata,
-    /// A list of objects; or null, as Go writes an empty one now and then. What has no items at all is no list.
+    /// Objects of a list; or null, as Go writes an empty one now and then. A body without items is no list.
     items: Value,
 }
 
@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Lists, tells, and returns the place from which to watch.
+    /// Lists, tells the hub, and returns the place from which to watch.
     pub(super) async fn list(&mut self) -> Result<Place, Trouble> {
         let version = self.list_anywhere().await?;
         if self.feed.need == Need::Guess {
@@ -107,10 +107,11 @@ impl Reader {
         for home in self.feed.what.homes() {
             self.home = home;
             match self.pages(PAGE).await {
-                // The next pages were forgotten before they were asked for: all at once then.
+                // The server has forgotten the next pages: the list is read without pages.
                 Err(Trouble::Expired) => return self.pages(0).await,
                 Err(Trouble::Absent) => {}
-                // Who may not see a thing is not told that there is none.
+                // A server answers 403, not 404, to an account without rights: the API's discovery tells the two
+                // apart.
                 Err(Trouble::Forbidden(_)) if self.is_absent().await? => {}
                 outcome => return outcome,
             }
@@ -126,7 +127,7 @@ impl Reader {
         })
     }
 
-    /// `limit`: objects in a page; 0 for no limit.
+    /// Reads a list page by page. `limit`: objects in a page; 0 for no limit.
     async fn pages(&mut self, limit: usize) -> Result<String, Trouble> {
         let mut items = HashMap::new();
         self.odd.clear();
@@ -173,11 +174,11 @@ impl Reader {
             .map_err(|error| Trouble::Garbled(format!("the list of {} is none: {error}", self.feed.name())))
     }
 
-    /// Whether the server's past is older than `version`, as after a restore of its etcd from a backup. A watch from a
-    /// version of the future would wait there, and never hear what was undone.
+    /// Returns whether the server's state is older than `version`, as after a restore of its etcd from a backup. A
+    /// watch from a version of the future would wait there, and never see what was undone.
     async fn is_older_than(&self, version: &str) -> Result<bool, Trouble> {
         let now = self.page("limit=1").await?.metadata.resource_version;
-        // Versions are opaque by the API's word, and whole numbers wherever etcd is.
+        // Versions are opaque by the API's documentation, but numbers wherever etcd is the store.
         let (Ok(now), Ok(known)) = (now.parse::<u64>(), version.parse::<u64>()) else {
             return Ok(false);
         };
@@ -194,7 +195,7 @@ impl Reader {
         Ok(now < known)
     }
 
-    /// Watches from `place` on, which moves along. Returns when the server has ended the watch in order.
+    /// Watches from `place`, which is moved along. Returns when the server has ended the watch in order.
     pub(super) async fn watch(&mut self, place: &mut Place, backoff: &mut Backoff) -> Result<(), Trouble> {
         if std::mem::replace(&mut place.doubtful, true) && self.is_older_than(&place.version).await? {
             return Err(Trouble::Expired);
@@ -213,7 +214,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Tells of an event, and returns its version.
+    /// Tells the hub of an event, and returns its version.
     async fn event(&mut self, line: &[u8]) -> Result<String, Trouble> {
         let name = self.feed.name();
         let garbled = |what: &str| Trouble::Garbled(format!("an event of {name} {what}"));
@@ -261,12 +262,12 @@ impl Reader {
         Ok(version)
     }
 
-    /// Whether the server does not know the resource, asked in a way that everybody may.
+    /// Returns whether the server lacks the resource, by discovery, which every account may use.
     async fn is_absent(&self) -> Result<bool, Trouble> {
         let body = match self.connector.get(&format!("/{}", self.home)).await {
             Ok(response) => whole(response.into_body(), LONGEST, self.pace.silence).await?,
             Err(Trouble::Absent) => return Ok(true),
-            // It does not say: what is forbidden is taken to be there.
+            // Without an answer, a forbidden resource counts as present.
             Err(_) => return Ok(false),
         };
         let known: Value = serde_json::from_slice(&body).unwrap_or_default();

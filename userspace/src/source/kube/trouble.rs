@@ -1,31 +1,31 @@
-//! What can go wrong with a request, by what is to be done about it.
+//! Failures of requests, by the reaction to them.
 
-/// Why a list or a watch gave nothing, or ended.
+/// Reason why a list or a watch failed, or ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// The server does not have the resource.
     Absent,
-    /// A watch was cut off, without the server saying anything: to be taken up where it was.
+    /// A watch was cut off without a word of the server: to be resumed where it was.
     Broken(String),
-    /// The server does not know, or does not believe, who asks.
+    /// The server does not know, or does not believe, the account.
     Unauthorized(String),
-    /// Who asks may not.
+    /// The account lacks the right.
     Forbidden(String),
-    /// What was known is too old to be taken up: to be listed again.
+    /// The known version is too old for a watch: to be listed again.
     Expired,
     /// The answer makes no sense: to be listed again.
     Garbled(String),
-    /// It was not reached.
+    /// The server was not reached.
     Unreachable(String),
-    /// It could not even be asked: a file or a program that the connection needs is not as it should be.
+    /// The server could not be asked: a file or a program that the connection needs is missing or wrong.
     Unprepared(String),
-    /// It failed.
+    /// The server failed.
     Failed(String),
 }
 
 impl Trouble {
-    /// Whether a watch can be taken up where it was, if the server is not older than that. After anything the server has
-    /// said against the watch, it cannot.
+    /// Returns whether a watch can be resumed where it was, if the server is not older than that: not after the server
+    /// has said anything against the watch.
     pub(super) const fn resumes(&self) -> bool {
         matches!(
             self,
@@ -33,7 +33,7 @@ impl Trouble {
         )
     }
 
-    /// What is said of the server in the log.
+    /// Returns the verdict on the server, for the log.
     pub(super) const fn verdict(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "The API server does not answer.",
@@ -44,7 +44,7 @@ impl Trouble {
         }
     }
 
-    /// For the standing: in small words.
+    /// Returns the label for the source's events.
     pub(super) const fn label(&self) -> &'static str {
         match self {
             Self::Absent => "absent",

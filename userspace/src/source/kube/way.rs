@@ -1,4 +1,4 @@
-//! The way to an API server, as a service account, a kubeconfig or an address has it.
+//! Connection settings for an API server, from a service account, a kubeconfig or an address.
 
 use std::path::{Path, PathBuf};
 
@@ -11,30 +11,30 @@ use signalbox_core::model::kubernetes::Connection;
 
 use super::proxy::Proxy;
 
-/// All that a connection needs.
+/// Settings of a connection.
 pub(super) struct Way {
-    /// The address, and how TLS is done. Its `auth_info` holds a certificate and whom to impersonate, and nothing else:
-    /// for all other credentials the crate would run programs and keep files by itself.
+    /// Address and TLS. Its `auth_info` holds only a certificate and whom to impersonate: for all other credentials
+    /// the kube crate would run programs and keep files by itself.
     pub(super) config: Config,
     pub(super) proxy: Option<Proxy>,
     pub(super) who: Who,
-    /// What was read for it, so that a change is noticed.
+    /// Files that the settings were read from, so that a change is noticed.
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Who asks.
+/// Credentials.
 pub(super) enum Who {
-    /// Nobody, or the owner of a certificate.
+    /// None, or a client certificate.
     Plain,
-    /// The value of the header `Authorization`.
+    /// Value of the header `Authorization`.
     Header(String),
-    /// The bearer token in a file, which is read for each request: whoever rotates it tells nobody.
+    /// Path of a bearer token, which is read for each request, because it may be replaced at any time.
     File(PathBuf),
-    /// What a program says.
+    /// Program that prints credentials.
     Program(Box<ExecConfig>),
 }
 
-/// The errors say what is to be mended.
+/// Reads the settings. Errors say what is to be mended.
 pub(super) async fn way(connection: &Connection) -> Result<Way, String> {
     match connection {
         Connection::InCluster => in_cluster(),
@@ -94,7 +94,7 @@ fn by_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Way, S
             found.cluster
         )
     })?;
-    // As for kubectl, a user that is missing is nobody.
+    // A missing user is anonymous, as for kubectl.
     let user = kubeconfig
         .auth_infos
         .into_iter()

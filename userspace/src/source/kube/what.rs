@@ -1,9 +1,9 @@
-//! The resources that are watched, and where the API has them.
+//! Resources that are watched, and their places in the API.
 
 use signalbox_core::claims::Kind;
 use signalbox_core::model::kubernetes::Resource;
 
-/// A resource.
+/// Resource that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Names(Kind),
@@ -24,7 +24,7 @@ impl What {
         })
     }
 
-    /// As in a path.
+    /// Returns the name in paths.
     pub(super) const fn plural(self) -> &'static str {
         match self {
             Self::Names(Kind::Route) => "routes",
@@ -39,7 +39,7 @@ impl What {
         }
     }
 
-    /// As in a role: what is asked of who manages the cluster.
+    /// Returns the name in roles, for messages to the cluster's administrator.
     pub(super) fn in_roles(self) -> String {
         match self.homes()[0] {
             "api/v1" => self.plural().to_owned(),
@@ -51,7 +51,8 @@ impl What {
         }
     }
 
-    /// Groups and versions that have it, the best first. What is read of it is the same in all of them.
+    /// Returns the groups and versions that have the resource, the best first. Fields that are read are alike in all
+    /// of them.
     pub(super) const fn homes(self) -> &'static [&'static str] {
         match self {
             Self::Names(Kind::Route) => &["apis/route.openshift.io/v1"],

@@ -1,4 +1,4 @@
-//! A message that cannot be recorded, for which all after it wait: an operator may have it passed over.
+//! A message that cannot be recorded, for which all later ones wait: an operator may have it passed over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,20 +10,20 @@ use tokio::sync::oneshot;
 use super::dead_letters::DeadLetter;
 use crate::state::unix_ms;
 
-/// The message that waits.
+/// Message that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Blocked {
-    /// Since when, in milliseconds since 1970.
+    /// Time of the first failure, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Attempts to record it that have failed.
+    /// Number of attempts to record the message that have failed.
     pub attempts: u64,
-    /// Why the last one did.
+    /// Reason of the last failure.
     pub reason: String,
-    /// Its first 4 KiB, up to where a private key or pass phrase might begin.
+    /// First 4 KiB of the message, up to where a private key or pass phrase might begin.
     pub text: String,
 }
 
-/// Why no message was passed over.
+/// Reason why no message was passed over.
 #[derive(Debug, thiserror::Error)]
 pub enum SkipError {
     /// No message waits.
@@ -37,14 +37,14 @@ pub enum SkipError {
     Lost,
 }
 
-/// How often, and how many times, the consumer is asked while it makes an attempt.
+/// Interval and number of requests to the consumer while it makes an attempt.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 const ASKS: u32 = 250;
 
-/// Whoever asks for the message to be passed over, and is told which it was.
+/// Request for the message to be passed over; answered with the dead letter.
 pub(super) type Asked = oneshot::Sender<DeadLetter>;
 
-/// Where the consumer of messages and operators meet.
+/// Meeting point of the consumer of messages and operators.
 #[derive(Debug, Default)]
 pub(super) struct Gate(Mutex<Option<(Blocked, Option<oneshot::Sender<Asked>>)>>);
 
@@ -53,7 +53,7 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message could not be recorded. What is returned says when it is to be passed over.
+    /// Shows a message that could not be recorded. The receiver gets a request to pass it over.
     pub(super) fn wait(&self, reason: &str, text: &str) -> oneshot::Receiver<Asked> {
         let (ask, asked) = oneshot::channel();
         let mut slot = self.lock();
@@ -68,17 +68,17 @@ impl Gate {
         asked
     }
 
-    /// The message is recorded, passed over, or no longer in our hands.
+    /// Removes the message, because it is recorded, passed over, or lost with its connection.
     pub(super) fn open(&self) {
         *self.lock() = None;
     }
 
-    /// The message that waits.
+    /// Returns the message that waits.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         self.lock().as_ref().map(|(blocked, _)| blocked.clone())
     }
 
-    /// Has the message that waits passed over; the dead letter that it has become.
+    /// Has the waiting message passed over. Returns the dead letter that it becomes.
     pub(super) async fn skip(&self) -> Result<DeadLetter, SkipError> {
         for _ in 0..ASKS {
             let ask = match self.lock().as_mut() {
@@ -86,7 +86,7 @@ impl Gate {
                 None => return Err(SkipError::NotBlocked),
             };
             let (tell, told) = oneshot::channel();
-            // While an attempt is made nobody listens; what comes of it is known in a moment.
+            // The consumer does not listen during an attempt, whose outcome is known in a moment.
             if ask.is_some_and(|ask| ask.send(tell).is_ok()) {
                 return told.await.map_err(|_| SkipError::Lost);
             }

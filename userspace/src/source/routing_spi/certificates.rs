@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use signalbox_core::spi::{AppKey, Application};
 
-/// The longest part of a file's name that is an alias's own: 255 less endings and a number.
+/// Longest part of a file's name that is the alias's own, in bytes: 255 less endings and a hash.
 const LONGEST: usize = 200;
 
-/// `DIR/NAMESPACE+APP/ALIAS.crt`, `.key` and `.pass`.
+/// Directory of certificate files: `DIR/NAMESPACE+APP/ALIAS.crt`, `.key` and `.pass`.
 #[derive(Debug)]
 pub(super) struct Certificates(PathBuf);
 
@@ -26,7 +26,7 @@ impl Certificates {
         Ok(Self(directory.to_owned()))
     }
 
-    /// Makes the files those of these applications, and no others. Directories of other names are nobody's business.
+    /// Brings the files in line with these applications. Directories with other names stay as they are.
     pub(super) fn settle_all<'a>(&self, applications: impl Iterator<Item = &'a Application>) -> io::Result<()> {
         let mut known: HashSet<OsString> = HashSet::new();
         for application in applications {
@@ -43,7 +43,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Makes the files of one application what it says; `None`: it is gone.
+    /// Brings the files of one application in line with it; `None`: it is gone.
     pub(super) fn settle(&self, key: &AppKey, application: Option<&Application>) -> io::Result<()> {
         let directory = self.0.join(directory_name(key));
         let wanted = application.map(files).unwrap_or_default();
@@ -72,7 +72,7 @@ fn private_directory(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Neither part can have a `+`, so that no two applications share a directory.
+/// Names an application's directory. Namespaces and names have no `+`, so no two applications share a directory.
 fn directory_name(key: &AppKey) -> String {
     format!("{}+{}", key.namespace, key.app)
 }
@@ -96,7 +96,7 @@ fn files(application: &Application) -> BTreeMap<String, &str> {
     files.flatten().collect()
 }
 
-/// An alias is whatever somebody typed: what is no letter, digit, `-` or `_` between dots becomes `%XX`.
+/// Encodes an alias, which may be any text: everything but letters, digits, `-` and `_` between dots becomes `%XX`.
 fn file_name(alias: &str) -> String {
     let mut name = String::new();
     for (at, byte) in alias.bytes().enumerate() {
@@ -108,7 +108,7 @@ fn file_name(alias: &str) -> String {
         }
     }
     if name.len() > LONGEST {
-        // FNV-1a, of which the name must not change from one version to the next.
+        // FNV-1a, because file names must not change from one version to the next.
         let hash = alias.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -118,7 +118,7 @@ fn file_name(alias: &str) -> String {
     name
 }
 
-/// In one step, so that no reader finds half of it; not at all if it is there.
+/// Writes a file in one step, so that no reader finds half of it; not at all if it is up to date.
 fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
     let path = directory.join(name);
     let private = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600);
@@ -126,7 +126,7 @@ fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
         return Ok(());
     }
     let new = directory.join(format!("{name}%new"));
-    // Left over from a crash, perhaps with another's mode.
+    // A file left over from a crash may have another mode.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,4 +1,4 @@
-//! A byte stream to a broker: TCP, and TLS where it is asked for.
+//! Byte stream to a broker: TCP, with TLS where configured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tokio_rustls::TlsConnector;
 
 use crate::pem;
 
-/// A stream of either kind.
+/// Stream over TCP or TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// For what happens where a broker grants no heart-beats: the kernel asks after this time without a byte.
+/// Interval of TCP keep-alive probes, for brokers that grant no heart-beats.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Connects. Files are read at each connection: certificates are replaced under a running program.
+/// Connects. Files are read at each connection, because certificates are replaced under a running program.
 ///
 /// # Errors
-/// In words, with what to do where that is known.
+/// Text for operators, with the remedy where it is known.
 pub(super) async fn connect(broker: &Broker, tls: Option<&BrokerTls>) -> Result<Box<dyn Stream>, String> {
     let tcp = TcpStream::connect((broker.host.as_str(), broker.port))
         .await

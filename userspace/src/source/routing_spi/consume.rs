@@ -1,10 +1,9 @@
-//! The way of a message: one broker after the other, until one has something to say; then taken, then acknowledged.
+//! Consumer of messages: tries one broker after the other, takes each message, then acknowledges it.
 //!
-//! A message is never refused with NACK. ActiveMQ answers that by moving the message to its own dead-letter queue, where
-//! nobody would look for it: a full disk of ours would lose an event. A message that cannot be recorded is kept, not
-//! acknowledged, and tried again; with a prefetch of one nothing overtakes it, until it is recorded or an operator has it
-//! skipped. If we die meanwhile, the broker delivers
-//! it again.
+//! A message is never refused with NACK. ActiveMQ answers that by moving the message to its own dead-letter queue,
+//! where nobody would look for it: a full disk of ours would lose an event. A message that cannot be recorded is kept,
+//! not acknowledged, and tried again; with a prefetch of one nothing overtakes it, until it is recorded or an operator
+//! has it skipped. If the process dies meanwhile, the broker delivers the message again.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -18,26 +17,26 @@ use super::session::{HEART_BEAT_INTERVAL, Message, News, Session};
 use super::{ApplyError, RoutingSpi, SOURCE};
 use crate::backoff::Backoff;
 
-/// The first pause and the longest.
+/// First and longest pause before the next attempt.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// For TCP and TLS.
+/// Time limit of a connect, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Brokers put addresses and the like into what they say.
+/// Most errors remembered as logged: brokers put addresses and the like into their messages.
 const MOST_SAID: usize = 100;
 
-/// A connection that held for so long, or brought a message, was a good one.
+/// Age from which on a lost connection resets the back-off, as does a message.
 const MIN_GOOD_CONNECTION_INTERVAL: Duration = Duration::from_secs(30);
 
 fn backoff() -> Backoff {
     Backoff::new(PAUSES.0, PAUSES.1, SOURCE)
 }
 
-/// Consumes for ever. Drop it at any point: what was not acknowledged comes again.
+/// Consumes for ever. May be dropped at any point: unacknowledged messages are delivered again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
     if spi.settings.brokers.is_empty() {
-        // Whoever posts is heard when he does.
+        // Without brokers, events are only posted, and the source is up to date at any time.
         spi.standing.heard();
         return std::future::pending().await;
     }
@@ -62,7 +61,7 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
                 Err(error) => error,
             };
             let error = format!("{broker}: {error}");
-            // One line for a change of state: the same again, every half a minute, is none.
+            // Logged once for each error: an attempt that fails again is no change of state.
             if said.insert(error.clone()) {
                 tracing::warn!(error, "The broker of routing events is out of reach.");
             }
@@ -72,7 +71,7 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             spi.standing.failed(error);
             if took || begun.elapsed() >= MIN_GOOD_CONNECTION_INTERVAL {
                 backoff.reset();
-                // Perhaps the broker is only restarting: the next one first, but not at once.
+                // The broker may only be restarting: the next one comes first, but not at once.
                 sleep(backoff.pause()).await;
             }
         }
@@ -89,7 +88,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
                 subscribed = true;
                 spi.standing.heard();
             }
-            // Nothing has happened, and we would know: as good as an event.
+            // Heart-beats prove that nothing has happened: the source is up to date.
             News::Quiet if subscribed => spi.standing.heard(),
             News::Quiet => {}
             News::Message(message) => {
@@ -102,7 +101,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
     }
 }
 
-/// On drop, says that no message waits any more, whatever has become of the one that did.
+/// Guard that removes the waiting message when dropped, whatever has become of it.
 struct Opens<'a>(&'a RoutingSpi);
 
 impl Drop for Opens<'_> {
@@ -111,7 +110,7 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// Returns when the message may be acknowledged.
+/// Takes a message. Returns when it may be acknowledged.
 async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -> Result<(), String> {
     let mut backoff = self::backoff();
     let _opens = Opens(spi);

@@ -1,4 +1,4 @@
-//! Messages that nobody understood: the newest of them, for a person to see.
+//! Dead letters: messages that nobody understood, the newest of them, for operators to see.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use signalbox_core::spi::redact;
 use super::ledger;
 use crate::state::unix_ms;
 
-/// How many are kept. One broken publisher must not fill the disk.
+/// Number of dead letters that are kept, so that a broken publisher cannot fill the disk.
 const MOST: usize = 100;
 
-/// A message that was set aside.
+/// Message that was set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why: document, line and what was expected there.
+    /// Reason: document, line and what was expected there.
     pub reason: String,
-    /// Its first 4 KiB, up to where a private key or pass phrase might begin.
+    /// First 4 KiB of the message, up to where a private key or pass phrase might begin.
     pub text: String,
 }
 
@@ -32,18 +32,18 @@ impl DeadLetter {
     }
 }
 
-/// The newest, oldest first, with their numbers.
+/// The newest dead letters, oldest first, with their numbers.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters(VecDeque<(u64, DeadLetter)>);
 
 impl DeadLetters {
-    /// One from a record; they come in any order.
+    /// Restores a dead letter from a record; records come in any order.
     pub(super) fn restore(&mut self, number: u64, letter: DeadLetter) {
         let at = self.0.partition_point(|(known, _)| *known < number);
         self.0.insert(at, (number, letter));
     }
 
-    /// What to record so that it is one of them; then it can be added.
+    /// Returns the change of records that makes a message a dead letter; once recorded, it can be added.
     pub(super) fn change(&self, letter: &DeadLetter) -> Vec<(String, Option<Vec<u8>>)> {
         let bytes = serde_json::to_vec(letter).expect("two strings and a number are JSON");
         let excess = (self.0.len() + 1).saturating_sub(MOST);

@@ -1,4 +1,4 @@
-//! What happens to the text of a message: understood, recorded, and only then told.
+//! Intake of messages: a text is understood, recorded, and only then told to the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::outcome::{ApplyError, OpenError, Outcome};
 use super::turning::{self, AskTurn, Turn, Turning};
 use crate::source::Learnt;
 
-/// Whom to tell: the store, in the end. Called in order, under a lock: it must not block.
+/// Function that tells the store. Called in order, under a lock: it must not block.
 pub type Tell = Box<dyn Fn(Learnt) + Send + Sync>;
 
-/// The source's name with the store.
+/// Name of the source at the store.
 pub const SOURCE: &str = "routing-spi";
 
-/// What has been done, and the store's answers that are still to come, by cluster.
+/// Result of a text, with the store's answers that are still to come, by cluster.
 pub(super) struct Taken {
     pub(super) outcome: Outcome,
     pub(super) answers: Vec<(String, oneshot::Receiver<Result<(), String>>)>,
-    /// The store's answers about rotations.
+    /// Answers of the store about rotations.
     pub(super) turns: Vec<oneshot::Receiver<Result<(), String>>>,
 }
 
-/// All that is known, and where it goes.
+/// State of the source, and the places that it is written to.
 pub(super) struct Books {
     settings: RoutingEvents,
     ledger: Arc<dyn Ledger>,
@@ -37,9 +37,9 @@ pub(super) struct Books {
     certificates: Option<Certificates>,
     pub(super) applications: Applications,
     pub(super) dead: DeadLetters,
-    /// Recorded, but not yet written to files and told.
+    /// Applications that are recorded, but not yet written to files and told.
     unsettled: BTreeSet<AppKey>,
-    /// Another has the ledger now.
+    /// True once another instance has the ledger.
     pub(super) closed: bool,
 }
 
@@ -119,7 +119,7 @@ impl Books {
             answers: Vec::new(),
             turns: Vec::new(),
         };
-        // Also what an earlier text left: its files could not be written then.
+        // Applications of earlier texts come too, if their files could not be written then.
         while let Some(key) = self.unsettled.first().cloned() {
             let application = self.applications.get(&key);
             if let Some(certificates) = &self.certificates {
@@ -156,8 +156,8 @@ impl Books {
         Ok(())
     }
 
-    /// Passes over a message that could not be taken. Applications that it has changed on record, while their files could not
-    /// be written, are told to the store: they must not hold up what comes after them.
+    /// Passes over a message that could not be taken. Applications that it has changed on record, while their files
+    /// could not be written, are told to the store: they must not hold up later messages.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
         let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
         if let Err(error) = self.ledger.record(&self.dead.change(&letter)) {
@@ -196,7 +196,7 @@ impl Books {
     }
 }
 
-/// A key that nobody will use is not worth the risk of keeping it.
+/// Removes private keys that nobody will use: keeping them is a needless risk.
 fn forget_keys(event: &mut Event) {
     if let Change::AddCertificate { certificate, .. } = &mut event.change {
         certificate.private_key = None;

@@ -15,23 +15,23 @@ use super::connect::Stream;
 use super::stomp::{Decoder, Frame};
 use hello::{SUBSCRIPTION, complaint, hello, subscribe};
 
-/// For the handshake, and for a write that nobody reads.
+/// Time limit of the handshake, and of a write that the broker does not read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is asked of the broker, and offered to it.
+/// Interval of heart-beats that is requested of the broker, and offered to it.
 pub(super) const HEART_BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Most bytes that wait to be looked at while a message is worked on. With a prefetch of one there are none.
+/// Most bytes that are buffered while a message is being taken. With a prefetch of one there are none.
 const MAX_WAITING: usize = 1 << 20;
 
-/// What a broker says that it is not being asked.
+/// Message from a broker that is no answer to a request.
 #[derive(Debug)]
 pub(super) enum News {
     /// The subscription is in force.
     Subscribed,
     /// A message.
     Message(Message),
-    /// Only that it is there.
+    /// Heart-beat, or silence within bounds.
     Quiet,
 }
 
@@ -39,38 +39,38 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) body: Vec<u8>,
-    /// Whether there was more of it than is kept.
+    /// True if the message was longer than what is kept of it.
     pub(super) cut: bool,
-    /// The headers that acknowledge it.
+    /// Headers that acknowledge the message.
     ack: Vec<(&'static str, String)>,
 }
 
-/// What a moment of waiting has brought.
+/// Result of a wait for bytes.
 #[derive(PartialEq, Eq)]
 enum Beat {
     Heard,
     Sent,
 }
 
-/// A connection with a subscription.
+/// Connection to a broker, with a subscription.
 pub(super) struct Session {
     stream: Box<dyn Stream>,
     decoder: Decoder,
-    /// STOMP 1.2, not 1.1.
+    /// True for STOMP 1.2, false for 1.1.
     modern: bool,
-    /// How often we said that we would be heard of.
+    /// Interval at which the broker expects to hear from us.
     send_every: Option<Duration>,
-    /// How long the broker may be silent.
+    /// Longest time that the broker may be silent.
     silence: Option<Duration>,
     sent: Instant,
     heard: Instant,
 }
 
 impl Session {
-    /// Shakes hands and subscribes. `heart_beat` is what is asked for; the broker may want more time.
+    /// Shakes hands and subscribes. `heart_beat` is the requested interval; the broker may want a longer one.
     ///
     /// # Errors
-    /// In words.
+    /// Text for operators.
     pub(super) async fn open(
         stream: Box<dyn Stream>,
         host: &str,
@@ -111,20 +111,22 @@ impl Session {
         Ok(session)
     }
 
-    /// What both have promised: `heart-beat` is what a side can do, and what it wants of the other (ms; 0: nothing).
+    /// Derives the intervals from `heart-beat` of both sides: what a side can do, and what it wants of the other (ms;
+    /// 0: nothing).
     fn agree(&mut self, answer: &Frame, ours: Duration) {
         let theirs = answer.header("heart-beat").unwrap_or("0,0");
         let (can, wants) = theirs.split_once(',').unwrap_or(("0", "0"));
         let time = |text: &str| text.trim().parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         self.send_every = time(wants).map(|wants| wants.max(ours));
-        // "The receiver SHOULD take into account an error margin": one that misses two has more than a slow moment.
+        // "The receiver SHOULD take into account an error margin": a broker that misses two beats has more than a slow
+        // moment.
         self.silence = time(can).map(|can| can.max(ours) * 5 / 2);
     }
 
-    /// The next thing that the broker says.
+    /// Returns the broker's next message or heart-beat.
     ///
     /// # Errors
-    /// The connection is of no more use; in words.
+    /// The connection is of no more use; the text says why.
     pub(super) async fn news(&mut self) -> Result<News, String> {
         let mut heard = false;
         let frame = loop {
@@ -163,10 +165,10 @@ impl Session {
         })
     }
 
-    /// Tells the broker that a message need not come again.
+    /// Acknowledges a message.
     ///
     /// # Errors
-    /// The connection is of no more use: it will come again.
+    /// The connection is of no more use: the message will be delivered again.
     pub(super) async fn ack(&mut self, message: &Message) -> Result<(), String> {
         let headers: Vec<(&str, &str)> = message
             .ack
@@ -176,7 +178,7 @@ impl Session {
         self.send(&Frame::new("ACK", &headers)).await
     }
 
-    /// Waits for some work while hearts beat.
+    /// Waits for some work while heart-beats go on.
     ///
     /// # Errors
     /// The connection was lost before the work was done. What the work has begun goes on as far as it does by itself.
@@ -193,7 +195,7 @@ impl Session {
         }
     }
 
-    /// The answer to CONNECT.
+    /// Returns the answer to CONNECT.
     async fn answer(&mut self) -> Result<Frame, String> {
         loop {
             if let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
@@ -203,12 +205,12 @@ impl Session {
         }
     }
 
-    /// Waits until something is read, or a heart-beat was due and sent.
+    /// Waits until bytes are read, or a heart-beat was due and sent.
     async fn beat(&mut self) -> Result<Beat, String> {
         let send_at = self.send_every.map(|every| self.sent + every);
         let dead_at = self.silence.map(|silence| self.heard + silence);
         let full = self.decoder.waiting() > MAX_WAITING;
-        // Not an array: the future would carry it.
+        // On the heap, because an array would be part of the future.
         let mut bytes = Vec::with_capacity(16 << 10);
         tokio::select! {
             read = self.stream.read_buf(&mut bytes), if !full => match read {

@@ -1,8 +1,8 @@
-//! STOMP frames, <https://stomp.github.io/stomp-specification-1.2.html>: as much of it as a consumer needs, with bounds.
+//! STOMP frames, <https://stomp.github.io/stomp-specification-1.2.html>: as much of it as a consumer needs, bounded.
 //!
-//! Our own because the client crate at hand, async-stomp, is under the EUPL, a copyleft that signalbox's licence does
-//! not go with; and because a body that is too large must be passed over, not end the connection: the broker would
-//! deliver it again, for ever.
+//! Own code, because the available client crate, async-stomp, is under the EUPL, a copyleft that signalbox's licence
+//! is not compatible with; and because a body that is too large must be passed over, not end the connection: the
+//! broker would deliver it again, for ever.
 
 mod decoder;
 #[cfg(test)]
@@ -18,10 +18,10 @@ use decoder::Malformed;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) command: String,
-    /// In order; of a name given twice the first counts.
+    /// Headers in order; of a repeated name the first counts (STOMP 1.2).
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// Whether the body was longer than what is kept of it.
+    /// True if the body was longer than what is kept of it.
     pub(super) cut: bool,
 }
 
@@ -41,7 +41,7 @@ impl Frame {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// As it goes over the wire.
+    /// Encodes the frame for the wire.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut head = format!("{}\n", self.command);
         let escaped = has_escapes(&self.command);
@@ -63,7 +63,7 @@ impl Frame {
     }
 }
 
-/// These two stay as STOMP 1.0 had them.
+/// CONNECT and CONNECTED have no escapes, as in STOMP 1.0.
 fn has_escapes(command: &str) -> bool {
     !matches!(command, "CONNECT" | "CONNECTED")
 }

@@ -1,4 +1,4 @@
-//! Rotations that routing events ask for. The store keeps what is out of rotation; it is asked each time that an event comes.
+//! Rotations that routing events ask for. The store keeps what is out of rotation; each event asks it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,40 +7,40 @@ use signalbox_core::rotation::Subject;
 use signalbox_core::spi::{AppKey, Application, Applications, Change, Event};
 use tokio::sync::oneshot;
 
-/// The owner of what routing events have taken out of rotation. They take in nothing that has another owner.
+/// Owner of subjects that routing events have taken out of rotation. Events take in nothing that has another owner.
 pub const OWNER: &str = "routing events";
 
-/// A rotation that an event asks for.
+/// Rotation that an event asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turning {
     /// No new flow goes to the subject.
     Out {
         /// A gear, or the cluster of an application.
         subject: Subject,
-        /// How long it may keep its flows; `None`: what the configuration says.
+        /// Time that the subject may keep its flows; `None`: as configured.
         timeout: Option<Duration>,
-        /// Why, for operators to see.
+        /// Reason, for operators to see.
         reason: String,
     },
     /// Flows go to the subject again, if events took it out.
     In(Subject),
 }
 
-/// A rotation, and whom to tell when it is on disk and in force.
+/// Rotation, with the channel for its outcome.
 pub struct Turn {
-    /// What is asked for.
+    /// Requested rotation.
     pub what: Turning,
-    /// What came of it.
+    /// Channel for the outcome: on disk and in force, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
 
-/// Whom to ask: the store, in the end. Called under a lock: it must not block.
+/// Function that asks the store for a rotation. Called under a lock: it must not block.
 pub type AskTurn = Box<dyn Fn(Turn) + Send + Sync>;
 
 /// Gears by application.
 pub(super) type Gears = BTreeMap<AppKey, BTreeSet<String>>;
 
-/// The gears of applications that events delete, before they do.
+/// Returns the gears of applications that events delete, before they do.
 pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
     let deleted = events.iter().filter(|event| event.change == Change::Delete);
     let known = deleted.filter_map(|event| applications.get(&event.app));
@@ -49,8 +49,8 @@ pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
         .collect()
 }
 
-/// The rotations that events ask for, in their order; `now` is what the events have made of applications. A gear or an
-/// application that is gone is taken in.
+/// Returns the rotations that events ask for, in their order; `now` is the state of applications after the events. A
+/// gear or an application that is gone is taken in.
 pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<Turning> {
     let is_gone = |gear: &str| {
         let mut gears = now.iter().flat_map(Application::gears);
@@ -108,7 +108,7 @@ mod tests {
         )
     }
 
-    /// What comes of a text after all that came before it.
+    /// Returns the rotations for a text after all that came before it.
     fn asked(before: &str, text: &str) -> Vec<Turning> {
         let mut applications = Applications::default();
         applications.apply(&parse(before).unwrap());

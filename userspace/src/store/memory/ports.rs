@@ -1,4 +1,4 @@
-//! Ports that exposed services have: a record for each, shared where balancers share a table.
+//! Ports of exposed services: a record for each, shared where balancers share a table.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use super::{Memory, PORT, SAVE_INTERVAL, json};
 use crate::durable::Change;
 
 impl Memory {
-    /// Keeps these ports of exposed services, and no others. What cannot be written counts all the same until this process ends,
-    /// and is tried again: clients need not wait for it.
+    /// Keeps these ports of exposed services, and no others. A port that cannot be written counts until this process
+    /// ends, and is tried again: clients need not wait for the disk.
     pub fn keep_ports(&mut self, ports: &Ports) {
         let before = &self.ports;
         let changed = ports.iter().filter(|(name, port)| before.get(*name) != Some(*port));
@@ -21,7 +21,8 @@ impl Memory {
         }
         self.unsaved_ports.extend(names);
         self.ports = Arc::new(ports.clone());
-        // Balancers whose ranges differ, as while a new configuration is rolled out, would write one after the other without end.
+        // The pause ends a race: balancers whose ranges differ, as during a rollout, would overwrite each other
+        // without end.
         if self.ports_saved.is_some_and(|then| then.elapsed() < SAVE_INTERVAL) && self.shared().is_some() {
             if let Err(error) = self.put(&self.unsaved_records()) {
                 tracing::warn!(
@@ -34,7 +35,7 @@ impl Memory {
         }
     }
 
-    /// Keeps no port for an application that is gone.
+    /// Frees the ports of an application that is gone.
     pub fn free_ports(&mut self, application: &str) {
         let is_of = |name: &String| name.split_once(':').is_some_and(|(of, _)| of == application);
         let mut ports = (*self.ports).clone();

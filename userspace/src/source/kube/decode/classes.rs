@@ -1,4 +1,4 @@
-//! What decides on objects that do not say it themselves: classes of Ingresses.
+//! Decodes classes of Ingresses, which decide on Ingresses that name no class.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use signalbox_core::claims::IngressClass;
 
 use super::Metadata;
 
-/// What makes a class that of Ingresses without one.
+/// Annotation that makes a class the default, for Ingresses without a class.
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
 #[derive(Deserialize)]
@@ -14,11 +14,11 @@ struct WholeClass {
     metadata: Metadata,
 }
 
-/// A class of Ingresses.
+/// Decodes a class of Ingresses.
 ///
 /// # Errors
 ///
-/// It has no name.
+/// The object has no name.
 pub fn class(value: &Value) -> Result<IngressClass, serde_json::Error> {
     let WholeClass { metadata } = WholeClass::deserialize(value)?;
     Ok(IngressClass {

@@ -7,10 +7,10 @@ use signalbox_core::model::kubernetes::GatewayName;
 
 use super::{Metadata, or_null};
 
-/// Where the Gateway API keeps its objects, which a reference need not say.
+/// API group of the Gateway API: the default of a reference.
 const GROUP: &str = "gateway.networking.k8s.io";
 
-/// A route's reference to what it wants to be served by.
+/// Reference of a route to its parent: the Gateway that is to serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ParentRef {
@@ -23,7 +23,7 @@ pub(super) struct ParentRef {
 }
 
 impl ParentRef {
-    /// `None`: a Service or something else that is no Gateway. `home`: the route's namespace.
+    /// Returns the Gateway that is meant; `None` for a Service or another kind. `home`: the route's namespace.
     fn parent(self, home: &str) -> Option<Parent> {
         let of_group = self.group.as_deref().is_none_or(|group| group == GROUP);
         let is_gateway = of_group && self.kind.as_deref().is_none_or(|kind| kind == "Gateway");
@@ -39,7 +39,8 @@ impl ParentRef {
     }
 }
 
-/// The Gateways among a route's parents. `said`: what controllers say of the references. One that accepts is enough.
+/// Returns the Gateways among a route's parents. `said`: the controllers' conditions by reference. One acceptance is
+/// enough.
 pub(super) fn parents(refs: Vec<ParentRef>, said: &[(&ParentRef, Admission)], home: &str) -> Vec<Parent> {
     let said = said
         .iter()
@@ -84,11 +85,11 @@ struct ListenerSpec {
     hostname: Option<String>,
 }
 
-/// A Gateway.
+/// Decodes a Gateway.
 ///
 /// # Errors
 ///
-/// It has no name, or what is asked of it has not the type that the API gives it.
+/// The object has no name, or a field that is used has not the type of the API.
 pub fn gateway(value: &Value) -> Result<Gateway, serde_json::Error> {
     let WholeGateway { metadata, spec } = WholeGateway::deserialize(value)?;
     let listener = |listener: ListenerSpec| Listener {

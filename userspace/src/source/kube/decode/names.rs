@@ -1,4 +1,4 @@
-//! What asks for names: Routes, Ingresses, and the Gateway API's routes.
+//! Decodes objects that claim names: Routes, Ingresses, and the Gateway API's routes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,13 +7,13 @@ use signalbox_core::claims::{self, Admission, Kind, Object, Said};
 use super::gateways::{ParentRef, parents};
 use super::{Condition, Metadata, or_null};
 
-/// The condition by which a Gateway's controller says whether it serves a route.
+/// Condition by which a Gateway's controller says whether it serves a route.
 const ACCEPTED: &str = "Accepted";
 
-/// What named an Ingress' class before `ingressClassName` did.
+/// Annotation that named an Ingress' class before `ingressClassName` did.
 const CLASS: &str = "kubernetes.io/ingress.class";
 
-/// Any of them: what one has not, it does not ask for.
+/// Object of any kind: fields that a kind does not have stay empty.
 #[derive(Deserialize)]
 struct Whole {
     metadata: Metadata,
@@ -26,17 +26,17 @@ struct Whole {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
-    /// Route
+    /// Field of a Route.
     host: Option<String>,
     path: Option<String>,
     wildcard_policy: Option<String>,
     #[serde(deserialize_with = "or_null")]
     tls: Value,
-    /// Ingress
+    /// Field of an Ingress.
     ingress_class_name: Option<String>,
     #[serde(deserialize_with = "or_null")]
     rules: Vec<Value>,
-    /// Gateway API
+    /// Field of the Gateway API's routes.
     #[serde(deserialize_with = "or_null")]
     hostnames: Vec<String>,
     #[serde(deserialize_with = "or_null")]
@@ -46,15 +46,15 @@ struct Spec {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    /// Route. (An Ingress' status has none.)
+    /// Status of a Route. (An Ingress' status has no such field.)
     #[serde(deserialize_with = "or_null")]
     ingress: Vec<Word>,
-    /// Gateway API
+    /// Status of the Gateway API's routes.
     #[serde(deserialize_with = "or_null")]
     parents: Vec<Word>,
 }
 
-/// What one router or Gateway says.
+/// Status by one router or Gateway.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Word {
@@ -65,11 +65,11 @@ struct Word {
     conditions: Vec<Condition>,
 }
 
-/// An object that asks for names.
+/// Decodes an object that claims names.
 ///
 /// # Errors
 ///
-/// It has no name, or what is asked of it has not the type that the API gives it.
+/// The object has no name, or a field that is used has not the type of the API.
 pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
     let Whole { metadata, spec, status } = Whole::deserialize(value)?;
     let ingress = metadata
@@ -96,7 +96,7 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
         said,
         parents,
-        // Whoever writes the older annotation means it: the API gives it precedence.
+        // The older annotation counts before the field, as the API has it.
         class: match kind {
             Kind::Ingress => metadata.annotations.get(CLASS).cloned().or(spec.ingress_class_name),
             Kind::Route | Kind::TlsRoute | Kind::HttpRoute => None,
@@ -115,13 +115,13 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
     })
 }
 
-/// A rule without a host is for every name: an empty one, which is then said not to be served.
+/// Returns the host of a rule. A rule without one is for every name: the empty name is then rejected.
 fn rule_host(rule: &Value) -> String {
     rule.get("host").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 impl Word {
-    /// `kind`: the condition that says whether the object is served.
+    /// Returns the verdict of a router. `kind`: the condition that says whether the object is served.
     fn said(self, kind: &str) -> Said {
         Said {
             router: self.router_name.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Where routers run, pods and nodes; and namespaces.
+//! Decodes pods and nodes, on which routers run, and namespaces.
 
 use std::net::IpAddr;
 
@@ -72,11 +72,11 @@ struct Address {
     address: String,
 }
 
-/// A router's pod.
+/// Decodes a router's pod.
 ///
 /// # Errors
 ///
-/// It has no name, or what is asked of it has not the type that the API gives it.
+/// The object has no name, or a field that is used has not the type of the API.
 pub fn pod(value: &Value) -> Result<RouterPod, serde_json::Error> {
     let WholePod { metadata, spec, status } = WholePod::deserialize(value)?;
     let port = |name: &str| {
@@ -102,11 +102,11 @@ pub fn pod(value: &Value) -> Result<RouterPod, serde_json::Error> {
     })
 }
 
-/// A node.
+/// Decodes a node.
 ///
 /// # Errors
 ///
-/// It has no name, or what is asked of it has not the type that the API gives it.
+/// The object has no name, or a field that is used has not the type of the API.
 pub fn node(value: &Value) -> Result<Node, serde_json::Error> {
     let WholeNode { metadata, status } = WholeNode::deserialize(value)?;
     let first = |kind: &str| {
@@ -125,16 +125,16 @@ struct WholeNamespace {
     metadata: Metadata,
 }
 
-/// A namespace: its name.
+/// Decodes a namespace to its name.
 ///
 /// # Errors
 ///
-/// It has none.
+/// The object has no name.
 pub fn namespace(value: &Value) -> Result<String, serde_json::Error> {
     WholeNamespace::deserialize(value).map(|whole| whole.metadata.name)
 }
 
-/// An address that can be connected to.
+/// Parses an address that can be connected to.
 fn address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.parse().ok()?;
     let address = address.to_canonical();

@@ -1,4 +1,4 @@
-//! What the log says of troubles.
+//! Tests of the log lines about troubles.
 
 use std::io::Write;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Files come and go, and nobody else may read them.
+//! Tests of certificate files: they come and go, and nobody else may read them.
 
 use signalbox_core::spi::{Applications, parse};
 

@@ -1,4 +1,4 @@
-//! What is said first, and what is made of another answer than the one hoped for.
+//! Handshake: the first frames to the broker, and the error for an unexpected answer.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use signalbox_core::model::{Login, RoutingEvents};
 
 use super::super::stomp::Frame;
 
-/// There is only one.
+/// Id of the only subscription.
 pub(super) const SUBSCRIPTION: &str = "0";
 
 pub(super) fn hello(host: &str, settings: &RoutingEvents, heart_beat: Duration) -> Result<Frame, String> {
@@ -39,7 +39,7 @@ pub(super) fn subscribe(settings: &RoutingEvents) -> Frame {
         ("id", SUBSCRIPTION),
         ("destination", settings.destination.as_str()),
         ("ack", "client-individual"),
-        // One at a time, so that they are taken in order, and come again in order.
+        // One message at a time, so that messages are taken in order, and redelivered in order.
         ("activemq.prefetchSize", "1"),
         ("receipt", "subscribed"),
     ];
@@ -52,7 +52,7 @@ pub(super) fn subscribe(settings: &RoutingEvents) -> Frame {
     Frame::new("SUBSCRIBE", &headers)
 }
 
-/// What a broker said instead, short and on one line.
+/// Returns a broker's error message, short and on one line.
 pub(super) fn complaint(frame: &Frame) -> String {
     let said = frame.header("message").unwrap_or(&frame.command);
     let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();

@@ -1,11 +1,11 @@
-//! Both sides of a conversation.
+//! Tests of a session, of which they play the broker.
 
 use signalbox_core::spi::{Filter, Naming};
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
 
-/// So long that it only passes if something is broken.
+/// Longer than any test: it only passes if something is broken.
 const NEVER_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn settings() -> RoutingEvents {
@@ -46,7 +46,7 @@ impl Peer {
     }
 }
 
-/// A session with a broker that answered like this, and the broker.
+/// Returns a session with a broker that answered CONNECT like this, and the broker.
 async fn with(connected: &str, beat: Duration) -> (Result<Session, String>, Peer) {
     let (ours, theirs) = duplex(1 << 16);
     let mut peer = Peer(theirs, Decoder::new(1 << 10));

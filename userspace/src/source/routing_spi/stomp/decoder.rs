@@ -1,11 +1,11 @@
-//! Bytes to frames, however the bytes are cut up.
+//! Decodes bytes to frames, however the bytes are cut up.
 
 use super::{Frame, has_escapes};
 
-/// The largest head (command and headers), in bytes. ActiveMQ's have some hundreds.
+/// Largest head (command and headers) in bytes. ActiveMQ's have some hundreds.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 
-/// Bytes that are no frame: nothing after them can be believed.
+/// Error for bytes that are no frame: nothing after them can be believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum Malformed {
     #[error("the broker's frame has a head of more than {MAX_HEAD} bytes: is it a STOMP port?")]
@@ -20,11 +20,11 @@ pub(in super::super) enum Malformed {
     End,
 }
 
-/// Makes frames of bytes as they come.
+/// Decoder of frames from a byte stream.
 #[derive(Debug)]
 pub(in super::super) struct Decoder {
     buffer: Vec<u8>,
-    /// How much of a head has been searched for its end.
+    /// Number of bytes of a head that have been searched for its end.
     searched: usize,
     body: Option<Body>,
     max_body: usize,
@@ -33,12 +33,12 @@ pub(in super::super) struct Decoder {
 #[derive(Debug)]
 struct Body {
     frame: Frame,
-    /// What is still to come, the closing NUL not counted; `None`: up to the NUL.
+    /// Bytes of the body that are still to come, without the closing NUL; `None`: up to the NUL.
     left: Option<usize>,
 }
 
 impl Decoder {
-    /// Keeps at most `max_body` bytes of a body.
+    /// Makes a decoder that keeps at most `max_body` bytes of a body.
     pub(in super::super) fn new(max_body: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -52,17 +52,17 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes of which nothing has been made yet.
+    /// Returns the number of bytes that have not been decoded yet.
     pub(in super::super) fn waiting(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether all that came belonged to frames that are whole, or was a heart-beat.
+    /// Returns whether all bytes so far belonged to whole frames, or were heart-beats.
     pub(in super::super) fn is_between_frames(&self) -> bool {
         self.buffer.is_empty() && self.body.is_none()
     }
 
-    /// The next frame, once all of it is there.
+    /// Returns the next frame, once all of it is there.
     pub(in super::super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         loop {
             if self.body.is_some() {
@@ -85,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// Where the head ends, its empty line included.
+    /// Returns the end of the head, with its empty line.
     fn head_end(&mut self) -> Result<Option<usize>, Malformed> {
         let from = self.searched;
         for at in from..self.buffer.len() {

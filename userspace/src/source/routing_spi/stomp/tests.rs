@@ -1,4 +1,4 @@
-//! Frames over the wire, and what is none.
+//! Tests of frames over the wire, well-formed and malformed.
 
 use proptest::prelude::*;
 
@@ -53,7 +53,7 @@ fn what_is_no_frame_is_refused() {
 }
 
 proptest! {
-    /// Frames come out as they went in, whatever is in them and however the bytes are cut up.
+    /// Frames come out as they went in, whatever they hold and however the bytes are cut up.
     #[test]
     fn frames_survive_the_wire(
         frames in proptest::collection::vec(
@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(decoded, frames);
     }
 
-    /// Any bytes are survived, and what is kept of them has an end.
+    /// Any bytes are survived, and the buffers stay bounded.
     #[test]
     fn any_bytes_are_survived(bytes in proptest::collection::vec(prop_oneof![
         any::<u8>().prop_map(|byte| vec![byte]),
