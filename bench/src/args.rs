@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// The signalbox to run, instead of one built from this checkout
     #[arg(long, value_name = "PATH")]
     signalbox: Option<PathBuf>,
-    /// Another build of signalbox, which takes part as `signalbox-other`
+    /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
     /// Where results go [default: bench/results]

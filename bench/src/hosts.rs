@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "app.bench.example";
 /// Length of the large answer, in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// All router hosts, running until dropped.
+/// Router hosts, running until dropped.
 pub(crate) struct Hosts {
     servers: Vec<Process>,
     /// Sinks of bulk streams.

@@ -1,8 +1,8 @@
 //! Order in which contenders take their turns.
 //!
-//! A machine drifts: it heats up, neighbours come and go. Round 1 goes backwards through round 0 (A B C, C B A), so that
-//! over a pair of rounds each contender has the same mean position in time; the next pair starts with another one, so
-//! that the same two do not always follow each other.
+//! A machine drifts: it heats up, neighbours come and go. Round 1 goes backwards through round 0 (A B C, C B A), so
+//! that over a pair of rounds each contender has the same mean position in time; the next pair starts with another
+//! one, so that the same two do not always follow each other.
 
 /// Turns of a round: indexes into the list of contenders.
 pub(crate) fn turns(contenders: usize, round: usize) -> Vec<usize> {

@@ -1,7 +1,7 @@
 //! Path of a connection: accept, peek, choose, connect; then its flow is cut, or else relayed.
 //!
-//! One worker is one thread with its own runtime and its own listening sockets; a connection never leaves the thread
-//! that accepted it. Workers read the snapshot, add to atomics and take no lock.
+//! A worker is a thread with its own runtime and its own listening sockets; a connection never leaves the thread that
+//! accepted it. Workers read the snapshot, add to atomics and take no lock.
 
 pub mod accept;
 pub mod choose;

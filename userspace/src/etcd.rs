@@ -50,7 +50,7 @@ pub enum EtcdError {
     Conflict,
 }
 
-/// All records, as of one revision.
+/// Records of the whole table, as of one revision.
 #[derive(Debug, Default)]
 pub struct Records {
     pub revision: u64,

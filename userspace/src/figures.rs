@@ -54,7 +54,7 @@ impl Refused {
 /// The counters of one route.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// One share for each cluster that has had a connection of the route. Only ever grows.
+    /// Shares of the clusters that have had a connection of the route. The list only grows.
     shares: ArcSwapOption<Vec<Arc<Share>>>,
     refused: [Counter; Refused::LABELS.len()],
 }

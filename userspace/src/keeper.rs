@@ -366,7 +366,7 @@ impl Keeper {
                 closing.remove(&index);
                 Some(End::Failed)
             }
-            // Not a flow yet: its worker has the entry, unless that worker's process has ended.
+            // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => return false,
             _ => {
                 self.cut.table.set_state(index, state::FREE);

@@ -38,7 +38,7 @@ pub(crate) enum Contender {
         /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do.
         tier: String,
     },
-    /// Another build of signalbox, with its default tier.
+    /// Other build of signalbox, with its default tier.
     Other,
 }
 
@@ -125,7 +125,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.process = None;
         if let Some(mut after) = self.after.take() {
-            // There is nothing to clear away for a signalbox without tier cut.
+            // A signalbox without tier cut has nothing to clear away: an error is ignored.
             let _ = after.output();
         }
     }

@@ -1,5 +1,5 @@
-//! nginx as a stream proxy. Its stream module can look at SNI but not at a Host header, so with HTTP it does less than the
-//! others: every connection goes to the same upstream group.
+//! nginx as a stream proxy. Its stream module can look at SNI but not at a Host header, so with HTTP it does less than
+//! the others: every connection goes to the same upstream group.
 
 use std::process::Command;
 

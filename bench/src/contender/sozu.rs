@@ -1,5 +1,5 @@
-//! Sōzu, a balancer in Rust with epoll workers: HTTP requests by Host, and bytes. It does not look at a server name without
-//! ending TLS, so its TLS port is plain TCP.
+//! Sōzu, a balancer in Rust with epoll workers: HTTP requests by Host, and bytes. It does not look at a server name
+//! without ending TLS, so its TLS port is plain TCP.
 
 use std::process::Command;
 

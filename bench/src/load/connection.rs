@@ -1,4 +1,4 @@
-//! One connection of the load: connect, ask, take the answer; then ask again, or wait for the end and begin anew.
+//! Connection of the load: connects, asks, takes the answer; then asks again, or waits for the end and begins anew.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;

@@ -1,7 +1,7 @@
 //! HTTP at a fixed number of connections: each sends its next request as soon as the last is answered.
 //!
-//! One or two threads, each with an epoll of its own. Closed loop: the rate is what the system can bear, and latency
-//! at that rate says how long requests queue, not how long a lone one takes; for that there is [`super::paced`].
+//! Load from one or two threads, each with its own epoll. Closed loop: the rate is what the system can bear, and
+//! latency at that rate says how long requests queue. For the latency of a lone request there is [`super::paced`].
 
 use std::time::Instant;
 

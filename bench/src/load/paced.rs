@@ -78,7 +78,7 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, origin: Instant, thread: usize) -> Result<Self> {
-        // Else the kernel lets us sleep up to 50 µs longer than we asked for: more than an interval.
+        // The default timer slack lets us sleep up to 50 µs longer than we asked for: more than an interval.
         nix::sys::prctl::set_timerslack(1)?;
         Ok(Self {
             plan,

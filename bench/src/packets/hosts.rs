@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{PORT, PORTS};
 use crate::lab::{HOSTS, Lab, Ns};
 
-/// Both hosts, until dropped.
+/// The two hosts, running until dropped.
 pub(super) struct Hosts {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

@@ -128,7 +128,7 @@ impl Bench {
         let of_each = |time: Duration| time.as_nanos() as f64 / arrived;
         Ok(Sample {
             arrived: arrived / (ended - began).as_secs_f64(),
-            // Both counts are read a moment apart.
+            // The two counts are read a moment apart, so the difference may be negative.
             lost: (1.0 - arrived / (sent_after - sent) as f64).max(0.0),
             cpu: of_each(busy_after.saturating_sub(busy)),
             softirq: of_each(machine::time(softirq_after - softirq)),

@@ -28,8 +28,8 @@ use network::Network;
 use router::Router;
 use site::Site;
 
-/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, say what to try, and remove
-/// everything on Ctrl-C.
+/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, say what to try, and
+/// remove everything on Ctrl-C.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The signalbox to run, instead of one built from this checkout

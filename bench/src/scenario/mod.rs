@@ -27,13 +27,13 @@ pub(crate) struct Scenario {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// One connection for each request.
+    /// A connection for each request.
     Unique(usize),
     /// Persistent connections, in a closed loop.
     Reused(usize),
     /// Persistent connections, with requests at a fixed rate.
     Latency(usize),
-    /// One connection with a TLS handshake for each request.
+    /// A connection with a TLS handshake for each request.
     Tls(usize),
     /// Persistent connections, with answers of 1 MiB.
     Large(usize),
@@ -47,7 +47,7 @@ const fn scenario(name: &'static str, title: &'static str, kind: Kind) -> Scenar
     Scenario { name, title, kind }
 }
 
-/// All scenarios, in the order in which they run.
+/// Scenarios, in the order in which they run.
 pub(crate) const ALL: [Scenario; 12] = [
     scenario("unique-1", "Unique connections, 1 at a time", Kind::Unique(1)),
     scenario("unique-100", "Unique connections, 100 at a time", Kind::Unique(100)),

@@ -1,5 +1,5 @@
-//! One direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that it does not
-//! take.
+//! Direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that the other does
+//! not take.
 
 use std::cell::RefCell;
 use std::io;
@@ -194,8 +194,8 @@ impl Half {
                 if !stopped {
                     return spliced;
                 }
-                // Nothing there, or the end: or urgent data, which splice never gets past and reports as either of
-                // these. Only a read tells them apart.
+                // The socket is empty, at its end, or has urgent data, which splice never gets past and reports as
+                // either of these. Only a read tells them apart.
                 with_scratch(|scratch| {
                     sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
                 })

@@ -37,7 +37,7 @@ const EPOLLRDHUP: u32 = libc::EPOLLRDHUP as u32;
 const EPOLLERR: u32 = libc::EPOLLERR as u32;
 const EPOLLHUP: u32 = libc::EPOLLHUP as u32;
 
-/// One direction of a joined flow, and the leg that its bytes come from.
+/// Direction of a joined flow, and the leg that its bytes come from.
 struct Half {
     direction: Direction,
     from: TcpStream,

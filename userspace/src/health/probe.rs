@@ -1,4 +1,4 @@
-//! One check: a TCP connect, or a GET over TCP or TLS.
+//! Makes a check: a TCP connect, or a GET over TCP or TLS.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

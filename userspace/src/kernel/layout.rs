@@ -113,7 +113,8 @@ impl Plan {
         let mut value = MaybeUninit::<T>::zeroed();
         for &(from, to, size) in &self.copies {
             debug_assert!(to + size <= size_of::<T>());
-            // SAFETY: `plan` has taken `to` and a size that fits from the layout of a `T`; the source's end is checked there.
+            // SAFETY: `plan` has taken `to` and a size that fits from the layout of a `T`; the source's end is checked
+            // there.
             unsafe {
                 let target = value.as_mut_ptr().cast::<u8>().add(to);
                 target.copy_from_nonoverlapping(bytes.as_ptr().add(from), size);

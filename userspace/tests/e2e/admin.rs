@@ -38,7 +38,7 @@ fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
         ];
         let one = |n: usize| {
             let mut stream = connect_here(ADMIN).unwrap();
-            // Whoever is refused may find the connection closed already.
+            // The server may have closed a refused connection already: an error is ignored.
             let _ = stream.write_all(says[n % 3].as_bytes());
             stream
         };

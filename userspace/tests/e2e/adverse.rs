@@ -1,4 +1,4 @@
-//! What peers and operators do to a balancer on a bad day, each of which it once did not survive.
+//! Faults by peers and operators that a balancer must survive; each once broke it.
 
 use crate::lab;
 
@@ -86,7 +86,7 @@ fn beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts() {
     let silent: Vec<TcpStream> = (0..60).map(|_| lab.client.connect(HTTP)).collect();
     std::thread::sleep(Duration::from_secs(1));
     let active = sb.metric("signalbox_connections_current");
-    // Each worker looks before it accepts, so both may take the last place.
+    // A worker looks before it accepts, so two workers may both take the last place.
     assert!((10.0..=12.0).contains(&active), "{active} connections");
     assert_eq!(sb.host("east-1")["health"], "healthy");
     drop(silent);

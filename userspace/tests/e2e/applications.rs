@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
 
-/// One event of demo/phpha, or of another application of the namespace.
+/// Makes an event of demo/phpha, or of another application of the namespace.
 pub(crate) fn event(action: &str, more: &str) -> String {
     format!("---\n:action: :{action}\n:app_name: phpha\n:namespace: demo\n{more}")
 }
@@ -125,7 +125,7 @@ fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
     let shown = "HTTP on port 8080 for /configuration/health of phpha-demo.cloud.test";
     assert_eq!(sb.host("542b.haproxy-1.4")["checked_by"], shown);
 
-    // It has no such page: that says nothing of whether it is well. It cannot answer: that does.
+    // A gear without such a page may be well; a gear that cannot answer is not.
     gears[0].status.store(404, Ordering::SeqCst);
     gears[1].status.store(503, Ordering::SeqCst);
     let is = |host: &str, health: &str| eventually(SOON, || sb.host(host)["health"] == health);
@@ -193,7 +193,7 @@ fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
         "{set:?}"
     );
 
-    // What was told of is there from the start of the next process on; what is gone waits again.
+    // Known applications are there from the start of the next process on; those that are gone wait again.
     sb.kill9();
     sb = Signalbox::start(&lab, &body(fast, &rest));
     assert!(told(&sb));
@@ -290,7 +290,7 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
     assert!(both());
     assert_eq!(said(&sb), json!({}));
 
-    // What an operator has taken out is not taken in by an event. The last gear may be taken out by one.
+    // A gear that an operator has taken out is not taken in by an event. An event may take out the last gear.
     assert!(sb.cli(&["rotate", "out", "542c", "--timeout", "1"]).status.success());
     post(&sb, &of_gear("rotate_in_gear", "542c", ""));
     post(&sb, &event("rotate_out_application", ""));

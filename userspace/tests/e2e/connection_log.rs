@@ -69,7 +69,7 @@ fn end(sb: &Signalbox, how: &str, client: TcpStream, host: Arc<TcpStream>) {
         _ => {}
     }
     if how == "idle_timeout" || how == "drained" {
-        // Both ends are told.
+        // The balancer ends both connections.
         client.set_read_timeout(Some(3 * SOON)).unwrap();
         let _ = (&client).read(&mut [0; 8]);
         if how == "drained" {
@@ -105,7 +105,7 @@ fn each_end_on_each_tier_has_its_line() {
                 other => (other, Value::Null),
             };
             assert_eq!(line["end"], ended, "{case}");
-            // Which end finished a cut flow first, the flow table does not say.
+            // The flow table does not say which end finished a cut flow first.
             let by = if tier == "cut" { Value::Null } else { by };
             assert_eq!(line["closed_by"], by, "{case}");
             for (field, value) in [
@@ -229,7 +229,7 @@ fn a_cut_flow_s_line_is_written_by_the_process_that_sees_its_end() {
             (&json!(door.first.len() + 10), &json!(5)),
             "{line}"
         );
-        // What only the process knew that is gone.
+        // Knowledge of the killed process alone is gone.
         assert_eq!(
             (&line["name"], &line["connect_ms"]),
             (&Value::Null, &Value::Null),
@@ -319,7 +319,7 @@ fn a_renamed_file_is_made_anew_by_sighup_and_by_the_api() {
     sb.hup();
     assert!(eventually(SOON, || file.exists()), "SIGHUP opens it");
     refused(&lab, 1);
-    // What has been recorded is written before the process ends.
+    // Records are written before the process ends.
     sb.term();
     assert_eq!(sb.proc.exit_code(SOON), 0);
     assert_eq!(lines(&file).len(), 1);

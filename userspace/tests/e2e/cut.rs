@@ -147,7 +147,7 @@ fn a_cut_flow_holds_no_descriptor_of_the_process() {
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
     let doors = doors();
-    // What is opened once, by the first flow, is not counted against the others.
+    // Files that the first flow opens once are not counted against the others.
     drop(doors[0].enter_cut(&lab, &sb, &hosts));
     expect_none(&sb);
     let before = cut::settled(|| cut::descriptors(&sb));

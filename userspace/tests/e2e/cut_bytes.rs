@@ -118,7 +118,7 @@ fn a_large_transfer_both_ways_at_once_passes_whole_and_is_counted() {
         let shown = sb.host(host);
         for key in ["bytes_in", "bytes_out"] {
             let bytes = shown[key].as_u64().unwrap();
-            // What was sent again may be counted again.
+            // Retransmitted bytes may be counted again.
             assert!((192 * MIB..210 * MIB).contains(&bytes), "{key}: {shown}");
         }
     }

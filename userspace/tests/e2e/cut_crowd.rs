@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use lab::crowd::{self, Helper};
 use lab::{Signalbox, config, cut, eventually, privileged, servers};
 
-/// Each with this many connections: seven on either side make a hundred thousand, and each is within its limit.
+/// Helper processes on each side: seven make a hundred thousand connections, each within its descriptor limit.
 const HELPERS: usize = 7;
 const EACH: usize = 14_300;
 const ADDRESSES: [&str; 3] = ["10.1.0.2", "10.1.0.3", "10.1.0.4"];
 const AT: &str = "10.1.0.1:3306";
 
-/// Not a test of its own: what the helpers run.
+/// Code of the helpers, which are started as this test; no test of its own.
 #[test]
 fn helper() {
     crowd::help();

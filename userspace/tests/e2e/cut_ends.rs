@@ -71,8 +71,8 @@ fn each_half_closes_for_itself() {
     assert!(eventually(SOON, || closed(&sb, "finished") == 12));
 }
 
-/// A FIN and the host's answer to our SYN on two CPUs at the same time: the one finds no flow yet, the other no FIN. Here
-/// the program is made to forget a FIN that it has seen.
+/// A FIN and the host's answer to our SYN on two CPUs at the same time: the one finds no flow yet, the other no FIN.
+/// Here the program is made to forget a FIN that it has seen.
 #[test]
 fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
     if !privileged("a_fin_that_passes_while_its_flow_is_cut_ends_it") {
@@ -312,7 +312,8 @@ fn a_client_port_may_be_used_again_at_once() {
             }
             SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
             drop(stream);
-            // What the balancer's socket needs to be closed: a SYN that comes sooner is sometimes answered by a reset.
+            // The balancer's socket needs this time to be closed: a SYN that comes sooner is sometimes answered by a
+            // reset.
             std::thread::sleep(Duration::from_millis(5));
         }
         // In good order, the client's side lingers; that its kernel lets the port be used again is this option's doing.
@@ -359,7 +360,7 @@ fn a_reader_that_pauses_stops_its_sender_and_then_gets_every_byte() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
-    // All at once, for each takes ten seconds.
+    // The cases run at once, because each takes ten seconds.
     std::thread::scope(|scope| {
         for door in doors() {
             for client_sends in [true, false] {

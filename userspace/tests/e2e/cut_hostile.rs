@@ -1,4 +1,4 @@
-//! What is sent to disturb, and what changes under a flow's feet.
+//! Hostile packets, and changes of the network under a flow.
 
 use crate::lab;
 
@@ -135,7 +135,7 @@ fn neighbours_that_are_forgotten_or_have_moved_are_found_again() {
             both("forgotten by the balancer");
         }
         for (n, ns) in [&lab.client, lab.host(door.host)].into_iter().enumerate() {
-            // Another card with the same addresses.
+            // The new card has the old one's addresses, but another MAC.
             let mac = format!("02:00:00:{:02x}:{:02x}:{n:02x}", door.port >> 8, door.port & 0xff);
             ip(&["-n", ns.name(), "link", "set", "eth0", "address", &mac]);
             flush(&lab.lb);
@@ -174,7 +174,7 @@ fn a_client_on_an_interface_that_came_later() {
     expect_none(&sb);
 }
 
-/// Another client, joined to the balancer when it is made.
+/// Second client, joined to the balancer when it is made.
 struct Late(Ns);
 
 impl Late {

@@ -30,7 +30,7 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
     let _servers = transfers::servers(&lab);
     let (_health, mut sb) = cut::start(&lab, QUICK);
     let together = Barrier::new(FLOWS + 1);
-    // One in four does not go on until there is a successor, however long that takes to start.
+    // A quarter of the connections waits for a successor, however long that takes to start.
     let succeeded = AtomicBool::new(false);
     let (done, outcomes) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -48,14 +48,14 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
         }
         let all = eventually(SOON, || cut_flows(&sb) == FLOWS);
         let ready = cut_flows(&sb);
-        // Whatever comes, they must not wait for ever.
+        // Before the assertion: a failure must not leave the threads waiting for ever.
         together.wait();
         succeeded.store(!all, Ordering::SeqCst);
         assert!(all, "{ready} are cut");
         std::thread::sleep(Duration::from_millis(500));
         let before: Vec<_> = outcomes.try_iter().collect();
         go(&mut sb);
-        // Nobody is there for a while.
+        // No balancer is there for a while.
         std::thread::sleep(Duration::from_secs(1));
         let mut during: Vec<_> = outcomes.try_iter().collect();
         let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -64,7 +64,8 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
         let adopted = started.as_ref().map_or(0, cut_flows);
         succeeded.store(true, Ordering::SeqCst);
         let sb = started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // Those too that have ended while it started, which may take its time on a busy machine.
+        // Connections that have ended while the successor started count, too: that may take its time on a busy
+        // machine.
         during.extend(outcomes.try_iter());
         let active = || ["east-1", "west-1"].map(|host| sb.host(host)["active_connections"].as_u64().unwrap());
         println!(
@@ -214,7 +215,7 @@ fn a_successor_shares_out_by_what_it_found() {
     sb.wait_healthy(&names);
     let active = || names.map(|name| sb.host(name)["active_connections"].as_u64().unwrap());
     assert_eq!(active(), [10, 10, 10]);
-    // One host loses all of its flows, and so gets the next ten.
+    // A host that loses all of its flows gets the next ten.
     for host in held[1].drain(..) {
         socket2::SockRef::from(&*host).set_linger(Some(Duration::ZERO)).unwrap();
     }
@@ -233,7 +234,7 @@ fn a_successor_uses_no_port_that_an_old_flow_has() {
         return;
     }
     let lab = cut::lab();
-    // So few ports that half of them are taken.
+    // The range has so few ports that half of them are taken.
     lab.lb
         .must(&["sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 20599"]);
     let _echoes = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
@@ -251,7 +252,7 @@ fn a_successor_uses_no_port_that_an_old_flow_has() {
     for round in 0..3 {
         sb.kill9();
         sb = restarted(&lab, "");
-        // Those of the last round that were reset are there for a moment more.
+        // Flows of the last round that were reset are there for a moment more.
         assert!(
             eventually(SOON, || cut_flows(&sb) == 300),
             "round {round}: {}",

@@ -1,4 +1,4 @@
-//! What there is only so much of: places in the flow table, connections of a source; and hosts that go while flows stay.
+//! Limits: places in the flow table, connections of a source; and hosts that go while flows stay.
 
 use crate::lab;
 

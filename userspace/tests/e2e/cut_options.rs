@@ -59,7 +59,8 @@ fn every_combination(lab: &CutLab, sb: &Signalbox, sizes: &[(u64, u64)]) {
                 }
             }
             let cut = cut::opened(sb) - before;
-            // What the client has not, the balancer need not offer the host; what only the host lacks is another thing.
+            // An option that the client lacks need not be offered to the host; one that only the host lacks rules out
+            // a cut.
             let can = client.iter().zip(host).all(|(client, host)| !client || host);
             println!("client {client:?}, host {host:?}: {cut} of {count} cut");
             if can {
@@ -143,7 +144,8 @@ fn flows_that_are_older_than_their_peers_clocks_are_young() {
     if !privileged("flows_that_are_older_than_their_peers_clocks_are_young") {
         return;
     }
-    // A receiver discards what seems older than what it had (PAWS): after a pause the other end's clock must have gone on.
+    // A receiver discards what seems older than what it had (PAWS): after a pause the other end's clock must have gone
+    // on.
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");

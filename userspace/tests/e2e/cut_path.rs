@@ -54,7 +54,7 @@ impl Behind {
             "net.ipv4.ip_forward=1",
             "net.ipv6.conf.all.forwarding=1",
         ]);
-        // Nobody's interface tells of it: only ICMP from this hop does.
+        // The smaller MTU is at no interface of either end: only ICMP from this hop tells of it.
         on(hop, &format!("route replace 10.{net}.0.2 dev far mtu lock 1300"));
         on(hop, &format!("-6 route replace fd00:{net}::2 dev far mtu lock 1300"));
         on(&lab.lb, &format!("route add 10.{net}.0.0/24 via {}", via.0));
@@ -119,8 +119,8 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
                 }
                 // A connection kept open, for its tier.
                 let stream = client.connect(&format!("{vip}:{port}"));
-                // A host that has been told of a narrow way to one client takes smaller segments from all: the balancer's
-                // address is the same. Its flows are not cut while it remembers.
+                // A host that has been told of a narrow way to one client takes smaller segments from all: the
+                // balancer's address is the same. Its flows are not cut while it remembers.
                 let mut shown = serde_json::Value::Null;
                 eventually(SOON, || {
                     shown = cut::shown(&sb, stream.local_addr().unwrap());
@@ -134,7 +134,8 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
                 let after = (far.refused()[n], deep.refused()[n]);
                 println!("{case}: {took:?}, refused {before:?} -> {after:?}");
                 assert!(took < Duration::from_secs(15), "{case}: {took:?}");
-                // Told once, a sender remembers for ten minutes; so of each way only the first can be sure to be refused.
+                // Told once, a sender remembers for ten minutes; so of each way only the first can be sure to be
+                // refused.
                 if (from, host) == ("far", "near") {
                     assert!(after.0 > before.0, "{case}: the narrow way was never met");
                 }

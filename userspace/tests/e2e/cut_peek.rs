@@ -65,7 +65,7 @@ fn first_bytes_one_by_one_and_then_everything_one_by_one() {
             host.write_all(byte).unwrap();
         }
         receive(&client, &more, &case);
-        // And both at once.
+        // Client and host send at once.
         std::thread::scope(|scope| {
             for mut end in [&client, host] {
                 let more = &more;
@@ -133,7 +133,7 @@ fn a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said
                 });
                 let mut host = &*hosts.accept(door.host, door.port);
                 if round % 3 == 0 {
-                    // All of it is in somebody's buffers by now, and must not be in nobody's.
+                    // The bytes are in somebody's buffers by now, and must not be lost.
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 receive(host, &[&door.first[..], &early].concat(), &case);
@@ -219,8 +219,8 @@ fn a_host_that_answers_before_it_has_read_anything() {
     expect_none(&sb);
 }
 
-/// What the balancer's socket still owes the host is repeated with an acknowledgement as old as the cut. A receiver takes
-/// no bytes with one older than the largest window it has seen (RFC 5961, 5.2).
+/// Bytes that the balancer's socket still owes the host are retransmitted with an acknowledgement as old as the cut. A
+/// receiver takes no bytes with one older than the largest window it has seen (RFC 5961, 5.2).
 #[test]
 fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
     if !privileged("a_host_that_answers_at_length_before_it_takes_what_is_owed") {
@@ -275,7 +275,7 @@ fn a_host_that_is_slow_to_accept_and_slow_to_read() {
                 (&client).write_all(&door.first).unwrap();
                 (&client).write_all(&sent).unwrap();
             });
-            // Not drained: what leg A's socket had received by then may be more than the host's kernel takes.
+            // Drained is not waited for: leg A's socket may have received more by then than the host's kernel takes.
             let is_cut = || cut::lenient() || cut::shown(&sb, client.local_addr().unwrap())["tier"] == "cut";
             assert!(eventually(SOON, is_cut), "{}", door.at);
             std::thread::sleep(Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! Windows of cut flows between ends and a balancer that are tuned differently: each end is told what the other takes, and
-//! no more.
+//! Windows of cut flows between ends and a balancer that are tuned differently: each end is told what the other takes,
+//! and no more.
 
 use crate::lab;
 
@@ -60,7 +60,7 @@ fn read_all_of(mut stream: &TcpStream, bytes: usize, case: &str) {
     }
 }
 
-/// Who sends is not reading: what it sends must arrive all the same, and then what it was sent.
+/// The sender does not read: its bytes must arrive all the same, and then those that were sent to it.
 fn uploads_while_it_does_not_read(from: &TcpStream, to: &TcpStream, case: &str) {
     let sent = fill(to);
     std::thread::scope(|scope| {

@@ -127,7 +127,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     );
     assert_eq!(weights.status, 200, "{}", weights.body);
 
-    // One that starts later knows all of it, even if etcd is away: from its own copy.
+    // A balancer that starts later knows the whole table, even if etcd is away: from its own copy.
     other.kill();
     other = spawn();
     assert!(
@@ -153,7 +153,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     assert!(empty.status == 503 && empty.body.contains("etcd"), "{}", empty.body);
     assert_eq!(sb.json("/api/v1/routes")["routes"].as_array().unwrap().len(), 2);
 
-    // It is back: what is said counts again, and gets there.
+    // Etcd is back: changes count again, and reach the others.
     server = etcd();
     wait_up(&lab, &server);
     let cli = |words: &[&str]| sb.cli(words).status.success();

@@ -38,7 +38,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2", "east-3"]);
     let certificates = lab.dir().join("certificates");
-    // Nobody is at the broker's address: what is posted counts all the same.
+    // The broker's address has no listener: posted events count all the same.
     let body = format!(
         "subset: {{ size: 100% }}\nrouting_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
         certificates.display(),
@@ -80,14 +80,14 @@ fn an_application_lives_and_leaves_nothing_behind() {
             "endpoints of another type get nothing"
         );
     }
-    // Its figures, and what part of its hosts this balancer uses.
+    // The application's figures, and its part of the hosts that this balancer uses.
     let figures = || sb.json("/api/v1/applications/demo/phpha/figures")["figures"].clone();
     assert!(figures()["connections"].as_u64() >= Some(4), "{}", figures());
     assert_eq!(figures()["clusters"].as_object().unwrap().len(), 1, "{}", figures());
     assert_eq!(sb.get("/api/v1/applications/demo/none/figures").0, 404);
     assert_eq!(sb.json("/api/v1/hosts")["hosts"][0]["subset"], "own");
 
-    // All that can be asked of an application.
+    // All answers of the API about an application.
     let shown = table(&sb);
     assert_eq!(
         shown["urls"],
@@ -157,7 +157,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
     assert!(eventually(SOON, || http::ask(&lab, HTTP, names[0]).status == 200));
     assert_eq!(table(&sb)["urls"], shown["urls"]);
 
-    // It becomes highly available; then its first gear is rotated, then moves.
+    // The application becomes highly available; then its first gear is rotated, then moves.
     post(
         &sb,
         &endpoint("add_public_endpoint", "542d", "10.2.0.3:80", "load_balancer"),

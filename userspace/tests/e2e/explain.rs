@@ -1,4 +1,4 @@
-//! What `explain` says of the tier of a connection that has not been made yet.
+//! Predictions by `explain` of the tier of a connection that has not been made yet.
 
 use crate::lab;
 

@@ -1,4 +1,4 @@
-//! What is exported is right for the programs that it is for: real HAProxy and nginx route by it as signalbox does.
+//! Exports work in the programs that they are for: real HAProxy and nginx route by them as signalbox does.
 
 use std::collections::BTreeSet;
 
@@ -100,8 +100,8 @@ fn start(lab: &Lab, words: &[&str]) -> Proc {
     Proc::spawn(words[0], command, lab.dir())
 }
 
-/// At each of [`FRONTS`], these names are answered by these hosts, and `both.test` by both. `host`: who answers for a name
-/// at an address.
+/// At each of [`FRONTS`], these names are answered by these hosts, and `both.test` by both. `host`: who answers for a
+/// name at an address.
 fn routed(lab: &Lab, names: &[(&str, &str)], host: impl Fn(&str, &str) -> String) {
     for at in FRONTS {
         let listens = || lab.client.run(|| std::net::TcpStream::connect(at).is_ok());

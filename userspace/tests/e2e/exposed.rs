@@ -1,4 +1,5 @@
-//! Endpoints of applications that speak TCP, as layer-4 services: real clients, while endpoints come and go, over a kill.
+//! Endpoints of applications that speak TCP, as layer-4 services: real clients, while endpoints come and go, over a
+//! kill.
 
 use crate::applications::post;
 use crate::etcd;
@@ -60,7 +61,7 @@ fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
     (stream, name)
 }
 
-/// Who answers there, once nobody else does.
+/// Returns whether exactly the wanted endpoints come to answer at an address.
 fn answer(lab: &Lab, to: &str, wanted: &[&str]) -> bool {
     let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
     eventually(SOON, || {
@@ -158,7 +159,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     };
     let (first, second) = (flow("first"), flow("second"));
 
-    // Another application comes, and another gear.
+    // A second application comes, and another gear.
     post(
         &sb,
         &(database("other", "g9", "10.2.0.3:35531") + &database("db", "g3", "10.2.0.3:35531")),
@@ -223,7 +224,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     assert!(eventually(SOON, || echo(&second, &[6; 10]).is_err()));
 }
 
-/// Each is told of applications by itself, in another order.
+/// Balancers get the same ports though each is told of applications by itself, in another order.
 #[test]
 fn balancers_that_share_a_table_give_the_same_ports() {
     const NAME: &str = "balancers_that_share_a_table_give_the_same_ports";
@@ -295,7 +296,7 @@ fn balancers_that_share_a_table_give_the_same_ports() {
     assert!(eventually(SOON, || application(&first, "a")["exposed"][0]["reason"].is_string()));
     assert_eq!(listen(&first, "z"), "10.1.0.1:3306");
 
-    // Who is gone everywhere leaves its port to the other.
+    // An application that is gone everywhere leaves its port to the other.
     let gone = event("z", "delete_application", "");
     post(&first, &gone);
     tell(&gone);

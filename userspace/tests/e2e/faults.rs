@@ -1,4 +1,4 @@
-//! What networks do to established flows: links that go down and come back, routers with bad news that passes.
+//! Network faults under established flows: links that go down and come back, routers with temporary ICMP errors.
 
 use crate::lab;
 
@@ -37,7 +37,7 @@ fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
             })
             .collect();
         lab.set_link(link, false);
-        // Both ends speak into the void: whoever comes back first must meet the programs.
+        // Client and host send while the link is down: their retransmissions must meet the programs.
         for (client, host) in &flows {
             (&*client).write_all(b"from the client").unwrap();
             (&**host).write_all(b"from the host").unwrap();

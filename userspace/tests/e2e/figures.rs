@@ -1,4 +1,5 @@
-//! Figures of each route: connections, bytes and refusals, whatever carries a flow and whichever process looks after it.
+//! Figures of each route: connections, bytes and refusals, whatever carries a flow and whichever process looks after
+//! it.
 
 use crate::lab;
 
@@ -88,7 +89,7 @@ fn cut_flows_count_once_for_their_route_whoever_looks_after_them() {
     send(&client, &host, 1000);
     send(&host, &client, 2000);
     let sb = Signalbox::start(&lab, &cut::body(""));
-    // What was carried while nobody was there, and no connection again.
+    // Bytes of the time without a process count, and no connection counts twice.
     reach(&sb, [0, 1, 1000, 2000], "after the kill");
     send(&client, &host, 50);
     reach(&sb, [0, 1, 1050, 2000], "after the kill");
@@ -100,7 +101,7 @@ fn cut_flows_count_once_for_their_route_whoever_looks_after_them() {
     assert_eq!(old.proc.exit_code(SOON * 3), 0, "{}", sb.proc.log());
     send(&host, &client, 3000);
     reach(&sb, [0, 1, 0, 3000], "after the takeover");
-    // It comes back with its flow.
+    // The route comes back with its flow.
     sb.reload(&cut::body(""));
     assert_eq!(sb.json("/api/v1/routes/a.test")["figures"]["active_connections"], 1);
     send(&client, &host, 70);

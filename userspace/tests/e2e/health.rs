@@ -1,4 +1,5 @@
-//! Health checks against real routers: what they are asked where the configuration says nothing, and with PROXY headers.
+//! Health checks against real routers: what they are asked where the configuration says nothing, and with PROXY
+//! headers.
 
 use crate::lab;
 

@@ -22,7 +22,7 @@ pub(crate) fn address(name: &str) -> &'static str {
     HOSTS.iter().find(|(host, ..)| *host == name).unwrap().1
 }
 
-/// What a test tells an API server that runs on a thread of its own.
+/// Order of a test to an API server that runs on a thread of its own.
 enum Order {
     Kill,
     Restart,
@@ -154,7 +154,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
         "{}",
         agent.log()
     );
-    // One balancer of two does not answer, which holds up nobody.
+    // A balancer of two does not answer, which delays nobody.
     assert!(
         eventually(Duration::from_secs(40), || agent
             .log()
@@ -176,7 +176,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
                 })
             })
         });
-        // Not decrypted on the way: the router hosts' own certificates count.
+        // TLS is not terminated on the way: the router hosts' own certificates count.
         let by_tls = scope.spawn(|| {
             let mut failures = Vec::new();
             while !stop.load(Ordering::SeqCst) {
@@ -248,9 +248,9 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     assert!(verbose.contains("[~] source agent:west: heard "), "{verbose}");
     west.obey(Order::Restart);
 
-    // Both servers are dead when the balancer is killed: the next one knows what was known.
+    // The servers are both dead when the balancer is killed: the next process has the knowledge of the last.
     assert!(eventually(SOON, || source(&sb, "agent:west")["connected"] == true));
-    // What is learnt is on disk after five seconds, and when it was heard after fifteen.
+    // Knowledge is on disk after five seconds, and its time after fifteen.
     std::thread::sleep(Duration::from_secs(16));
     east.obey(Order::Kill);
     agent.kill();

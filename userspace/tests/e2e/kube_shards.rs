@@ -1,4 +1,4 @@
-//! One API server with two sets of routers, one balancer: each name goes to the hosts of the routers that serve it.
+//! An API server with two sets of routers, one balancer: each name goes to the hosts of the routers that serve it.
 
 use crate::kube::{Cluster, address};
 use crate::kube_api::objects::{route_of, router_of};

@@ -104,7 +104,7 @@ fn connections_and_datagrams_reach_all_hosts_and_come_back() {
         assert_eq!(seen.len(), 3, "{to}: {seen:?}");
     }
     for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
-        // All of one source go to one host, whatever their ports.
+        // Flows of one source go to one host, whatever their ports.
         let first = ask(&udp(&lab, to), b"who?").unwrap();
         for _ in 0..20 {
             let socket = udp(&lab, to);
@@ -213,7 +213,7 @@ fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back(
         SOON,
         || sb.metric("signalbox_service_flows{service=\"db\"}") as u64 >= 30
     ));
-    // And by a successor.
+    // A successor takes over.
     let config = lab::signalbox::write_config(&lab, "next.yaml", &body(&["east-1", "east-2", "east-3"]));
     let mut next = Signalbox::start_file(&lab, "next", &config, &["--takeover"]);
     assert!(sb.proc.wait_exit(SOON).is_some(), "the predecessor has not ended");

@@ -33,7 +33,7 @@ clusters:
     )
 }
 
-/// All flows, and the host of each.
+/// Flows of the crowd, and the host of each.
 struct Crowd {
     sockets: Vec<UdpSocket>,
     homes: HashMap<(usize, u16), String>,
@@ -58,7 +58,8 @@ impl Crowd {
             let home = greeting(&stream);
             crowd.connections.push((stream, home));
         }
-        // So that each has heard its host and spoken again, though a port may have gone to another meanwhile.
+        // Repeated, so that each has heard its host and spoken again, though a port may have gone to another
+        // meanwhile.
         for _ in 0..3 {
             crowd.speak(&[]);
         }
@@ -71,7 +72,7 @@ impl Crowd {
         let mut lost = 0;
         for at in 0..self.sockets.len() {
             let mut waiting: Vec<u16> = (0..PORTS).collect();
-            // What a queue has dropped is asked again.
+            // Repeated, because a queue may have dropped a question.
             for _ in 0..5 {
                 let alive = |port: &u16| {
                     !self
@@ -172,24 +173,24 @@ fn no_flow_to_a_living_host_breaks_or_moves() {
     let all = SOCKETS * usize::from(PORTS) + CONNECTIONS;
     assert!(eventually(SOON, || known() == all), "{} of {all}", known());
 
-    // One is added.
+    // A host is added.
     sb.reload(&body(&["east-1", "east-2", "east-3"]));
     assert!(eventually(SOON, || share(&sb, "east-3") > 33.0));
     crowd.speak(&[]);
     crowd.echo(&[]);
-    // One is drained.
+    // A host is drained.
     let out = json!({ "action": "out", "names": ["east-1"], "timeout": 300.0 });
     let response = sb.unix("POST", "/api/v1/rotations", &out.to_string());
     assert!(response.status == 200 || response.status == 202, "{}", response.body);
     assert!(eventually(SOON, || share(&sb, "east-1") == 0.0));
     crowd.speak(&[]);
     crowd.echo(&[]);
-    // One is killed: what is another's goes on.
+    // A host is killed: flows of the others go on.
     drop((tcp.remove("east-2"), udp.remove("east-2")));
     assert!(eventually(SOON, || share(&sb, "east-2") == 0.0 && share(&sb, "east-3") > 99.0));
     crowd.speak(&["east-2"]);
     crowd.echo(&["east-2"]);
-    // And is back: its sessions of UDP find it where they left it.
+    // The host is back: its sessions of UDP find it where they left it.
     udp.insert("east-2", Answerer::start(lab.host("east-2"), "0.0.0.0:7000", "east-2"));
     tcp.insert("east-2", greeter(lab.host("east-2"), "0.0.0.0:3306", "east-2"));
     assert!(eventually(SOON, || share(&sb, "east-2") > 49.0));

@@ -1,5 +1,5 @@
-//! Weights by label: names of every source are found by the labels that their claims have, and changed together or not at
-//! all.
+//! Weights by label: names of every source are found by the labels that their claims have, and changed together or not
+//! at all.
 
 use crate::kube::{Cluster, address};
 use crate::kube_api::objects::{gateway_route, ingress, route, router};
@@ -93,7 +93,7 @@ fn weighed(sb: &Signalbox, east: u32, west: u32) -> String {
     names.join(" ")
 }
 
-/// What a command that fails says.
+/// Returns the error of a command that fails.
 fn refused(sb: &Signalbox, words: &[&str]) -> String {
     let said = sb.cli(words);
     assert!(!said.status.success(), "{said:?}");
@@ -140,7 +140,7 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
     assert!(sb.cli(&words).status.success());
     assert_eq!(weighed(&sb, 50, 50), selected);
 
-    // What is selected is settled when the command is given.
+    // A selection is settled when the command is given.
     let late = labelled(route(2, "shop/late", "late.test"), &json!({ "app": "shop" }));
     east.api.change(|store| store.put("routes", late));
     let expected = "app.test file.test http.test in.test late.test old.test two.test";
@@ -193,7 +193,7 @@ fn a_selector_that_selects_nothing_or_too_much_changes_nothing() {
         "{}",
         said.body
     );
-    // One that cannot be changed is enough: here a name that there is not, there a cluster.
+    // A single wrong name refuses the whole change: here an unknown route, there an unknown cluster.
     let said =
         put(json!({ "selectors": { "app=shop": { "east": 7, "west": 3 } }, "routes": { "none.test": { "east": 1 } } }));
     assert!(
@@ -209,7 +209,7 @@ fn a_selector_that_selects_nothing_or_too_much_changes_nothing() {
     );
     assert_eq!(weighed(&sb, 7, 3), "");
 
-    // Who names the name itself has the last word on it.
+    // Weights of the name itself override those of selectors.
     let said = put(json!({ "selectors": both, "routes": { "app.test": { "east": 2, "west": 8 } } }));
     assert_eq!(said.status, 200, "{}", said.body);
     assert_eq!(weighed(&sb, 7, 3), "file.test http.test in.test old.test two.test");

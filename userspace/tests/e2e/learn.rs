@@ -25,7 +25,7 @@ fn address(name: &str) -> &'static str {
     HOSTS.iter().find(|(host, ..)| *host == name).unwrap().1
 }
 
-/// What a plugin of the prototype sends.
+/// Makes the message of a plugin of the prototype.
 fn plugin(hosts: &[&str], routes: &[(&str, u32)]) -> String {
     let hosts: serde_json::Map<String, Value> = hosts
         .iter()
@@ -66,7 +66,7 @@ fn an_application_moves_to_a_new_cluster_and_no_call_fails() {
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
     let sb = Signalbox::start(&lab, &body("", ""));
-    // All is on the old cluster.
+    // The old cluster has all connections.
     tell(
         &sb,
         "east",
@@ -188,7 +188,7 @@ fn what_was_told_survives_a_kill_and_a_bad_body_changes_nothing() {
         }
     }
 
-    // What a person asks.
+    // `explain` answers an operator.
     let said = String::from_utf8(sb.cli(&["explain", "app.test", "--client", "10.1.0.2:5000"]).stdout).unwrap();
     for part in [
         "app.test: route app.test",
@@ -303,7 +303,7 @@ fn a_person_sees_what_a_file_would_change() {
     assert_eq!(said, "~ setting unmatched: reject -> any\n");
 }
 
-/// Whatever the description names is there, and what changes something cannot be had by GET.
+/// Every path of the description exists, and a path that changes something cannot be had by GET.
 #[test]
 fn the_api_is_as_it_describes_itself_and_says_what_changes() {
     if !privileged("the_api_is_as_it_describes_itself_and_says_what_changes") {
@@ -323,7 +323,7 @@ fn the_api_is_as_it_describes_itself_and_says_what_changes() {
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             assert!(operation["summary"].is_string(), "{method} {path}");
-            // What never ends.
+            // An event stream never ends.
             if operation.to_string().contains("text/event-stream") {
                 continue;
             }
@@ -423,7 +423,7 @@ fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
     assert!(failures.is_empty(), "{failures:?}");
     let (before, changes) = (memory(), std::sync::atomic::AtomicU64::new(0));
     let (churned, churned_calls, failures) = std::thread::scope(|scope| {
-        // Not one after the other: each waits until it is in force and on disk, of which several share the cost.
+        // In parallel: each change waits until it is in force and on disk, and several share the cost of that.
         for thread in 0..4usize {
             let (sb, part, changes, stop) = (&sb, &part, &changes, &stop);
             scope.spawn(move || {

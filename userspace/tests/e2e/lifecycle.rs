@@ -17,7 +17,7 @@ const HELD: &str = "datapath: { cut: off }\n";
 const HTTP: &str = "10.1.0.1:80";
 const TCP: &str = "10.1.0.1:3306";
 
-/// One route to one host.
+/// Makes a route to one host.
 fn web() -> String {
     let east = config::cluster("east", &[], &["east-1"]);
     format!(
@@ -107,7 +107,7 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
             "readiness fails"
         );
         assert!(eventually(SOON, || refused(&lab, TCP)), "new connections are refused");
-        // Those that came just before have gone again, and so must their hosts' ends.
+        // Connections that came just before have gone again, and so must their hosts' ends.
         while backends.try_recv().is_ok() {}
         let alone = || {
             let status = sb.json("/api/v1/status");

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-// What the tests are told with.
+// Parts that the tests share.
 mod kube_api;
 mod lab;
 

@@ -1,5 +1,6 @@
-//! The migration of the thesis, with what the configuration does by itself: a second cluster appears and nobody moves, then
-//! an operator moves the application in steps, through a restart and an edit of the file, and the first cluster goes.
+//! The migration of the thesis, with what the configuration does by itself: a second cluster appears and nobody moves,
+//! then an operator moves the application in steps, through a restart and an edit of the file, and the first cluster
+//! goes.
 
 use crate::lab;
 
@@ -23,7 +24,7 @@ fn body(comment: &str) -> String {
     )
 }
 
-/// What an agent tells of a cluster with one router host and these Routes: name, namespace, age.
+/// Tells as an agent of a cluster with one router host and these Routes: name, namespace, age.
 fn tell(sb: &Signalbox, cluster: &str, host: &str, routes: &[(&str, &str, u64)]) {
     let address = lab::topology::HOSTS.iter().find(|(name, ..)| *name == host).unwrap().1;
     let claim = |(name, namespace, since): &(&str, &str, u64)| json!({ "host": name, "owner": namespace, "since": since, "origin": format!("Route {namespace}/web") });
@@ -108,7 +109,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
             assert_eq!(homes(&lab, "east-1"), 100);
             let explained = cli(&sb, &["explain", APP]);
             assert!(explained.contains("it joins at nothing"), "{explained}");
-            // But testers, who see it as it will be.
+            // Testers, by `prefer`, see the new cluster already.
             for _ in 0..10 {
                 assert_eq!(home_of_a_tester(&lab), "west-1");
             }
@@ -184,7 +185,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
     sb.wait_healthy(&["east-1", "west-1"]);
     assert_eq!(homes(&lab, "east-1"), 100);
-    // Not even when the owner's cluster is out of order: weight 0 is nothing.
+    // Weight 0 gets nothing even when the owner's cluster is out of order.
     routers[0].kill();
     assert!(eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"));
     assert_eq!(http::ask(&lab, HTTP, APP).status, 503);
@@ -200,7 +201,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
     tell(&sb, "v1", "east-1", &[(APP, "shop", 3000)]);
     assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
-    // And so it is after a restart, whoever tells first.
+    // The owner stays after a restart, whichever cluster tells first.
     std::thread::sleep(Duration::from_secs(1));
     sb.kill9();
     let sb = Signalbox::start(&lab, &body("first"));

@@ -23,7 +23,7 @@ fn start(body: &str) -> (Lab, Vec<Router>, Signalbox) {
     (lab, routers, sb)
 }
 
-/// One route to such clusters.
+/// Makes a route to such clusters.
 fn route(clusters: &str) -> String {
     config::web(&[&format!("{{ host: a.test, clusters: {{ {clusters} }} }}")])
 }
@@ -82,7 +82,7 @@ fn fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fail
                     eventually(SOON, || sb.metric(RELOADS) > reloads),
                     "swap {swap} is counted"
                 );
-                // Each configuration serves some calls before the next.
+                // Calls are served under each configuration before the next.
                 assert!(
                     eventually(SOON, || calls.load(Ordering::SeqCst) > before + 20),
                     "the callers are stuck"
@@ -237,11 +237,11 @@ fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
         "the watch has applied again what was read on request: {}",
         weight()
     );
-    // The same text again, on request: now it is meant.
+    // Reloading the file's text on request puts it in force again.
     sb.reload(&route("east: 2"));
     assert_eq!(weight(), 2);
     set(3);
-    // And a touch is not.
+    // Touching the file does not.
     sb.write(&route("east: 2"));
     assert!(!undone(), "a file that says the same has been applied: {}", weight());
     sb.write(&route("east: 4"));
@@ -331,7 +331,7 @@ fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
         return;
     }
     let lab = Lab::new();
-    // Its check says it is well, its port refuses: only real connections find out.
+    // The host's check is good, but its port refuses: only real connections find out.
     let _liar = lab::servers::healthy(lab.host("east-1"));
     let _router = Router::start(&lab, "east-2");
     let keys = [

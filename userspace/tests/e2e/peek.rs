@@ -1,4 +1,4 @@
-//! What the first bytes of a connection decide: where it goes, and how it is refused.
+//! Decisions by the first bytes of a connection: where it goes, and how it is refused.
 
 use crate::lab;
 
@@ -193,7 +193,7 @@ fn an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter() {
         ("other.test", "west-2"),
     ] {
         assert_eq!(http::ask(&lab, HTTP, name).field("host"), host, "{name}");
-        // Not `*.apps.test` for the certificate's sake: curl need not like the name, the host must be right.
+        // `-k`, because the certificate need not match the name: the host must be right.
         let tls = http::curl(&lab, "10.1.0.1", &["-k", &format!("https://{name}/")]);
         assert_eq!(http::field(&tls.body, "host"), host, "{name}: {}", tls.trace);
     }
@@ -208,7 +208,7 @@ fn what_cannot_be_routed_is_refused_in_the_words_of_its_protocol() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    // Nothing runs on west-2: its route exists and leads nowhere.
+    // West-2 runs no server: its route exists and leads nowhere.
     let body = config_of(
         "",
         &["east-1", "west-2"],

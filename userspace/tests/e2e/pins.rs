@@ -1,5 +1,5 @@
-//! What is pinned: collected once its network namespace is gone and not before, removed beside what is foreign, refused
-//! where it is another map, and told of where it ends with the process.
+//! Pins: collected once their network namespace is gone and not before, removed beside foreign files, refused where a
+//! pin is another map, and reported where they end with the process.
 
 use crate::lab;
 
@@ -52,7 +52,7 @@ fn pins_go_with_their_namespace_and_never_before() {
     }
     let (alive, kept) = killed();
     let (dead, debris) = killed();
-    // So that its own end does not tidy up: the name goes, the descriptors follow.
+    // The namespace is removed before the lab's own end, which would tidy up: the name goes, the descriptors follow.
     ip(&["netns", "del", dead.lb.name()]);
     drop(dead);
 
@@ -71,7 +71,7 @@ fn pins_go_with_their_namespace_and_never_before() {
     assert!(gone, "{debris:?}");
     assert!(all_there(&kept), "a namespace that lives has lost its pins");
 
-    // Neither a process nor a name, but a descriptor: of this test's.
+    // This namespace has neither a process nor a name, but a descriptor of this test's.
     ip(&["netns", "del", alive.lb.name()]);
     let (output, said) = detach(&other.client, &["--all"]);
     assert!(output.status.success(), "{output:?}");
@@ -119,7 +119,7 @@ fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_fore
         "{said}"
     );
 
-    // What is foreign is in nobody's way.
+    // Foreign files are in nobody's way.
     let sb = Signalbox::start(&lab, &cut::body(""));
     let (_, verbose) = sb.get("/readyz?verbose");
     assert!(!verbose.contains("cut:"), "{verbose}");
@@ -135,7 +135,7 @@ fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
     let lab = cut::lab();
     let shell = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
     let private = ["unshare", "-m", "sh", "-c", shell, "sh"];
-    // Another mount table alone does no harm: the file system is the machine's. (Both starts write to one log.)
+    // A mount table of its own does no harm: the file system is the machine's. (Both starts write to one log.)
     for (under, is_private) in [(&private[..], true), (&["unshare", "-m"][..], false)] {
         let mut sb = Signalbox::start_under(&lab, &cut::body(""), under);
         let (status, verbose) = sb.get("/readyz?verbose");

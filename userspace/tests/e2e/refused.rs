@@ -1,5 +1,5 @@
-//! What is left where the kernel refuses a program, or a part of one; and that what was asked for and is not there is said.
-//! Kernels that refuse in earnest are booted by `cargo xtask test --kernel`; here `SIGNALBOX_REFUSE` plays them.
+//! Features that remain where the kernel refuses a program, or a part of one; and reports of those that are missing.
+//! Kernels that really refuse are booted by `cargo xtask test --kernel`; here `SIGNALBOX_REFUSE` plays them.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -76,7 +76,7 @@ fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_s
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("nothing is denied"), "{listed}");
 
-    // What the kernel has refused it would refuse again: a load that fails is not repeated every five seconds.
+    // A refusal is permanent: a load that fails is not repeated every five seconds.
     thread::sleep(Duration::from_secs(7));
     let attempts = sb.proc.log().matches("Loading the programs of layer 4.").count();
     assert_eq!(attempts, 1, "{}", sb.proc.log());

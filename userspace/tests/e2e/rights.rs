@@ -15,7 +15,7 @@ use signalbox::kernel::rights;
 const UID: u32 = 65_534;
 const SERVICE: &str = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: east }\n";
 
-/// What the machine's administrator prepares: here with a bpf file system of its own, so that nothing is left, and then
+/// Commands of the machine's administrator: here with a bpf file system of its own, so that nothing is left, and then
 /// the rights of an ordinary user and these capabilities.
 const PREPARE: &str = "mount -t bpf bpf /sys/fs/bpf && chmod 0711 /sys/fs/bpf && mkdir /sys/fs/bpf/signalbox && \
                        chown 65534:65534 /sys/fs/bpf/signalbox && caps=$1 && shift && exec setpriv --reuid 65534 \
@@ -41,7 +41,7 @@ fn lab() -> CutLab {
     lab
 }
 
-/// What `doctor` says with these rights: the finding of this name, as text.
+/// Returns the finding of this name that `doctor` reports with these rights, as text.
 fn doctor(lab: &CutLab, under: &[&str], what: &str) -> String {
     let output = under_command(lab, under)
         .args(["doctor", "-o", "json"])

@@ -64,7 +64,7 @@ fn refusal(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Which hosts answer a few requests.
+/// Returns the hosts that answer a few requests.
 fn homes(lab: &Lab, name: &str) -> std::collections::BTreeSet<String> {
     (0..12).map(|_| http::ask(lab, HTTP, name).field("host")).collect()
 }
@@ -235,7 +235,7 @@ fn who_stays_is_closed_at_the_deadline_on_every_tier() {
         for (client, host) in &flows {
             lab::tiers::ping(client, host);
         }
-        // One ends by itself, the others are closed.
+        // The first flow ends by itself, the others are closed.
         cut::finish(&flows[0].0, &flows[0].1);
         let view = done(&sb, id);
         assert_eq!(view["closed_connections"], 2, "{datapath}: {view}");
@@ -465,7 +465,7 @@ fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_
     sb = Signalbox::start(&lab, &routes(3));
     assert_eq!(weights(&sb, "a.test"), pair(9, 0), "and edited while nobody was there");
 
-    // All or none.
+    // Weights of a file change all or none.
     let file = lab.dir().join("weights");
     std::fs::write(&file, "a.test east=1 west=3\nb.test east=5 elsewhere=5\n").unwrap();
     let file = file.to_str().unwrap();
@@ -587,7 +587,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
         "the handshake fails"
     );
 
-    // One that does not answer is named; here it is done.
+    // A balancer that does not answer is named; the rotation is done here.
     other.kill();
     let why = refusal(&sb, &["rotate", "out", "east-1", "--all-balancers"]);
     assert!(why.contains(url) && why.contains("does not answer"), "{why}");
@@ -601,7 +601,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
         "host:east/east-1",
         "asked again, all have done it"
     );
-    // And one that refuses.
+    // A balancer that refuses is named as well.
     let why = refusal(&sb, &["rotate", "out", "east-2", "--all-balancers"]);
     assert!(why.contains(url) && why.contains("would be left without"), "{why}");
 }

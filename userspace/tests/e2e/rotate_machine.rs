@@ -35,7 +35,7 @@ fn refusal(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// What part of the service's connections the twin gets, in percent.
+/// Returns the share of the service's connections that the twin gets, in percent.
 fn share_of_twin(sb: &Signalbox) -> f64 {
     let services = sb.json("/api/v1/services");
     let twin = signalbox::find(&services["services"][0]["hosts"], "name", "twin");
@@ -69,7 +69,7 @@ fn a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_t
     let why = refusal(&sb, &["rotate", "in", "east-1"]);
     assert!(why.contains("is out because machine:10.2.0.2 is"), "{why}");
 
-    // It is remembered, and by its address: who is learnt there later is out from the beginning.
+    // The machine is remembered by its address: a host that is learnt there later is out from the beginning.
     sb.kill9();
     sb = Signalbox::start(&lab, &body());
     let late = json!({

@@ -24,7 +24,7 @@ pub(crate) fn fill(api: &Api) {
         store.put("pods", router("router-1-a", "n1", "10.0.0.1", true));
         store.put("pods", router("router-1-b", "n2", "10.0.0.2", false));
         store.put("pods", router_of_3("router-1-c", "n3", "10.0.0.3"));
-        // Not a router's.
+        // A pod that is no router's.
         let mut other = router("other", "n4", "10.0.0.4", true);
         other["metadata"]["labels"] = json!({"app": "other"});
         store.put("pods", other);
@@ -79,7 +79,7 @@ async fn nothing_is_told_before_the_slowest_list_is_there() {
     fill(&api);
     api.change(|store| store.moods.held.insert("pods"));
     let mut watching = Watching::start(settings(&api));
-    // All others are listed, and watched.
+    // The other feeds are listed, and watched.
     watching
         .stands(|view| count(view, "listed") == 4 && count(view, "bookmark") > 8)
         .await;
@@ -104,7 +104,7 @@ async fn long_lists_come_in_pages_which_may_be_forgotten() {
     assert_eq!(api.lists("routes"), 7);
     drop(watching);
     api.change(|store| store.moods.forgets_pages = true);
-    // Then everything is asked for at once.
+    // The server forgets the next pages: the whole list is then requested at once.
     api.change(|store| store.moods.page = None);
     api.change(|store| {
         for at in 0..600 {
@@ -179,7 +179,7 @@ async fn answers_that_make_no_sense_are_asked_for_again() {
     let mut watching = Watching::start(settings(&api));
     watching.settles(&api).await;
     api.change(|store| {
-        // Each time it is asked for.
+        // Events are garbled each time.
         store.moods.garbled_events = usize::MAX;
         store.put("routes", route(9, "shop/late", "late.test"));
     });
@@ -207,7 +207,7 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
     let view = watching.standing.view();
     assert_eq!(count(&view, "undecodable"), 1);
     assert!(noted(&view, "left out of routes", "shop/odd (invalid type"), "{view:#}");
-    // It is mended, and broken again.
+    // The route is mended, and broken again.
     api.change(|store| store.put("routes", route(1, "shop/odd", "odd.test")));
     watching.settles(&api).await;
     assert!(
@@ -327,7 +327,7 @@ async fn a_missing_api_is_no_obstacle_and_may_come_later() {
     watching.settles(&api).await;
     let view = watching.stands(|view| view["notes"] == json!({})).await;
     assert!(connected(&view));
-    // And go: its names with it.
+    // The resource goes again, and its names with it.
     api.change(|store| {
         store.moods.missing.insert("gateway.networking.k8s.io");
         store.objects.remove("tlsroutes");
@@ -429,7 +429,7 @@ async fn only_what_is_asked_for_is_read() {
         store.put("routes", labelled("shop/out", "test"));
         store.put("nodes", node("n1", Some("192.0.2.1")));
         store.put("nodes", node("n2", None));
-        // All that is not asked for may not be seen either.
+        // Resources that are not configured may be forbidden, too.
         store.moods.forbidden.extend(["ingresses", "tlsroutes", "httproutes"]);
     });
     let mut settings = settings(&api);

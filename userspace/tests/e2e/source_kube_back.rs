@@ -10,7 +10,7 @@ use kube_api::objects::route;
 use kube_api::watching::{Watching, count, settings};
 use signalbox_core::model::kubernetes::Connection;
 
-/// Nobody who waits for so long by himself is through before a test gives up.
+/// Longer than any test waits: only a wake-up ends this pause in time.
 const UNREACHED_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The five feeds that nothing is wrong with, and the one for pods in `default`.
@@ -47,7 +47,7 @@ async fn one_feed_that_gets_through_wakes_all_others() {
     watching.settles(&api).await;
     server.kill().await;
     watching.stands(|view| count(view, "broken") == 6).await;
-    // Each of them waits now; what looks out for the server does not.
+    // The feeds all wait now; the task that looks out for the server does not.
     let _server = api.restart().await;
     api.change(|store| store.put("routes", route(9, "shop/late", "late.test")));
     watching.settles(&api).await;
@@ -122,7 +122,7 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
     let (api, _server) = Api::start().await;
     fill(&api);
     api.change(|store| {
-        // Nothing else is heard afterwards.
+        // No event or bookmark is heard afterwards.
         store.moods.old = true;
         store.delete("pods", "default", "router-1-c");
         store.moods.forbidden.insert("pods/default");
@@ -141,7 +141,7 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
         "{view:#}"
     );
     watching.settles(&api).await;
-    // And it is not asked again all the time.
+    // The server is not asked again all the time.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let refused = count(&watching.standing.view(), "forbidden");
     assert!(refused <= 2, "{refused}");

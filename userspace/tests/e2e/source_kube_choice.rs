@@ -96,7 +96,7 @@ async fn the_labels_of_namespaces_are_followed() {
     api.change(|store| {
         store.put("namespaces", labelled("shop", "public"));
         store.put("namespaces", labelled("bank", "internal"));
-        // What its router said of it before its namespace went to another shard.
+        // The route has a status of its router from before its namespace went to another shard.
         store.put("routes", route(1, "bank/web", "bank.test"));
         store.put("routes", route_of(1, "shop/new", "new.test", &[]));
         store.put("ingresses", ingress(1, "bank/in", "in.test"));
@@ -238,7 +238,7 @@ async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
             attached("shop/in", &["in.apps.test"], "infra/internal", true),
         );
         store.put("httproutes", attached("shop/all", &[], "infra/public", true));
-        // Its listener carries no TLS.
+        // The Gateway's listener carries no TLS.
         store.put(
             "tlsroutes",
             attached("shop/tls", &["tls.apps.test"], "infra/public", true),

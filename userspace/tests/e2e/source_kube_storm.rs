@@ -115,7 +115,7 @@ async fn storm(seed: u64) {
             server = Some(api.restart().await);
         }
         watching.settles(&api).await;
-        // And it stays so.
+        // The source stays in touch.
         watching.stands(|view| view["connected"] == true).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         watching.drain();

@@ -1,4 +1,4 @@
-//! Who is asking: limits for each source address, and clients behind a proxy that speaks for them.
+//! Limits by source address, and clients behind a proxy that names them.
 
 use crate::lab;
 

@@ -34,7 +34,7 @@ fn used(lab: &Lab) -> BTreeSet<String> {
     (0..12).map(ask).collect()
 }
 
-/// What the API says of each host.
+/// Returns each host's place in the subset by the API.
 fn places(sb: &Signalbox) -> BTreeMap<String, String> {
     let place = |host: &&str| {
         (

@@ -112,7 +112,7 @@ fn case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffi
     sb.wait_healthy(&EAST[..2]);
     routers[0].kill();
     let killed = Instant::now();
-    // One interval, and time for a busy machine.
+    // The deadline is one interval, and time for a busy machine.
     let noticed = eventually(Duration::from_secs(5 + 3), || {
         sb.host("east-1")["health"] == "unhealthy"
     });
@@ -149,7 +149,7 @@ fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
     let mut counts: Vec<_> = EAST.iter().map(|h| held.get(*h).map_or(0, Vec::len)).collect();
     counts.sort_unstable();
     assert_eq!(counts, [3, 3, 4], "ten connections over three hosts");
-    // One left on each host in turn: the next two connections go there, and nowhere else.
+    // A connection ends on each host in turn: the next two connections go there, and nowhere else.
     for host in EAST {
         held.get_mut(host).unwrap().truncate(1);
         let seen = eventually(SOON, || sb.host(host)["active_connections"] == 1);
@@ -249,7 +249,7 @@ fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
                 })
             })
         });
-        // What is asked after a change has been acknowledged obeys it at once.
+        // Requests after the acknowledgement of a change obey the change at once.
         let obeys = |cluster: &str| {
             for _ in 0..10 {
                 let host = http::ask(&lab, HTTP, "app.example.com").field("host");

@@ -191,7 +191,7 @@ fn a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte() {
                 (&*host, &client)
             };
             let (accepted, digest) = push_until_stuck(sender, tier);
-            // What neither end's kernel holds is in the balancer or in its sockets.
+            // Bytes that neither end's kernel holds are in the balancer or in its sockets.
             let held = accepted - queue(sender, libc::TIOCOUTQ) - queue(reader, libc::FIONREAD);
             let taken = buffers(&lab.lb) + sb.proc.resident();
             println!(

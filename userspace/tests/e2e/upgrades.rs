@@ -62,7 +62,7 @@ fn there_and_back(lab: &CutLab, next: PathBuf, mut change: impl FnMut(&mut Signa
         for (client, host) in &idle {
             ping(client, host);
         }
-        // What the pings have added is counted.
+        // The pings' bytes are counted.
         let counted = |flow: &Vec<String>| flow[9].trim_matches('"').parse::<u64>().unwrap();
         let total = |flows: &[Vec<String>]| flows.iter().map(counted).sum::<u64>();
         let want = total(&before) + 5 * idle.len() as u64;

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-// What the tests are told with.
+// Parts that the tests share.
 mod namespace;
 mod ordinary;
 

@@ -1,4 +1,4 @@
-//! What every test of the programs needs: a network namespace of its own, and the right to load programs.
+//! Needs of every test of the programs: a network namespace of its own, and the right to load programs.
 
 use crate::ordinary;
 
@@ -18,7 +18,7 @@ pub(crate) fn in_own_namespace(test: &str, needs: ProgramType, ip: &[&str], work
     run(test, needs, ip, ordinary::is_asked_for(), work);
 }
 
-/// The same as an ordinary user with the documented capabilities.
+/// Runs a test as an ordinary user with the documented capabilities.
 pub(crate) fn in_own_namespace_as_user(test: &str, needs: ProgramType, ip: &[&str], work: impl FnOnce() + Send) {
     run(test, needs, ip, true, work);
 }

@@ -1,5 +1,5 @@
-//! Tests as an ordinary user with the documented capabilities and no others: what root prepares is prepared before, as on a
-//! machine whose administrator follows docs/operations.md.
+//! Tests as an ordinary user with the documented capabilities and no others: what root prepares is prepared before, as
+//! on a machine whose administrator follows docs/operations.md.
 
 use std::io::{Error, Result};
 
@@ -23,7 +23,7 @@ pub(crate) fn mask() -> u64 {
     rights::ALL.iter().fold(0, |mask, right| mask | 1 << right.bit)
 }
 
-/// What root does for the user: a bpf file system, here one that goes with the thread, and a directory in it.
+/// Prepares for the user as root does: a bpf file system, here one that goes with the thread, and a directory in it.
 pub(crate) fn prepare() -> std::result::Result<(), String> {
     let say = |what: &'static str| move |error| format!("{what}: {error}");
     unshare(CloneFlags::CLONE_NEWNS).map_err(say("no mount namespaces"))?;
@@ -37,8 +37,8 @@ pub(crate) fn prepare() -> std::result::Result<(), String> {
     made().map_err(|error| format!("no directory for pins: {error}"))
 }
 
-/// From here on this thread, and what it starts, is the user. The C library would change all threads of the process, hence
-/// the system calls.
+/// From here on this thread, and what it starts, is the user. The C library would change all threads of the process,
+/// hence the system calls.
 pub(crate) fn become_one() -> Result<()> {
     let last: u64 = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap")?
         .trim()

@@ -67,7 +67,7 @@ fn bytes_that_arrived_before_the_join_come_out_without_more_arriving() {
     });
 }
 
-/// That it is dropped rather than passed only shows under load, in the test after this one.
+/// A FIN must be dropped rather than passed, but that only shows under load, in the test after this one.
 #[test]
 fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
     with_kernel(|kernel| {
@@ -175,7 +175,7 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
     const WINDOW: u64 = 128 * KIB;
     with_kernel(|kernel| {
         let flow = Flow::new(0);
-        // What the reader leaves must soon be missed by the gate, not kept in the reader's own buffer.
+        // Bytes that the reader leaves must soon be missed by the gate, not kept in the reader's own buffer.
         SockRef::from(&flow.host)
             .set_recv_buffer_size(64 * KIB as usize)
             .unwrap();
@@ -487,7 +487,7 @@ impl TestKernel {
 /// Runs a test with the object loaded, in a network namespace of its own.
 fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkSkb, &[], || {
-        // Nothing is excused here: an object that the kernel refuses is what these tests are there to find.
+        // No refusal is excused here: an object that the kernel refuses is what these tests are there to find.
         let kernel = Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
         work(&TestKernel {

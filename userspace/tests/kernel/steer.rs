@@ -1,5 +1,5 @@
-//! The `sk_lookup` program, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN, Linux 5.14): verdict,
-//! socket and counters of every single run. Attached to nothing; real SYNs are in `kernel_syn`.
+//! The `sk_lookup` program, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN, Linux 5.14):
+//! verdict, socket and counters of every single run. Attached to nothing; real SYNs are in `kernel_syn`.
 
 use crate::namespace;
 
@@ -67,7 +67,7 @@ fn a_bound_prefix_takes_its_first_and_its_last_address_and_none_outside() {
     in_own_namespace(|| {
         let mut steer = Steer::load();
         let (v4, v6) = (steer.listen("127.0.0.1:0", SLOT_V4), steer.listen("[::1]:0", SLOT_V6));
-        // Neither ends at a byte.
+        // The prefixes do not end at a byte boundary.
         steer.bind("192.0.2.64", 26, 80, (1, SLOT_V4));
         steer.bind("2001:db8:0:20::", 59, 80, (2, SLOT_V6));
         for inside in ["192.0.2.64:80", "192.0.2.100:80", "192.0.2.127:80"] {
@@ -168,7 +168,7 @@ fn a_socket_of_the_other_family_is_dropped_and_counted() {
     });
 }
 
-/// What one run of the program did.
+/// Outcome of one run of the program.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     verdict: u32,

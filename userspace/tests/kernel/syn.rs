@@ -161,7 +161,8 @@ impl Steer {
         let mut ebpf = EbpfLoader::new().load(object).unwrap();
         let program: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         program.load().unwrap();
-        // Not `Kernel::steer`: that attaches to /proc/self, which is the first thread's namespace, the machine's own.
+        // `Kernel::steer` attaches to /proc/self, which is the first thread's namespace, the machine's own: not used
+        // here.
         program.attach(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
         Self {
             bindings: ebpf.take_map("BINDINGS").unwrap().try_into().unwrap(),
@@ -202,7 +203,7 @@ fn connect(to: &str) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&to.parse().unwrap(), Duration::from_secs(5))
 }
 
-/// What stands in the accept queue. On loopback a connection stands there when `connect` returns.
+/// Accepts what is in the accept queue. On loopback a connection is there when `connect` returns.
 fn accepted(socket: &TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| socket.accept().ok().map(|(stream, _)| stream)).collect()
 }

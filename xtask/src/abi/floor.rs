@@ -1,8 +1,9 @@
 //! Requirements of the programs on a kernel: each helper, map type and instruction beside the version that brought it.
 //! Nothing may be newer than the oldest kernel that signalbox promises to run on.
 //!
-//! Versions are those of the commits that added each thing to Linux (`git describe --contains`): helpers and map types in
-//! include/uapi/linux/bpf.h, instructions in kernel/bpf/verifier.c. Vendors' kernels have them earlier, never later.
+//! Versions are those of the commits that added each thing to Linux (`git describe --contains`): helpers and map types
+//! in include/uapi/linux/bpf.h, instructions in kernel/bpf/verifier.c. Vendors' kernels have them earlier, never
+//! later.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +119,7 @@ impl Needs {
         Ok(())
     }
 
-    /// All requirements, with their versions.
+    /// Returns all requirements, with their versions.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, Version)> {
         self.0.iter().map(|(name, version)| (name.as_str(), *version))
     }

@@ -1,8 +1,9 @@
 //! Finds a toolchain that can compile `core` for BPF: a compiler with nightly features, the sources of the library that
 //! belong to that very compiler, and bpf-linker.
 //!
-//! Two kinds do: rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src` (a stable compiler, told
-//! by RUSTC_BOOTSTRAP to take nightly features). Debian's has the charm of a version that everybody can install again.
+//! Two kinds do: rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src` (a stable compiler,
+//! told by RUSTC_BOOTSTRAP to take nightly features). Debian's has the charm of a version that everybody can install
+//! again.
 
 use std::{
     ffi::OsString,

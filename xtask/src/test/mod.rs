@@ -1,7 +1,8 @@
 //! `test`: installs what the tests need and runs all of them, stage after stage, up to the first failure.
 //!
 //! A stage that needs root or a tool runs without it too: each test prints `SKIP name: why`, and the summary shows
-//! those lines, so that nobody takes a skipped test for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail instead.
+//! those lines, so that nobody takes a skipped test for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
+//! instead.
 
 mod install;
 mod stages;

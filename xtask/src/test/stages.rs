@@ -67,7 +67,7 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
 
 pub(super) fn kernel(context: &mut Context) -> Result<()> {
     nextest(context, "signalbox", "kernel", &[])?;
-    // Those of tier sockmap take a minute, and use the rights that all others use.
+    // Tests of tier sockmap take a minute, and need no more rights than the others.
     let words: &[_] = if context.nightly {
         &[]
     } else {
@@ -104,8 +104,8 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
     nextest(context, "signalbox-bench", "e2e_by_hand", &[])
 }
 
-/// Builds a product whose pinned maps have another layout, for the tests of upgrades, which skip where that fails: it takes a
-/// toolchain for eBPF programs.
+/// Builds a product whose pinned maps have another layout, for the tests of upgrades, which skip where that fails: it
+/// takes a toolchain for eBPF programs.
 fn next_version() -> Result<PathBuf> {
     let root = root()?;
     let object = root.join("target/ebpf/next-abi.bpf.o");
@@ -164,7 +164,7 @@ fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> 
     nextest_as(None, context, package, test, words)
 }
 
-/// The same with the rights that a variable names.
+/// Runs nextest with the rights that a variable names.
 fn nextest_as(
     rights: Option<(&str, &str)>,
     context: &mut Context,

@@ -1,7 +1,8 @@
 //! Tests on other kernels: boots Debian's in virtual machines, and checks of each what a user would.
 //!
 //! A machine is a kernel from a Debian package, an initramfs with the modules it needs, one root file system for all
-//! kernels made of this machine's own tools, and a disk with what was built. It says on its serial console how its job went.
+//! kernels made of this machine's own tools, and a disk with what was built. It says on its serial console how its job
+//! went.
 
 mod accel;
 pub(crate) mod build;

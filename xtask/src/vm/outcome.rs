@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{job::Job, kernels::Kernel};
 
-/// One step of a job.
+/// Step of a job.
 #[derive(Clone, Debug, Default)]
 struct Step {
     name: String,
@@ -55,7 +55,7 @@ impl Outcome {
         }
     }
 
-    /// Each eBPF program with its verdict.
+    /// Returns each eBPF program with its verdict.
     pub(super) fn programs(&self) -> Vec<(&str, &Value)> {
         let all = self.doctor["programs"]
             .as_array()
@@ -66,7 +66,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Each step with the number of tests that passed, and whether all is well.
+    /// Returns each step with the number of tests that passed, and whether all is well.
     pub(super) fn steps(&self) -> Vec<(&str, usize, bool)> {
         let all = self.steps.iter();
         all.map(|step| (step.name.as_str(), step.passed.len(), self.wrong(step).is_empty()))

@@ -122,7 +122,7 @@ mod tests {
         assert!(!is_private(own, &table("0:39")));
         assert!(is_private(own, &table("0:40")));
         assert!(is_private(own, "23 27 0:22 / /sys rw - sysfs sysfs rw\n"));
-        // Another file system is mounted over it.
+        // A second file system is mounted over it.
         assert!(is_private(own, &(table("0:39") + &table("0:41"))));
     }
 }

@@ -146,7 +146,7 @@ impl<'a> Numbers<'a> {
 /// Puts a flow into a claimed entry and into the map of tuples. False, with the entry freed, where there was no room.
 fn place(cut: &Cut, index: u32, mut flow: Flow) -> bool {
     for way in 0..2 {
-        // Another connection of ours has these addresses and ports by now.
+        // A later connection of ours has these addresses and ports by now.
         if matches!(cut.tuples.get::<Tuple, Entry>(&flow.tuple(way)), Ok(Some(_))) {
             flow.ways[way as usize].flags |= SUPERSEDED;
         }

@@ -54,7 +54,7 @@ impl Outer {
                 if error.kind() != io::ErrorKind::NotFound {
                     return Err(error);
                 }
-                // Another load has ended in between, and has removed the empty directory.
+                // A concurrent load has failed in between, and has removed the empty directory.
                 pins::make_root()?;
                 map::pin(&map, &path)?;
             }

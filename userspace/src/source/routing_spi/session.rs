@@ -1,4 +1,4 @@
-//! One connection to a broker: the handshake, heart-beats both ways, messages in, acknowledgements out.
+//! Connection to a broker: the handshake, heart-beats both ways, messages in, acknowledgements out.
 
 mod hello;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../../docs/kubernetes.md");
 
-/// All objects of the section on rights, in order.
+/// Returns all objects of the document's section on rights, in order.
 pub(super) fn rights() -> Vec<Value> {
     let section = DOCUMENT.split("\n## Rights\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();

@@ -31,7 +31,7 @@ pub(super) fn path(object: &Value) -> String {
     format!("{}/{name}", collection(object))
 }
 
-/// What makes the server have a resource: without a schema, so that it takes whatever it is sent.
+/// Makes the definition of a resource without a schema, so that the server takes any object of it.
 pub(super) fn definition(group: &str, version: &str, kind: &str) -> Value {
     let singular = kind.to_lowercase();
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });

@@ -42,7 +42,7 @@ fn without_etcd_the_names_stay_and_with_it_they_follow() {
     scene.plane.put(&route("late", "late.test"));
     scene.serves(&["web.test", "late.test"]);
     scene.stands(is_connected);
-    // Both at once.
+    // Server and etcd die at once.
     scene.plane.kill_server();
     scene.plane.kill_etcd();
     scene.stands(|view| !is_connected(view));

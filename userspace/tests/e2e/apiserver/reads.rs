@@ -1,4 +1,4 @@
-//! What the server has is served, and no right is needed beyond those that the documents list.
+//! Objects of a real API server are served, with no more rights than the documents list.
 
 use serde_json::json;
 
@@ -74,7 +74,7 @@ fn a_missing_right_is_named_and_noticed_when_it_is_given() {
     scene.serves(&["web.test"]);
     scene.stands(is_connected);
 
-    // It is taken away again: a watch that runs is not ended by that, but the next one is refused.
+    // The right is taken away again: that does not end a running watch, but the next one is refused.
     scene.plane.must("PATCH", &path, Some(&set(&less)));
     scene.plane.kill_server();
     scene.plane.start_server();

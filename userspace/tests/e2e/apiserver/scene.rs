@@ -17,7 +17,7 @@ const HTTP: &str = "10.1.0.1:80";
 const ROUTER: &str = "east-1";
 const ACCOUNT: &str = "/api/v1/namespaces/signalbox";
 
-/// What goes first is dropped first.
+/// Parts of a test. Fields are dropped in their order.
 pub(super) struct Scene {
     pub(super) sb: Signalbox,
     pub(super) plane: Plane,
@@ -50,7 +50,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// The same without a Route; `change` sees the server before the balancer does.
+    /// Prepares a scene without a Route; `change` sees the server before the balancer does.
     pub(super) fn prepare(test: &str, change: impl FnOnce(&Plane)) -> Option<Self> {
         let program = program(test)?;
         let lab = cut::lab();
@@ -101,7 +101,7 @@ impl Scene {
         })
     }
 
-    /// Another token of the account, and the Secret that it ends with.
+    /// Makes another token of the account, with the Secret that the token ends with.
     pub(super) fn new_token(&self, secret: &str) -> String {
         let object = json!({ "metadata": { "name": secret, "namespace": "signalbox" } });
         self.plane.put(&sent("v1", "Secret", object));
@@ -116,7 +116,8 @@ impl Scene {
         std::fs::rename(new, path).unwrap();
     }
 
-    /// From now on the token is worth nothing: the Secret that it is bound to goes, and the server forgets whom it knows.
+    /// From now on the token is worth nothing: the Secret that it is bound to goes, and the server forgets whom it
+    /// knows.
     pub(super) fn revoke(&mut self, secret: &str) {
         self.plane.must("DELETE", &format!("{ACCOUNT}/secrets/{secret}"), None);
         self.plane.kill_server();
@@ -153,7 +154,7 @@ impl Scene {
         assert!(right, "{served:?} instead of {wanted:?}: {:#}", self.source());
     }
 
-    /// What a client gets that asks for a name: the router host's name, or nothing.
+    /// Asks for a name as a client; returns the router host's name, or an empty text.
     pub(super) fn ask(&self, name: &str) -> String {
         http::ask(&self.lab, HTTP, name).field("host")
     }

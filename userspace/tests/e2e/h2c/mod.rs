@@ -31,7 +31,8 @@ const TIERS: [(&str, &str); 4] = [
     ("10.1.0.1:83", "sockmap"),
 ];
 
-/// One cluster of these hosts for `a.test`, behind a listener for each tier. `extra` are top-level lines, `keys` the cluster's.
+/// Makes a cluster of these hosts for `a.test`, with a listener for each tier. `extra` are top-level lines, `keys` the
+/// cluster's.
 fn body(extra: &str, keys: &[&str], hosts: &[&str]) -> String {
     let listener = |(at, tier): &(&str, &str)| {
         let datapath = match *tier {

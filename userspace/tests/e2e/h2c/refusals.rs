@@ -8,7 +8,7 @@ use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, privileged};
 
 const AT: &str = "10.1.0.1:80";
 
-/// All frames until the end.
+/// Reads all frames until the end.
 fn rest(stream: &TcpStream) -> Vec<(u8, u8, u8, Vec<u8>)> {
     std::iter::from_fn(|| read_frame(stream)).collect()
 }
@@ -88,7 +88,7 @@ fn frames_out_of_order_and_dawdlers_are_told_so() {
         client
     };
 
-    // Not SETTINGS first: PROTOCOL_ERROR. A header block that does not decode: COMPRESSION_ERROR.
+    // A first frame other than SETTINGS is a PROTOCOL_ERROR; a header block that does not decode a COMPRESSION_ERROR.
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let broken = [opening.clone(), frame(HEADERS, END_HEADERS, 1, &[0xff; 8])].concat();
     for (bytes, code) in [([PREFACE, &request("a.test", END_STREAM)].concat(), 1), (broken, 9)] {
@@ -98,7 +98,7 @@ fn frames_out_of_order_and_dawdlers_are_told_so() {
         assert_eq!(said[0], settings);
     }
 
-    // One that says nothing more, one that does not acknowledge, and one whose request never ends.
+    // The first client says nothing more, the second does not acknowledge, the third never ends its request.
     let client = connect(&opening);
     let said = rest(&client);
     assert_eq!(

@@ -1,4 +1,5 @@
-//! A client that says nothing but preface and SETTINGS before it has heard the server's, seen byte for byte at both ends.
+//! A client that says nothing but preface and SETTINGS before it has heard the server's, seen byte for byte at both
+//! ends.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -29,7 +30,7 @@ fn greeted(lab: &Lab, at: &str) -> TcpStream {
     client
 }
 
-/// What a client sends once it has been greeted, and what of it the host is to have.
+/// Bytes that a client sends once it has been greeted, and those of them that the host is to have.
 struct Beginning {
     what: &'static str,
     sends: Vec<u8>,
@@ -96,11 +97,12 @@ fn a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_ackno
                     receive(&host, &up, &case);
                 });
                 let mut shown = expect_tier(&sb, &client, tier);
-                // A cut flow counts the client's whole stream, with the acknowledgement; others what the host was given.
+                // A cut flow counts the client's whole stream, with the acknowledgement; others what the host was
+                // given.
                 let whole = (opening.len() + expected.len() + up.len()) as u64;
                 let taken = if shown["tier"] == "cut" { 9 } else { 0 };
                 let counts = (whole + taken, (first.len() + down.len()) as u64);
-                // Those of tier sockmap are looked at every other second.
+                // Counts of tier sockmap are updated every other second.
                 let are_right = eventually(SOON, || {
                     shown = cut::shown(&sb, client.local_addr().unwrap());
                     (shown["bytes_in"].as_u64(), shown["bytes_out"].as_u64()) == (Some(counts.0), Some(counts.1))
@@ -152,7 +154,7 @@ fn a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_else
         return;
     }
     let lab = cut::lab();
-    // Nothing listens at port 80 of east-2, which is healthy all the same.
+    // Port 80 of east-2 has no listener, though its check is healthy.
     let health = ["east-1", "east-2"].map(|host| servers::healthy(lab.host(host)));
     let (_server, hosts) = servers::hand_over(lab.host("east-1"), "[::]:80");
     let keys = [

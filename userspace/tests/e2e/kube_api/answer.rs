@@ -10,7 +10,7 @@ use super::Api;
 use super::store::{Selection, Store};
 use super::stream::{self, Body, Spawn};
 
-/// What a path asks for.
+/// Request, as its path and query say.
 struct Asked<'a> {
     /// `route.openshift.io/v1`; `v1` for the core.
     home: String,
@@ -63,7 +63,7 @@ pub(crate) async fn answer(api: &Api, request: &Request<Incoming>, spawn: &Spawn
         let life = asked.query["timeoutSeconds"].parse().unwrap();
         return stream::watch(api, plural.to_owned(), asked.selection, from, bookmarks, life, spawn);
     }
-    // Who wants one object wants to know the version.
+    // A request for one object is for the list's version: it gets no page.
     if asked.query.get("limit").is_none_or(|limit| limit != "1") {
         *store.lists.entry(plural.to_owned()).or_default() += 1;
     }

@@ -1,7 +1,7 @@
 //! An API server that behaves like a real one, and misbehaves as real ones do: pages, resource versions, watches in
 //! chunks, bookmarks, compaction, rights, and connections that break.
 //!
-//! Nothing in it decides what a balancer should make of its objects: tests compare with that directly.
+//! Its code decides nothing about what a balancer should make of objects: tests compare with the objects directly.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 mod answer;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub(crate) use store::Store;
 
-/// What outlives the server: etcd, and its address.
+/// State that outlives the server: etcd, and the address.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) addr: SocketAddr,
@@ -37,7 +37,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// It is dead, with all its connections.
+    /// Kills the server with all its connections.
     pub(crate) async fn kill(mut self) {
         self.task.abort();
         // Until then its address is taken.

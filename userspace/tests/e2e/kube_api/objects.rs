@@ -88,7 +88,7 @@ pub(crate) fn attached(origin: &str, hostnames: &[&str], gateway: &str, accepted
         "status": {"parents": [{"parentRef": parent, "controllerName": "example.com/c", "conditions": conditions}]}})
 }
 
-/// The same as OpenShift 3 has it.
+/// Makes a router pod as OpenShift 3 has it.
 pub(crate) fn router_of_3(name: &str, node: &str, ip: &str) -> Value {
     let mut pod = router(name, node, ip, true);
     pod["metadata"]["namespace"] = json!("default");

@@ -1,4 +1,4 @@
-//! What the server keeps: objects, the history of their changes, and its moods.
+//! State of the server: objects, the history of their changes, and faults to play.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ pub(crate) fn key(object: &Value) -> Key {
     (text("namespace"), text("name"))
 }
 
-/// One change in the history.
+/// A change in the history.
 #[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) version: u64,
@@ -31,29 +31,29 @@ pub(crate) struct Moods {
     pub(crate) forbidden: BTreeSet<&'static str>,
     /// The bearer token that it wants.
     pub(crate) token: Option<&'static str>,
-    /// So many requests are refused by a server that starts: it knows nobody's rights yet.
+    /// Number of requests that are refused by a server that starts: it knows nobody's rights yet.
     pub(crate) starting: usize,
     /// Resources, perhaps with a namespace (`pods/default`), whose lists do not come.
     pub(crate) held: BTreeSet<&'static str>,
     /// At most so many objects come in one page.
     pub(crate) page: Option<usize>,
-    /// All but the first page of a list has been forgotten.
+    /// True if all but the first page of a list has been forgotten.
     pub(crate) forgets_pages: bool,
-    /// What is too old is said within the watch, with status 200.
+    /// True if an expired version is reported within the watch, with status 200.
     pub(crate) gone_in_stream: bool,
-    /// So many events are cut in the middle, with the connection.
+    /// Number of events that are cut in the middle, with the connection.
     pub(crate) cuts: usize,
-    /// So many watches say nothing any more, from an event on, and do not end: the network has swallowed them.
+    /// Number of watches that fall silent after an event and do not end, as if the network had swallowed them.
     pub(crate) lost: usize,
-    /// So many watches are ended in order right after an event.
+    /// Number of watches that are ended in order right after an event.
     pub(crate) ends: usize,
-    /// So many lists are no JSON.
+    /// Number of lists that are no JSON.
     pub(crate) garbled_lists: usize,
-    /// So many events are no JSON.
+    /// Number of events that are no JSON.
     pub(crate) garbled_events: usize,
-    /// So many requests are answered with 500.
+    /// Number of requests that are answered with 500.
     pub(crate) failures: usize,
-    /// It sends no bookmarks.
+    /// True for a server that sends no bookmarks.
     pub(crate) old: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Store {
     pub(crate) watches: HashMap<String, usize>,
     /// How many pages were promised: no two may have the same token, or one list gets what is another's.
     pub(crate) tokens: u64,
-    /// What is still to come of lists that were begun.
+    /// Remaining pages of lists that were begun.
     pub(crate) pages: HashMap<String, Vec<Value>>,
 }
 
@@ -111,14 +111,14 @@ impl Store {
         });
     }
 
-    /// All objects of a resource that a request selects.
+    /// Returns all objects of a resource that a request selects.
     pub(crate) fn select(&self, plural: &str, selection: &Selection) -> Vec<Value> {
         let all = self.objects.get(plural).into_iter().flat_map(BTreeMap::values);
         all.filter(|object| selection.has(object)).cloned().collect()
     }
 }
 
-/// What a request wants of a resource.
+/// Selection of a resource's objects by a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,

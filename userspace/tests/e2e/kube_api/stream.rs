@@ -42,10 +42,10 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// What happens to an event on its way.
+/// Fate of an event on its way.
 enum Fate {
     Sent,
-    /// And the watch is ended in order.
+    /// Sent, and the watch is ended in order.
     Last,
     /// In the middle, with the connection.
     Cut,
@@ -74,7 +74,7 @@ pub(crate) fn watch(
     };
     let end = Instant::now() + Duration::from_secs(life);
     let _ = spawn.send(Box::pin(async move {
-        // Who hangs up is no matter here.
+        // A client that hangs up is no error here.
         let _ = watcher.run(from, end).await;
     }));
     Response::new(Body(body))
@@ -113,7 +113,7 @@ impl Watcher {
                     Fate::Garbled => self.piece(b"{\"type\":\"MODI\xff\n").await?,
                 }
             }
-            // Who has seen the future waits until it is there.
+            // A watch from a version of the future waits until that is there.
             seen = seen.max(version);
             let mark = Instant::now() + BOOKMARKS;
             if timeout_at(mark.min(end), changed.changed()).await.is_err() {
@@ -167,7 +167,7 @@ impl Watcher {
         let line = format!("{event}\n");
         let (first, second) = line.as_bytes().split_at(line.len() * (line.len() % 8) / 7);
         self.piece(first).await?;
-        // Both would come as one otherwise.
+        // Without the pause both would come in one read.
         tokio::task::yield_now().await;
         self.piece(second).await
     }

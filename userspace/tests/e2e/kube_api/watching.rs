@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::Api;
 use super::store::Selection;
 
-/// Nothing takes as long, unless it never comes.
+/// Deadline: nothing takes as long, unless it never comes.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// Everything by default, in a hurry.
@@ -55,7 +55,7 @@ pub(crate) fn settings(api: &Api) -> Settings {
     }
 }
 
-/// What the server's objects mean, computed from all of them at once.
+/// Computes the meaning of the server's objects from all of them at once.
 pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
     let store = api.store.lock().unwrap();
     let asked = &settings.source;
@@ -140,7 +140,7 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
 pub(crate) struct Watching {
     pub(crate) settings: Settings,
     pub(crate) standing: Arc<Standing>,
-    /// What it has told, in order.
+    /// Knowledge that has been told, in order.
     pub(crate) told: Vec<Learned>,
     out: UnboundedReceiver<Learnt>,
     task: JoinHandle<()>,
@@ -186,7 +186,7 @@ impl Watching {
         }
     }
 
-    /// What has come by now, without waiting.
+    /// Takes what has come by now, without waiting.
     pub(crate) fn drain(&mut self) -> usize {
         while let Ok(learnt) = self.out.try_recv() {
             self.note(learnt);

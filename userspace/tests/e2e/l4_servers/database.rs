@@ -116,7 +116,7 @@ fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
     wait_shares(&sb, &["east-2", "east-3"]);
     reached_none_of(&[1]);
     all_go_on(&mut held);
-    // Another one is struck from the file meanwhile.
+    // Another host is removed from the file meanwhile.
     sb.reload(&body(&["east-1", "east-3"]));
     wait_shares(&sb, &["east-3"]);
     reached_none_of(&[1, 2]);
@@ -138,7 +138,7 @@ fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
     }
     held.retain(|h| h.server != 2);
     all_go_on(&mut held);
-    // Nobody else has seen any of it before the end, and then all of it is there.
+    // The transaction's rows are invisible to others before the end, and then all of them are there.
     let rows = |host: &str| once(lab.host(host), "127.0.0.1", "select count(*) from test.notes").unwrap();
     for (host, server) in [("east-1", 1), ("east-3", 3)] {
         assert_eq!(rows(host), "0");
@@ -167,7 +167,7 @@ fn statements_and_answers_of_megabytes_arrive_whole() {
         let mut session = Session::open(&lab, to);
         let text: String = (0..600_000u64).map(|n| char::from(b'a' + (n * n % 26) as u8)).collect();
         for _ in 0..3 {
-            // What has come back is what was sent, and neither end has waited for the other.
+            // The answer has all bytes that were sent, and neither end has waited for the other.
             assert!(session.ask(&format!("select concat('{text}', '{text}')")).unwrap() == [&*text, &*text].concat());
         }
     }

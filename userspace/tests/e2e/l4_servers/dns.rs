@@ -47,8 +47,9 @@ fn dig(ns: &Ns, to: &str, words: &[&str]) -> String {
     ns.must(&[&["dig", "-r", &to, "+tries=1", "+time=5"], words].concat())
 }
 
-/// Who has answered so many questions, one after the other. Each is from a port of its own, and so a flow of its own:
-/// one from a port that comes again too soon would go to the host of the earlier, drained, dead or not.
+/// Returns the hosts that have answered so many questions in a row. Each question is from a port of its own, and so a
+/// flow of its own: one from a port that comes again too soon would go to the host of the earlier, drained, dead or
+/// not.
 fn askers(lab: &Lab, to: &str, how: &str, questions: u16) -> BTreeSet<String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let first = PORT.fetch_add(questions, Ordering::Relaxed);

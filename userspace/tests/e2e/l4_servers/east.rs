@@ -10,7 +10,7 @@ pub(crate) const EAST: [(&str, &str, &str); 3] = [
     ("east-2", "10.2.0.3", "fd00:2::3"),
     ("east-3", "10.2.0.4", "fd00:2::6"),
 ];
-/// Their names.
+/// Names of the hosts.
 pub(crate) const ALL: [&str; 3] = [EAST[0].0, EAST[1].0, EAST[2].0];
 
 /// Whether these programs are here, as `(program, Debian's package)`; where they must be, their lack is a failure.

@@ -46,7 +46,7 @@ pub(crate) fn client(lab: &Lab, from: &str, to: &str, words: &[&str]) -> Command
     command
 }
 
-/// What it said in the end.
+/// Parses the final report.
 pub(crate) fn report(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));

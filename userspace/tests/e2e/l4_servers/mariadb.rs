@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use crate::lab::{Lab, Ns, Proc, SOON, eventually};
 
-/// What the programs are, and where Debian has them: neither package starts a service.
+/// Programs, and their Debian packages: neither package starts a service.
 pub(crate) const PROGRAMS: [(&str, &str); 2] =
     [("mariadbd", "mariadb-server-core"), ("mariadb", "mariadb-client-core")];
 
@@ -37,7 +37,7 @@ pub(crate) fn server(lab: &Lab, host: &str, number: u32) -> Proc {
     server
 }
 
-/// One statement on a connection of its own; nothing where it fails.
+/// Runs a statement on a connection of its own; `None` where it fails.
 pub(crate) fn once(ns: &Ns, to: &str, sql: &str) -> Option<String> {
     let output = client(ns, to).args(["--execute", sql]).output().unwrap();
     let answer = String::from_utf8(output.stdout).unwrap();

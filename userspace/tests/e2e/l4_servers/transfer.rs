@@ -8,7 +8,7 @@ use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
 
 /// Where from, and where to.
 const WAYS: [(&str, &str); 2] = [("10.1.0.2", "10.1.0.1"), ("fd00:1::2", "fd00:1::1")];
-/// Who sends: the client, or by this word the server; and what the balancer calls it.
+/// Senders: the client, or with this argument the server; and the balancer's name for the direction.
 const BOTH: [(&[&str], &str); 2] = [(&[], "in"), (&["--reverse"], "out")];
 
 fn start() -> (Lab, iperf::Servers, Signalbox) {
@@ -72,7 +72,7 @@ fn datagrams_flow_both_ways_and_the_balancer_loses_none() {
             );
             println!("{to} {direction}: {sent} datagrams, {lost} lost");
             assert!(sent > 5000.0, "{to} {direction}: {sent} datagrams");
-            // What a socket had no room for while its program got no CPU did arrive.
+            // Packets that a socket had no room for while its program got no CPU did arrive.
             let lost = lost - (overflowed() - before.1);
             assert!(lost <= 3.0, "{to} {direction}: {lost} of {sent} lost");
             let counted = counted(&sb, "udp", direction) - before.0;
@@ -104,7 +104,7 @@ fn transfers_go_on_while_signalbox_is_killed() {
                 "it was over before the balancer was"
             );
             let report = report(&client.wait_with_output().unwrap());
-            // Each of the four still had bytes in the last of three seconds.
+            // Streams all four still had bytes in the last of three seconds.
             let last = report["intervals"][2]["streams"].as_array().unwrap();
             let moved = |stream| number(stream, "/bytes") > 0.0;
             assert!(last.len() == 4 && last.iter().all(moved), "{to} {direction}: {last:#?}");

@@ -6,7 +6,7 @@ use super::topology::HOSTS;
 pub(crate) const FAST_HEALTH: &str =
     "health: { http: { port: 1936, path: /healthz }, interval: 2s, timeout: 1s, rise: 1, fall: 1 }";
 
-/// What a client of the lab finds at 10.1.0.1 and fd00:1::1.
+/// Listeners at 10.1.0.1 and fd00:1::1 for the lab's client.
 pub(crate) const WEB_LISTENERS: &str = r#"listeners:
   - { name: http,  protocol: http, listen: ["10.1.0.1:80", "[fd00:1::1]:80"] }
   - { name: https, protocol: tls,  listen: ["10.1.0.1:443", "[fd00:1::1]:443"] }
@@ -32,7 +32,7 @@ pub(crate) fn cluster(name: &str, keys: &[&str], hosts: &[&str]) -> String {
     cluster_of(name, keys, &hosts)
 }
 
-/// The same with the hosts spelt out.
+/// Makes a cluster with the hosts spelt out.
 pub(crate) fn cluster_of(name: &str, keys: &[&str], hosts: &[String]) -> String {
     let mut text = format!("  - name: {name}\n");
     let health = (!keys.iter().any(|k| k.starts_with("health:"))).then_some(FAST_HEALTH);
@@ -59,7 +59,7 @@ pub(crate) fn web(routes: &[&str]) -> String {
     )
 }
 
-/// One `tcp` listener at 10.1.0.1:3306 with the given hosts behind it, and further top-level lines such as
+/// Makes a `tcp` listener at 10.1.0.1:3306 with the given hosts behind it, and further top-level lines such as
 /// `timeouts: { idle: 2s }`.
 pub(crate) fn tcp(extra: &str, hosts: &[&str]) -> String {
     let east = cluster("east", &["balance: round-robin"], hosts);

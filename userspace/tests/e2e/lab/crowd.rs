@@ -1,4 +1,4 @@
-//! Both ends of very many connections: helper processes, because a process may have 20 000 descriptors.
+//! Ends of very many connections in helper processes, because a process may have 20 000 descriptors.
 //!
 //! A helper is the test's own binary, started again on its test `helper` in a namespace of the lab, and told by
 //! SIGNALBOX_CROWD what to do. It answers by lines on its output to lines on its input.
@@ -91,7 +91,7 @@ fn say(line: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// One thread gives back what any of its connections says.
+/// Echoes the bytes of all connections in one thread.
 fn serve(port: u16) {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
     socket.set_only_v6(false).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of tier `cut` share: a balancer with every kind of listener in both families, and the question
+//! Common parts of the tests of tier `cut`: a balancer with every kind of listener in both families, and the question
 //! whether a flow is cut.
 
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use super::{Lab, SOON, Signalbox, config, eventually, hello, privileged};
 pub(crate) const TCP: [(&str, &str); 2] = [("10.1.0.1:3306", "east-1"), ("[fd00:1::1]:3306", "west-1")];
 /// The addresses of the `http` listener, and the name that leads to a host of the same family.
 pub(crate) const HTTP: [(&str, &str); 2] = [("10.1.0.1:80", "a.test"), ("[fd00:1::1]:80", "b.test")];
-/// The same for the `tls` listener.
+/// Addresses and names of the `tls` listener.
 pub(crate) const TLS: [(&str, &str); 2] = [("10.1.0.1:443", "a.test"), ("[fd00:1::1]:443", "b.test")];
 /// Where hosts listen for the `tcp` listeners.
 pub(crate) const BACKEND: &str = "[::]:3306";
@@ -35,7 +35,7 @@ pub(crate) fn body(extra: &str) -> String {
     body_with(extra, "balance: least-connections")
 }
 
-/// The same with a line for each cluster.
+/// Makes the configuration with a line for each cluster.
 pub(crate) fn body_with(extra: &str, key: &str) -> String {
     let [health, ejection] = PATIENT;
     let keys = [key, health, ejection];
@@ -73,13 +73,13 @@ pub(crate) fn shown(sb: &Signalbox, client: SocketAddr) -> Value {
     flows.into_iter().find(|f| f["client"] == *client).unwrap_or_default()
 }
 
-/// Waits until the flow of this client is cut, and its host has acknowledged what userspace had to deliver: from then on
-/// it needs no process. Shows it.
+/// Waits until the flow of this client is cut, and its host has acknowledged what userspace had to deliver: from then
+/// on it needs no process. Shows it.
 pub(crate) fn expect_cut(sb: &Signalbox, client: &TcpStream) -> Value {
     expect_tier(sb, client, "cut")
 }
 
-/// The same for any tier.
+/// Waits until a flow is on a tier; returns the flow as the API shows it.
 pub(crate) fn expect_tier(sb: &Signalbox, client: &TcpStream, tier: &str) -> Value {
     let local = client.local_addr().unwrap();
     let mut last = Value::Null;
@@ -91,7 +91,7 @@ pub(crate) fn expect_tier(sb: &Signalbox, client: &TcpStream, tier: &str) -> Val
     last
 }
 
-/// All flows are gone from the API, within the time that ends take to be noticed.
+/// Waits until no flow is in the API, within the time that ends take to be noticed.
 pub(crate) fn expect_none(sb: &Signalbox) {
     let gone = eventually(SOON, || sb.flow_count() == 0);
     assert!(gone, "flows that have ended are shown: {:?}", sb.flows("limit=10"));
@@ -126,7 +126,7 @@ impl Hosts {
         stream.unwrap_or_else(|e| panic!("no connection for {host}:{port}: {e}"))
     }
 
-    /// The same if there is one within a moment.
+    /// Accepts the next connection if there is one within a moment.
     pub(crate) fn next(&self, host: &str, port: u16) -> Option<Arc<TcpStream>> {
         self.receiver(host, port).recv_timeout(Duration::from_millis(200)).ok()
     }
@@ -141,18 +141,18 @@ impl Hosts {
 pub(crate) struct Door {
     /// The listener's name.
     pub(crate) listener: &'static str,
-    /// Its address.
+    /// Address of the listener.
     pub(crate) at: &'static str,
     /// The host behind it, and its port.
     pub(crate) host: &'static str,
     pub(crate) port: u16,
     /// The cluster.
     pub(crate) cluster: &'static str,
-    /// What a client must say before a host is chosen.
+    /// Bytes that a client must send before a host is chosen.
     pub(crate) first: Vec<u8>,
 }
 
-/// One for each kind of listener and each family.
+/// Returns a door for each kind of listener and each family.
 pub(crate) fn doors() -> Vec<Door> {
     let request = |(_, name): (&str, &str)| format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").into_bytes();
     let hello = |(_, name): (&str, &str)| hello::records(&hello::client_hello(Some(name)), 1);
@@ -177,7 +177,7 @@ pub(crate) fn doors() -> Vec<Door> {
 }
 
 impl Door {
-    /// Both ends of a new flow, after the first bytes and a few more each way.
+    /// Opens a flow; returns its ends after the first bytes and a few more each way.
     pub(crate) fn enter(&self, lab: &Lab, hosts: &Hosts) -> (TcpStream, Arc<TcpStream>) {
         let mut client = lab.client.connect(self.at);
         client.set_nodelay(true).unwrap();
@@ -191,7 +191,7 @@ impl Door {
         (client, host)
     }
 
-    /// The same once the flow is cut.
+    /// Opens a flow; returns its ends once the flow is cut.
     pub(crate) fn enter_cut(&self, lab: &Lab, sb: &Signalbox, hosts: &Hosts) -> (TcpStream, Arc<TcpStream>) {
         let (client, host) = self.enter(lab, hosts);
         expect_cut(sb, &client);
@@ -246,8 +246,8 @@ pub(crate) fn lab() -> CutLab {
     CutLab(Lab::new())
 }
 
-/// The beginning of a test of flows that enter by HTTP: a lab, hosts that hand connections over, and the door of `a.test`.
-/// `None` where flows cannot be cut.
+/// The beginning of a test of flows that enter by HTTP: a lab, hosts that hand connections over, and the door of
+/// `a.test`. `None` where flows cannot be cut.
 pub(crate) fn by_http(test: &str) -> Option<(CutLab, Hosts, Door)> {
     if !privileged(test) || lenient() {
         return None;
@@ -278,7 +278,7 @@ pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
     pins_of(lab, "net")
 }
 
-/// The same for `net` (tier cut) or `l4-net` (layer 4).
+/// Returns the pins of `net` (tier cut) or `l4-net` (layer 4).
 pub(crate) fn pins_of(lab: &Lab, kind: &str) -> Vec<PathBuf> {
     // The namespace's cookie, which no other namespace will have: its inode's number is used again.
     let cookie = lab.lb.run(|| {

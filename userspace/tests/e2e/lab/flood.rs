@@ -112,7 +112,7 @@ fn packets(device: &str) -> Socket {
 
 /// Keeps this thread on the flood's CPU, which has the softirqs that its packets make, too.
 pub(crate) fn stay_on_last_cpu() {
-    // Not those that this thread may use: it may have been kept here before.
+    // All CPUs of the machine, not those that this thread may use: it may have been bound to one before.
     let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap();
     let mut set = CpuSet::new();
     set.set(cpus as usize - 1).unwrap();

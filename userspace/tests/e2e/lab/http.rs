@@ -18,7 +18,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// What a router host said of itself or of the request: `host`, `name`, `sni` or `client`.
+    /// Returns a field of a router host's answer, about itself or the request: `host`, `name`, `sni` or `client`.
     pub(crate) fn field(&self, key: &str) -> String {
         field(&self.body, key)
     }
@@ -102,12 +102,12 @@ fn bad(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("not HTTP: {what:?}"))
 }
 
-/// One GET of `/` on a connection of its own, from the client's namespace.
+/// Sends a GET of `/` on a connection of its own, from the client's namespace.
 pub(crate) fn ask(lab: &Lab, at: &str, host: &str) -> Response {
     get(lab.client.connect(at), host, "/").unwrap_or_else(|e| panic!("GET / of {host} at {at}: {e}"))
 }
 
-/// The same for the thread that is in the client's namespace already; the router host that answered 200.
+/// Sends a GET on a thread that is in the client's namespace already; returns the router host that answered 200.
 pub(crate) fn ask_here(at: &str, host: &str) -> std::result::Result<String, String> {
     let stream = connect_here(at).map_err(|e| format!("connect: {e}"))?;
     let response = get(&stream, host, "/").map_err(|e| format!("request: {e}"))?;
@@ -118,13 +118,13 @@ pub(crate) fn ask_here(at: &str, host: &str) -> std::result::Result<String, Stri
     }
 }
 
-/// What curl made of it.
+/// Result of curl.
 pub(crate) struct Curl {
     /// The exit code: 0 for a complete answer.
     pub(crate) code: i32,
     /// The body.
     pub(crate) body: String,
-    /// What `-v` says, among it the subject of the server's certificate.
+    /// Output of `-v`, which has the subject of the server's certificate.
     pub(crate) trace: String,
 }
 

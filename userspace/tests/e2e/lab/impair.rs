@@ -12,7 +12,7 @@ use super::topology::Lab;
 /// How likely a packet is to meet each fate, as a fraction of 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Odds {
-    /// Not to arrive.
+    /// Odds to be dropped.
     pub(crate) drop: f64,
     /// To arrive twice.
     pub(crate) duplicate: f64,
@@ -21,15 +21,15 @@ pub(crate) struct Odds {
 }
 
 impl Odds {
-    /// Nothing happens.
+    /// No impairment.
     pub(crate) const GOOD: Self = Self::of(0.0, 0.0, 0.0);
-    /// One in a hundred is lost.
+    /// A hundredth is lost.
     pub(crate) const LOSS: Self = Self::of(0.01, 0.0, 0.0);
-    /// One in a hundred comes twice.
+    /// A hundredth comes twice.
     pub(crate) const DUPLICATION: Self = Self::of(0.0, 0.01, 0.0);
-    /// One in fifty is overtaken.
+    /// A fiftieth is overtaken.
     pub(crate) const REORDERING: Self = Self::of(0.0, 0.0, 0.02);
-    /// All of it.
+    /// Loss, duplication and reordering together.
     pub(crate) const ALL: Self = Self::of(0.01, 0.01, 0.02);
 
     const fn of(drop: f64, duplicate: f64, reorder: f64) -> Self {
@@ -53,7 +53,7 @@ const BPF_F_INGRESS: u32 = 1;
 pub(crate) struct Impaired([OneWay; 2]);
 
 impl Impaired {
-    /// What comes in and what goes out of `device` in `ns`.
+    /// Impairs the packets that come in and go out of `device` in `ns`.
     pub(crate) fn new(ns: &Ns, device: &str, odds: Odds) -> Self {
         single_segments(ns, device);
         Self([TcAttachType::Egress, TcAttachType::Ingress].map(|way| OneWay::new(ns, device, way, odds)))
@@ -84,7 +84,7 @@ impl Impaired {
     }
 }
 
-/// One direction. An object of its own, and so a configuration of its own.
+/// Impairment of one direction. A BPF object of its own, and so a configuration of its own.
 struct OneWay {
     config: Array<MapData, u32>,
     _ebpf: Ebpf,
@@ -143,8 +143,8 @@ fn attach(ebpf: &mut Ebpf, program: &str, device: &str, way: TcAttachType) {
     program.attach(device, way).unwrap();
 }
 
-/// A new pair of interfaces that lead from nowhere to nowhere, slowly: each packet counts as 2000 bytes more than it has,
-/// the queue lets one go at once, and a second waits for about a millisecond.
+/// A new pair of interfaces that lead from nowhere to nowhere, slowly: each packet counts as 2000 bytes more than it
+/// has, the queue lets one go at once, and a second waits for about a millisecond.
 fn detour(ns: &Ns) -> (String, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let n = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a namespace's TCP holds, and what the machine's CPUs were busy with.
+//! Memory of a namespace's TCP, and the time of the machine's CPUs.
 
 use std::fmt;
 

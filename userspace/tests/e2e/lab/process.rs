@@ -35,7 +35,7 @@ impl Proc {
         }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -69,12 +69,12 @@ impl Proc {
         status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
     }
 
-    /// What it said so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read(&self.log).map_or_else(|e| e.to_string(), |text| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Its resident memory in bytes.
+    /// Returns the resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         proc_kib(&format!("/proc/{}/status", self.pid()), "VmRSS:") * 1024
     }

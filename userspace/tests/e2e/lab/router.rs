@@ -29,7 +29,7 @@ impl Router {
         Self::haproxy(lab, name, "accept-proxy")
     }
 
-    /// All the given hosts at once.
+    /// Starts all the given hosts.
     pub(crate) fn start_all(lab: &Lab, names: &[&str]) -> Vec<Self> {
         names.iter().map(|name| Self::start(lab, name)).collect()
     }

@@ -23,7 +23,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running signalbox.
 pub(crate) struct Signalbox {
-    /// Its process.
+    /// Process of the signalbox.
     pub(crate) proc: Proc,
     lb: Ns,
     config: PathBuf,
@@ -36,7 +36,7 @@ impl Signalbox {
         Self::start_with(lab, body, &[])
     }
 
-    /// The same with further words on the command line.
+    /// Starts a signalbox with further words on the command line.
     pub(crate) fn start_with(lab: &Lab, body: &str, words: &[&str]) -> Self {
         let config = write_config(lab, "signalbox.yaml", body);
         Self::start_file(lab, "signalbox", &config, words)
@@ -47,8 +47,8 @@ impl Signalbox {
         Self::spawn_file(lab, name, config, words).wait_ready()
     }
 
-    /// Before hosts that nobody serves: that of `a.test` is healthy by its check, that of `b.test` is not. `extra` are further
-    /// top-level lines.
+    /// Before hosts that nobody serves: that of `a.test` is healthy by its check, that of `b.test` is not. `extra` are
+    /// further top-level lines.
     pub(crate) fn refusing(lab: &Lab, extra: &str) -> (Server, Self) {
         let health = servers::healthy(lab.host("east-1"));
         let body = format!(
@@ -125,7 +125,7 @@ impl Signalbox {
         (response.status, response.body)
     }
 
-    /// The same where no answer is an answer too.
+    /// Sends a GET; the error is for a server that does not answer.
     pub(crate) fn try_get(&self, path: &str) -> std::io::Result<Response> {
         self.lb.run(|| send(connect_here(ADMIN)?, "GET", path, ""))
     }
@@ -258,8 +258,8 @@ fn write_text(path: &Path, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// The admin part is the first two lines: a body's line n is the document's line n + 2. What is remembered goes with the
-/// lab.
+/// The admin part is the first two lines: a body's line n is the document's line n + 2. What is remembered goes with
+/// the lab.
 fn document(socket: &Path, body: &str) -> String {
     let (store, socket) = (socket.with_file_name("state.redb"), socket.display());
     let store = if body.contains("store:") {

@@ -1,4 +1,5 @@
-//! One `tcp` listener for each tier, all in front of one host, whose connections a test holds at both ends.
+//! Listeners of protocol `tcp`, one for each tier, all in front of one host, whose connections a test holds at both
+//! ends.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use super::servers::{self, Server};
 use super::{Lab, SOON, Signalbox, config, eventually};
 
-/// Each tier, and the address of its listener.
+/// Tiers, and the addresses of their listeners.
 pub(crate) const TIERS: [(&str, &str); 3] = [
     ("copy", "10.1.0.1:3306"),
     ("splice", "10.1.0.1:3307"),
@@ -45,7 +46,7 @@ pub(crate) fn start(lab: &Lab, extra: &str) -> (Server, Signalbox) {
     (health, sb)
 }
 
-/// Both ends of a new flow, once it has exchanged a few bytes and reached its tier.
+/// Opens a flow; returns its ends once it has exchanged a few bytes and reached its tier.
 pub(crate) fn flow(
     lab: &Lab,
     sb: &Signalbox,

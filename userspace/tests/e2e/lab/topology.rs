@@ -1,4 +1,4 @@
-//! Which namespaces there are and how they are joined:
+//! Namespaces of the lab, and how they are joined:
 //!
 //! ```text
 //! client 10.1.0.2 ──veth── lb 10.1.0.1 │ bridge 10.2.0.1, 10.3.0.1 ──veth── each router host
@@ -33,9 +33,9 @@ pub(crate) struct Lab {
     /// Where signalbox runs.
     pub(crate) lb: Ns,
     hosts: Vec<Ns>,
-    /// What every signalbox that is started here has in its environment.
+    /// Environment of every signalbox that is started here.
     environment: Mutex<Vec<(&'static str, &'static str)>>,
-    /// Another program than the one under test.
+    /// Program that is started instead of the one under test.
     program: Mutex<Option<PathBuf>>,
 }
 
@@ -83,7 +83,7 @@ impl Lab {
         self.program.lock().unwrap().clone()
     }
 
-    /// These variables.
+    /// Returns the environment of every signalbox.
     pub(crate) fn environment(&self) -> Vec<(&'static str, &'static str)> {
         self.environment.lock().unwrap().clone()
     }
@@ -222,7 +222,7 @@ fn remove(name: &str) {
         }
     }
     if name.ends_with("-lb") {
-        // What is pinned would outlive the namespace.
+        // Pins are removed, because they would outlive the namespace.
         let net = format!("--net=/run/netns/{name}");
         let _ = Command::new("nsenter")
             .args([&net, "--", crate::lab::signalbox::binary(), "detach"])

@@ -16,7 +16,7 @@ pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
         let first = door.first;
         Server::start(lab.host(door.host), &format!("[::]:{}", door.port), move |stream| {
             let mut received = vec![0; first.len()];
-            // What goes wrong here goes wrong at the client too, and is judged there.
+            // An error here is an error at the client too, and is judged there.
             if (&*stream).read_exact(&mut received).is_ok() && received == first {
                 let _ = exchange::serve(&stream);
             }
@@ -25,7 +25,7 @@ pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
     cut::doors().into_iter().map(serve).collect()
 }
 
-/// What a number of exchanges is to be like.
+/// Properties of a number of exchanges.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     /// At the same time.
@@ -60,7 +60,7 @@ impl Load {
         })
     }
 
-    /// The same, where nothing may go wrong.
+    /// Runs the exchanges, none of which may fail.
     pub(crate) fn must(self, lab: &Lab, door: &Door, seed: u64) {
         let wrong = self.run(lab, door, seed);
         let (count, all) = (wrong.len(), self.count);

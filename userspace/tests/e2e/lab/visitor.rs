@@ -65,7 +65,7 @@ fn post(at: &str, host: &str, body: &str, took: &mut Vec<[Duration; 2]>) -> Resu
     Ok(by_cookie)
 }
 
-/// The same on a connection that there is.
+/// Exchanges a request and its answer on an existing connection.
 pub(crate) fn exchange(stream: &TcpStream, host: &str, body: &str) -> Result<bool, String> {
     let length = body.len();
     let request = format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}");
@@ -87,10 +87,10 @@ fn options(stream: &TcpStream) -> u8 {
     info.tcpi_options
 }
 
-/// What a client has met.
+/// Results of a client's visits.
 #[derive(Default)]
 pub(crate) struct Visits {
-    /// What went wrong.
+    /// Errors of the visits.
     pub(crate) failed: Vec<String>,
     /// Connections that came of a cookie of the program's.
     pub(crate) by_cookie: usize,

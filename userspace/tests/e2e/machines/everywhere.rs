@@ -1,5 +1,5 @@
-//! The product's main jobs in one lab: listeners of every kind in both families, tier cut through a SIGKILL, layer-4 services
-//! while nobody is there, the shield.
+//! The product's main jobs in one lab: listeners of every kind in both families, tier cut through a SIGKILL, layer-4
+//! services while nobody is there, the shield.
 
 use std::net::TcpStream;
 
@@ -37,7 +37,7 @@ fn from_good(lab: &Lab, to: &str) -> TcpStream {
     lab.client.connect_from(from, to)
 }
 
-/// What each of the two long downloads transfers; the machines of `cargo xtask test --kernel` take more.
+/// Returns the bytes of each of the two long downloads; the machines of `cargo xtask test --kernel` take more.
 fn bytes() -> u64 {
     let mib = std::env::var("SIGNALBOX_TEST_DOWNLOAD_MIB")
         .ok()

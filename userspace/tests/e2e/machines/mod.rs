@@ -1,4 +1,4 @@
-//! What is asked of every kernel that `cargo xtask test --kernel` boots. [`everywhere`] runs on the host as well; the others
+//! Tests for every kernel that `cargo xtask test --kernel` boots. [`everywhere`] runs on the host as well; the others
 //! need modules that the host may lack, or a machine of their own, and run in machines alone.
 
 mod everywhere;

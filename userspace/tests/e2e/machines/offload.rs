@@ -1,4 +1,4 @@
-//! What kernels do that this suite's host may not: tunnel devices that unwrap for services, and TLS in the kernel.
+//! Kernel features that this suite's host may lack: tunnel devices that unwrap for services, and TLS in the kernel.
 
 use std::net::TcpStream;
 
@@ -20,7 +20,7 @@ fn a_hosts_tunnel_device_unwraps_what_a_service_sends_it() {
     for words in [
         "ip addr add 10.8.0.1/32 dev lo",
         "ip route replace 10.1.0.0/24 via 10.2.0.1",
-        // Whoever sends them: a fallback device takes the tunnels of all.
+        // `remote any`: a fallback device takes the tunnels of all senders.
         "ip link add unwrap type ipip local 10.2.0.2 remote any ttl 64",
         "ip link set unwrap up",
         "sysctl -qw net.ipv4.conf.all.rp_filter=0",

@@ -1,7 +1,7 @@
 //! Two machines and real (emulated) network cards: `l4_xdp` in the driver of virtio-net with several queues.
 //!
-//! The balancer's machine runs signalbox on `eth0` (10.1.0.1) and `eth1` (10.2.0.1), as the runner of machines has set it up.
-//! This test runs on the other one, whose two cards are a client's and a host's, each in a namespace.
+//! The balancer's machine runs signalbox on `eth0` (10.1.0.1) and `eth1` (10.2.0.1), as the runner of machines has set
+//! it up. This test runs on the other one, whose two cards are a client's and a host's, each in a namespace.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::lab::{SOON, eventually, http, privileged};
 
 const BALANCER: &str = "10.1.0.1:8089";
 
-/// What the balancer's machine answers.
+/// Returns an answer of the balancer's machine.
 fn json(client: &Ns, path: &str) -> Option<Value> {
     let stream = client.try_connect(BALANCER).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: balancer\r\nConnection: close\r\n\r\n");

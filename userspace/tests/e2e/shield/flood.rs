@@ -61,7 +61,7 @@ impl Scene {
         })
     }
 
-    /// The same with a flood, whose figures are said.
+    /// Visits during a flood, whose figures are printed.
     fn flooded(&self, name: &str, beside: bool) -> Visits {
         let flood = self.source.flood(AT.parse().unwrap());
         assert!(eventually(SOON, || flood.sent() > 50_000), "{} SYNs", flood.sent());
@@ -95,7 +95,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     assert!(quiet.failed.is_empty(), "{:?}", quiet.failed);
     assert_eq!(quiet.by_cookie, 0);
     let sockets = load::sockets(&lab.lb);
-    // What the kernel makes of it alone is only said: it is no business of ours.
+    // The result of the kernel alone is only printed, not judged.
     for beside in [false, true] {
         scene.flooded("a flood, no shield", beside);
         assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
@@ -115,17 +115,17 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     let cookies = scene.cookies();
     assert!(cookies > 10_000, "{cookies} cookies");
 
-    // Nothing is left of those that do not exist.
+    // Half-open connections of forged sources are gone.
     let workers = std::thread::available_parallelism().unwrap().get();
     let waiting = load::half_open(&lab.lb);
-    // One more for each CPU on which a SYN was being looked at while the backlog filled up.
+    // A CPU may let in one more SYN that was being looked at while the backlog filled up.
     assert!(waiting <= workers * (BACKLOG + 1 + workers), "{waiting} half open");
     assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
     let left = || load::sockets(&lab.lb);
     assert!(eventually(SOON, || left() <= sockets + 5), "{} of {sockets}", left());
     assert_eq!(sb.flow_count(), 0);
 
-    // And afterwards all is as before: no cookies where no backlog is full.
+    // The state after the flood is that before: no cookies where no backlog is full.
     let busy = Busy::now();
     let before = scene.cookies();
     let after = scene.visits(false);
@@ -190,9 +190,9 @@ fn a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own() {
         });
         exchange(&stream, HOST, "again?").map_err(|why| format!("from port {port}: {why}"))
     };
-    // These get cookies of the kernel, as while a flood begins.
+    // The kernel itself sends these clients cookies, as while a flood begins.
     scene.lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=2"]);
-    // What was noted of these handshakes must not be taken for that of the next ones, which nobody has noted.
+    // Notes about these handshakes must not be taken for notes about the next ones.
     for port in PORTS {
         assert_eq!(call(port), Ok(false));
     }

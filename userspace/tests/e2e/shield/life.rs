@@ -1,4 +1,4 @@
-//! What is left of the shield while signalbox is dead, and afterwards.
+//! The shield while signalbox is dead, and afterwards.
 
 use serde_json::json;
 
@@ -41,7 +41,7 @@ fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_w
     echo(&held, b"with another").unwrap();
     assert!(decided(&scene.sb, "web", "denied") > 0);
 
-    // And by a successor, which takes over what the kernel holds.
+    // A successor takes over what the kernel holds.
     let config = crate::lab::signalbox::write_config(&scene.lab, "next.yaml", &body("shield: {}", "", ""));
     let next = Signalbox::start_file(&scene.lab, "next", &config, &["--takeover"]);
     assert!(scene.sb.proc.wait_exit(SOON).is_some(), "the predecessor has not ended");

@@ -1,4 +1,4 @@
-//! What one source may have: so many new connections in a second, so many at once, so many packets and bytes.
+//! Limits of a source: new connections in a second, concurrent connections, packets and bytes.
 
 use std::io::ErrorKind;
 use std::net::{TcpStream, UdpSocket};
@@ -46,7 +46,7 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
             );
             let refused = decided(&scene.sb, name, "connections") - before;
             assert!(refused as usize >= 4 * BURST - opened, "{}: {refused}", ports[family]);
-            // Another source has a bucket of its own.
+            // A second source has a bucket of its own.
             let others = calls(&scene, GOOD[family], ports[family], BURST);
             assert_eq!(others.len(), BURST, "{}", ports[family]);
             for stream in &others {
@@ -55,7 +55,7 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
             }
         }
     }
-    // What is refused now is let in when the bucket has filled.
+    // The refused source is let in when the bucket has filled.
     assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], WEB[0])));
     assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], DB[0])));
 }
@@ -108,7 +108,7 @@ fn a_prefix_may_be_one_source() {
     let scene = Scene::new(shield, "", "");
     for (name, ports) in [("db", DB), ("web", WEB)] {
         for (family, to) in ports.into_iter().enumerate() {
-            // One connection of each of two neighbours: neither may have another.
+            // Two neighbours hold a connection each: neither may have another.
             let held = [GOOD, BAD].map(|who| call(&scene.lab, who[family], to).unwrap());
             for stream in &held {
                 assert_eq!(greeting(stream), "east-1");
@@ -163,11 +163,11 @@ fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
         // A few more, where two CPUs have counted at once, or the bucket has filled meanwhile.
         assert!((most..most + 5).contains(&bad), "{}: {bad} of {most}", DNS[family]);
         assert!(heard(GOOD[family]) >= most, "{}", DNS[family]);
-        // What is small has room where what is large has none.
+        // A small packet has room where a large one has none.
         assert!(eventually(SOON, || is_answered(&scene.lab, BAD[family], DNS[family])));
     }
     assert!(decided(&scene.sb, "dns", "bytes") >= 4);
-    // Who sends no more than he may loses nothing.
+    // A source within its limit loses nothing.
     let stream = call(&scene.lab, GOOD[0], DB[0]).unwrap();
     assert_eq!(greeting(&stream), "east-1");
     echo(&stream, &[b'y'; BURST / 4]).unwrap();

@@ -1,4 +1,4 @@
-//! Who is denied and who is allowed: by the configuration, by files, by the API, for all and for one.
+//! Denied and allowed clients: by the configuration, by files, by the API, for all and for one.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -56,7 +56,7 @@ fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
     assert_drops_are_told(&scene);
 }
 
-/// Each of a denied client's targets stands in the list of drops, by the API and by the command.
+/// Checks that the list of drops has each of a denied client's targets, by the API and by the command.
 fn assert_drops_are_told(scene: &Scene) {
     let answer = scene.sb.json("/api/v1/drops");
     let drops = answer["drops"].as_array().unwrap();
@@ -126,7 +126,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     scene.wait_served(BAD, NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
     assert!(is_quiet(), "{}", troubles());
-    // What was good stays, and somebody is told.
+    // The good lines stay in force, and the bad one is reported.
     write(&deny, "10.1.0.2\nfd00:1::2\n10.1.0.300\n");
     assert!(eventually(SOON, || !is_quiet()));
     let told = troubles();
@@ -134,7 +134,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     assert!(text.contains("deny.txt") && text.contains("10.1.0.300"), "{told}");
     assert_eq!(scene.served(BAD), NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
-    // The same where it is no longer there at all.
+    // A file that is no longer there is reported, and its last content stays.
     std::fs::remove_file(&deny).unwrap();
     assert!(eventually(SOON, || troubles() != told), "{told}");
     assert!(!is_quiet());
@@ -176,7 +176,7 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
     assert_eq!(scene.served(GOOD), ALL);
     put("web", &[]);
     scene.wait_served(BAD, &["web", "dns"]);
-    // What cannot be read changes nothing, and not on the socket that only shows.
+    // A wrong prefix changes nothing, and neither does a change over the read-only address.
     let wrong = json!({ "deny": ["10.1.0.2/33"], "allow": [] }).to_string();
     let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &wrong);
     assert!(
@@ -243,13 +243,13 @@ fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
     );
     let scene = Scene::of(lab, &all);
     scene.wait_served(BAD, NOBODY);
-    // The same port of somebody else, to which we are a router.
+    // Forwarded packets for the same port of another machine are not guarded.
     assert!(is_greeted(&scene.lab, GOOD[0], "10.2.0.2:8080"));
     assert!(is_greeted(&scene.lab, BAD[0], "10.2.0.2:8080"));
 }
 
-/// A table of hundreds of thousands of prefixes takes the place of another while packets are looked up in it: at no moment is
-/// anybody denied whom neither denies, or let in whom both deny.
+/// A table of hundreds of thousands of prefixes takes the place of another while packets are looked up in it: at no
+/// moment is anybody denied whom neither denies, or let in whom both deny.
 #[test]
 fn large_lists_take_each_others_place_while_everybody_calls() {
     if !privileged("large_lists_take_each_others_place_while_everybody_calls") {
@@ -296,7 +296,7 @@ fn large_lists_take_each_others_place_while_everybody_calls() {
             })
         };
         let callers = [caller(GOOD, true), caller(BAD, false)];
-        // Nothing may fail here: the callers would go on for ever.
+        // No assertion in this block: after a panic the callers would go on for ever.
         let mut statuses = Vec::new();
         while began.elapsed() < Duration::from_secs(8) {
             statuses.push(put(&lists[(statuses.len() + 1) % 2]));

@@ -1,5 +1,5 @@
-//! What all tests but those of floods stand in: a listener and two services of both families in front of one host, and a
-//! server of the balancer's own node that is nobody's to guard.
+//! Scene of all tests but those of floods: a listener and two services of both families in front of one host, and a
+//! server of the balancer's own node that no guard covers.
 
 use crate::lab::callers::{is_answered, is_greeted, second_v6};
 use crate::lab::services::{Answerer, greeter};
@@ -81,7 +81,8 @@ impl Scene {
         assert!(eventually(SOON, ready), "{}", self.sb.json("/api/v1/services"));
     }
 
-    /// Which of `web`, `db` and `dns` serve a client, by both families. What serves one family must serve the other.
+    /// Returns which of `web`, `db` and `dns` serve a client, by both families. A service of one family must serve the
+    /// other.
     pub(crate) fn served(&self, who: [&str; 2]) -> Vec<&'static str> {
         let mut served = Vec::new();
         for (name, ports) in [("web", WEB), ("db", DB), ("dns", DNS)] {

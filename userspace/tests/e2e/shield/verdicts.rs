@@ -1,4 +1,4 @@
-//! What the API says of the shield.
+//! The shield in the API.
 
 use serde_json::Value;
 

@@ -61,17 +61,17 @@ pub(crate) struct ActiveMq {
 }
 
 impl ActiveMq {
-    /// One that anybody may use.
+    /// Starts a broker that anybody may use.
     pub(crate) fn start() -> Self {
         Self::start_with(Scratch::new(), "", "stomp", "")
     }
 
-    /// One with more settings, and another transport.
+    /// Starts a broker with more settings, and another transport.
     pub(crate) fn start_with(scratch: Scratch, settings: &str, transport: &str, options: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let home = scratch.path().display();
-        // It outlives processes, not power: syncing every message would only cost time. Acknowledgements that were not
-        // yet written when it is killed are what makes it deliver again.
+        // The broker's store outlives processes, not power: syncing every message would only cost time.
+        // Acknowledgements that were not yet written when it is killed make it deliver again.
         let text = format!(
             r#"<beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"

@@ -1,4 +1,4 @@
-//! What goes wrong in the middle of ten thousand messages.
+//! Faults in the middle of ten thousand messages.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use crate::lab::eventually;
 
 const COUNT: usize = 10_000;
 
-/// One storm through everything: a broker that is killed, a consumer that is killed between record and acknowledgement,
+/// A storm through every fault: a broker that is killed, a consumer that is killed between record and acknowledgement,
 /// a ledger that fails.
 #[test]
 fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
@@ -33,7 +33,7 @@ fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
     broker.client().publish(QUEUE, &storm.messages);
 
     let (runtime, disk) = (runtime(), Arc::new(Disk::default()));
-    // Nobody listens at the first of the two.
+    // The first of the two addresses has no listener.
     let settings = settings(&[1, broker.port], QUEUE);
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let reach = |consumer: &Consumer, count: u64| {
@@ -129,7 +129,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
     let standing = consumer.spi.standing();
     assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
-    // Each time that it is heard of, it has been heard of more lately than a moment before.
+    // The time of the last word grows with each heart-beat.
     let (mut beats, mut last) = (0, f64::MAX);
     let beaten = eventually(LONG, || {
         let now = standing.staleness().unwrap();
@@ -155,7 +155,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     consumer.wait_for("the-end");
 }
 
-/// What the store answers is reported; a file that cannot be written holds up its application, not for ever.
+/// The store's refusals are reported; a file that cannot be written delays its application, but not for ever.
 #[test]
 fn the_store_may_refuse_and_files_may_fail() {
     let (runtime, scratch) = (runtime(), Scratch::new());
@@ -248,11 +248,11 @@ fn activemq_takes_a_refused_message_away() {
     assert_eq!(broker.client().first("/queue/ActiveMQ.DLQ"), "refused");
 }
 
-/// The same text by HTTP as by the broker; with a bad document in it, nothing.
+/// A text by HTTP has the effect of one by the broker; with a bad document in it, none.
 #[test]
 fn a_text_is_taken_whole_or_not_at_all() {
     let (runtime, disk) = (runtime(), Arc::new(Disk::default()));
-    // Nobody listens there, and nobody needs to.
+    // The broker's address has no listener, and needs none.
     let settings = settings(&[1], QUEUE);
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let storm = storm(2, 500);
@@ -288,7 +288,8 @@ fn a_text_is_taken_whole_or_not_at_all() {
     assert!(again.changed.is_empty() && disk.calls() == calls + 1, "{again:?}");
 }
 
-/// A message that cannot be recorded is skipped when an operator says so: kept for him, acknowledged, and the next one comes.
+/// A message that cannot be recorded is skipped when an operator says so: kept for him, acknowledged, and the next one
+/// comes.
 #[test]
 fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     if !available("a_blocked_message_is_skipped_and_kept_among_the_dead_letters") {
@@ -308,7 +309,7 @@ fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     let skip = || runtime.block_on(consumer.spi.skip());
     assert!(skip().unwrap_err().to_string().contains("no message waits"));
 
-    // Nothing can be recorded, not even the dead letter: it is known for as long as the process runs.
+    // The ledger can record nothing, not even the dead letter: it is known for as long as the process runs.
     disk.fail(u64::MAX);
     let alias = |app: &str| Event {
         app: key(app),

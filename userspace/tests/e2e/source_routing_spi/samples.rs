@@ -146,7 +146,7 @@ fn a_message_with_a_key_that_nobody_understands_is_set_aside_without_it() {
         .flat_map(|(_, bytes)| bytes)
         .collect::<Vec<u8>>();
     assert!(!String::from_utf8(on_disk).unwrap().contains("c2VjcmV0"));
-    // They are there again after a restart.
+    // The dead letters are there again after a restart.
     consumer.kill(&runtime);
     assert_eq!(Consumer::start(&runtime, settings, &disk).spi.dead_letters(), letters);
 }

@@ -1,4 +1,4 @@
-//! What publishes, as simply as can be: not the client that is tried.
+//! Publisher, as simple as can be: not the client that is tested.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;

@@ -11,7 +11,7 @@ pub(crate) struct Storm {
     pub(crate) bad: usize,
 }
 
-/// The same for the same seed.
+/// Makes a storm: equal seeds give equal storms.
 pub(crate) fn storm(seed: u64, count: usize) -> Storm {
     let mut dice = Dice(seed);
     let mut messages = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! Whatever a packet says on one leg, it says on the other: many packets that nobody has thought of.
+//! Random packets: whatever a packet says on one leg, it says on the other.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -56,7 +56,7 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 impl Said {
-    /// What is written of it on a leg: the packet there, the number that acknowledges nothing yet, and the clocks there.
+    /// Returns the packet on a leg: itself, the number that acknowledges nothing yet, and the leg's clocks.
     fn on(&self, packet: Packet, acked_from: u32, clocks: (u32, u32), made: u8) -> Packet {
         let mut options = vec![1; self.padding];
         let mut stamps_here = Vec::new();

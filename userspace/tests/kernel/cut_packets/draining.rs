@@ -1,4 +1,4 @@
-//! What leg B's socket is still to hear of the host while it owes, and when it owes nothing any more.
+//! Packets of the host that leg B's socket still gets while it owes bytes, and the end of that.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::Flow;
@@ -9,7 +9,7 @@ use super::outcome::Action;
 use super::packet::Packet;
 use super::scene::{CLIENT_ON_B, Scene, over_both};
 
-/// It is never told of a byte that it does not own.
+/// Leg B's socket is never told of a byte that it does not own.
 #[test]
 fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
     over_both(|mut scene| {
@@ -62,7 +62,8 @@ fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
     });
 }
 
-/// The client's FIN had come before the flow was cut: leg B's socket delivers it, and its acknowledgement is the host's.
+/// The client's FIN had come before the flow was cut: leg B's socket delivers it, and its acknowledgement is the
+/// host's.
 #[test]
 fn an_early_fin_is_acknowledged_with_all_that_is_owed() {
     over_both(|mut scene| {

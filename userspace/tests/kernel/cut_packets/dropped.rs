@@ -1,5 +1,5 @@
-//! What is left alone, and what of a cut flow cannot go on. The latter is dropped, never passed up: the kernel has no
-//! socket for it any more.
+//! Packets that are left alone, and packets of a cut flow that cannot be forwarded. The latter are dropped, never
+//! passed up: the kernel has no socket for the flow any more.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{Flow, state};
@@ -189,7 +189,7 @@ fn a_closing_flow_drops() {
     });
 }
 
-/// Which answers with a reset that `cut_out` keeps in.
+/// The kernel answers with a reset that `cut_out` keeps in.
 #[test]
 fn an_ipv6_packet_with_two_extension_headers_is_left_to_the_kernel() {
     over_ipv6(|mut scene| {

@@ -52,7 +52,7 @@ fn a_reset_at_the_number_that_is_expected_ends_the_flow_and_is_told() {
     });
 }
 
-/// It is forwarded, for its receiver knows best: that answers with an acknowledgement (RFC 5961).
+/// The reset is forwarded, for its receiver knows best: that answers with an acknowledgement (RFC 5961).
 #[test]
 fn a_reset_off_its_number_changes_nothing() {
     over_both(|mut scene| {
@@ -67,7 +67,7 @@ fn a_reset_off_its_number_changes_nothing() {
     });
 }
 
-/// What a sender that gives up with bytes under way writes. It counts if they have all arrived.
+/// A sender that gives up with bytes under way writes such a reset. It counts if they have all arrived.
 #[test]
 fn a_reset_behind_bytes_that_are_under_way_is_doubted() {
     over_both(|mut scene| {
@@ -107,7 +107,7 @@ impl Scene {
     fn says(&self, from_client: bool, at: u32, flags: u8, payload: usize) {
         let of = |packet: Packet| Packet {
             flags,
-            // Not translated where it means nothing.
+            // Not translated in packets without ACK, where it has no meaning.
             ack: if flags & ACK == 0 { 0 } else { packet.ack },
             payload: vec![7; payload],
             ..packet

@@ -6,9 +6,9 @@ use signalbox_common::cut::flow::{CLOSED, Entry, Flow, Tuple, state};
 
 use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, LEG_A, LEG_B, Scene, TO_CLIENT, TO_HOST};
 
-/// Its place in `FLOWS`.
+/// Index of the flow in `FLOWS`.
 pub(crate) const INDEX: u32 = 3;
-/// What userspace has been told where it has been told of no flow.
+/// Ended flows that userspace has been told of, where it has been told of none.
 pub(crate) const NO_FLOW: [u32; 0] = [];
 
 impl Scene {
@@ -72,7 +72,7 @@ impl Scene {
         self.programs.flows.get(&INDEX, 0).unwrap()
     }
 
-    /// What the programs know the packets by that come from the client, and from the host.
+    /// Returns the keys by which the programs know packets from the client and from the host.
     pub(crate) fn tuples(&self) -> [Tuple; 2] {
         let flow = self.flow();
         [flow.tuple(0), flow.tuple(1)]

@@ -87,8 +87,8 @@ fn padding_is_no_payload() {
 fn a_window_is_rescaled() {
     over_both(|mut scene| {
         let mut flow = scene.flow();
-        // The client writes windows in units of 4 bytes and reads in units of 512; leg B's socket writes in units of 32,
-        // and the host in units of 256.
+        // The client writes windows in units of 4 bytes and reads in units of 512; leg B's socket writes in units of
+        // 32, and the host in units of 256.
         (flow.scale_a, flow.scale_b) = (2 | 9 << 4, 5 | 8 << 4);
         scene.put(&flow);
         let with = |packet: Packet, window| Packet { window, ..packet };

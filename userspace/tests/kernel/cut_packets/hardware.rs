@@ -1,5 +1,6 @@
-//! Where the network card has summed a packet up (CHECKSUM_COMPLETE), the kernel keeps that sum with it, and whoever it is
-//! given to on this machine goes by it. A program that writes must leave it right: the kernel looks after these runs.
+//! Where the network card has summed a packet up (CHECKSUM_COMPLETE), the kernel keeps that sum with it, and whoever
+//! it is given to on this machine goes by it. A program that writes must leave it right: the kernel looks after these
+//! runs.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -72,8 +73,8 @@ fn run_summed(scene: &mut Scene, bytes: &[u8]) -> io::Result<()> {
         ..TestRunAttr::default()
     };
     let size = size_of::<TestRunAttr>();
-    // SAFETY: the attribute and the packet, which the kernel reads, live for the call and have the sizes that are passed;
-    // there is nothing else that it writes to.
+    // SAFETY: the attribute and the packet, which the kernel reads, live for the call and have the sizes that are
+    // passed; there is nothing else that it writes to.
     match unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw mut attr, size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

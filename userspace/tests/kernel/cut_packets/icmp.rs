@@ -13,7 +13,7 @@ use super::scene::{FROM_CLIENT, FROM_HOST, LEG_A, Scene, TO_CLIENT, TO_HOST, ip,
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What the router says: type, code, and the rest of the header, with an MTU in it.
+/// Error by a router: type, code, and the rest of the header, with an MTU in it.
 pub(crate) type Kind = (u8, u8, [u8; 4]);
 
 const FRAGMENTATION_NEEDED: Kind = (3, 4, [0, 0, 5, 0x14]);
@@ -86,7 +86,7 @@ fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
         assert_ne!(after[18..20], [0, 0]);
         assert_eq!(checksum(&after[14..34]), 0);
 
-        // Those of a super-packet would all have the same: it stays as it is, and the host is told after all.
+        // The parts of a super-packet would all have one number: it stays as it is, and the host is told after all.
         let outcome = scene.programs.arrives_as_super_packet(&unnumbered, LEG_A, 700);
         let after = outcome.expect(Action::Redirect, Reason::CutForwarded);
         assert_eq!((&after[18..20], after[20] & 0x40), (&[0, 0][..], 0x40));
@@ -177,8 +177,8 @@ fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     });
 }
 
-/// A link whose MTU was lowered under the flow: its sender is told, as a router would, and never more often than the next hop
-/// is looked up.
+/// A link whose MTU was lowered under the flow: its sender is told, as a router would, and never more often than the
+/// next hop is looked up.
 #[test]
 fn a_packet_that_its_next_link_does_not_take_is_answered() {
     over_both(|mut scene| {
@@ -249,7 +249,7 @@ impl Scene {
         let mut icmp = [&kind[..], &[0, 0, 0, 0, high, low], quoted].concat();
         let mut header = back.ip(protocol, icmp.len());
         let sum = if self.is_ipv4() {
-            // What the kernel writes of its own: no service class, no number.
+            // Packets of the kernel itself have no service class and no number.
             header[1] = 0;
             header[4..8].fill(0);
             header[10..12].fill(0);

@@ -170,7 +170,7 @@ fn legs_that_differ_are_not_joined() {
     });
 }
 
-/// What the client takes could not be told exactly; a host's smaller units matter only where its window has few of ours.
+/// The client's window could not be told exactly; a host's smaller units matter only where its window has few of ours.
 #[test]
 fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
     assert!(handshake::is_exact_enough(0x8000, 7, 14), "a tuned balancer's scale");
@@ -257,7 +257,7 @@ fn a_host_without_window_scaling_is_joined_without_it() {
     });
 }
 
-/// It has gone to leg A's socket: leg B's has to deliver it.
+/// The FIN has gone to leg A's socket: leg B's has to deliver it.
 #[test]
 fn a_fin_before_the_flow_is_cut_is_known_to_it() {
     over_both(|mut scene| {
@@ -279,7 +279,7 @@ fn a_fin_before_the_flow_is_cut_is_known_to_it() {
 #[test]
 fn a_full_table_leaves_the_flow_to_another_tier() {
     over_both(|mut scene| {
-        // None of its two entries finds room, or one does.
+        // Room is missing for both of its entries, or for one.
         for room in [0, 1] {
             scene.shaken(ALL);
             scene.connects();

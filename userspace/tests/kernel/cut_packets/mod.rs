@@ -1,7 +1,8 @@
-//! Tier cut's programs, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN): what becomes of the packet,
-//! of the flow, and what is counted, of every single run. Attached to nothing; real connections are in `e2e_cut*`.
+//! Tier cut's programs, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN): what becomes of the
+//! packet, of the flow, and what is counted, of every single run. Attached to nothing; real connections are in
+//! `e2e_cut*`.
 
-// What the tests are told with.
+// Parts that the tests share.
 mod clock;
 mod flows;
 mod options;

@@ -29,7 +29,7 @@ pub(crate) fn usual_stamps(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1][..], &stamps(value, echo)].concat()
 }
 
-/// What a SYN of Linux offers, in its order.
+/// Makes the options of a SYN of Linux, in its order.
 pub(crate) fn offer(size: u16, value: u32, echo: u32, by: u8) -> Vec<u8> {
     [&mss(size)[..], &SACK_PERMITTED, &stamps(value, echo), &NOP, &scale(by)].concat()
 }

@@ -1,10 +1,10 @@
-//! What one run of a program did with a packet, and what a test expects of it.
+//! Outcome of one run of a program on a packet, and what a test expects of it.
 
 use signalbox_common::Reason;
 
 use super::packet::Packet;
 
-/// What the kernel is told to do with a packet.
+/// Verdict of the program for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// TC_ACT_UNSPEC: the next program, or the kernel, goes on with it.
@@ -15,11 +15,11 @@ pub(crate) enum Action {
     Redirect,
 }
 
-/// What one run did.
+/// Outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) action: Action,
-    /// Each as often as it was counted.
+    /// Reasons, each as often as it was counted.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) bytes: Vec<u8>,
 }

@@ -9,7 +9,7 @@ pub(crate) const IPV6: usize = 40;
 const FIXED: usize = 20;
 
 pub(crate) const TCP: u8 = 6;
-/// What has to stay as it was: DSCP, identification and "don't fragment" over IPv4, flow label over IPv6.
+/// Fields that must stay as they were: DSCP, identification and "don't fragment" over IPv4, flow label over IPv6.
 const V4_FIRST: [u8; 2] = [0x45, 0x28];
 const V4_SECOND: [u8; 4] = [0x12, 0x34, 0x40, 0];
 const V6_FIRST: [u8; 4] = [0x62, 0x81, 0x23, 0x45];

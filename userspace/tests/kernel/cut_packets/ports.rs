@@ -1,4 +1,4 @@
-//! The same addresses and ports again: a SYN on those of a flow.
+//! Reused addresses and ports: a SYN on those of a flow.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
@@ -92,7 +92,7 @@ fn a_syn_on_a_flow_that_has_ended_frees_its_ports() {
     });
 }
 
-/// Its SYN has been answered by a cookie, before this program saw it.
+/// A cookie has answered the new connection's SYN, before this program saw it.
 #[test]
 fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
     over_both(|mut scene| {
@@ -158,7 +158,8 @@ fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes
     });
 }
 
-/// The client is done with it, whether or not our reset has reached it; its sockets may outlive a process that was killed.
+/// The client is done with it, whether or not our reset has reached it; its sockets may outlive a process that was
+/// killed.
 #[test]
 fn a_syn_on_a_flow_that_closes_frees_its_ports() {
     over_both(|mut scene| {
@@ -203,7 +204,7 @@ fn a_syn_on_a_flow_that_is_being_removed_is_dropped() {
     });
 }
 
-/// It keeps the old connection in mind, and is not to open another past every route.
+/// The host still knows the old connection, and must not open another past every route.
 #[test]
 fn a_syn_of_the_hosts_is_never_forwarded() {
     over_both(|mut scene| {
@@ -254,7 +255,7 @@ fn leg_bs_syn_takes_the_ports_of_a_flow_that_has_ended() {
         let mut ended = scene.flow();
         ended.ways[0].flags = RESET;
         scene.put(&ended);
-        // The same host and port, for another client.
+        // Host and port are those of the flow, but for another client.
         let [client, host] = scene.tuples();
         scene.programs.tuples.remove(&client).unwrap();
         let other = INDEX + 1;

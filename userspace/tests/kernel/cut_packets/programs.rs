@@ -31,7 +31,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The same for all tests, one after the other, with empty maps: the verifier takes a second for the two programs.
+    /// Returns the programs, shared by all tests, one after the other, with empty maps: the verifier takes a second
+    /// for the two.
     pub(crate) fn fresh() -> MutexGuard<'static, Self> {
         static LOADED: OnceLock<Mutex<Programs>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| Mutex::new(Self::load()));
@@ -120,7 +121,7 @@ impl Programs {
         self.run("cut_in", bytes, 0, ifindex, 0)
     }
 
-    /// The same with a packet that stands for several, each with so many bytes of payload.
+    /// Runs a program on a packet that stands for several, each with so many bytes of payload.
     pub(crate) fn arrives_as_super_packet(&self, bytes: &[u8], ifindex: u32, segment: u32) -> Outcome {
         self.run("cut_in", bytes, 0, ifindex, segment)
     }

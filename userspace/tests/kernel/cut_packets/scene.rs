@@ -117,7 +117,7 @@ impl Scene {
         packet(FROM_CLIENT, self.client, self.vip, 64, seq, ack)
     }
 
-    /// The same as it goes to the host.
+    /// Returns the client's packet as it goes to the host.
     pub(crate) fn host_receives(&self, at: u32, heard: u32) -> Packet {
         let (seq, ack) = (CLIENT_ON_B.wrapping_add(at), HOST_ON_B.wrapping_add(heard));
         packet(TO_HOST, self.local, self.host, 63, seq, ack)
@@ -129,7 +129,7 @@ impl Scene {
         packet(FROM_HOST, self.host, self.local, 64, seq, ack)
     }
 
-    /// The same as it goes to the client.
+    /// Returns the host's packet as it goes to the client.
     pub(crate) fn client_receives(&self, at: u32, heard: u32) -> Packet {
         let (seq, ack) = (HOST_ON_A.wrapping_add(at), CLIENT_ON_A.wrapping_add(heard));
         packet(TO_CLIENT, self.vip, self.client, 63, seq, ack)
@@ -140,7 +140,7 @@ impl Scene {
         self.programs.arrives(&packet.bytes(), LEG_A)
     }
 
-    /// One of the machine's own goes out.
+    /// Runs `cut_out` on a packet of the machine itself.
     pub(crate) fn leaves(&self, packet: &Packet) -> Outcome {
         let ifindex = if packet.to == self.client { LEG_A } else { LEG_B };
         self.programs.leaves(&packet.bytes(), 0, ifindex)
@@ -162,7 +162,7 @@ fn packet(macs: [u8; 12], from: SocketAddr, to: SocketAddr, hops: u8, seq: u32, 
     }
 }
 
-/// What `ip` says in the namespace of the test.
+/// Returns the output of `ip` in the namespace of the test.
 pub(crate) fn ip(words: &str) -> String {
     let output = Command::new("ip").args(words.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {words}: {output:?}");

@@ -1,5 +1,5 @@
-//! What leg B's socket is to hear while it owes is forwarded all the same: it comes once more to the interface it came
-//! by. For these tests `cut_in` stands there.
+//! Packets for leg B's socket while it owes bytes are forwarded all the same: a copy comes once more to the interface
+//! that they came by. For these tests `cut_in` stands there.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ fn an_icmp_error_on_leg_b_goes_to_the_client_and_to_the_socket() {
     });
 }
 
-/// All packets of the namespace.
+/// Socket that sees all packets of the namespace.
 struct Wire {
     socket: Socket,
     attached: SchedClassifierLinkId,
@@ -90,8 +90,8 @@ impl Wire {
     }
 }
 
-/// Links that come up drop what they are to send until the kernel has got round to it. That holds a lock, which the last
-/// command waits for.
+/// Links that come up drop what they are to send until the kernel has got round to it. That holds a lock, which the
+/// last command waits for.
 fn bring_up(links: [&str; 2]) {
     let up = || links.map(|link| ip(&format!("link set {link} up")));
     let is_up = |link| ip(&format!("link show {link}")).contains("state UP");

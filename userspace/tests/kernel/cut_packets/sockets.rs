@@ -1,4 +1,4 @@
-//! What this machine's own sockets say on a flow that is cut.
+//! Packets of this machine's own sockets on a flow that is cut.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::Flow;

@@ -9,7 +9,7 @@ use super::options::offer;
 use super::packet::Packet;
 use super::scene::{CLIENT_ON_A, HOST_ON_A, LEG_A, Scene, TO_CLIENT};
 
-/// All that a handshake can agree on.
+/// Options that a handshake can agree on, all of them.
 pub(crate) const ALL: u8 = OFFERED_SACK | OFFERED_SCALE | OFFERED_STAMPS;
 /// Bytes that the balancer sends to the host in front of the client's: a PROXY header.
 pub(crate) const INJECTED: u32 = 28;

@@ -1,4 +1,4 @@
-//! What is remembered of a flow, and for how long.
+//! Memory of flows, and its duration.
 
 use signalbox_common::Reason;
 use signalbox_common::l4::Flow;
@@ -33,7 +33,7 @@ fn a_new_connection_on_the_ports_of_one_that_has_ended_is_a_new_flow() {
             last.ack = 7001;
             world.arrives(&last).sent(Reason::L4Forwarded);
             world.table(0, &[2]);
-            // What comes late still finds its host.
+            // A late packet still finds its host.
             let mut late = Packet::tcp(FROM_CLIENT, CLIENT, VIP, ACK);
             late.ack = 7001;
             assert_eq!(world.arrives(&late).sent(Reason::L4Forwarded).to, HOST.parse().unwrap());
@@ -224,7 +224,7 @@ fn a_flow_whose_way_back_is_anothers_begins_anew() {
 fn a_port_that_nobody_confirms_is_anothers_after_a_while() {
     with_each(|world| {
         world.serve_all();
-        // One port for all.
+        // The range has one port for all.
         world.only_port(25_000);
         world
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.1:1", VIP, SYN))

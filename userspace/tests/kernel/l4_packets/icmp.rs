@@ -52,7 +52,7 @@ fn an_error_about_a_packet_to_the_host_reaches_the_client_in_its_own_words() {
             let arrives = error(&at_host, kind, 1300, FROM_HOST, router);
             let outcome = world.run(&arrives);
             let told = outcome.sent_bytes(Reason::L4Icmp);
-            // What the client gets is the error that the router would have sent about the client's own packet.
+            // The client gets the error that the router would have sent about the client's own packet.
             let mut own = sent.clone();
             own.hops = at_host.hops;
             let mut want = error(&own, kind, 1300, TO_CLIENT, router);

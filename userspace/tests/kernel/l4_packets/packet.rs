@@ -96,7 +96,7 @@ impl Packet {
         header
     }
 
-    /// What the IP packet carries.
+    /// Returns the payload of the IP packet.
     pub(crate) fn l4(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(self.from.port().to_be_bytes());

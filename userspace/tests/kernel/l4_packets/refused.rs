@@ -1,4 +1,4 @@
-//! What is not sent on, and what is left alone.
+//! Packets that are not sent on, and packets that are left alone.
 
 use signalbox_common::Reason;
 use signalbox_common::l4::mode;
@@ -127,7 +127,7 @@ fn who_sends_more_than_gets_there_is_told() {
             assert_eq!(told[at..at + size], octets(large.to.ip()));
             assert_eq!(told[at + size..at + 2 * size], octets(large.from.ip()));
         }
-        // Who lets routers fragment is not told; the packet is lost.
+        // A sender that lets routers fragment is not told; the packet is lost.
         let mut large = Packet::udp(FROM_CLIENT, CLIENT, VIP);
         large.payload = vec![7; 1400];
         let mut bytes = large.bytes();
@@ -163,11 +163,11 @@ fn anything_at_all_is_survived() {
                 bytes[at] = random() as u8;
             }
             if random() % 4 == 0 {
-                // What ends before its IP header the kernel does not even try.
+                // Packets that end before their IP header are refused by the kernel itself.
                 let least = if bytes[12] == 8 { 34 } else { 54 };
                 bytes.truncate(least + random() % bytes.len());
             }
-            // Whatever comes of it: the program ends, and counts one reason.
+            // Whatever the verdict, the program ends, and counts one reason.
             let outcome = world.run(&bytes);
             assert_eq!(outcome.reasons.len(), 1, "{bytes:02x?}");
         }

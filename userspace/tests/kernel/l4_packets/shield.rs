@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// These rules for an address and port.
+    /// Sets rules for an address and port.
     fn guards(&mut self, number: u32, vip: &str, protocol: u8, change: impl FnOnce(&mut Guard)) {
         let mut guard = Guard {
             mask_v4: mask_v4(32),
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// What has been told of dropped packets since.
+    /// Returns the samples of dropped packets since the last call.
     fn told(&self) -> Vec<Dropped> {
         let mut all = Vec::new();
         self.shield.samples(|dropped| all.push(dropped)).unwrap();
@@ -230,11 +230,11 @@ fn a_source_gets_as_many_packets_bytes_and_connections_as_it_may_have() {
             };
             world.connect(&port(50_001).from.to_string(), vip);
             world.arrives(&port(50_002)).is(Action::Drop, Reason::ShieldConnections);
-            // What has begun goes on.
+            // An established flow goes on.
             let mut next = port(50_001);
             next.flags = ACK;
             world.arrives(&next).sent(Reason::L4Forwarded);
-            // Another source has a bucket of its own.
+            // A second source has a bucket of its own.
             let mut other = port(50_003);
             other.from.set_ip(
                 if vip == VIP { "192.0.2.8" } else { "2001:db8:1:1::7" }
@@ -364,7 +364,7 @@ fn dropped_packets_are_told_of_now_and_then() {
             (1, Judged::Denied as u32, u32::from(SYN))
         );
         assert_eq!((one.length, one.ifindex), (40, IFINDEX));
-        // So many until somebody looks again.
+        // Samples are bounded until somebody looks again.
         for _ in 0..100 {
             world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
         }
@@ -417,7 +417,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
                     assert_eq!((answer.options, header), (Vec::new(), 20));
                 }
             }
-            // What is no SYN goes on, and so does one with data.
+            // A packet that is no SYN goes on, and so does a SYN with data.
             let mut third = packet.clone();
             third.flags = ACK;
             world.arrives(&third).is(Action::Pass, Reason::ShieldPassed);

@@ -19,7 +19,7 @@ use super::packet::{Packet, SYN, TCP, UDP};
 /// The Ethernet addresses of a frame from the client, and of one to it.
 pub(crate) const FROM_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xc];
 pub(crate) const TO_CLIENT: [u8; 12] = [2, 0, 0, 0, 0, 0xc, 2, 0, 0, 0, 0, 1];
-/// And of hosts.
+/// Ethernet addresses of frames to hosts.
 pub(crate) const TO_HOST: [u8; 12] = [2, 0, 0, 0, 0, 0xa, 2, 0, 0, 0, 0, 1];
 pub(crate) const FROM_HOST: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xa];
 
@@ -129,7 +129,7 @@ pub(crate) fn with_each(test: impl Fn(&mut World) + Send + Sync) {
 
 pub(crate) fn with<F: Fn(&mut World) + Send + Sync>(program: Program, test: F) {
     let name = crate::namespace::test_of::<F>();
-    // What is for another Ethernet address is not looked at by TC.
+    // TC ignores packets for other Ethernet addresses: the loopback device gets ours.
     let ours = ["link set lo address 02:00:00:00:00:01"];
     crate::namespace::in_own_namespace(name, aya::programs::ProgramType::Xdp, &ours, move || {
         let mut world = World::fresh(program);
@@ -138,7 +138,8 @@ pub(crate) fn with<F: Fn(&mut World) + Send + Sync>(program: Program, test: F) {
 }
 
 impl World {
-    /// The same for all tests, one after the other, with empty maps: the verifier takes a second for the two programs.
+    /// Returns the world, shared by all tests, one after the other, with empty maps: the verifier takes a second for
+    /// the programs.
     fn fresh(program: Program) -> MutexGuard<'static, Self> {
         static LOADED: OnceLock<Mutex<World>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| Mutex::new(Self::load()));
@@ -266,7 +267,7 @@ impl World {
         self.hosts.set(index, host, 0).unwrap();
     }
 
-    /// So many flows of hosts that answer by themselves are established, of so many that may be.
+    /// Sets how many flows of direct return are established, of how many that may be.
     pub(crate) fn one_way(&mut self, flows: u64, most: u64) {
         self.one_way.set(0, OneWay { flows, most }, 0).unwrap();
     }
@@ -345,7 +346,7 @@ impl World {
         all.iter().fold(Tally::default(), Tally::and)
     }
 
-    /// What becomes of a packet that arrives.
+    /// Runs the program on a packet that arrives.
     pub(crate) fn arrives(&self, packet: &Packet) -> Outcome {
         self.run(&packet.bytes())
     }
@@ -354,7 +355,7 @@ impl World {
         self.repeat(bytes, 1).0
     }
 
-    /// The same several times over on the same bytes, and how long one took.
+    /// Runs the program several times on the same bytes; returns the time of one run, too.
     pub(crate) fn repeat(&self, bytes: &[u8], times: u32) -> (Outcome, Duration) {
         let mut after = vec![0; bytes.len() + 256];
         let counted = self.counted();
@@ -409,7 +410,7 @@ impl World {
         self.connect_to(client, vip, if client.starts_with('[') { HOST6 } else { HOST })
     }
 
-    /// The same with the host that has to answer.
+    /// Opens a connection; returns the packet to the host that has to answer.
     #[track_caller]
     pub(crate) fn connect_to(&self, client: &str, vip: &str, host: &str) -> Packet {
         let to_host = self
