@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Where results go [default: bench/results]
+    /// Directory for results [default: bench/results]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// Do not install missing packages

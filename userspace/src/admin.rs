@@ -56,7 +56,7 @@ pub struct Servers {
 /// many clients are at the TCP address.
 pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
-/// How long a successor waits for the address of the process it has relieved.
+/// Time that a successor waits for the address of the process it has relieved.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the API. In a takeover the addresses may be the predecessor's for a moment more. A failure then does not end

@@ -129,10 +129,10 @@ enum Command {
     Explain {
         /// The name that a client asks for, such as app.example.com; or the address and port of a layer-4 service.
         host: String,
-        /// For this client: its address, or address and port.
+        /// Explain for this client: its address, or address and port.
         #[arg(long, value_name = "IP[:PORT]")]
         client: Option<String>,
-        /// At this listener only.
+        /// Explain for this listener only.
         #[arg(long)]
         listener: Option<String>,
         #[command(flatten)]

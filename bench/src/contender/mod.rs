@@ -26,7 +26,7 @@ pub(crate) enum Contender {
     Direct,
     /// HAProxy in TCP mode, looking at the Host header.
     Haproxy {
-        /// With `option splice-auto`.
+        /// True for `option splice-auto`.
         splice: bool,
     },
     /// nginx' stream module, which does not look at the Host header.

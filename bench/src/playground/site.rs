@@ -127,7 +127,7 @@ fn lock(dir: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(error).context("lock"),
     }
-    // Between open and lock the directory's owner may have removed it.
+    // The directory's owner may have removed it between open and lock.
     let is_same = fs::metadata(dir).is_ok_and(|now| lock.metadata().is_ok_and(|then| now.ino() == then.ino()));
     ensure!(is_same, "a lab is just being removed: try again");
     Ok(lock)

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::api::{MAX_BODY_BYTES, problem};
 use crate::state::Shared;
 
-/// How long a body may take to arrive.
+/// Time limit for a body to arrive.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Limits of request bodies.

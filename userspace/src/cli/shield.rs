@@ -23,7 +23,7 @@ pub(super) enum What {
     /// Replace all prefixes that were denied by this command with those of a file, one a line.
     Load {
         file: PathBuf,
-        /// At this listener or service only.
+        /// Name of the listener or service; all without it.
         #[arg(long, value_name = "NAME")]
         on: Option<String>,
     },
@@ -41,7 +41,7 @@ pub(super) struct Which {
     /// Address or prefix, such as 192.0.2.7 or 2001:db8::/32.
     #[arg(required = true, value_parser = net)]
     prefixes: Vec<IpNet>,
-    /// At this listener or service only.
+    /// Name of the listener or service; all without it.
     #[arg(long, value_name = "NAME")]
     on: Option<String>,
 }

@@ -73,7 +73,7 @@ impl Picture {
         if kernel.missing & part != 0 {
             return Some("the kernel refuses this part of the programs: `signalbox doctor` says why".to_owned());
         }
-        // One interface with a program is enough for services; the shield needs all, or clients come in past it.
+        // Services work with one interface that has a program; the shield needs all, or clients come in past it.
         if let Some(why) = self.unhooked.first()
             && (part == parts::SHIELD || self.hooks.is_empty())
         {

@@ -30,7 +30,7 @@ fn filters_carry_outlive_the_process_are_replaced_under_way_and_go() {
         return;
     }
     let lab = cut::lab();
-    // As on a kernel before 6.6.
+    // The variable makes it as on a kernel before 6.6.
     lab.set_env("SIGNALBOX_CLSACT", "1");
     let hosts = Hosts::start(&lab);
     let (_health, mut sb) = cut::start(&lab, "");

@@ -1,4 +1,4 @@
-//! How cut flows end: in halves, by reset, by idleness; and what comes after on the same port.
+//! Ends of cut flows: in halves, by reset, by idleness; and later connections on the same port.
 
 use crate::lab;
 

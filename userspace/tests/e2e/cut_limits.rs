@@ -108,7 +108,7 @@ fn a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end() {
     let (_health, sb) = cut::start(&lab, "");
     let flows: Vec<_> = doors().iter().map(|door| door.enter_cut(&lab, &sb, &hosts)).collect();
     let body = cut::body("");
-    // As if its entry were replaced by another host's.
+    // The configuration has another host in place of this one.
     let without = body.replace(
         "name: east-1, address: \"10.2.0.2\"",
         "name: east-2, address: \"10.2.0.3\"",

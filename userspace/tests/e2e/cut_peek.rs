@@ -241,7 +241,7 @@ fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
             client.set_read_timeout(Some(SOON)).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // At once, so that as much as can be is with the balancer when the flow is cut.
+                    // Sent without a pause, so that as much as can be is with the balancer when the flow is cut.
                     (&client).write_all(&[&door.first[..], &upload].concat()).unwrap();
                 });
                 let mut host = &*hosts.accept(door.host, door.port);

@@ -20,7 +20,7 @@ use lab::{SOON, Server, Signalbox, eventually, privileged};
 const STUCK: Duration = Duration::from_secs(20);
 const ROUNDS: u64 = 15;
 
-/// How many of each kind there were.
+/// Number of outcomes of each kind.
 type Outcomes = Arc<Mutex<BTreeMap<String, u64>>>;
 
 fn note(outcomes: &Outcomes, what: &str) {

@@ -100,7 +100,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
         other.log()
     );
 
-    // Told here, known there.
+    // Knowledge told to one balancer is known to the other.
     let told = json!({
         "hosts": [{ "name": "new-1", "address": "10.2.0.2", "http": 80, "weight": 1 }],
         "routes": [{ "host": "learnt.test", "weight": 7, "origin": "Route x/y" }],

@@ -7,7 +7,7 @@ use crate::{applications, lab};
 use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, privileged};
 use serde_json::{Value, json};
 
-/// Where HAProxy and nginx serve what is exported.
+/// Addresses at which HAProxy and nginx serve what is exported.
 const FRONTS: [&str; 2] = ["10.1.0.1:8081", "10.1.0.1:8082"];
 
 /// A name that is longer than nginx's own buckets of names.
@@ -81,7 +81,7 @@ fn nginx(lab: &Lab, text: &str) -> Proc {
     let text =
         format!("daemon off;\nmaster_process off;\npid {dir}/front.pid;\nerror_log stderr;\nevents {{ }}\n{text}");
     let front = write(lab, "front.nginx", &text);
-    // Where modules are files, stream is one; where it is built in, there is no such file.
+    // Nginx's stream module may be a file or built in.
     let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
     let load = format!("load_module {module};");
     let load = if std::path::Path::new(module).exists() {

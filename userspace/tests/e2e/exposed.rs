@@ -49,7 +49,7 @@ fn application(sb: &Signalbox, app: &str) -> Value {
     sb.json(&format!("/api/v1/applications/demo/{app}"))
 }
 
-/// Where its service listens; empty: it does not.
+/// Returns the address of the application's service; empty where it has none.
 fn listen(sb: &Signalbox, app: &str) -> String {
     let listen = &application(sb, app)["exposed"][0]["listen"][0];
     listen.as_str().unwrap_or_default().to_owned()

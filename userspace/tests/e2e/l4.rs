@@ -111,7 +111,7 @@ fn connections_and_datagrams_reach_all_hosts_and_come_back() {
             assert_eq!(ask(&socket, b"again").as_ref(), Some(&first));
             assert_eq!(ask(&socket, b"and again").as_ref(), Some(&first));
         }
-        // In fragments, there and back.
+        // The question and the answer go in fragments.
         let socket = udp(&lab, to);
         let large: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
         assert_eq!(ask(&socket, &large).as_ref(), Some(&first), "{to}: in fragments");
@@ -151,7 +151,7 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
     for (stream, name) in &flows {
         echo(stream, name.as_bytes()).unwrap();
     }
-    // In again, and one dies: the others' flows go on, its own clients are told in time.
+    // The host is in again, and one dies: the others' flows go on, clients of the dead one are told in time.
     sb.reload(&body(&["east-1", "east-2", "east-3"]));
     assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-3"))));
     drop(hosts.tcp.remove("east-2"));

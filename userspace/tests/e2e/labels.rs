@@ -114,7 +114,7 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
         ("app=shop,tier!=batch", "app.test file.test http.test old.test two.test"),
         ("release in (blue, green)", "app.test"),
         ("app,tier notin (web,batch,file,old)", "http.test tls.test two.test"),
-        // Of two objects with one name, each has to match by itself.
+        // Objects with one name have to match each by itself.
         ("app=shop,tier=batch", "in.test"),
         ("!app", "app.test two.test"),
         ("app=none", ""),
@@ -151,7 +151,7 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
     east.api.change(|store| store.put("routes", bare));
     assert!(eventually(SOON, || names(&sb, "app=other") == "late.test"));
 
-    // Of the names selected, those that have weights lose them.
+    // Selected names that have weights lose them.
     assert!(
         sb.cli(&["weight", "-l", "app in (shop, bank)", "--clear"])
             .status

@@ -258,7 +258,7 @@ fn changes_over_tcp_take_the_token() {
     };
     let bearer = format!("Authorization: Bearer {TOKEN}");
     assert_eq!(curl(&["-H", &bearer], "/api/cluster/east"), "201");
-    // As a plugin does whose URL has a password in it.
+    // Credentials as a plugin sends them whose URL has a password in it.
     assert_eq!(curl(&["-u", &format!("plugin:{TOKEN}")], "/api/cluster/east"), "201");
     assert_eq!(curl(&[], "/api/cluster/east"), "401");
     assert_eq!(curl(&["-u", "plugin:wrong"], "/api/cluster/east"), "401");
@@ -373,7 +373,7 @@ fn the_api_is_as_it_describes_itself_and_says_what_changes() {
     }
 }
 
-/// Between the changes of one of four threads, in milliseconds: a thousand routes change in a second.
+/// Pause between the changes of one of four threads, in milliseconds: a thousand routes change in a second.
 const PAUSE: u64 = 380;
 
 /// Ten thousand routes, a thousand changes a second, while traffic runs.

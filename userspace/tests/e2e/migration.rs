@@ -56,7 +56,7 @@ fn totals(sb: &Signalbox) -> [u64; 2] {
     ["east-1", "west-1"].map(|host| sb.host(host)["total_connections"].as_u64().unwrap())
 }
 
-/// How many of a hundred requests each host answers.
+/// Returns how many of a hundred requests each host answers.
 fn homes(lab: &Lab, v1: &str) -> usize {
     (0..100)
         .filter(|_| http::ask(lab, HTTP, APP).field("host") == v1)
@@ -124,7 +124,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
                 assert_eq!(shares(&sb, APP), json!([["v1", old], ["v2", new]]));
                 let before = totals(&sb);
                 homes(&lab, "east-1");
-                // Of all callers together, for they draw from the same turns.
+                // Totals of all callers together, for they draw from the same turns.
                 let now = totals(&sb);
                 let [v1, v2] = [now[0] - before[0], now[1] - before[1]];
                 let percent = v1 * 100 / (v1 + v2);
@@ -208,7 +208,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
     cli(&sb, &["weight", APP, "v1=1", "v2=1"]);
     assert_eq!(shares(&sb, APP), json!([["v1", 1], ["v2", 1]]));
-    // By namespace, and tried first.
+    // The weights are set by namespace, and tried first.
     let tried = cli(&sb, &["weight", "--namespace", "shop", "v1=7", "v2=3", "--dry-run"]);
     assert!(tried.contains(APP) && tried.contains("v1:7"), "{tried}");
     cli(&sb, &["weight", "--namespace", "shop", "v1=7", "v2=3"]);

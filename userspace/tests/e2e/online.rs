@@ -131,7 +131,7 @@ routes:
     let wrong: BTreeSet<u64> = wrong.map(|(_, number)| number).collect();
     assert_eq!(wrong.len(), 5);
 
-    // By hand before it is used.
+    // The file is checked by hand before it is used.
     let file = signalbox::write_config(&lab, "bad.yaml", bad);
     let output = signalbox::check(&file);
     assert_eq!(output.status.code(), Some(2));
@@ -150,7 +150,7 @@ routes:
         Some(0)
     );
 
-    // By the running process, from the file and from the API.
+    // The running process refuses it, from the file and from the API.
     sb.write(bad);
     for response in [
         sb.unix("POST", "/api/v1/reload", ""),
@@ -186,7 +186,7 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
         let route = format!("{{ host: a.test, clusters: {{ {cluster}: 1 }} }}");
         format!("{}clusters:\n{clusters}routes:\n  - {route}\n", config::WEB_LISTENERS)
     };
-    // As the kubelet does it: the file is a link through `..data`, and `..data` is what is swapped.
+    // The kubelet's way: the file is a link through `..data`, and `..data` is what is swapped.
     let volume = lab.dir().join("volume");
     let publish = |version: &str, cluster: &str| {
         std::fs::create_dir_all(volume.join(version)).unwrap();

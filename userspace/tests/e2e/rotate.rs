@@ -303,7 +303,7 @@ fn a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on() {
     let next = Signalbox::start_with(&lab, &body, &["--takeover"]);
     next.wait_healthy(&["east-2"]);
     assert_eq!(next.host("east-1")["out_of_rotation"], "host:east/east-1");
-    // Until the successor answers, its predecessor does, which has let go of the file already.
+    // The predecessor answers until the successor does, and has let go of the file already.
     assert!(eventually(SOON, || next
         .cli(&["rotate", "in", "east-1"])
         .status

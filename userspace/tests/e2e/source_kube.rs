@@ -287,7 +287,7 @@ async fn a_server_with_an_older_past_is_believed() {
     watching.settles(&api).await;
     server.kill().await;
     api.change(|store| {
-        // As after a restore.
+        // The version goes back, as after a restore.
         store.version = 20;
         store.history.clear();
         store.objects.clear();
@@ -307,7 +307,7 @@ async fn a_missing_api_is_no_obstacle_and_may_come_later() {
         store.objects.remove("tlsroutes");
         store.objects.remove("httproutes");
         store.moods.missing.insert("gateway.networking.k8s.io");
-        // As for an account that may see nothing that is not there.
+        // The account may see nothing that is not there.
         store.moods.forbidden.insert("tlsroutes");
     });
     let mut watching = Watching::start(settings(&api));
@@ -397,7 +397,7 @@ async fn routers_are_looked_for_where_one_may_look() {
         "{view:#}"
     );
     drop(watching);
-    // Where one may look nowhere, no host is not the answer.
+    // A forbidden namespace does not count as one without hosts: the source has an error.
     api.change(|store| store.moods.forbidden.insert("pods/openshift-ingress"));
     let mut watching = Watching::start(settings(&api));
     let view = watching

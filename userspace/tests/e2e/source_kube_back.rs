@@ -1,4 +1,4 @@
-//! How the Kubernetes source comes back to its server, and what it says meanwhile.
+//! Return of the Kubernetes source to its server, and its reports meanwhile.
 
 use crate::kube_api;
 use crate::source_kube::{Scratch, connected, fill};

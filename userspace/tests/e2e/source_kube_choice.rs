@@ -150,7 +150,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
     assert_eq!(names(&watching), ["new.test", "shop.test"]);
     drop(watching);
 
-    // Where nothing else says whose a Route is, names would be missing: nothing is told.
+    // Nothing is told: without namespaces it is unknown whose a Route is, and names would be missing.
     api.change(|store| store.moods.forbidden.insert("namespaces"));
     settings.source.choice.router_names.clear();
     let mut watching = Watching::start(settings);
@@ -269,7 +269,7 @@ async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
     assert_eq!(api.lists("gateways"), 1);
     drop(watching);
 
-    // Of Gateways that are named, the right to see them is not needed; of a class, it is.
+    // Named Gateways need no right to see them; those of a class do.
     api.change(|store| store.moods.forbidden.insert("gateways"));
     let mut watching = Watching::start(settings.clone());
     watching.settles(&api).await;

@@ -206,7 +206,7 @@ async fn connections_to_the_server_are_kept_alive() {
         let mut ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         // Established, by us.
         ours.any(|columns| {
-            // In hundredths of a second; the kernel's own default is two hours.
+            // The timer is in hundredths of a second; the kernel's own default is two hours.
             let probe = columns[5]
                 .strip_prefix("02:")
                 .map(|when| u32::from_str_radix(when, 16).unwrap());

@@ -288,7 +288,7 @@ fn a_server_may_speak_first() {
     let lab = Lab::new();
     let _server = Server::start(lab.host("east-1"), BACKEND, |stream| {
         let mut answer = [0; 6];
-        // As MySQL does: a greeting at once, then a question and an answer.
+        // MySQL's way: a greeting at once, then a question and an answer.
         let _ = (&*stream).write_all(b"\x4a\0\0\0\x0a8.0.36 greeting");
         if (&*stream).read_exact(&mut answer).is_ok() {
             let _ = (&*stream).write_all(b"OK");

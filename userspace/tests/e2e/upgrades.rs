@@ -95,7 +95,7 @@ fn filters_of_another_version_are_replaced_without_a_packet_lost() {
         return;
     };
     let lab = cut::lab();
-    // As on a kernel before 6.6.
+    // The variable makes it as on a kernel before 6.6.
     lab.set_env("SIGNALBOX_CLSACT", "1");
     let config = lab.dir().join("signalbox.yaml");
     there_and_back(&lab, next, |sb| {

@@ -115,7 +115,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
         ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
         ("SHIELD_FLOODS", array(size_of::<rules::Flood>(), rules::MAX_GUARDS)),
         ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
-        // As large as userspace makes it.
+        // Userspace sets the real size.
         ("SHIELD_NODES", (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE)),
         ("SHIELD_PORTS", array(8, abi::WANTED_WORDS)),
         (

@@ -55,12 +55,12 @@ pub(crate) fn become_one() -> Result<()> {
         done(libc::syscall(libc::SYS_setresuid, UID, UID, UID))?;
     }
     let (low, high) = (mask() as u32, (mask() >> 32) as u32);
-    // Of the calling thread, which 0 stands for.
+    // Pid 0 stands for the calling thread.
     let header = [VERSION_3, 0];
     let data = [low, low, low, high, high, high];
     // SAFETY: both are as long as the kernel reads for this version, and live until it has.
     done(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) })?;
-    // For the programs that tests run, such as `ip`.
+    // Ambient capabilities are for the programs that tests run, such as `ip`.
     for right in rights::ALL {
         control(
             libc::PR_CAP_AMBIENT,

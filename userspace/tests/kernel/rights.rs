@@ -35,7 +35,7 @@ fn an_ordinary_user_has_the_documented_capabilities_and_no_others() {
             );
         }
         assert_eq!(rights::missing(), []);
-        // As a test would notice that needs more.
+        // A test that needs more rights would notice.
         assert_eq!(unshare(CloneFlags::CLONE_NEWNET), Err(Errno::EPERM));
     });
 }

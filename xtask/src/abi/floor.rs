@@ -43,7 +43,7 @@ const HELPERS: [(i32, &str, Version); 35] = [
     (99, "skc_lookup_tcp", (5, 2)),
     (110, "tcp_gen_syncookie", (5, 3)),
     (118, "jiffies64", (5, 6)),
-    // For sk_lookup programs from 5.9 on.
+    // Usable in sk_lookup programs from 5.9 on.
     (124, "sk_assign", (5, 9)),
     (125, "ktime_get_boot_ns", (5, 8)),
     (130, "ringbuf_output", (5, 8)),
@@ -86,7 +86,7 @@ const BPF_NEG: u8 = 0x80;
 const BPF_END: u8 = 0xd0;
 const BPF_ADD: i32 = 0;
 
-/// Why an instruction is refused although old kernels have it.
+/// Reason why an instruction is refused although old kernels have it.
 const NEGATION: &str = "a negation, of whose register verifiers before 6.17 know nothing afterwards: \
                         count up, and hide the counter from the compiler by `Buffer::opaque`";
 

@@ -159,7 +159,7 @@ fn a_stream_outlives_the_time_limits_and_takes_a_seat_until_it_ends() {
             stream
         })
         .collect();
-    // One address can take half of the seats.
+    // Half of the seats are the most that one address can take.
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
     assert_eq!((api.refused("max_per_source"), api.shared.admin.tcp.get()), (1, 4));
     for stream in &mut streams {

@@ -14,9 +14,9 @@ use super::objects::{collection, path};
 use crate::lab::{Lab, Ns, Proc, eventually};
 
 const HOST: &str = "west-2";
-/// Where the balancer finds the server.
+/// Address at which the balancer finds the server.
 const SERVER: &str = "10.3.0.3:6443";
-/// For the server alone: on the host's loopback.
+/// Address of etcd, for the server alone: on the host's loopback.
 const ETCD: &str = "http://127.0.0.1:2379";
 const ADMIN: &str = "administrator-of-the-lab";
 /// Two programs of some 100 MB start on a machine whose processors others use as well.
@@ -205,7 +205,7 @@ fn copy(from: &Path, to: &Path) {
 fn write_certificates(dir: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Of the same name as its certificates it would be taken for one of them.
+    // A name of its own: with that of its certificates the authority would be taken for one of them.
     params.distinguished_name.push(DnType::CommonName, "authority");
     let key = KeyPair::generate().unwrap();
     let authority = params.self_signed(&key).unwrap().pem();

@@ -41,7 +41,8 @@ fn program(test: &str) -> Option<PathBuf> {
 }
 
 impl Scene {
-    /// With one Route, `shop/web` for `web.test`, which is served; none where there is no API server to test against.
+    /// Starts a scene with one Route, `shop/web` for `web.test`, which is served; `None` without an API server to test
+    /// against.
     pub(super) fn start(test: &str) -> Option<Self> {
         let scene = Self::prepare(test, |_| {})?;
         scene.plane.put(&route("web", "web.test"));

@@ -14,7 +14,7 @@ use super::stream::{self, Body, Spawn};
 struct Asked<'a> {
     /// `route.openshift.io/v1`; `v1` for the core.
     home: String,
-    /// Of the discovery of a group there is none.
+    /// Name of the resource; `None` for the discovery of a group.
     plural: Option<&'a str>,
     selection: Selection,
     query: HashMap<String, String>,
@@ -90,7 +90,7 @@ fn list(store: &mut Store, plural: &str, asked: &Asked<'_>) -> Response<Body> {
     let most = store.moods.page.unwrap_or(limit).min(limit);
     let mut metadata = json!({"resourceVersion": version});
     if most > 0 && items.len() > most {
-        // With characters that a query has to escape.
+        // The token has characters that a query has to escape.
         store.tokens += 1;
         let token = format!("{version}/{plural}+{} &=", store.tokens);
         store.pages.insert(token.clone(), items.split_off(most));

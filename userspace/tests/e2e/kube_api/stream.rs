@@ -17,7 +17,7 @@ use super::store::Selection;
 /// Has the server run what lives as long as it.
 pub(crate) type Spawn = mpsc::UnboundedSender<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
-/// How often those who watch hear that there is nothing new. (A real one: every minute.)
+/// Interval of bookmarks. (A real server's: a minute.)
 const BOOKMARKS: Duration = Duration::from_millis(20);
 
 /// Pieces, then the end: a proper one, or by an error.
@@ -47,10 +47,10 @@ enum Fate {
     Sent,
     /// Sent, and the watch is ended in order.
     Last,
-    /// In the middle, with the connection.
+    /// Cut in the middle, with the connection.
     Cut,
     Garbled,
-    /// With all that would come after it.
+    /// Lost with all that would come after it.
     Lost,
 }
 
@@ -162,7 +162,7 @@ impl Watcher {
         Fate::Sent
     }
 
-    /// In two pieces, of which the second has the end of the line and nothing else now and then.
+    /// Sends an event in two pieces, of which the second has the end of the line and nothing else now and then.
     async fn send(&self, event: &Value) -> Option<()> {
         let line = format!("{event}\n");
         let (first, second) = line.as_bytes().split_at(line.len() * (line.len() % 8) / 7);

@@ -221,7 +221,7 @@ impl Watching {
     }
 }
 
-/// How often something of this kind happened.
+/// Returns the number of events of a kind.
 pub(crate) fn count(view: &Value, event: &str) -> u64 {
     view["events"][event].as_u64().unwrap_or(0)
 }

@@ -28,7 +28,7 @@ fn server(lab: &Lab, host: &str) -> Proc {
     Proc::spawn(&format!("{host}-dnsmasq"), command, lab.dir())
 }
 
-/// As long as a string can be.
+/// Makes a string of the greatest length in DNS.
 fn string(number: usize) -> String {
     format!("{number:03}").repeat(85)
 }

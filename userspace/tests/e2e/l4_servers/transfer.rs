@@ -6,7 +6,7 @@ use super::east::{self, ALL, available};
 use super::iperf::{self, PROGRAMS, client, counted, number, report};
 use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
 
-/// Where from, and where to.
+/// Addresses of the client and of the service, by family.
 const WAYS: [(&str, &str); 2] = [("10.1.0.2", "10.1.0.1"), ("fd00:1::2", "fd00:1::1")];
 /// Senders: the client, or with this argument the server; and the balancer's name for the direction.
 const BOTH: [(&[&str], &str); 2] = [(&[], "in"), (&["--reverse"], "out")];

@@ -21,7 +21,7 @@ pub(crate) const TCP: [(&str, &str); 2] = [("10.1.0.1:3306", "east-1"), ("[fd00:
 pub(crate) const HTTP: [(&str, &str); 2] = [("10.1.0.1:80", "a.test"), ("[fd00:1::1]:80", "b.test")];
 /// Addresses and names of the `tls` listener.
 pub(crate) const TLS: [(&str, &str); 2] = [("10.1.0.1:443", "a.test"), ("[fd00:1::1]:443", "b.test")];
-/// Where hosts listen for the `tcp` listeners.
+/// Address that hosts listen on for the `tcp` listeners.
 pub(crate) const BACKEND: &str = "[::]:3306";
 
 /// Checks that a bad link does not upset.
@@ -213,7 +213,7 @@ pub(crate) fn not_cut(sb: &Signalbox) -> Value {
     flows.into_iter().find(|flow| flow["tier"] != "cut").unwrap_or_default()
 }
 
-/// How many flows have not been cut, by reason.
+/// Formats the number of flows that have not been cut, by reason.
 pub(crate) fn reasons(sb: &Signalbox) -> String {
     let (_, text) = sb.get("/metrics");
     let lines = text.lines().filter(|line| line.starts_with("signalbox_not_cut_total"));
@@ -223,7 +223,7 @@ pub(crate) fn reasons(sb: &Signalbox) -> String {
         .join("\n")
 }
 
-/// Why a flow on another tier is there.
+/// Formats the reason why a flow is on another tier.
 pub(crate) fn reason(flow: &Value) -> String {
     let reason = flow["not_cut"].as_str().unwrap_or_default();
     assert!(
@@ -273,7 +273,7 @@ impl Drop for CutLab {
     }
 }
 
-/// Where signalbox has pinned something for the balancer's namespace.
+/// Returns the pins of signalbox for the balancer's namespace.
 pub(crate) fn pins(lab: &Lab) -> Vec<PathBuf> {
     pins_of(lab, "net")
 }
@@ -320,7 +320,7 @@ pub(crate) fn detach(lab: &Lab) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Of each cut flow, by client, the facts of the API that do not change while nothing is sent.
+/// Returns, for each cut flow by client, the facts of the API that do not change while nothing is sent.
 pub(crate) fn known(sb: &Signalbox) -> Vec<Vec<String>> {
     let mut flows = sb.flows("tier=cut&limit=100");
     flows.sort_by_key(|flow| flow["client"].to_string());

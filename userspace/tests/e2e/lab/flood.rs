@@ -15,7 +15,7 @@ use super::namespace::{Ns, ip};
 use super::syn::Syn;
 use super::topology::Lab;
 
-/// How many senders there seem to be: 198.18.0.0 and those that follow it (RFC 2544's range for benchmarks).
+/// Number of forged senders: 198.18.0.0 and those that follow it (RFC 2544's range for benchmarks).
 pub(crate) const SENDERS: u32 = 10_000;
 /// The interface of the balancer's side.
 const DEVICE: &str = "flood";
@@ -24,7 +24,7 @@ const THERE: [u8; 6] = [2, 0, 0, 0, 4, 1];
 /// Frames in one call of the kernel.
 const AT_ONCE: usize = 100;
 
-/// Where floods come from. Goes before the lab does.
+/// Source of floods. Must be dropped before the lab.
 pub(crate) struct Source {
     ns: Ns,
 }
@@ -136,7 +136,7 @@ fn send(socket: &Socket, to: SocketAddrV4, sent: &AtomicU64, stop: &AtomicBool) 
     }
 }
 
-/// How many of the frames the interface took.
+/// Sends frames; returns how many the interface took.
 fn send_frames(socket: &Socket, syns: &mut [Syn]) -> u64 {
     let mut parts: Vec<libc::iovec> = syns.iter_mut().map(Syn::part).collect();
     let message = |part: &mut libc::iovec| {

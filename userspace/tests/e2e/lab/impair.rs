@@ -9,14 +9,14 @@ use aya::{Ebpf, EbpfLoader};
 use super::namespace::{Ns, ip};
 use super::topology::Lab;
 
-/// How likely a packet is to meet each fate, as a fraction of 1.
+/// Odds of a packet's fates, as fractions of 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Odds {
     /// Odds to be dropped.
     pub(crate) drop: f64,
-    /// To arrive twice.
+    /// Odds to arrive twice.
     pub(crate) duplicate: f64,
-    /// To arrive behind what was sent after it.
+    /// Odds to arrive behind later packets.
     pub(crate) reorder: f64,
 }
 

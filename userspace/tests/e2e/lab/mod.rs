@@ -61,7 +61,7 @@ pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -
     }
 }
 
-/// How many times longer things may take here: `SIGNALBOX_TEST_PATIENCE`, or once as long.
+/// Returns the factor for time limits: `SIGNALBOX_TEST_PATIENCE`, or 1.
 pub(crate) fn patience() -> u32 {
     static PATIENCE: OnceLock<u32> = OnceLock::new();
     *PATIENCE.get_or_init(|| {

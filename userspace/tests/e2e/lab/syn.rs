@@ -47,7 +47,7 @@ impl Syn {
         tcp[16..18].copy_from_slice(&folded(self.sum + changed));
     }
 
-    /// Where it is, for the kernel. Valid until it is changed or dropped.
+    /// Returns the packet's place for the kernel. Valid until the packet is changed or dropped.
     pub(crate) fn part(&mut self) -> libc::iovec {
         libc::iovec {
             iov_base: self.frame.as_mut_ptr().cast(),

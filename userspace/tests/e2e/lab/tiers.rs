@@ -23,7 +23,7 @@ pub(crate) fn tiers() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(move |(tier, _)| only.as_ref().is_none_or(|only| only == tier))
 }
 
-/// Where the host listens for all of them.
+/// Address that the host listens on for all tiers.
 pub(crate) const BACKEND: &str = "[::]:3306";
 
 fn config_of(extra: &str) -> String {

@@ -28,9 +28,9 @@ pub(crate) struct Lab {
     prefix: String,
     /// Configurations, certificates, logs, the admin socket.
     dir: PathBuf,
-    /// Where clients are.
+    /// Namespace of clients.
     pub(crate) client: Ns,
-    /// Where signalbox runs.
+    /// Namespace of signalbox.
     pub(crate) lb: Ns,
     hosts: Vec<Ns>,
     /// Environment of every signalbox that is started here.

@@ -28,13 +28,13 @@ pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
 /// Properties of a number of exchanges.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
-    /// At the same time.
+    /// Number of exchanges at a time.
     pub(crate) at_once: u64,
-    /// In all.
+    /// Number of exchanges in all.
     pub(crate) count: u64,
     /// Bytes each way, at most; how many it is is drawn for each, small numbers being likelier.
     pub(crate) most: u64,
-    /// For any one of them; longer is stuck.
+    /// Time limit of an exchange; longer is stuck.
     pub(crate) patience: Duration,
 }
 

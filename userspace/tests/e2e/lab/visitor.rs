@@ -94,7 +94,7 @@ pub(crate) struct Visits {
     pub(crate) failed: Vec<String>,
     /// Connections that came of a cookie of the program's.
     pub(crate) by_cookie: usize,
-    /// Until there was a connection, and until the answer was there.
+    /// Times until there was a connection, and until the answer was there.
     took: Vec<[Duration; 2]>,
     whole: Duration,
 }
@@ -116,7 +116,7 @@ impl Visits {
         visits
     }
 
-    /// How many there were.
+    /// Returns the number of visits.
     pub(crate) fn count(&self) -> usize {
         self.took.len()
     }

@@ -12,7 +12,7 @@ use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, s
 
 const AT: &str = "10.1.0.1:80";
 const HOST: &str = "a.test";
-/// How long each part of the test goes on.
+/// Length of each part of the test.
 const PART: Duration = Duration::from_secs(4);
 /// Requests that a listening socket of ours may hold. Each worker has one for each family.
 const BACKLOG: usize = 4096;
@@ -105,7 +105,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     let flood = scene.source.flood(AT.parse().unwrap());
     assert!(eventually(SOON, || scene.cookies() > 0), "no cookies");
     drop(flood);
-    // Of a CPU that few SYNs come to, the kernel answers those few; where the flood is, the program does.
+    // The kernel answers the SYNs of a CPU that few come to; where the flood is, the program does.
     for beside in [false, true] {
         let visits = scene.flooded("a flood, a shield", beside);
         assert!(visits.failed.is_empty(), "{:?}", visits.failed);

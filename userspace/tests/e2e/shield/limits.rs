@@ -144,7 +144,7 @@ fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
     if !privileged("a_source_that_sends_too_many_bytes_is_not_heard_and_others_are") {
         return;
     }
-    // As many as the bucket has at the least, whatever is configured.
+    // Burst that the bucket allows at the least, whatever is configured.
     const BURST: usize = 65_536;
     const DATAGRAM: usize = 1200;
     let shield = "shield: { limits: { bytes: { rate: 100, burst: 65536 }, ipv6_prefix: 128 } }";

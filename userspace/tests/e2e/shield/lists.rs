@@ -28,7 +28,7 @@ fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
     if !privileged("a_denied_client_gets_no_answer_and_all_else_is_untouched") {
         return;
     }
-    // Of two prefixes the longer one counts.
+    // The longer of two prefixes counts.
     let shield = "shield: { deny: [\"10.1.0.0/24\", \"fd00:1::/64\"], allow: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new(shield, "", "");
     let (lab, sb) = (&scene.lab, &scene.sb);

@@ -48,7 +48,7 @@ impl Scene {
         Self::of(Lab::new(), &body(shield, web, db))
     }
 
-    /// In a lab whose directory has files already.
+    /// Makes a scene in a lab whose directory has files already.
     pub(crate) fn of(lab: Lab, body: &str) -> Self {
         second_v6(&lab);
         let host = lab.host("east-1");

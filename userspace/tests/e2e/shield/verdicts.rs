@@ -10,7 +10,7 @@ pub(crate) fn guard(sb: &Signalbox, name: &str) -> Value {
     find(&sb.json("/api/v1/shield")["guards"], "name", name)
 }
 
-/// How often a guard has decided so.
+/// Returns how often a guard has decided so.
 pub(crate) fn decided(sb: &Signalbox, name: &str, decision: &str) -> u64 {
     let guard = guard(sb, name);
     guard["decisions"][decision]

@@ -77,14 +77,14 @@ impl Consumer {
         Self { spi, told, task }
     }
 
-    /// As if the process had died: nothing is said to the broker, nothing acknowledged or recorded any more.
+    /// Kills the consumer like its process: nothing is said to the broker, nothing acknowledged or recorded any more.
     pub(crate) fn kill(self, runtime: &Runtime) {
         self.task.abort();
         assert!(runtime.block_on(self.task).unwrap_err().is_cancelled());
         self.spi.close();
     }
 
-    /// As if it had died where the ledger has stopped it. Returns what it had taken.
+    /// Kills the consumer where the ledger has stopped it. Returns what it had taken.
     pub(crate) fn kill_stopped(self, runtime: &Runtime, disk: &Disk) -> u64 {
         disk.wait_stopped();
         self.task.abort();
@@ -166,7 +166,7 @@ pub(crate) fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// Where a test's certificates go.
+/// Returns the directory of a test's certificates.
 pub(crate) fn certificates(scratch: &super::activemq::Scratch) -> Option<PathBuf> {
     Some(scratch.path().join("certificates"))
 }

@@ -24,7 +24,7 @@ struct Plan {
     stopped: bool,
 }
 
-/// Where the consumer is to die.
+/// Moment at which the consumer is to die.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
     BeforeRecord,

@@ -234,7 +234,7 @@ fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
     }
 }
 
-/// Why a message that cannot be recorded is kept, and not refused.
+/// Shows why a message that cannot be recorded is kept, and not refused.
 #[test]
 fn activemq_takes_a_refused_message_away() {
     if !available("activemq_takes_a_refused_message_away") {

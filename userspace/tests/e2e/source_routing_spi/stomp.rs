@@ -40,7 +40,7 @@ impl Client {
         for (number, batch) in texts.chunks(BATCH).enumerate() {
             let mut frames = format!("BEGIN\ntransaction:{number}\n\n\0");
             for (at, text) in batch.iter().enumerate() {
-                // With a length it is a BytesMessage to ActiveMQ, without a TextMessage.
+                // ActiveMQ takes a message with a length for a BytesMessage, one without for a TextMessage.
                 let length = if at % 2 == 0 {
                     format!("content-length:{}\n", text.len())
                 } else {

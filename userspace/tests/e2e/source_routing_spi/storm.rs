@@ -97,7 +97,7 @@ fn random(dice: &mut Dice) -> Event {
     Event { app: key(&app), change }
 }
 
-/// For one certificate with a key, where keys are kept.
+/// Makes an event with a certificate and its key.
 pub(crate) fn certificate(app: &str, alias: &str, secret: &str) -> Event {
     Event {
         app: key(app),

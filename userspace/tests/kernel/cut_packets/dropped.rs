@@ -180,7 +180,7 @@ fn a_closing_flow_drops() {
             ..scene.host_sends(0, 7000)
         };
         scene.arrives(&reset).dropped(Reason::CutClosing);
-        // For the resets that userspace sends: at the numbers that the two ends expect.
+        // The numbers that both ends expect are kept for the resets that userspace sends.
         let mut wanted = scene.flow();
         wanted.state = state::CLOSING;
         wanted.ways[0].ack = HOST_ON_A.wrapping_add(900);

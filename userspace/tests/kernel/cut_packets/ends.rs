@@ -1,4 +1,4 @@
-//! How a flow ends, and what ends none.
+//! Ends of a flow, and packets that end none.
 
 use signalbox_common::cut::flow::{FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE};
 use signalbox_common::cut::header::{ACK, FIN, RST};

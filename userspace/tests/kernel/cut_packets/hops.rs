@@ -1,4 +1,4 @@
-//! Where a forwarded packet goes: by the next hop that is known, while it is fresh.
+//! Destination of a forwarded packet: the next hop that is known, while it is fresh.
 
 use std::fs;
 

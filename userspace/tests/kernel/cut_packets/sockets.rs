@@ -133,7 +133,7 @@ fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
                 flags,
                 ..scene.host_receives(20, 0)
             };
-            // At the number that the host expects.
+            // The reset has the number that the host expects.
             let reset = Packet {
                 flags: RST | ACK,
                 ..scene.host_receives(60, 0)

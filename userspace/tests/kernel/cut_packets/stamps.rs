@@ -14,7 +14,7 @@ fn sack_blocks_and_timestamps_are_translated() {
         (flow.t1, flow.t2) = (1000, u32::MAX);
         flow.ways[0].flags = STAMPS_FIXED;
         scene.put(&flow);
-        // At odd offsets too.
+        // Options may stand at odd offsets too.
         let options = |stamp: (u32, u32), first: u32| {
             let blocks = [(100, 200), (300, 400)].map(|(a, b)| (first.wrapping_add(a), first.wrapping_add(b)));
             [&NOP, &stamps(stamp.0, stamp.1)[..], &sack(&blocks), &NOP, &NOP, &NOP].concat()
