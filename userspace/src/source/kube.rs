@@ -1,6 +1,6 @@
 //! Watches a cluster's API server for router hosts and names, both in the balancer and in `signalbox agent`.
 //!
-//! One [`feed`] per resource and namespace lists, then watches, and [`decode`]s objects into the core's small types.
+//! A [`feed`] lists one resource in one namespace, then watches, and [`decode`]s objects into the core's small types.
 //! The [`hub`] holds them all, has `core::claims` derive names and hosts, and tells the store. When the server is
 //! lost, everything stays as told last. Only this module uses the kube crate, and of it only kubeconfigs and TLS: the
 //! crate's watcher hides bookmarks and refuses a whole list for one object that it cannot decode, and its client runs

@@ -1,7 +1,7 @@
 //! An API server that behaves like a real one, and misbehaves as real ones do: pages, resource versions, watches in
 //! chunks, bookmarks, compaction, rights, and connections that break.
 //!
-//! Its code decides nothing about what a balancer should make of objects: tests compare with the objects directly.
+//! The server's code decides nothing about what a balancer should make of objects: tests compare with the objects.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 mod answer;

@@ -39,7 +39,7 @@ pub(super) fn subscribe(settings: &RoutingEvents) -> Frame {
         ("id", SUBSCRIPTION),
         ("destination", settings.destination.as_str()),
         ("ack", "client-individual"),
-        // One message at a time, so that messages are taken in order, and redelivered in order.
+        // A prefetch of one: messages are taken in order, and redelivered in order.
         ("activemq.prefetchSize", "1"),
         ("receipt", "subscribed"),
     ];
