@@ -208,7 +208,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         let error = crate::error_chain(&error);
         tracing::error!(
             error,
-            "What an earlier process remembered cannot be read: nothing is out of rotation."
+            "The state of an earlier process cannot be read: nothing is out of rotation."
         );
         degraded.push(("store", error));
     }
@@ -371,7 +371,7 @@ async fn begin(control: &Control, origin: &str, model: Model, instead: Option<St
             Err(refused) => {
                 tracing::error!(
                     error = refused.error,
-                    "What the API has put in place of the file is refused now: the file counts."
+                    "The configuration set by API is refused now: the file's is in force."
                 );
             }
         }

@@ -627,7 +627,7 @@ impl Work {
                 self.refused_for = error.is_permanent().then_some((hook, needed));
                 let error = crate::error_chain(&error);
                 if self.trouble.as_ref() != Some(&error) {
-                    tracing::error!(error, "Neither layer-4 services nor the shield can be had.");
+                    tracing::error!(error, "Neither layer-4 services nor the shield could be loaded.");
                     self.trouble = Some(error);
                 }
                 false

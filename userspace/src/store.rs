@@ -243,7 +243,7 @@ impl Store {
     /// Reads what could not be read at the start, as soon as that is possible.
     fn remember(&mut self) -> Result<(), DurableError> {
         if tokio::task::block_in_place(|| self.memory.restore())? {
-            tracing::info!("What an earlier process remembered has been read now.");
+            tracing::info!("The state of an earlier process has been read now.");
             (self.stale, self.dirty) = (true, true);
         }
         Ok(())
@@ -476,7 +476,7 @@ impl Store {
             if let Err(again) = self.install(before, Some(Prepared::default())) {
                 tracing::error!(
                     error = crate::error_chain(&again),
-                    "What was in force could not be restored whole."
+                    "The previous configuration could not be restored whole."
                 );
             }
             crate::error_chain(&error)

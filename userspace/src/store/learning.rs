@@ -22,7 +22,7 @@ impl Store {
                 let error = crate::error_chain(&error);
                 tracing::warn!(
                     error,
-                    "What stood in place of the file could not be removed: it may come back."
+                    "The configuration set by API could not be removed from disk: it may come back."
                 );
             }
             return Ok(applied);
@@ -138,7 +138,7 @@ impl Store {
                     source,
                     cluster,
                     error,
-                    "What a source has told is not taken: it could not be written."
+                    "The knowledge of a source is not taken: it could not be written."
                 );
                 if let Some(done) = done {
                     let _ = done.send(Err(error));
@@ -153,7 +153,7 @@ impl Store {
         let outcome = self.remake().map(drop);
         self.shared.swaps.observe(began.elapsed());
         if let Err(error) = &outcome {
-            tracing::error!(error, "What sources have told could not be put in force.");
+            tracing::error!(error, "The knowledge of sources could not be put in force.");
         }
         for done in std::mem::take(&mut self.told) {
             let _ = done.send(outcome.clone());

@@ -453,7 +453,7 @@ impl Memory {
         if let Err(error) = self.put(&records) {
             tracing::warn!(
                 error = crate::error_chain(&error),
-                "What has been learnt could not be written; a later start would learn it anew."
+                "Learnt hosts and routes could not be written; a later start would learn them anew."
             );
         }
     }
