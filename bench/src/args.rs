@@ -20,9 +20,9 @@ use crate::scenario::{self, Scenario};
     max_term_width = 100,
     args_conflicts_with_subcommands = true
 )]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    pub(crate) instead: Option<Instead>,
+    pub(crate) instead: Option<BenchCommand>,
     /// Two short rounds: under 5 minutes, for a first look
     #[arg(long)]
     quick: bool,
@@ -58,16 +58,16 @@ pub(crate) struct Args {
 
 /// Subcommands instead of a benchmark of connections.
 #[derive(Subcommand)]
-pub(crate) enum Instead {
+pub(crate) enum BenchCommand {
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
-    Lab(playground::Args),
+    Lab(playground::PlaygroundArgs),
     /// Measure the cost of packets of layer-4 services
     #[command(override_usage = "cargo xtask bench xdp [OPTIONS]")]
-    Xdp(crate::xdp::Args),
+    Xdp(crate::xdp::XdpArgs),
 }
 
 /// Plan of a run.
-pub(crate) struct Plan {
+pub(crate) struct BenchPlan {
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) setups: Vec<Setup>,
     /// Whether fewer than the most threads are only for the main scenarios.
@@ -78,17 +78,17 @@ pub(crate) struct Plan {
 }
 
 /// Time to start and stop a contender, on top of warm-up and measurement.
-const OVERHEAD: Duration = Duration::from_millis(450);
+const RUN_OVERHEAD: Duration = Duration::from_millis(450);
 
-impl Args {
+impl BenchArgs {
     /// Checks the arguments, and builds signalbox where it is needed.
-    pub(crate) fn plan(&self) -> Result<Plan> {
+    pub(crate) fn plan(&self) -> Result<BenchPlan> {
         let (rounds, seconds, warm_up) = if self.quick { (2, 0.6, 250) } else { (4, 2.0, 750) };
         let seconds = self.seconds.unwrap_or(seconds);
         ensure!((0.2..=3600.0).contains(&seconds), "--seconds: from 0.2 to 3600");
         let rounds = self.rounds.unwrap_or(rounds);
         ensure!(rounds > 0, "--rounds: at least 1");
-        Ok(Plan {
+        Ok(BenchPlan {
             scenarios: self.scenarios()?,
             setups: self.setups()?,
             spare_time: self.threads.is_empty(),
@@ -145,7 +145,7 @@ impl Args {
     }
 }
 
-impl Plan {
+impl BenchPlan {
     /// Estimates how long the run takes.
     pub(crate) fn estimate(&self) -> Duration {
         let one = |s: &Scenario| {
@@ -154,10 +154,10 @@ impl Plan {
             } else {
                 Duration::from_millis(2200)
             };
-            (length + OVERHEAD) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
+            (length + RUN_OVERHEAD) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
         };
         let (time, scenarios) = programs::TIME;
-        let programs = (time + OVERHEAD) * scenarios as u32 * self.with_programs().count() as u32;
+        let programs = (time + RUN_OVERHEAD) * scenarios as u32 * self.with_programs().count() as u32;
         self.scenarios.iter().map(one).sum::<Duration>() + programs
     }
 
@@ -220,9 +220,9 @@ fn build() -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    fn plan(words: &str) -> Plan {
+    fn plan(words: &str) -> BenchPlan {
         let words = format!("bench --signalbox /proc/self/exe {words}");
-        Args::parse_from(words.split_whitespace()).plan().unwrap()
+        BenchArgs::parse_from(words.split_whitespace()).plan().unwrap()
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn one_thread_is_for_the_main_scenarios_unless_asked_for() {
-        let count = |plan: &Plan, name: &str| {
+        let count = |plan: &BenchPlan, name: &str| {
             let scenario = plan.scenarios.iter().find(|s| s.name == name).unwrap();
             plan.setups_of(scenario).len()
         };
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn unknown_scenarios_are_refused() {
-        let args = Args::parse_from(["bench", "--only", "reused", "--only", "nothing"]);
+        let args = BenchArgs::parse_from(["bench", "--only", "reused", "--only", "nothing"]);
         assert!(args.plan().is_err_and(|e| e.to_string().contains("nothing")));
     }
 }

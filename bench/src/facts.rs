@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use crate::args::{Plan, workspace};
+use crate::args::{BenchPlan, workspace};
 use crate::machine;
 
 /// Machine, kernel and versions of a run.
@@ -30,7 +30,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Gathers the facts of this machine and plan.
-    pub(crate) fn gather(plan: &Plan) -> Self {
+    pub(crate) fn gather(plan: &BenchPlan) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo

@@ -33,15 +33,15 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use args::{Args, Instead};
+use args::{BenchArgs, BenchCommand};
 use facts::Facts;
 use report::Report;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = BenchArgs::parse();
     let outcome = match &args.instead {
-        Some(Instead::Lab(args)) => playground::run(args).map(|()| 0),
-        Some(Instead::Xdp(args)) => xdp::run(args).map(|()| 0),
+        Some(BenchCommand::Lab(args)) => playground::run(args).map(|()| 0),
+        Some(BenchCommand::Xdp(args)) => xdp::run(args).map(|()| 0),
         None => run(&args),
     };
     match outcome {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the benchmarks and writes the report: the number of rows that failed.
-fn run(args: &Args) -> Result<usize> {
+fn run(args: &BenchArgs) -> Result<usize> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let plan = args.plan()?;
     packages::ensure_installed(&packages::BENCH, !args.no_install)?;

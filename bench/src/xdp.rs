@@ -17,7 +17,7 @@ use crate::packets;
 
 /// Arguments of `cargo xtask bench xdp`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct XdpArgs {
     /// Rounds of all measurements, one after the other; medians are shown
     #[arg(long, default_value_t = 9)]
     rounds: usize,
@@ -60,11 +60,11 @@ struct Path {
     runs: u32,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &XdpArgs) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "loading programs needs root");
     if args.packets {
         ensure!((0.2..=3600.0).contains(&args.seconds), "--seconds: from 0.2 to 3600");
-        return packets::run(&packets::Plan {
+        return packets::run(&packets::PacketPlan {
             rounds: args.rounds,
             length: Duration::from_secs_f64(args.seconds),
             signalbox: args.signalbox.as_deref(),

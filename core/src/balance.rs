@@ -8,26 +8,26 @@ use crate::schedule::Schedule;
 
 /// The hosts of a cluster that may get a new connection, ready to choose from.
 #[derive(Clone, Debug)]
-pub struct Choices {
+pub struct HostPicker {
     balance: Balance,
     /// Pairs of (index of the host in its cluster, weight).
     hosts: Vec<(u16, u32)>,
-    turns: Schedule,
-    slots: Box<[u16]>,
+    schedule: Schedule,
+    maglev_table: Box<[u16]>,
 }
 
 /// Inputs of one choice, besides the hosts.
 #[derive(Clone, Copy, Debug)]
-pub struct Draw {
+pub struct PickContext {
     /// Number that goes up by one with each choice in this cluster.
     pub ticket: u64,
     /// Random bits.
     pub random: u64,
     /// Hash of the client's address.
-    pub source: u64,
+    pub source_hash: u64,
 }
 
-impl Choices {
+impl HostPicker {
     /// Prepares the choice among `(index, weight, address)`.
     #[must_use]
     pub fn new(balance: Balance, hosts: &[(u16, u32, [u8; 16])]) -> Self {
@@ -53,8 +53,8 @@ impl Choices {
         Self {
             balance,
             hosts: weights,
-            turns,
-            slots,
+            schedule: turns,
+            maglev_table: slots,
         }
     }
 
@@ -71,22 +71,25 @@ impl Choices {
     }
 
     /// Chooses a host not in `tried`; `load` says how many connections a host has.
-    pub fn pick(&self, draw: Draw, tried: &[u16], load: impl Fn(u16) -> u32) -> Option<u16> {
+    pub fn pick(&self, draw: PickContext, tried: &[u16], load: impl Fn(u16) -> u32) -> Option<u16> {
         let first = match self.balance {
             Balance::LeastConnections => None,
-            Balance::RoundRobin => self.turns.draw(draw.ticket),
+            Balance::RoundRobin => self.schedule.draw(draw.ticket),
             Balance::RandomTwo => self.random_two(draw.random, tried, &load),
-            Balance::Maglev => self.slots.get(draw.source as usize % self.slots.len().max(1)).copied(),
+            Balance::Maglev => self
+                .maglev_table
+                .get(draw.source_hash as usize % self.maglev_table.len().max(1))
+                .copied(),
         };
         match first {
             Some(host) if !tried.contains(&host) => Some(host),
             // Least connections; and what every other algorithm falls back to when its host was tried in vain.
-            _ => self.least(draw.ticket, tried, &load),
+            _ => self.least_connections(draw.ticket, tried, &load),
         }
     }
 
     /// The host with the least load for its weight; among equals, hosts take turns.
-    fn least(&self, ticket: u64, tried: &[u16], load: &impl Fn(u16) -> u32) -> Option<u16> {
+    fn least_connections(&self, ticket: u64, tried: &[u16], load: &impl Fn(u16) -> u32) -> Option<u16> {
         let start = ticket as usize % self.hosts.len().max(1);
         let (before, from) = self.hosts.split_at(start);
         let mut best: Option<(u64, u64, u16)> = None;
@@ -126,19 +129,19 @@ impl Choices {
 mod tests {
     use super::*;
 
-    const AT: Draw = Draw {
+    const AT: PickContext = PickContext {
         ticket: 0,
         random: 1,
-        source: 1,
+        source_hash: 1,
     };
 
-    fn choices(balance: Balance, weights: &[u32]) -> Choices {
+    fn choices(balance: Balance, weights: &[u32]) -> HostPicker {
         let hosts: Vec<_> = weights
             .iter()
             .enumerate()
             .map(|(i, &w)| (i as u16, w, [i as u8; 16]))
             .collect();
-        Choices::new(balance, &hosts)
+        HostPicker::new(balance, &hosts)
     }
 
     #[test]
@@ -147,7 +150,10 @@ mod tests {
         let load = [3, 5, 3];
         assert_eq!(c.pick(AT, &[], |h| load[h as usize]), Some(1), "6/2 beats 4/1");
         assert_eq!(c.pick(AT, &[1], |h| load[h as usize]), Some(0));
-        assert_eq!(c.pick(Draw { ticket: 2, ..AT }, &[1], |h| load[h as usize]), Some(2));
+        assert_eq!(
+            c.pick(PickContext { ticket: 2, ..AT }, &[1], |h| load[h as usize]),
+            Some(2)
+        );
         assert_eq!(c.pick(AT, &[0, 1, 2], |_| 0), None);
     }
 
@@ -156,7 +162,7 @@ mod tests {
         let c = choices(Balance::LeastConnections, &[1, 1]);
         let mut load = [0u32; 2];
         for ticket in 0..10 {
-            let host = c.pick(Draw { ticket, ..AT }, &[], |h| load[h as usize]).unwrap();
+            let host = c.pick(PickContext { ticket, ..AT }, &[], |h| load[h as usize]).unwrap();
             load[host as usize] += 1;
         }
         assert_eq!(load, [5, 5]);
@@ -168,7 +174,7 @@ mod tests {
     fn round_robin_honours_weights_exactly() {
         let c = choices(Balance::RoundRobin, &[1, 2]);
         let second = (0..300)
-            .filter(|&ticket| c.pick(Draw { ticket, ..AT }, &[], |_| 0) == Some(1))
+            .filter(|&ticket| c.pick(PickContext { ticket, ..AT }, &[], |_| 0) == Some(1))
             .count();
         assert_eq!(second, 200);
     }
@@ -177,11 +183,11 @@ mod tests {
     fn random_two_prefers_the_less_loaded_and_skips_the_tried() {
         let c = choices(Balance::RandomTwo, &[1, 1]);
         let idle = (0..2000)
-            .filter(|&random| c.pick(Draw { random, ..AT }, &[], |h| u32::from(h == 0) * 50) == Some(1))
+            .filter(|&random| c.pick(PickContext { random, ..AT }, &[], |h| u32::from(h == 0) * 50) == Some(1))
             .count();
         assert!((1400..1600).contains(&idle), "three in four: {idle}");
         for random in 0..100 {
-            assert_eq!(c.pick(Draw { random, ..AT }, &[1], |_| 0), Some(0));
+            assert_eq!(c.pick(PickContext { random, ..AT }, &[1], |_| 0), Some(0));
         }
     }
 
@@ -189,11 +195,11 @@ mod tests {
     fn maglev_keeps_a_client_with_its_host_while_others_come_and_go() {
         let three = choices(Balance::Maglev, &[1, 1, 1]);
         let hosts: Vec<_> = [0u16, 1].iter().map(|&i| (i, 1, [i as u8; 16])).collect();
-        let two = Choices::new(Balance::Maglev, &hosts);
+        let two = HostPicker::new(Balance::Maglev, &hosts);
         let (mut kept, mut of) = (0, 0);
         for source in 0..1000u64 {
-            let draw = Draw {
-                source: hash::mix(source),
+            let draw = PickContext {
+                source_hash: hash::mix(source),
                 ..AT
             };
             let before = three.pick(draw, &[], |_| 0).unwrap();

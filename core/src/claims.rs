@@ -4,35 +4,35 @@
 //! it holds, after each change; nothing is remembered from one time to the next.
 
 mod annotations;
-mod choice;
 mod gateways;
 mod names;
 mod object;
 mod owners;
 pub mod reason;
 mod routers;
+mod shard;
 
 #[cfg(test)]
 mod tests;
 
-pub use annotations::is_read;
-pub use gateways::{Gateway, Listener, Parent};
-pub use object::{Admission, IngressClass, Kind, Node, Object, RouterPod, Said};
+pub use annotations::is_known_annotation;
+pub use gateways::{Gateway, GatewayListener, Parent};
+pub use object::{Admission, IngressClass, Node, Object, ObjectKind, RouterPod, RouterStatus};
 
-use crate::learned::Learned;
-use crate::model::kubernetes::{AddressType, Choice};
+use crate::discovery::ClusterDiscovery;
+use crate::model::kubernetes::{AddressType, ShardFilter};
 
 /// Rules that the configuration sets for a cluster: which objects count, and how its hosts are addressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct ClaimRules {
     /// Choice of the objects that the routers serve.
-    pub choice: Choice,
+    pub shard: ShardFilter,
     /// Whether the objects were chosen by their labels before they came here.
-    pub labelled: bool,
+    pub filtered_by_label: bool,
     /// Whether wildcard names are served.
     pub wildcards: bool,
     /// Type of the node address at which a router is reached.
-    pub address: AddressType,
+    pub address_type: AddressType,
     /// Port of the hosts for `http` listeners; `None`: the router pod's own.
     pub http: Option<u16>,
     /// Port of the hosts for `tls` listeners; `None`: the router pod's own.
@@ -41,7 +41,7 @@ pub struct Rules {
 
 /// All objects seen of a cluster, in any order.
 #[derive(Clone, Debug, Default)]
-pub struct Seen<'a> {
+pub struct ClusterObjects<'a> {
     /// Routes, Ingresses and routes of the Gateway API, which ask for names.
     pub objects: Vec<&'a Object>,
     /// Pods that run routers.
@@ -58,12 +58,12 @@ pub struct Seen<'a> {
 
 /// Works out the names that a cluster serves, and the hosts of its routers.
 #[must_use]
-pub fn learn(seen: Seen<'_>, rules: &Rules) -> Learned {
-    let chooser = choice::Chooser::new(&seen, rules);
-    let (routes, mut rejected) = names::settle(seen.objects, &chooser, rules);
+pub fn discover(seen: ClusterObjects<'_>, rules: &ClaimRules) -> ClusterDiscovery {
+    let chooser = shard::ShardMatcher::new(&seen, rules);
+    let (routes, mut rejected) = names::resolve_claims(seen.objects, &chooser, rules);
     let hosts = routers::hosts(seen.pods, seen.nodes, rules, &mut rejected);
     rejected.sort_unstable();
-    Learned {
+    ClusterDiscovery {
         hosts,
         routes,
         rejected,

@@ -9,7 +9,7 @@ use crate::model::{Cluster, Host, Listener, Model, Route};
 
 /// Difference between two models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct ModelChange {
     /// Kind of the changed object: `listener`, `cluster`, `host`, `route` or `setting`.
     pub kind: &'static str,
     /// Name of the changed object.
@@ -22,7 +22,7 @@ pub struct Change {
 
 /// All differences: settings first, then by kind and name.
 #[must_use]
-pub fn diff(before: &Model, after: &Model) -> Vec<Change> {
+pub fn diff(before: &Model, after: &Model) -> Vec<ModelChange> {
     let mut all = settings(before, after);
     all.extend(compare("listener", before, after, listeners));
     all.extend(compare("cluster", before, after, clusters));
@@ -36,13 +36,13 @@ fn compare(
     before: &Model,
     after: &Model,
     list: impl Fn(&Model) -> BTreeMap<String, String>,
-) -> Vec<Change> {
+) -> Vec<ModelChange> {
     let (mut old, new) = (list(before), list(after));
     let mut all = Vec::new();
     for (name, after) in new {
         let before = old.remove(&name);
         if before.as_ref() != Some(&after) {
-            all.push(Change {
+            all.push(ModelChange {
                 kind,
                 name,
                 before,
@@ -50,7 +50,7 @@ fn compare(
             });
         }
     }
-    all.extend(old.into_iter().map(|(name, before)| Change {
+    all.extend(old.into_iter().map(|(name, before)| ModelChange {
         kind,
         name,
         before: Some(before),
@@ -60,26 +60,26 @@ fn compare(
     all
 }
 
-fn settings(before: &Model, after: &Model) -> Vec<Change> {
+fn settings(before: &Model, after: &Model) -> Vec<ModelChange> {
     let shown = |model: &Model| {
         // Each entry is a part of the file of its own.
         [
-            ("admin", debug(&model.admin)),
-            ("timeouts", debug(&model.timeouts)),
-            ("limits", debug(&model.limits)),
-            ("datapath", debug(&model.datapath)),
-            ("store", debug(&(&model.store, &model.etcd))),
-            ("balancers", debug(&model.balancers)),
-            ("subset", debug(&model.subset)),
-            ("metrics", debug(&model.metrics)),
-            ("log", debug(&model.connection_log)),
-            ("unmatched", unmatched(model)),
+            ("admin", debug_text(&model.admin)),
+            ("timeouts", debug_text(&model.timeouts)),
+            ("limits", debug_text(&model.limits)),
+            ("datapath", debug_text(&model.datapath)),
+            ("store", debug_text(&(&model.store, &model.etcd))),
+            ("balancers", debug_text(&model.balancers)),
+            ("subset", debug_text(&model.subset)),
+            ("metrics", debug_text(&model.metrics)),
+            ("log", debug_text(&model.connection_log)),
+            ("unmatched", unmatched_text(model)),
         ]
     };
     let pairs = shown(before).into_iter().zip(shown(after));
     pairs
         .filter(|((_, before), (_, after))| before != after)
-        .map(|((name, before), (_, after))| Change {
+        .map(|((name, before), (_, after))| ModelChange {
             kind: "setting",
             name: name.into(),
             before: Some(before),
@@ -88,7 +88,7 @@ fn settings(before: &Model, after: &Model) -> Vec<Change> {
         .collect()
 }
 
-fn debug(value: &impl Debug) -> String {
+fn debug_text(value: &impl Debug) -> String {
     format!("{value:?}")
 }
 
@@ -97,10 +97,10 @@ fn cluster_name(model: &Model, at: usize) -> &str {
     model.clusters.get(at).map_or("?", |cluster| &cluster.name)
 }
 
-fn unmatched(model: &Model) -> String {
+fn unmatched_text(model: &Model) -> String {
     match model.unmatched {
         crate::model::Unmatched::Cluster(at) => format!("cluster {}", cluster_name(model, at)),
-        other => debug(&other).to_lowercase(),
+        other => debug_text(&other).to_lowercase(),
     }
 }
 
@@ -126,7 +126,7 @@ fn clusters(model: &Model) -> BTreeMap<String, String> {
             hosts: Vec::new(),
             ..cluster.clone()
         };
-        debug(&bare)
+        debug_text(&bare)
     };
     model.clusters.iter().map(|c| (c.name.clone(), shown(c))).collect()
 }
@@ -155,7 +155,11 @@ fn routes(model: &Model) -> BTreeMap<String, String> {
             .map(|&(at, weight)| format!("{}:{weight}", cluster_name(model, at)));
         shares.collect::<Vec<_>>().join(" ")
     };
-    model.routes.iter().map(|r| (r.host.to_string(), shown(r))).collect()
+    model
+        .routes
+        .iter()
+        .map(|r| (r.hostname.to_string(), shown(r)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -180,7 +184,7 @@ mod tests {
         new.routes[0].clusters = vec![(1, 1)];
         new.unmatched = crate::model::Unmatched::Cluster(1);
         let some = |text: &str| Some(text.to_owned());
-        let change = |kind, name: &str, before, after| Change {
+        let change = |kind, name: &str, before, after| ModelChange {
             kind,
             name: name.into(),
             before,

@@ -6,18 +6,18 @@ use crate::model::Ejection;
 
 /// Ejection record of one host. Times are durations since any fixed start.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct EjectionState {
     failures: u32,
-    times: u32,
-    until: Option<Duration>,
+    ejections: u32,
+    ejected_until: Option<Duration>,
 }
 
-impl Record {
+impl EjectionState {
     /// Notes a failed connect. Returns true when the host is to be set aside: `others` (hosts of the cluster already
     /// set aside, hosts in all) must leave room under the cap.
-    pub fn failed(&mut self, policy: &Ejection, now: Duration, others: (usize, usize)) -> bool {
+    pub fn record_failure(&mut self, policy: &Ejection, now: Duration, others: (usize, usize)) -> bool {
         self.failures += 1;
-        if self.until.is_some() || policy.failures == 0 || self.failures < policy.failures {
+        if self.ejected_until.is_some() || policy.failures == 0 || self.failures < policy.failures {
             return false;
         }
         let (ejected, hosts) = others;
@@ -25,27 +25,27 @@ impl Record {
             return false;
         }
         self.failures = 0;
-        self.times = (self.times + 1).min(10);
-        self.until = Some(now + policy.time * self.times);
+        self.ejections = (self.ejections + 1).min(10);
+        self.ejected_until = Some(now + policy.time * self.ejections);
         true
     }
 
     /// Notes a successful connect, which ends the run of failures.
-    pub fn succeeded(&mut self) {
+    pub fn record_success(&mut self) {
         self.failures = 0;
     }
 
     /// Whether the host is set aside.
     #[must_use]
-    pub const fn ejected(&self) -> bool {
-        self.until.is_some()
+    pub const fn is_ejected(&self) -> bool {
+        self.ejected_until.is_some()
     }
 
     /// Ends an ejection whose time is over; returns true if it did.
     pub fn expire(&mut self, now: Duration) -> bool {
-        match self.until {
+        match self.ejected_until {
             Some(until) if until <= now => {
-                self.until = None;
+                self.ejected_until = None;
                 true
             }
             _ => false,
@@ -65,27 +65,27 @@ mod tests {
 
     #[test]
     fn three_failures_in_a_row_eject_for_longer_each_time() {
-        let mut host = Record::default();
+        let mut host = EjectionState::default();
         let at = Duration::from_secs;
-        assert!(!host.failed(&POLICY, at(0), (0, 4)));
-        host.succeeded();
-        assert!(!host.failed(&POLICY, at(0), (0, 4)));
-        assert!(!host.failed(&POLICY, at(0), (0, 4)));
-        assert!(host.failed(&POLICY, at(0), (0, 4)));
+        assert!(!host.record_failure(&POLICY, at(0), (0, 4)));
+        host.record_success();
+        assert!(!host.record_failure(&POLICY, at(0), (0, 4)));
+        assert!(!host.record_failure(&POLICY, at(0), (0, 4)));
+        assert!(host.record_failure(&POLICY, at(0), (0, 4)));
         assert!(!host.expire(at(9)));
         assert!(host.expire(at(10)));
         for _ in 0..3 {
-            host.failed(&POLICY, at(20), (0, 4));
+            host.record_failure(&POLICY, at(20), (0, 4));
         }
         assert!(!host.expire(at(39)) && host.expire(at(40)), "20 s the second time");
     }
 
     #[test]
     fn never_more_than_the_cap() {
-        let mut host = Record::default();
+        let mut host = EjectionState::default();
         for _ in 0..9 {
             assert!(
-                !host.failed(&POLICY, Duration::ZERO, (1, 2)),
+                !host.record_failure(&POLICY, Duration::ZERO, (1, 2)),
                 "half of two is one, and one is out"
             );
         }

@@ -8,8 +8,8 @@ mod nginx;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::hostname::HostnamePattern;
 use crate::model::{Balance, Cluster, Model, Protocol, Route};
-use crate::name::HostPattern;
 
 /// Format in which the table is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +42,15 @@ impl Format {
 }
 
 /// Whether a host (cluster, name, address) is out of rotation.
-pub type IsOut<'a> = &'a dyn Fn(&str, &str, IpAddr) -> bool;
+pub type IsRotatedOut<'a> = &'a dyn Fn(&str, &str, IpAddr) -> bool;
 
 /// The table of a model, ready to be exported.
-pub struct Table<'a> {
+pub struct ExportTable<'a> {
     model: &'a Model,
     protocol: Protocol,
-    is_out: IsOut<'a>,
+    is_out: IsRotatedOut<'a>,
     /// Names that are not out of rotation, with the clusters that get a share of each.
-    names: Vec<(&'a HostPattern, Split)>,
+    names: Vec<(&'a HostnamePattern, Split)>,
 }
 
 /// Clusters with their weights, none of them 0.
@@ -69,9 +69,14 @@ struct Server<'a> {
 /// Largest weight of a server in HAProxy.
 const MAX_WEIGHT: f64 = 256.0;
 
-impl<'a> Table<'a> {
+impl<'a> ExportTable<'a> {
     /// Builds the table of a model, with the hosts' ports for a protocol, without routes that `is_closed` names.
-    pub fn new(model: &'a Model, protocol: Protocol, is_out: IsOut<'a>, is_closed: &dyn Fn(&Route) -> bool) -> Self {
+    pub fn new(
+        model: &'a Model,
+        protocol: Protocol,
+        is_out: IsRotatedOut<'a>,
+        is_closed: &dyn Fn(&Route) -> bool,
+    ) -> Self {
         let split = |route: &Route| -> Split {
             let known = route
                 .clusters
@@ -80,12 +85,12 @@ impl<'a> Table<'a> {
             known.copied().collect()
         };
         let open = model.routes.iter().filter(|route| !is_closed(route));
-        let mut names: Vec<_> = open.map(|route| (&route.host, split(route))).collect();
+        let mut names: Vec<_> = open.map(|route| (&route.hostname, split(route))).collect();
         names.retain(|(_, split)| !split.is_empty());
         // The longest wildcard comes first, because the first match counts.
-        let length = |host: &HostPattern| match host {
-            HostPattern::Exact(_) => 0,
-            HostPattern::Wildcard(suffix) => suffix.as_str().len(),
+        let length = |hostname: &HostnamePattern| match hostname {
+            HostnamePattern::Exact(_) => 0,
+            HostnamePattern::Wildcard(suffix) => suffix.as_str().len(),
         };
         names.sort_by_cached_key(|(host, _)| (std::cmp::Reverse(length(host)), host.to_string()));
         Self {
@@ -98,7 +103,7 @@ impl<'a> Table<'a> {
 
     /// Text of the table in a format.
     #[must_use]
-    pub fn text(&self, format: Format) -> String {
+    pub fn render(&self, format: Format) -> String {
         match format {
             Format::HaproxyMap => haproxy::map(self, false),
             Format::HaproxyWildcards => haproxy::map(self, true),

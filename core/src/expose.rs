@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::learned::{Lore, Reachable};
-use crate::merge::{Weights, merge};
+use crate::discovery::{AppEndpoint, Discovered};
+use crate::merge::{WeightOverrides, merge};
 use crate::model::services::{Mode, ServiceBind, Transport};
-use crate::model::{Cluster, Expose, Host, Model, Service};
+use crate::model::{Cluster, ExposeRule, Host, Model, Service};
 
 /// Most clusters of a model: workers number them in 16 bits.
 const MAX_CLUSTERS: usize = 65_535;
@@ -24,18 +24,18 @@ pub type Ports = BTreeMap<String, u16>;
 
 /// Result of exposing: services that exist, and services that lack a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exposure {
+pub struct ExposeResult {
     /// Entries by the name of the service, `NAMESPACE/APP:PORTNAME`.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, ExposedEntry>,
     /// Use of each rule's ports, in the order of the rules.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<PortRange>,
     /// Ports that are to be kept from now on.
     pub ports: Ports,
 }
 
 /// Service made of an application's endpoints of one port name, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct ExposedEntry {
     /// Name of the application, `NAMESPACE/APP`.
     pub application: String,
     /// Name of the port in the application's cartridge.
@@ -50,7 +50,7 @@ pub struct Entry {
 
 /// Use of a rule's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Range {
+pub struct PortRange {
     /// Addresses and port range of the rule.
     pub listen: String,
     /// Number of ports that lead to an application.
@@ -66,54 +66,59 @@ pub struct Range {
 }
 
 /// Endpoints of an application with one port name.
-struct Group<'a> {
+struct EndpointGroup<'a> {
     rule: usize,
     application: &'a str,
     port_name: &'a str,
-    endpoints: Vec<&'a Reachable>,
+    endpoints: Vec<&'a AppEndpoint>,
 }
 
 /// Builds the model that is to be in force, with the services of applications.
 #[must_use]
-pub fn in_force(file: &Model, lore: &Lore, weights: &Weights, held: &Ports) -> (Model, Exposure) {
-    let mut model = merge(file, lore, weights);
-    let exposure = expose(&mut model, lore, held);
+pub fn effective_model(
+    file: &Model,
+    discovered: &Discovered,
+    weights: &WeightOverrides,
+    held: &Ports,
+) -> (Model, ExposeResult) {
+    let mut model = merge(file, discovered, weights);
+    let exposure = expose(&mut model, discovered, held);
     (model, exposure)
 }
 
 /// Adds the services of applications, and their clusters, to a model whose services are the configuration's own.
 #[must_use]
-pub fn expose(model: &mut Model, lore: &Lore, held: &Ports) -> Exposure {
+pub fn expose(model: &mut Model, discovered: &Discovered, held: &Ports) -> ExposeResult {
     let rules = model.routing_events.as_ref().map(|events| events.expose.clone());
     let rules = rules.unwrap_or_default();
-    let mut exposure = Exposure {
+    let mut exposure = ExposeResult {
         ports: held.clone(),
-        ..Exposure::default()
+        ..ExposeResult::default()
     };
     if rules.is_empty() {
         return exposure;
     }
-    let groups = groups(&rules, lore);
+    let groups = group_endpoints(&rules, discovered);
     for (at, rule) in rules.iter().enumerate() {
-        let of_rule: BTreeMap<&str, &Group<'_>> = groups
+        let of_rule: BTreeMap<&str, &EndpointGroup<'_>> = groups
             .iter()
             .filter(|(_, group)| group.rule == at)
             .map(|(name, group)| (name.as_str(), group))
             .collect();
-        let taken = taken(model, rule);
-        let (chosen, range) = chosen(rule, &of_rule, &groups, held, taken, model.etcd.is_some());
-        for name in &chosen.robbed {
+        let reserved_ports = reserved_ports(model, rule);
+        let (chosen, range) = assign_ports(rule, &of_rule, &groups, held, reserved_ports, model.etcd.is_some());
+        for name in &chosen.displaced {
             exposure.ports.remove(name);
         }
         for (name, group) in &of_rule {
-            let entry = match chosen.given.get(*name) {
+            let entry = match chosen.assigned.get(*name) {
                 Some(&port) => {
                     exposure.ports.insert((*name).to_owned(), port);
-                    put(model, rule, name, group, port)
+                    add_service(model, rule, name, group, port)
                 }
-                None => Entry {
-                    reason: Some(why_not(rule, &range)),
-                    ..Entry::of(group)
+                None => ExposedEntry {
+                    reason: Some(not_exposed_reason(rule, &range)),
+                    ..ExposedEntry::of(group)
                 },
             };
             exposure.entries.insert((*name).to_owned(), entry);
@@ -125,15 +130,15 @@ pub fn expose(model: &mut Model, lore: &Lore, held: &Ports) -> Exposure {
 
 /// Groups all endpoints that a rule takes by the name of their service. A service belongs to the first rule that takes
 /// one of its endpoints.
-fn groups<'a>(rules: &[Expose], lore: &'a Lore) -> BTreeMap<String, Group<'a>> {
-    let mut groups: BTreeMap<String, Group<'a>> = BTreeMap::new();
-    let told = lore.values().flatten();
+fn group_endpoints<'a>(rules: &[ExposeRule], discovered: &'a Discovered) -> BTreeMap<String, EndpointGroup<'a>> {
+    let mut groups: BTreeMap<String, EndpointGroup<'a>> = BTreeMap::new();
+    let told = discovered.values().flatten();
     for (application, endpoint) in told.flat_map(|(name, learned)| learned.endpoints.iter().map(move |e| (name, e))) {
-        let Some(rule) = rules.iter().position(|rule| rule.takes(application, endpoint)) else {
+        let Some(rule) = rules.iter().position(|rule| rule.matches(application, endpoint)) else {
             continue;
         };
         let name = format!("{application}:{}", endpoint.port_name);
-        let group = groups.entry(name).or_insert_with(|| Group {
+        let group = groups.entry(name).or_insert_with(|| EndpointGroup {
             rule,
             application,
             port_name: &endpoint.port_name,
@@ -146,50 +151,54 @@ fn groups<'a>(rules: &[Expose], lore: &'a Lore) -> BTreeMap<String, Group<'a>> {
         let (rule, application) = (rules.get(group.rule), group.application);
         group
             .endpoints
-            .retain(|endpoint| rule.is_some_and(|rule| rule.takes(application, endpoint)));
+            .retain(|endpoint| rule.is_some_and(|rule| rule.matches(application, endpoint)));
     }
     groups
 }
 
 /// Chooses which service gets which port of a rule.
-fn chosen(
-    rule: &Expose,
-    of_rule: &BTreeMap<&str, &Group<'_>>,
-    groups: &BTreeMap<String, Group<'_>>,
+fn assign_ports(
+    rule: &ExposeRule,
+    of_rule: &BTreeMap<&str, &EndpointGroup<'_>>,
+    groups: &BTreeMap<String, EndpointGroup<'_>>,
     held: &Ports,
-    taken: BTreeMap<u16, String>,
+    reserved_ports: BTreeMap<u16, String>,
     is_shared: bool,
-) -> (ports::Choice, Range) {
-    let usable: BTreeSet<u16> = rule.ports.clone().filter(|port| !taken.contains_key(port)).collect();
+) -> (ports::PortAssignment, PortRange) {
+    let usable: BTreeSet<u16> = rule
+        .ports
+        .clone()
+        .filter(|port| !reserved_ports.contains_key(port))
+        .collect();
     let wanted: BTreeSet<&str> = of_rule.keys().copied().collect();
     let held = held.iter().map(|(name, port)| (name.as_str(), *port));
     let (here, away): (BTreeMap<&str, u16>, BTreeMap<&str, u16>) =
         held.partition(|(name, _)| groups.contains_key(*name));
     let kept: BTreeMap<&str, u16> = away.into_iter().filter(|(_, port)| usable.contains(port)).collect();
-    let choice = ports::choose(&usable, &wanted, &here, &kept, is_shared);
-    let kept = kept.len() - choice.robbed.len();
-    let range = Range {
-        listen: rule.shown(),
-        used: choice.given.len(),
+    let choice = ports::assign(&usable, &wanted, &here, &kept, is_shared);
+    let kept = kept.len() - choice.displaced.len();
+    let range = PortRange {
+        listen: rule.listen_text(),
+        used: choice.assigned.len(),
         kept,
-        free: usable.len().saturating_sub(choice.given.len() + kept),
-        taken,
-        waiting: wanted.len() - choice.given.len(),
+        free: usable.len().saturating_sub(choice.assigned.len() + kept),
+        taken: reserved_ports,
+        waiting: wanted.len() - choice.assigned.len(),
     };
     (choice, range)
 }
 
 /// Ports of a rule that the configuration's own listeners and services or the admin API have, each with its owner.
 #[must_use]
-pub fn taken(model: &Model, rule: &Expose) -> BTreeMap<u16, String> {
-    let mut taken = BTreeMap::new();
+pub fn reserved_ports(model: &Model, rule: &ExposeRule) -> BTreeMap<u16, String> {
+    let mut reserved_ports = BTreeMap::new();
     let mut take = |ports: std::ops::RangeInclusive<u16>, who: String| {
         let (first, last) = (
             *ports.start().max(rule.ports.start()),
             *ports.end().min(rule.ports.end()),
         );
         for port in first..=last {
-            taken.entry(port).or_insert_with(|| who.clone());
+            reserved_ports.entry(port).or_insert_with(|| who.clone());
         }
     };
     for listener in &model.listeners {
@@ -213,11 +222,11 @@ pub fn taken(model: &Model, rule: &Expose) -> BTreeMap<u16, String> {
     {
         take(listen.port()..=listen.port(), "the admin API".to_owned());
     }
-    taken
+    reserved_ports
 }
 
-fn why_not(rule: &Expose, range: &Range) -> String {
-    let listen = rule.shown();
+fn not_exposed_reason(rule: &ExposeRule, range: &PortRange) -> String {
+    let listen = rule.listen_text();
     if let Some((_, who)) = range.taken.first_key_value()
         && range.taken.len() == rule.ports.len()
     {
@@ -245,8 +254,8 @@ fn why_not(rule: &Expose, range: &Range) -> String {
 }
 
 /// Adds a service and its cluster to the model.
-fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u16) -> Entry {
-    let mut entry = Entry::of(group);
+fn add_service(model: &mut Model, rule: &ExposeRule, name: &str, group: &EndpointGroup<'_>, port: u16) -> ExposedEntry {
+    let mut entry = ExposedEntry::of(group);
     if model.clusters.len() >= MAX_CLUSTERS {
         entry.reason = Some(format!(
             "there are {MAX_CLUSTERS} clusters, and there is no room for more"
@@ -255,19 +264,19 @@ fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u1
     }
     let mut cluster = Cluster::exposed(name, rule, model.routing_events.as_ref());
     for endpoint in &group.endpoints {
-        match why_left_out(rule, endpoint, port) {
+        match left_out_reason(rule, endpoint, port) {
             Some(why) => drop(entry.left_out.insert(endpoint.host.clone(), why)),
             None if endpoint.is_stopped => {}
             None => cluster.hosts.push(Host {
                 name: endpoint.host.clone(),
-                address: endpoint.at.ip(),
+                address: endpoint.addr.ip(),
                 http: None,
                 https: None,
                 // Checks connect to this port; the service itself uses `ports`.
-                tcp: Some(endpoint.at.port()),
-                ports: [(name.to_owned(), endpoint.at.port())].into(),
+                tcp: Some(endpoint.addr.port()),
+                ports: [(name.to_owned(), endpoint.addr.port())].into(),
                 weight: 1,
-                page: None,
+                health_page: None,
             }),
         }
     }
@@ -288,8 +297,8 @@ fn put(model: &mut Model, rule: &Expose, name: &str, group: &Group<'_>, port: u1
 }
 
 /// Reason why a service cannot lead to an endpoint; `None`: it can.
-fn why_left_out(rule: &Expose, endpoint: &Reachable, port: u16) -> Option<String> {
-    let at = endpoint.at;
+fn left_out_reason(rule: &ExposeRule, endpoint: &AppEndpoint, port: u16) -> Option<String> {
+    let at = endpoint.addr;
     if rule.mode == Mode::Nat {
         let is_other = !rule.addresses.iter().any(|address| address.is_ipv4() == at.is_ipv4());
         let (family, address) = if at.is_ipv4() {
@@ -307,8 +316,8 @@ fn why_left_out(rule: &Expose, endpoint: &Reachable, port: u16) -> Option<String
         .then(|| format!("direct return leaves ports as they are, and {at} has another than {port}: use `mode: nat`"))
 }
 
-impl Entry {
-    fn of(group: &Group<'_>) -> Self {
+impl ExposedEntry {
+    fn of(group: &EndpointGroup<'_>) -> Self {
         Self {
             application: group.application.to_owned(),
             port_name: group.port_name.to_owned(),

@@ -90,7 +90,7 @@ impl HealthCheck {
     /// Longest time from the moment at which a host stops answering to the end of the check that takes it out: one
     /// interval with a `fall` of 1 and a timeout of at most half the interval.
     #[must_use]
-    pub fn longest_unnoticed(&self) -> Duration {
+    pub fn max_detection_time(&self) -> Duration {
         // A check that is left unanswered takes the whole timeout, and two of a host's checks never overlap.
         let further = self.until_next(true).max(self.timeout);
         self.until_next(false) + self.timeout + further * self.fall.saturating_sub(1)
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn a_host_that_hangs_at_any_moment_is_out_within_one_interval() {
-        assert_eq!(HealthCheck::DEFAULT.longest_unnoticed(), Duration::from_secs(5));
+        assert_eq!(HealthCheck::DEFAULT.max_detection_time(), Duration::from_secs(5));
         for (interval, timeout) in [(5000, 2000), (1000, 500), (1000, 10), (300, 150), (7, 3)] {
             let check = check(interval, timeout, 1, None);
             // At best the host is checked at the moment it hangs, and at worst a moment after it has answered.
             assert_eq!(unnoticed(&check, check.until_next(false)), check.timeout);
             assert_eq!(worst(&check), check.interval - MS, "{check:?}");
-            assert_eq!(check.longest_unnoticed(), check.interval);
+            assert_eq!(check.max_detection_time(), check.interval);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
             (check(5000, 2000, 3, Some(500)), 5000 + 2 * 2000),
             (check(5000, 500, 3, Some(500)), 5000 + 2 * 500),
         ] {
-            assert_eq!(check.longest_unnoticed(), MS * longest);
+            assert_eq!(check.max_detection_time(), MS * longest);
             assert_eq!(worst(&check), MS * (longest - 1), "{check:?}");
         }
     }

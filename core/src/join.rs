@@ -4,11 +4,11 @@
 //! A Route that appears on a new cluster must not take users along before anybody has tried the application there; and
 //! a person who types the host name of another's application on another cluster must not get its users at all.
 
-use crate::learned::Claim;
+use crate::discovery::Claim;
 
 /// Share of a learnt host name that a second cluster gets where no weight is set for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Join {
+pub enum JoinPolicy {
     /// No share.
     #[default]
     None,
@@ -16,37 +16,37 @@ pub enum Join {
     Share,
 }
 
-impl Join {
+impl JoinPolicy {
     /// All values, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("none", Self::None), ("share", Self::Share)];
 }
 
 /// Weight of a claim that states none, if its cluster is the only or first one, or may join.
-const UNSAID: u32 = 1;
+const DEFAULT_WEIGHT: u32 = 1;
 
 /// A cluster's claim of a name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share<'a> {
+pub(crate) struct ClaimShare<'a> {
     pub(crate) cluster: usize,
-    pub(crate) join: Join,
+    pub(crate) join: JoinPolicy,
     pub(crate) claim: &'a Claim,
 }
 
 /// Claim that has existed for longest; of claims made in the same second, that of the cluster which comes first in the
 /// configuration.
-pub(crate) fn first<'a>(shares: &[Share<'a>]) -> Option<Share<'a>> {
+pub(crate) fn oldest<'a>(shares: &[ClaimShare<'a>]) -> Option<ClaimShare<'a>> {
     shares
         .iter()
         .min_by_key(|share| (share.claim.since, share.cluster))
         .copied()
 }
 
-impl Share<'_> {
+impl ClaimShare<'_> {
     /// Weight of this claim beside the first claim.
     pub(crate) fn weight(&self, first: &Self) -> u32 {
         let said = self.claim.weight;
-        if self.cluster == first.cluster || self.join == Join::Share {
-            return said.unwrap_or(UNSAID);
+        if self.cluster == first.cluster || self.join == JoinPolicy::Share {
+            return said.unwrap_or(DEFAULT_WEIGHT);
         }
         // Only the namespace that owns the first claim may set the second one's weight; an annotation of another
         // namespace does not count.
@@ -58,7 +58,7 @@ impl Share<'_> {
     }
 
     /// Reason why this claim has no share, and the remedy; `None`: it has one.
-    pub(crate) fn why_nothing(&self, first: &Self) -> Option<String> {
+    pub(crate) fn zero_weight_reason(&self, first: &Self) -> Option<String> {
         if self.weight(first) != 0 {
             return None;
         }
@@ -81,12 +81,12 @@ impl Share<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::HostPattern;
+    use crate::hostname::HostnamePattern;
 
     fn claim(since: u64, owner: &str, weight: Option<u32>) -> Claim {
         Claim {
-            host: HostPattern::parse("app.test").unwrap(),
-            depth: crate::name::Depth::Any,
+            hostname: HostnamePattern::parse("app.test").unwrap(),
+            depth: crate::hostname::WildcardDepth::Any,
             weight,
             owner: owner.into(),
             since,
@@ -96,31 +96,35 @@ mod tests {
         }
     }
 
-    fn weights(claims: &[Claim], join: Join) -> Vec<u32> {
-        let share = |(cluster, claim)| Share { cluster, join, claim };
+    fn weights(claims: &[Claim], join: JoinPolicy) -> Vec<u32> {
+        let share = |(cluster, claim)| ClaimShare { cluster, join, claim };
         let shares: Vec<_> = claims.iter().enumerate().map(share).collect();
-        let first = first(&shares).unwrap();
+        let first = oldest(&shares).unwrap();
         shares.iter().map(|share| share.weight(&first)).collect()
     }
 
     #[test]
     fn who_comes_later_gets_nothing_until_its_owner_or_an_operator_says_so() {
         let both = |weight| [claim(10, "shop", None), claim(20, "shop", weight)];
-        assert_eq!(weights(&both(None), Join::None), [1, 0]);
-        assert_eq!(weights(&both(Some(3)), Join::None), [1, 3]);
-        assert_eq!(weights(&both(Some(0)), Join::None), [1, 0]);
-        assert_eq!(weights(&both(None), Join::Share), [1, 1]);
+        assert_eq!(weights(&both(None), JoinPolicy::None), [1, 0]);
+        assert_eq!(weights(&both(Some(3)), JoinPolicy::None), [1, 3]);
+        assert_eq!(weights(&both(Some(0)), JoinPolicy::None), [1, 0]);
+        assert_eq!(weights(&both(None), JoinPolicy::Share), [1, 1]);
         let rival = [claim(10, "shop", Some(5)), claim(20, "thief", Some(100))];
-        assert_eq!(weights(&rival, Join::None), [5, 0]);
-        assert_eq!(weights(&rival, Join::Share), [5, 100], "an operator allows it");
+        assert_eq!(weights(&rival, JoinPolicy::None), [5, 0]);
+        assert_eq!(weights(&rival, JoinPolicy::Share), [5, 100], "an operator allows it");
     }
 
     #[test]
     fn the_order_of_telling_does_not_matter() {
         let claims = [claim(20, "shop", None), claim(10, "shop", None)];
-        assert_eq!(weights(&claims, Join::None), [0, 1]);
+        assert_eq!(weights(&claims, JoinPolicy::None), [0, 1]);
         let at_once = [claim(10, "shop", None), claim(10, "shop", None)];
-        assert_eq!(weights(&at_once, Join::None), [1, 0], "the first of the configuration");
-        assert_eq!(weights(&claims[..1], Join::None), [1], "who is alone has all");
+        assert_eq!(
+            weights(&at_once, JoinPolicy::None),
+            [1, 0],
+            "the first of the configuration"
+        );
+        assert_eq!(weights(&claims[..1], JoinPolicy::None), [1], "who is alone has all");
     }
 }

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
 
-use crate::learned::Lore;
+use crate::discovery::Discovered;
+use crate::hostname::HostnamePattern;
 use crate::model::Model;
-use crate::name::HostPattern;
 
 /// Labels of one object, by key.
 pub type Labels = BTreeMap<String, String>;
 
 /// Empty set of labels.
-static NONE: Labels = Labels::new();
+static NO_LABELS: Labels = Labels::new();
 
 /// Labels of the objects that make one claim: a set for each object whose labels differ from the others'. An object
 /// without labels has an empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "LabelSetsRepr", into = "LabelSetsRepr")]
 pub struct LabelSets(Vec<Labels>);
 
 /// JSON form: `{"app": "shop"}`, or a list of such objects.
@@ -27,25 +27,25 @@ pub struct LabelSets(Vec<Labels>);
     untagged,
     expecting = "expected labels, as in {\"app\": \"shop\"}, or a list of such"
 )]
-enum Written {
-    One(Labels),
+enum LabelSetsRepr {
+    Single(Labels),
     Several(Vec<Labels>),
 }
 
-impl From<Written> for LabelSets {
-    fn from(written: Written) -> Self {
+impl From<LabelSetsRepr> for LabelSets {
+    fn from(written: LabelSetsRepr) -> Self {
         match written {
-            Written::One(labels) => std::iter::once(labels).collect(),
-            Written::Several(sets) => sets.into_iter().collect(),
+            LabelSetsRepr::Single(labels) => std::iter::once(labels).collect(),
+            LabelSetsRepr::Several(sets) => sets.into_iter().collect(),
         }
     }
 }
 
-impl From<LabelSets> for Written {
+impl From<LabelSets> for LabelSetsRepr {
     fn from(mut sets: LabelSets) -> Self {
         match sets.0.len() {
-            0 => Self::One(Labels::new()),
-            1 => Self::One(sets.0.remove(0)),
+            0 => Self::Single(Labels::new()),
+            1 => Self::Single(sets.0.remove(0)),
             _ => Self::Several(sets.0),
         }
     }
@@ -69,13 +69,13 @@ impl LabelSets {
 
     /// Sets of labels, at least one.
     pub fn iter(&self) -> impl Iterator<Item = &Labels> {
-        let none = self.0.is_empty().then_some(&NONE);
+        let none = self.0.is_empty().then_some(&NO_LABELS);
         self.0.iter().chain(none)
     }
 
     /// First label that breaks the rules of Kubernetes, as `key=value`.
     #[must_use]
-    pub fn wrong(&self) -> Option<String> {
+    pub fn invalid_label(&self) -> Option<String> {
         let mut all = self.0.iter().flatten();
         let wrong = all.find(|(key, value)| !is_key(key) || !is_value(value));
         wrong.map(|(key, value)| format!("{key}={value}"))
@@ -86,16 +86,22 @@ impl LabelSets {
 ///
 /// A route of the file that leaves its clusters to be learnt is no claim: it counts only if it has labels.
 #[must_use]
-pub fn by_name<'a>(file: &'a Model, lore: &'a Lore) -> HashMap<&'a HostPattern, Vec<&'a Labels>, FixedState> {
+pub fn by_name<'a>(
+    file: &'a Model,
+    discovered: &'a Discovered,
+) -> HashMap<&'a HostnamePattern, Vec<&'a Labels>, FixedState> {
     let mut names: HashMap<_, Vec<_>, _> = HashMap::with_hasher(FixedState::default());
     for route in &file.routes {
-        if !route.is_learnt() || !route.labels.is_empty() {
-            names.entry(&route.host).or_default().push(&route.labels);
+        if !route.is_discovered() || !route.labels.is_empty() {
+            names.entry(&route.hostname).or_default().push(&route.labels);
         }
     }
-    let learned = lore.values().flatten().filter(|(cluster, _)| file.lets_learn(cluster));
+    let learned = discovered
+        .values()
+        .flatten()
+        .filter(|(cluster, _)| file.accepts_discovery(cluster));
     for claim in learned.flat_map(|(_, learned)| &learned.routes) {
-        names.entry(&claim.host).or_default().extend(claim.labels.iter());
+        names.entry(&claim.hostname).or_default().extend(claim.labels.iter());
     }
     names
 }
@@ -179,7 +185,7 @@ struct Tokens<'a> {
     end: usize,
 }
 
-const SIGNS: [&str; 7] = ["==", "!=", "=", "!", "(", ")", ","];
+const OPERATORS: [&str; 7] = ["==", "!=", "=", "!", "(", ")", ","];
 
 impl<'a> Tokens<'a> {
     fn of(text: &'a str) -> Self {
@@ -193,7 +199,7 @@ impl<'a> Tokens<'a> {
                 return Self { all, end: at };
             }
             let word = rest.split(|c: char| c.is_whitespace() || "=!(),".contains(c)).next();
-            let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
+            let sign = OPERATORS.iter().find(|sign| rest.starts_with(**sign));
             let length = sign.map_or_else(|| word.unwrap_or(rest).len(), |sign| sign.len());
             let (token, behind) = rest.split_at(length);
             all.push((at, token));
@@ -237,7 +243,7 @@ impl<'a> Tokens<'a> {
 
     /// Reads a value; an empty one where none stands.
     fn value(&mut self) -> Result<String, SelectorError> {
-        let Some((at, value)) = self.next_if(|token| !SIGNS.contains(&token)) else {
+        let Some((at, value)) = self.next_if(|token| !OPERATORS.contains(&token)) else {
             return Ok(String::new());
         };
         if is_value(value) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use signalbox_common::hash;
 
-use crate::model::{PerSource, mapped};
+use crate::model::{PerSource, ipv4_mapped};
 
 const ROWS: usize = 3;
 const COLUMNS: usize = 1 << 15;
@@ -17,28 +17,28 @@ const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
 
 /// Cells of a source in the sketch. A source is a /32 of IPv4 or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source([usize; ROWS]);
+pub struct SourceCells([usize; ROWS]);
 
-impl Source {
+impl SourceCells {
     /// Cells of an address under a secret seed, so that nobody can aim at another source's cells.
     #[must_use]
     pub fn new(seed: u64, addr: IpAddr) -> Self {
-        let mut bytes = mapped(addr);
+        let mut bytes = ipv4_mapped(addr);
         if !bytes.starts_with(&[0; 10]) {
             bytes[8..].fill(0);
         }
-        Self::of(seed, bytes)
+        Self::from_bytes(seed, bytes)
     }
 
     /// Cells of the leading bits of an address; `(v4, v6)` are the numbers of bits.
     #[must_use]
-    pub fn within(seed: u64, addr: IpAddr, (v4, v6): (u32, u32)) -> Self {
+    pub fn with_prefix(seed: u64, addr: IpAddr, (v4, v6): (u32, u32)) -> Self {
         let length = if addr.is_ipv4() { v4.min(32) } else { v6.min(128) };
         let net = ipnet::IpNet::new(addr, length as u8);
-        Self::of(seed, mapped(net.map_or(addr, |net| net.network())))
+        Self::from_bytes(seed, ipv4_mapped(net.map_or(addr, |net| net.network())))
     }
 
-    fn of(seed: u64, bytes: [u8; 16]) -> Self {
+    fn from_bytes(seed: u64, bytes: [u8; 16]) -> Self {
         let mut row = 0;
         Self(SEEDS.map(|s| {
             row += 1;
@@ -49,13 +49,13 @@ impl Source {
 
 /// Mixes the name of a listener into a seed, so that each listener has sources of its own.
 #[must_use]
-pub fn seed_of(seed: u64, listener: &str) -> u64 {
+pub fn listener_seed(seed: u64, listener: &str) -> u64 {
     hash::bytes(seed, listener.as_bytes())
 }
 
 /// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LimitExceeded {
     /// Too many connections of this source at once.
     Concurrent,
     /// Too many connections of this source being peeked at.
@@ -85,48 +85,48 @@ impl Default for Limiter {
 
 impl Limiter {
     /// Admits a new connection, which is then counted as open and as being peeked at, or refuses it.
-    pub fn admit(&self, source: Source, limits: &PerSource, now: Duration) -> Result<(), Refusal> {
+    pub fn admit(&self, source: SourceCells, limits: &PerSource, now: Duration) -> Result<(), LimitExceeded> {
         if limits.per_second > 0 && !self.take_token(source, limits.per_second, now) {
-            return Err(Refusal::Rate);
+            return Err(LimitExceeded::Rate);
         }
-        if !enter(&self.concurrent, source, limits.concurrent) {
-            return Err(Refusal::Concurrent);
+        if !increment_below(&self.concurrent, source, limits.concurrent) {
+            return Err(LimitExceeded::Concurrent);
         }
-        if !enter(&self.peeking, source, limits.peeking) {
-            leave(&self.concurrent, source);
-            return Err(Refusal::Peeking);
+        if !increment_below(&self.peeking, source, limits.peeking) {
+            decrement(&self.concurrent, source);
+            return Err(LimitExceeded::Peeking);
         }
         Ok(())
     }
 
     /// Counts a connection as open unless its source is at the limit.
-    pub fn enter(&self, source: Source, limit: u32) -> Result<(), Refusal> {
-        if enter(&self.concurrent, source, limit) {
+    pub fn try_acquire(&self, source: SourceCells, limit: u32) -> Result<(), LimitExceeded> {
+        if increment_below(&self.concurrent, source, limit) {
             Ok(())
         } else {
-            Err(Refusal::Concurrent)
+            Err(LimitExceeded::Concurrent)
         }
     }
 
     /// Number of counted connections of a source: never too low.
     #[must_use]
-    pub fn concurrent(&self, source: Source) -> u32 {
+    pub fn open_connections(&self, source: SourceCells) -> u32 {
         let cells = source.0.iter().filter_map(|cell| self.concurrent.get(*cell));
         cells.map(|cell| cell.load(Ordering::Relaxed)).min().unwrap_or(0)
     }
 
     /// Notes that the peek of an admitted connection has ended.
-    pub fn peeked(&self, source: Source) {
-        leave(&self.peeking, source);
+    pub fn peek_ended(&self, source: SourceCells) {
+        decrement(&self.peeking, source);
     }
 
     /// Notes that an admitted connection has ended (after its peek).
-    pub fn closed(&self, source: Source) {
-        leave(&self.concurrent, source);
+    pub fn connection_closed(&self, source: SourceCells) {
+        decrement(&self.concurrent, source);
     }
 
     /// Takes a token, unless every row's bucket is empty. A bucket holds one second's worth.
-    fn take_token(&self, source: Source, rate: u32, now: Duration) -> bool {
+    fn take_token(&self, source: SourceCells, rate: u32, now: Duration) -> bool {
         let now_ms = now.as_millis() as u32;
         let full = u64::from(rate) * 256;
         let mut granted = false;
@@ -152,7 +152,7 @@ impl Limiter {
 
 /// Adds one unless the estimate is at the limit; 0 means no limit. The cell is raised first and lowered again on
 /// refusal, so that the count is exact under races.
-fn enter(cells: &[AtomicU32], source: Source, limit: u32) -> bool {
+fn increment_below(cells: &[AtomicU32], source: SourceCells, limit: u32) -> bool {
     let mut least = u32::MAX;
     for cell in source.0 {
         if let Some(cell) = cells.get(cell) {
@@ -162,11 +162,11 @@ fn enter(cells: &[AtomicU32], source: Source, limit: u32) -> bool {
     if limit == 0 || least < limit {
         return true;
     }
-    leave(cells, source);
+    decrement(cells, source);
     false
 }
 
-fn leave(cells: &[AtomicU32], source: Source) {
+fn decrement(cells: &[AtomicU32], source: SourceCells) {
     for cell in source.0 {
         if let Some(cell) = cells.get(cell) {
             cell.fetch_sub(1, Ordering::Relaxed);
@@ -178,8 +178,8 @@ fn leave(cells: &[AtomicU32], source: Source) {
 mod tests {
     use super::*;
 
-    fn source(last: u8) -> Source {
-        Source::new(7, IpAddr::from([10, 0, 0, last]))
+    fn source(last: u8) -> SourceCells {
+        SourceCells::new(7, IpAddr::from([10, 0, 0, last]))
     }
 
     #[test]
@@ -193,17 +193,17 @@ mod tests {
         let at = Duration::ZERO;
         assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
         assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
-        assert_eq!(limiter.admit(source(1), &limits, at), Err(Refusal::Peeking));
+        assert_eq!(limiter.admit(source(1), &limits, at), Err(LimitExceeded::Peeking));
         assert_eq!(
             limiter.admit(source(2), &limits, at),
             Ok(()),
             "another source is not touched"
         );
-        limiter.peeked(source(1));
+        limiter.peek_ended(source(1));
         assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
-        limiter.peeked(source(1));
-        assert_eq!(limiter.admit(source(1), &limits, at), Err(Refusal::Concurrent));
-        limiter.closed(source(1));
+        limiter.peek_ended(source(1));
+        assert_eq!(limiter.admit(source(1), &limits, at), Err(LimitExceeded::Concurrent));
+        limiter.connection_closed(source(1));
         assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
     }
 
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn ipv6_counts_by_64() {
-        let near = ["2001:db8::1", "2001:db8::ffff"].map(|a| Source::new(1, a.parse().unwrap()));
+        let near = ["2001:db8::1", "2001:db8::ffff"].map(|a| SourceCells::new(1, a.parse().unwrap()));
         assert_eq!(near[0], near[1]);
-        assert_ne!(near[0], Source::new(1, "2001:db8:0:1::1".parse().unwrap()));
+        assert_ne!(near[0], SourceCells::new(1, "2001:db8:0:1::1".parse().unwrap()));
     }
 }

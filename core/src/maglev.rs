@@ -67,7 +67,7 @@ pub fn build(candidates: &[Candidate]) -> Box<[u16]> {
 }
 
 /// Most draws for a slot whose host is out, before the slot is given to any host that is in.
-const DRAWS: u64 = 64;
+const MAX_REPAIR_DRAWS: u64 = 64;
 const REPAIR_SEED: u64 = 0x7265_7061_6972_6564;
 
 /// Rebuilds the table while some hosts are out: only their slots move, and only for as long as they are out.
@@ -90,11 +90,11 @@ pub fn repaired(table: &[u16], is_in: impl Fn(u16) -> bool) -> Box<[u16]> {
     let drawn = |slot: u64, draw: u64| hash::mix(REPAIR_SEED ^ slot << 8 ^ draw) as usize;
     let mend = |(slot, host): (usize, &u16)| {
         let slot = slot as u64;
-        let mut candidates = (0..DRAWS).filter_map(|draw| table.get(drawn(slot, draw) % table.len()));
+        let mut candidates = (0..MAX_REPAIR_DRAWS).filter_map(|draw| table.get(drawn(slot, draw) % table.len()));
         std::iter::once(host)
             .chain(candidates.by_ref())
             .find(|host| stands(host))
-            .or_else(|| others.get(drawn(slot, DRAWS) % others.len()))
+            .or_else(|| others.get(drawn(slot, MAX_REPAIR_DRAWS) % others.len()))
             .copied()
             .unwrap_or_default()
     };

@@ -7,41 +7,41 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-use crate::join::{self, Join, Share};
-use crate::learned::{Claim, Learned, Lore, Rejected, WEIGHTS};
+use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RANGE};
+use crate::hostname::{HostnamePattern, WildcardDepth};
+use crate::join::{self, ClaimShare, JoinPolicy};
 use crate::model::{Cluster, Model, Route};
-use crate::name::{Depth, HostPattern};
 
 /// Most clusters, and most hosts of a cluster, as in the configuration. Further ones are left out.
-const MOST: usize = 65_535;
+const MAX_ENTRIES: usize = 65_535;
 
 /// Clusters by name, with their weights.
-pub type Shares = Vec<(String, u32)>;
+pub type ClusterWeights = Vec<(String, u32)>;
 
 /// Weights that operators have set, by the route's name. They override the file's and the sources' weights until the
 /// operator removes them.
-pub type Weights = BTreeMap<String, Shares>;
+pub type WeightOverrides = BTreeMap<String, ClusterWeights>;
 
 /// Builds the model that is to be in force.
 #[must_use]
-pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
+pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -> Model {
     let mut model = file.clone();
-    model.routes.retain(|route| !route.is_learnt());
+    model.routes.retain(|route| !route.is_discovered());
     let mut clusters: HashMap<String, usize, FixedState> = HashMap::default();
     for (index, cluster) in model.clusters.iter().enumerate() {
         clusters.insert(cluster.name.clone(), index);
     }
-    let mut routes: HashMap<&HostPattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
-    for (name, learned) in by_cluster(lore).filter(|(name, _)| file.lets_learn(name)) {
+    let mut routes: HashMap<&HostnamePattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
+    for (name, learned) in by_cluster(discovered).filter(|(name, _)| file.accepts_discovery(name)) {
         let at = match clusters.get(name) {
             Some(&at) => at,
             // Workers number clusters in 16 bits.
-            None if model.clusters.len() >= MOST => continue,
+            None if model.clusters.len() >= MAX_ENTRIES => continue,
             None => {
                 model.clusters.push(if name.contains('/') {
                     Cluster::application(name, file.routing_events.as_ref())
                 } else {
-                    Cluster::learnt(name)
+                    Cluster::discovered(name)
                 });
                 clusters.insert(name.to_owned(), model.clusters.len() - 1);
                 model.clusters.len() - 1
@@ -52,33 +52,33 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
         for host in &learned.hosts {
             let hosts = &mut model.clusters[at].hosts;
             // Several sources, and the file, may know one host.
-            if hosts.len() < MOST && known.insert(host.name.clone()) {
+            if hosts.len() < MAX_ENTRIES && known.insert(host.name.clone()) {
                 hosts.push(host.clone());
             }
         }
         for claim in &learned.routes {
-            let shares = routes.entry(&claim.host).or_default();
+            let shares = routes.entry(&claim.hostname).or_default();
             if !shares.iter().any(|&(cluster, _)| cluster == at) {
                 shares.push((at, claim));
             }
         }
     }
-    for route in file.routes.iter().filter(|route| !route.is_learnt()) {
-        routes.remove(&route.host);
+    for route in file.routes.iter().filter(|route| !route.is_discovered()) {
+        routes.remove(&route.hostname);
     }
-    let said: HashMap<&HostPattern, &Route, FixedState> = file
+    let said: HashMap<&HostnamePattern, &Route, FixedState> = file
         .routes
         .iter()
-        .filter(|route| route.is_learnt())
-        .map(|route| (&route.host, route))
+        .filter(|route| route.is_discovered())
+        .map(|route| (&route.hostname, route))
         .collect();
     let mut routes: Vec<_> = routes.into_iter().collect();
     routes.sort_unstable_by_key(|(host, _)| *host);
-    let joins: Vec<Join> = model.clusters.iter().map(|cluster| cluster.join).collect();
+    let joins: Vec<JoinPolicy> = model.clusters.iter().map(|cluster| cluster.join).collect();
     let learnt = routes.into_iter().map(|(host, claims)| Route {
-        host: host.clone(),
-        depth: widest(&claims),
-        clusters: shared(&claims, &joins),
+        hostname: host.clone(),
+        depth: widest_depth(&claims),
+        clusters: shared_weights(&claims, &joins),
         drain: said.get(host).and_then(|route| route.drain),
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
         labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
@@ -86,7 +86,7 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
     model.routes.extend(learnt);
     if !weights.is_empty() {
         for route in &mut model.routes {
-            let Some(set) = weights.get(&route.host.to_string()) else {
+            let Some(set) = weights.get(&route.hostname.to_string()) else {
                 continue;
             };
             let known = |(name, weight): &(String, u32)| Some((*clusters.get(name)?, *weight));
@@ -102,19 +102,19 @@ pub fn merge(file: &Model, lore: &Lore, weights: &Weights) -> Model {
 
 /// Number of labels that a wildcard's star stands for: the most that any claim means. A cluster whose claim means fewer
 /// answers deeper names as names that nobody has.
-fn widest(claims: &[(usize, &Claim)]) -> Depth {
+fn widest_depth(claims: &[(usize, &Claim)]) -> WildcardDepth {
     claims.iter().map(|(_, claim)| claim.depth).max().unwrap_or_default()
 }
 
 /// Clusters that claim a name, with their weights.
-fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
-    let share = |&(cluster, claim): &(usize, _)| Share {
+fn shared_weights(claims: &[(usize, &Claim)], joins: &[JoinPolicy]) -> Vec<(usize, u32)> {
+    let share = |&(cluster, claim): &(usize, _)| ClaimShare {
         cluster,
         join: joins.get(cluster).copied().unwrap_or_default(),
         claim,
     };
     let shares: Vec<_> = claims.iter().map(share).collect();
-    let Some(first) = join::first(&shares) else {
+    let Some(first) = join::oldest(&shares) else {
         return Vec::new();
     };
     shares
@@ -124,18 +124,18 @@ fn shared(claims: &[(usize, &Claim)], joins: &[Join]) -> Vec<(usize, u32)> {
 }
 
 /// Clusters that claim a name and get no share of it, by source, each with the cluster that has the name.
-fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Rejected)> {
+fn claims_without_share(file: &Model, discovered: &Discovered, hostname: &HostnamePattern) -> Vec<(String, Rejected)> {
     let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
     // Clusters that the file does not name come behind those that it names, in the order of sources, as in `merge`.
     let mut others: Vec<&str> = Vec::new();
-    let mut found: Vec<(String, Share<'_>)> = Vec::new();
-    for (source, clusters) in lore {
+    let mut found: Vec<(String, ClaimShare<'_>)> = Vec::new();
+    for (source, clusters) in discovered {
         for (cluster, learned) in clusters {
             let at = place(cluster);
-            if at.is_some_and(|at| !file.clusters.get(at).is_some_and(Cluster::learns)) {
+            if at.is_some_and(|at| !file.clusters.get(at).is_some_and(Cluster::accepts_discovery)) {
                 continue;
             }
-            let Some(claim) = learned.routes.iter().find(|claim| claim.host == *host) else {
+            let Some(claim) = learned.routes.iter().find(|claim| claim.hostname == *hostname) else {
                 continue;
             };
             if at.is_none() && !others.contains(&cluster.as_str()) {
@@ -145,8 +145,8 @@ fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Reject
             let cluster_at = at.unwrap_or(file.clusters.len() + behind);
             let join = at
                 .and_then(|at| file.clusters.get(at))
-                .map_or(Join::None, |cluster| cluster.join);
-            let share = Share {
+                .map_or(JoinPolicy::None, |cluster| cluster.join);
+            let share = ClaimShare {
                 cluster: cluster_at,
                 join,
                 claim,
@@ -157,14 +157,14 @@ fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Reject
         }
     }
     let shares: Vec<_> = found.iter().map(|(_, share)| *share).collect();
-    let Some(first) = join::first(&shares) else {
+    let Some(first) = join::oldest(&shares) else {
         return Vec::new();
     };
     let nothing = found.into_iter().filter_map(|(by, share)| {
         let rejected = Rejected {
-            host: host.to_string(),
+            hostname: hostname.to_string(),
             origin: share.claim.origin.clone(),
-            reason: share.why_nothing(&first)?,
+            reason: share.zero_weight_reason(&first)?,
             rival: (share.cluster != first.cluster).then(|| first.claim.origin.clone()),
         };
         Some((by, rejected))
@@ -173,16 +173,22 @@ fn waiting(file: &Model, lore: &Lore, host: &HostPattern) -> Vec<(String, Reject
 }
 
 /// Knowledge of all sources, source by source.
-fn by_cluster(lore: &Lore) -> impl Iterator<Item = (&str, &Learned)> {
-    lore.values()
+fn by_cluster(discovered: &Discovered) -> impl Iterator<Item = (&str, &ClusterDiscovery)> {
+    discovered
+        .values()
         .flatten()
         .map(|(cluster, learned)| (cluster.as_str(), &**learned))
 }
 
 /// Refuses weights that name an unknown route or cluster, that are out of range, or that leave a route without any. The
 /// error lists every problem.
-pub fn check_weights(model: &Model, known: &Weights, set: &BTreeMap<String, Option<Shares>>) -> Result<(), String> {
-    let problem = |(host, shares): (&String, &Option<Shares>)| wrong_weights(model, known, host, shares.as_ref());
+pub fn check_weights(
+    model: &Model,
+    known: &WeightOverrides,
+    set: &BTreeMap<String, Option<ClusterWeights>>,
+) -> Result<(), String> {
+    let problem =
+        |(host, shares): (&String, &Option<ClusterWeights>)| weights_error(model, known, host, shares.as_ref());
     let problems: Vec<String> = set.iter().filter_map(problem).collect();
     if problems.is_empty() {
         Ok(())
@@ -191,12 +197,17 @@ pub fn check_weights(model: &Model, known: &Weights, set: &BTreeMap<String, Opti
     }
 }
 
-fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Shares>) -> Option<String> {
+fn weights_error(
+    model: &Model,
+    known: &WeightOverrides,
+    hostname: &str,
+    shares: Option<&ClusterWeights>,
+) -> Option<String> {
     let Some(shares) = shares else {
-        return (!known.contains_key(host)).then(|| format!("no weights are set for {host}"));
+        return (!known.contains_key(hostname)).then(|| format!("no weights are set for {hostname}"));
     };
-    if !model.routes.iter().any(|route| route.host.to_string() == host) {
-        return Some(format!("there is no route {host}"));
+    if !model.routes.iter().any(|route| route.hostname.to_string() == hostname) {
+        return Some(format!("there is no route {hostname}"));
     }
     for (name, weight) in shares {
         if !model.clusters.iter().any(|cluster| cluster.name == *name) {
@@ -205,15 +216,17 @@ fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Sha
             } else {
                 ""
             };
-            return Some(format!("{host}: there is no cluster {name}{application}"));
+            return Some(format!("{hostname}: there is no cluster {name}{application}"));
         }
-        if !WEIGHTS.contains(weight) {
-            return Some(format!("{host}: the weight of {name} is {weight}; it must be 0 to 100"));
+        if !WEIGHT_RANGE.contains(weight) {
+            return Some(format!(
+                "{hostname}: the weight of {name} is {weight}; it must be 0 to 100"
+            ));
         }
     }
     shares.iter().all(|(_, weight)| *weight == 0).then(|| {
         format!(
-            "{host}: at least one cluster needs a weight above 0 (`signalbox rotate out application:{host}` takes it out of \
+            "{hostname}: at least one cluster needs a weight above 0 (`signalbox rotate out application:{hostname}` takes it out of \
              service)"
         )
     })
@@ -221,27 +234,32 @@ fn wrong_weights(model: &Model, known: &Weights, host: &str, shares: Option<&Sha
 
 /// Claims to a name that have been learnt and are not in force, each with the reason.
 #[must_use]
-pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) -> Vec<(String, Rejected)> {
+pub fn unserved_claims(
+    file: &Model,
+    discovered: &Discovered,
+    weights: &WeightOverrides,
+    hostname: &HostnamePattern,
+) -> Vec<(String, Rejected)> {
     let in_file = file
         .routes
         .iter()
-        .any(|route| route.host == *host && !route.is_learnt());
-    let text = host.to_string();
+        .any(|route| route.hostname == *hostname && !route.is_discovered());
+    let text = hostname.to_string();
     let mut all = Vec::new();
-    for (source, clusters) in lore {
+    for (source, clusters) in discovered {
         for (cluster, learned) in clusters {
             let by = format!("{source} in {cluster}");
             all.extend(
                 learned
                     .rejected
                     .iter()
-                    .filter(|rejected| rejected.host.eq_ignore_ascii_case(&text))
+                    .filter(|rejected| rejected.hostname.eq_ignore_ascii_case(&text))
                     .map(|rejected| (by.clone(), rejected.clone())),
             );
-            let claim = learned.routes.iter().find(|claim| claim.host == *host);
+            let claim = learned.routes.iter().find(|claim| claim.hostname == *hostname);
             if in_file && let Some(claim) = claim {
                 let rejected = Rejected {
-                    host: text.clone(),
+                    hostname: text.clone(),
                     origin: claim.origin.clone(),
                     reason: "the configuration file has a route of this name".into(),
                     rival: Some("the configuration file".into()),
@@ -252,7 +270,7 @@ pub fn lost(file: &Model, lore: &Lore, weights: &Weights, host: &HostPattern) ->
     }
     // Weights that an operator has set overrule the reasons for giving a cluster no share.
     if !in_file && !weights.contains_key(&text) {
-        all.extend(waiting(file, lore, host));
+        all.extend(claims_without_share(file, discovered, hostname));
     }
     all
 }
@@ -262,8 +280,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::discovery::Claim;
     use crate::labels::LabelSets;
-    use crate::learned::Claim;
     use crate::model::Host;
 
     /// Model whose two clusters both learn.
@@ -282,14 +300,14 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         }
     }
 
-    fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<Learned> {
+    fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<ClusterDiscovery> {
         let claim = |&(host, weight): &(&str, u32)| Claim {
-            host: HostPattern::parse(host).unwrap(),
-            depth: Depth::Any,
+            hostname: HostnamePattern::parse(host).unwrap(),
+            depth: WildcardDepth::Any,
             weight: Some(weight),
             owner: "test".into(),
             since: 1,
@@ -297,7 +315,7 @@ mod tests {
             notes: Vec::new(),
             labels: LabelSets::default(),
         };
-        Arc::new(Learned {
+        Arc::new(ClusterDiscovery {
             hosts: hosts.to_vec(),
             routes: routes.iter().map(claim).collect(),
             rejected: Vec::new(),
@@ -305,30 +323,30 @@ mod tests {
         })
     }
 
-    fn lore(all: &[(&str, &str, Arc<Learned>)]) -> Lore {
-        let mut lore = Lore::new();
+    fn discovered(all: &[(&str, &str, Arc<ClusterDiscovery>)]) -> Discovered {
+        let mut discovered = Discovered::new();
         for (source, cluster, learned) in all {
-            let of = lore.entry((*source).to_owned()).or_default();
+            let of = discovered.entry((*source).to_owned()).or_default();
             of.insert((*cluster).to_owned(), Arc::clone(learned));
         }
-        lore
+        discovered
     }
 
     fn shares<'a>(model: &'a Model, host: &str) -> Option<Vec<(&'a str, u32)>> {
-        let route = model.routes.iter().find(|route| route.host.to_string() == host)?;
+        let route = model.routes.iter().find(|route| route.hostname.to_string() == host)?;
         let name = |&(at, weight): &(usize, u32)| (model.clusters[at].name.as_str(), weight);
         Some(route.clusters.iter().map(name).collect())
     }
 
     #[test]
     fn a_name_goes_to_every_cluster_that_serves_it() {
-        let lore = lore(&[
+        let discovered = discovered(&[
             ("kube:west", "west", learned(&[], &[("shop.test", 80), ("app.test", 1)])),
             ("kube:east", "east", learned(&[], &[("shop.test", 10)])),
             ("api", "new", learned(&[host("n1", 1)], &[("*.new.test", 1)])),
         ]);
         let file = model();
-        let merged = merge(&file, &lore, &Weights::new());
+        let merged = merge(&file, &discovered, &WeightOverrides::new());
         // Claims of sources stand in a fixed order, whichever source tells first.
         assert_eq!(shares(&merged, "shop.test"), Some(vec![("east", 10), ("west", 80)]));
         assert_eq!(shares(&merged, "*.new.test"), Some(vec![("new", 1)]));
@@ -338,8 +356,8 @@ mod tests {
             "the file's"
         );
         assert_eq!(merged.clusters[2].hosts, [host("n1", 1)]);
-        let app = HostPattern::parse("app.test").unwrap();
-        let [(by, rejected)] = &lost(&file, &lore, &Weights::new(), &app)[..] else {
+        let app = HostnamePattern::parse("app.test").unwrap();
+        let [(by, rejected)] = &unserved_claims(&file, &discovered, &WeightOverrides::new(), &app)[..] else {
             panic!()
         };
         assert_eq!(
@@ -347,31 +365,35 @@ mod tests {
             ("kube:west in west", "Route test/app.test")
         );
         let app = &merged.routes[0];
-        assert_eq!(app.host.to_string(), "app.test", "the file's routes keep their places");
+        assert_eq!(
+            app.hostname.to_string(),
+            "app.test",
+            "the file's routes keep their places"
+        );
     }
 
     #[test]
     fn a_star_stands_for_as_many_labels_as_one_of_its_claims_means() {
-        let of = |depth: Depth| {
+        let of = |depth: WildcardDepth| {
             let mut learned = (*learned(&[], &[("*.shop.test", 1)])).clone();
             learned.routes[0].depth = depth;
             Arc::new(learned)
         };
-        let depth = |lore: &Lore| {
-            let merged = merge(&model(), lore, &Weights::new());
+        let depth = |discovered: &Discovered| {
+            let merged = merge(&model(), discovered, &WeightOverrides::new());
             let route = merged
                 .routes
                 .iter()
-                .find(|route| route.host.to_string() == "*.shop.test");
+                .find(|route| route.hostname.to_string() == "*.shop.test");
             route.unwrap().depth
         };
-        let one = lore(&[("kube:west", "west", of(Depth::One))]);
-        assert_eq!(depth(&one), Depth::One);
-        let both = lore(&[
-            ("kube:west", "west", of(Depth::One)),
-            ("kube:east", "east", of(Depth::Any)),
+        let one = discovered(&[("kube:west", "west", of(WildcardDepth::One))]);
+        assert_eq!(depth(&one), WildcardDepth::One);
+        let both = discovered(&[
+            ("kube:west", "west", of(WildcardDepth::One)),
+            ("kube:east", "east", of(WildcardDepth::Any)),
         ]);
-        assert_eq!(depth(&both), Depth::Any);
+        assert_eq!(depth(&both), WildcardDepth::Any);
     }
 
     #[test]
@@ -384,21 +406,21 @@ mod tests {
             learned.routes[0].origin = format!("Route {owner}/web");
             Arc::new(learned)
         };
-        let shop = HostPattern::parse("shop.test").unwrap();
+        let shop = HostnamePattern::parse("shop.test").unwrap();
         let mut file = model();
-        let lore = |weight, owner: &str| {
-            lore(&[
+        let discovered = |weight, owner: &str| {
+            discovered(&[
                 ("kube:east", "east", with(20, owner, weight)),
                 ("kube:west", "west", with(10, "shop", None)),
             ])
         };
-        let none = Weights::new();
-        let same = lore(None, "shop");
+        let none = WeightOverrides::new();
+        let same = discovered(None, "shop");
         assert_eq!(
             shares(&merge(&file, &same, &none), "shop.test"),
             Some(vec![("east", 0), ("west", 1)])
         );
-        let [(by, waits)] = &lost(&file, &same, &none, &shop)[..] else {
+        let [(by, waits)] = &unserved_claims(&file, &same, &none, &shop)[..] else {
             panic!()
         };
         assert_eq!(
@@ -406,19 +428,19 @@ mod tests {
             ("kube:east in east", Some("Route shop/web"))
         );
         assert!(waits.reason.starts_with("it joins at nothing"), "{}", waits.reason);
-        let rival = lore(Some(50), "thief");
+        let rival = discovered(Some(50), "thief");
         assert_eq!(
             shares(&merge(&file, &rival, &none), "shop.test"),
             Some(vec![("east", 0), ("west", 1)])
         );
         assert!(
-            lost(&file, &rival, &none, &shop)[0]
+            unserved_claims(&file, &rival, &none, &shop)[0]
                 .1
                 .reason
                 .starts_with("somebody else has the name")
         );
         // Weights by an operator, for the name or for the cluster.
-        let set = Weights::from([(
+        let set = WeightOverrides::from([(
             "shop.test".to_owned(),
             vec![("east".to_owned(), 3), ("west".to_owned(), 0)],
         )]);
@@ -426,36 +448,41 @@ mod tests {
             shares(&merge(&file, &rival, &set), "shop.test"),
             Some(vec![("east", 3), ("west", 0)])
         );
-        assert_eq!(lost(&file, &rival, &set, &shop), []);
-        file.clusters[0].join = Join::Share;
+        assert_eq!(unserved_claims(&file, &rival, &set, &shop), []);
+        file.clusters[0].join = JoinPolicy::Share;
         assert_eq!(
             shares(&merge(&file, &rival, &none), "shop.test"),
             Some(vec![("east", 50), ("west", 1)])
         );
-        assert_eq!(lost(&file, &rival, &none, &shop), []);
+        assert_eq!(unserved_claims(&file, &rival, &none, &shop), []);
     }
 
     #[test]
     fn two_sources_of_one_cluster_are_not_two_clusters() {
-        let shop = HostPattern::parse("shop.test").unwrap();
-        let twice = lore(&[
+        let shop = HostnamePattern::parse("shop.test").unwrap();
+        let twice = discovered(&[
             ("agent:new", "new", learned(&[], &[("shop.test", 1)])),
             ("api:new", "new", learned(&[], &[("shop.test", 1)])),
         ]);
         assert_eq!(
-            shares(&merge(&model(), &twice, &Weights::new()), "shop.test"),
+            shares(&merge(&model(), &twice, &WeightOverrides::new()), "shop.test"),
             Some(vec![("new", 1)])
         );
-        assert_eq!(lost(&model(), &twice, &Weights::new(), &shop), []);
+        assert_eq!(unserved_claims(&model(), &twice, &WeightOverrides::new(), &shop), []);
     }
 
     #[test]
     fn a_cluster_that_does_not_learn_is_what_the_file_says() {
         let mut file = model();
-        let lore = lore(&[("agent:east", "east", learned(&[host("n1", 1)], &[("shop.test", 10)]))]);
-        assert_eq!(merge(&file, &lore, &Weights::new()).clusters[0].hosts.len(), 3);
+        let discovered = discovered(&[("agent:east", "east", learned(&[host("n1", 1)], &[("shop.test", 10)]))]);
+        assert_eq!(
+            merge(&file, &discovered, &WeightOverrides::new()).clusters[0]
+                .hosts
+                .len(),
+            3
+        );
         file.clusters[0].learn = false;
-        let merged = merge(&file, &lore, &Weights::new());
+        let merged = merge(&file, &discovered, &WeightOverrides::new());
         assert_eq!(
             (merged.clusters[0].hosts.len(), shares(&merged, "shop.test")),
             (2, None)
@@ -464,12 +491,12 @@ mod tests {
 
     #[test]
     fn hosts_are_known_by_name_and_the_files_come_first() {
-        let twice = lore(&[
+        let twice = discovered(&[
             ("agent:east", "east", learned(&[host("h1", 7), host("n1", 1)], &[])),
             ("kube:east", "east", learned(&[host("n1", 2), host("n2", 3)], &[])),
         ]);
         let file = model();
-        let merged = merge(&file, &twice, &Weights::new());
+        let merged = merge(&file, &twice, &WeightOverrides::new());
         let hosts: Vec<_> = merged.clusters[0]
             .hosts
             .iter()
@@ -482,19 +509,19 @@ mod tests {
 
     #[test]
     fn weights_that_an_operator_has_set_win_as_long_as_a_cluster_of_them_is_there() {
-        let lore = lore(&[("kube:west", "west", learned(&[], &[("shop.test", 80)]))]);
+        let discovered = discovered(&[("kube:west", "west", learned(&[], &[("shop.test", 80)]))]);
         let set = |host: &str, clusters: &[(&str, u32)]| {
             let clusters = clusters
                 .iter()
                 .map(|&(name, weight)| (name.to_owned(), weight))
                 .collect();
-            Weights::from([(host.to_owned(), clusters)])
+            WeightOverrides::from([(host.to_owned(), clusters)])
         };
-        let merged = merge(&model(), &lore, &set("shop.test", &[("east", 3), ("gone", 1)]));
+        let merged = merge(&model(), &discovered, &set("shop.test", &[("east", 3), ("gone", 1)]));
         assert_eq!(shares(&merged, "shop.test"), Some(vec![("east", 3)]));
-        let merged = merge(&model(), &lore, &set("shop.test", &[("gone", 1)]));
+        let merged = merge(&model(), &discovered, &set("shop.test", &[("gone", 1)]));
         assert_eq!(shares(&merged, "shop.test"), Some(vec![("west", 80)]));
-        let merged = merge(&model(), &lore, &set("app.test", &[("west", 1)]));
+        let merged = merge(&model(), &discovered, &set("app.test", &[("west", 1)]));
         assert_eq!(
             shares(&merged, "app.test"),
             Some(vec![("west", 1)]),

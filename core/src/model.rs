@@ -3,10 +3,10 @@
 //! References that a person wrote stay names; those that programs follow are indices into [`Model::clusters`].
 
 pub mod agent;
+mod discovered;
 mod expose;
-mod learnt;
+mod health_page;
 pub mod observe;
-mod page;
 mod routing_events;
 pub mod services;
 pub mod shield;
@@ -20,17 +20,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::join::Join;
+use crate::hostname::{HostnamePattern, WildcardDepth};
+use crate::join::JoinPolicy;
 use crate::labels::Labels;
-use crate::name::{Depth, HostPattern};
-use crate::subset::Size;
+use crate::subset::SubsetSize;
 
 pub mod kubernetes;
 
-pub use expose::Expose;
+pub use expose::ExposeRule;
+pub use health_page::HealthPage;
 use kubernetes::KubernetesSource;
-pub use observe::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
-pub use page::Page;
+pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
@@ -211,7 +211,7 @@ pub struct Listener {
     /// Tiers that carry bytes of the listener's flows.
     pub datapath: Datapath,
     /// Shield of the listener; `None`: there is none.
-    pub shield: Option<shield::Policy>,
+    pub shield: Option<shield::ShieldPolicy>,
 }
 
 /// Tier: what carries an established flow's bytes.
@@ -275,15 +275,15 @@ pub struct Cluster {
     /// API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,
     /// Number of hosts that this balancer uses; `None`: [`Subset::size`].
-    pub subset: Option<Size>,
+    pub subset: Option<SubsetSize>,
     /// Share that the cluster gets of a learnt host name that another cluster has served before.
-    pub join: Join,
+    pub join: JoinPolicy,
 }
 
 impl Cluster {
     /// Whether the cluster may have hosts and names that the configuration does not know.
     #[must_use]
-    pub const fn learns(&self) -> bool {
+    pub const fn accepts_discovery(&self) -> bool {
         self.learn || self.kubernetes.is_some()
     }
 }
@@ -312,7 +312,7 @@ pub struct Host {
     /// Page that a check by HTTP asks for, where the source knows better than the cluster's check. An API never sets
     /// this field, because the page goes into requests as it is.
     #[serde(skip)]
-    pub page: Option<Page>,
+    pub health_page: Option<HealthPage>,
 }
 
 impl Host {
@@ -367,12 +367,12 @@ pub struct HealthCheck {
     /// Failures in a row that make a host unhealthy.
     pub fall: u32,
     /// Connections of checks that begin with a PROXY v2 header.
-    pub header: CheckHeader,
+    pub proxy_header: CheckProxyHeader,
 }
 
 /// Choice of the checks that begin with a PROXY v2 header; by its LOCAL command HAProxy recognises a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckHeader {
+pub enum CheckProxyHeader {
     /// No check.
     Never,
     /// Checks of the host's `http`, `https` and `tcp` ports, which expect the header of clients' connections too.
@@ -390,7 +390,7 @@ impl HealthCheck {
         timeout: Duration::from_secs(2),
         rise: 2,
         fall: 1,
-        header: CheckHeader::Never,
+        proxy_header: CheckProxyHeader::Never,
     };
 }
 
@@ -425,7 +425,7 @@ pub struct HttpProbe {
     /// Path to ask for.
     pub path: String,
     /// Host header; `None`: the host's address.
-    pub host: Option<String>,
+    pub host_header: Option<String>,
     /// TLS of the check; `None`: plain HTTP.
     pub tls: Option<TlsProbe>,
 }
@@ -463,9 +463,9 @@ impl Ejection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Name or wildcard of the route.
-    pub host: HostPattern,
+    pub hostname: HostnamePattern,
     /// Number of labels that the name's star stands for, if it has one.
-    pub depth: Depth,
+    pub depth: WildcardDepth,
     /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty if sources tell the clusters of the name.
     pub clusters: Vec<(usize, u32)>,
     /// Drain time of the route's flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
@@ -494,7 +494,7 @@ impl Route {
 
     /// Whether the configuration leaves the route's clusters to be learnt from sources.
     #[must_use]
-    pub fn is_learnt(&self) -> bool {
+    pub fn is_discovered(&self) -> bool {
         self.clusters.is_empty()
     }
 }
@@ -553,7 +553,7 @@ pub struct PerSource {
 
 /// Address as 16 bytes, IPv4 in its IPv4-mapped form.
 #[must_use]
-pub fn mapped(addr: IpAddr) -> [u8; 16] {
+pub fn ipv4_mapped(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

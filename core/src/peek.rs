@@ -8,7 +8,7 @@ pub mod http;
 pub mod proxy;
 pub mod tls;
 
-use crate::name::HostName;
+use crate::hostname::Hostname;
 
 /// The outcome of a peek.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,23 +18,23 @@ pub enum Peek {
     /// More bytes are needed; the client may send none before the server's first word, HTTP/2's SETTINGS.
     Greet,
     /// The bytes are understood.
-    Found(Asked),
+    Found(ClientRequest),
     /// The bytes will never be understood.
-    Bad(Fault),
+    Invalid(PeekError),
 }
 
 /// Name and protocols that a client asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ClientRequest {
     /// Host name; `None`: the client positively named none.
-    pub name: Option<HostName>,
+    pub hostname: Option<Hostname>,
     /// Application protocols that the client offers, in its order (TLS ALPN, RFC 7301).
     pub alpn: Vec<Box<[u8]>>,
 }
 
 /// Reason why bytes will never be understood; the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum PeekError {
     /// The client speaks another protocol altogether.
     WrongProtocol,
     /// The client speaks the right protocol, but breaks its rules.
@@ -43,7 +43,7 @@ pub enum Fault {
     TooLarge,
 }
 
-impl Fault {
+impl PeekError {
     /// Metric label of the fault.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -57,18 +57,18 @@ impl Fault {
 
 impl Peek {
     fn malformed(what: &'static str) -> Self {
-        Self::Bad(Fault::Malformed(what))
+        Self::Invalid(PeekError::Malformed(what))
     }
 
-    fn named(name: HostName) -> Self {
-        Self::Found(Asked {
-            name: Some(name),
+    fn named(name: Hostname) -> Self {
+        Self::Found(ClientRequest {
+            hostname: Some(name),
             alpn: Vec::new(),
         })
     }
 
     fn nameless() -> Self {
-        Self::Found(Asked::default())
+        Self::Found(ClientRequest::default())
     }
 }
 
@@ -96,7 +96,7 @@ fn from_authority(authority: &[u8]) -> Peek {
     if host.is_empty() || host.starts_with(b"[") {
         return Peek::nameless();
     }
-    HostName::parse(host).map_or_else(|_| Peek::malformed("the host is not a host name"), Peek::named)
+    Hostname::parse(host).map_or_else(|_| Peek::malformed("the host is not a host name"), Peek::named)
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn name(text: &str) -> Peek {
-        Peek::named(HostName::parse(text.as_bytes()).unwrap())
+        Peek::named(Hostname::parse(text.as_bytes()).unwrap())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
 
-use crate::model::{Listener, mapped};
+use crate::model::{Listener, ipv4_mapped};
 
 /// Key of `BINDINGS`: prefix length in bits, and the data it covers.
 pub type BindingKey = (u32, SteerKey);
@@ -14,7 +14,7 @@ pub type Bindings = BTreeMap<BindingKey, (u32, u32)>;
 
 /// Operation on `BINDINGS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum BindingOp {
     /// Inserts or replaces an entry.
     Set(BindingKey, SteerValue),
     /// Removes an entry.
@@ -34,7 +34,7 @@ pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) ->
                 (6, 0, SLOT_V6)
             };
             let bits = STEER_FIXED_BITS + before + u32::from(bind.prefix.prefix_len());
-            let key = SteerKey::new(bind.port, family, mapped(bind.prefix.network()));
+            let key = SteerKey::new(bind.port, family, ipv4_mapped(bind.prefix.network()));
             wanted.entry((bits, key)).or_insert((id, slot));
         }
     }
@@ -43,15 +43,15 @@ pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) ->
 
 /// Operations that turn `now` into `wanted`: additions first, so that a binding that moves is never absent.
 #[must_use]
-pub fn diff(now: &Bindings, wanted: &Bindings) -> Vec<Op> {
+pub fn diff(now: &Bindings, wanted: &Bindings) -> Vec<BindingOp> {
     let set = wanted
         .iter()
         .filter(|(key, value)| now.get(*key) != Some(*value))
-        .map(|(key, &(listener, slot))| Op::Set(*key, SteerValue { listener, slot }));
+        .map(|(key, &(listener, slot))| BindingOp::Set(*key, SteerValue { listener, slot }));
     let remove = now
         .keys()
         .filter(|key| !wanted.contains_key(*key))
-        .map(|key| Op::Remove(*key));
+        .map(|key| BindingOp::Remove(*key));
     set.chain(remove).collect()
 }
 
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn apply(map: &mut Bindings, op: Op) {
+    fn apply(map: &mut Bindings, op: BindingOp) {
         match op {
-            Op::Set(key, value) => map.insert(key, (value.listener, value.slot)),
-            Op::Remove(key) => map.remove(&key),
+            BindingOp::Set(key, value) => map.insert(key, (value.listener, value.slot)),
+            BindingOp::Remove(key) => map.remove(&key),
         };
     }
 

@@ -30,12 +30,12 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
     // A prefix stands before the longer ones in it; of equal prefixes the allowing one comes first and is kept.
     prefixes.sort_unstable_by_key(|p| (p.is_v6, p.bits, p.length, Reverse(p.verdict)));
     prefixes.dedup_by_key(|p| (p.is_v6, p.bits, p.length));
-    drop_needless(&mut prefixes);
+    drop_redundant(&mut prefixes);
     if prefixes.is_empty() {
         return Vec::new();
     }
     let mut nodes = Vec::new();
-    let (mut level, mut depth) = (direct(&prefixes), DIRECT_BITS);
+    let (mut level, mut depth) = (root_spans(&prefixes), DIRECT_BITS);
     while !level.is_empty() {
         nodes.reserve_exact(level.len());
         let (first, mut below) = (nodes.len() + level.len(), Vec::new());
@@ -89,13 +89,13 @@ impl Prefix {
     }
 
     /// Whether all addresses of another prefix are in this one.
-    fn holds(&self, other: &Self) -> bool {
+    fn contains(&self, other: &Self) -> bool {
         let differing = (self.bits ^ other.bits).checked_shr(u128::BITS - self.length);
         self.is_v6 == other.is_v6 && self.length <= other.length && differing.unwrap_or(0) == 0
     }
 
     /// Index of the first node on the way of the prefix's addresses.
-    fn direct(&self) -> usize {
+    fn root_index(&self) -> usize {
         let first = if self.is_v6 { FIRST_V6 } else { FIRST_V4 };
         first as usize + (self.bits >> (u128::BITS - DIRECT_BITS)) as usize
     }
@@ -107,10 +107,10 @@ impl Prefix {
 }
 
 /// Drops prefixes whose verdict is that of the next shorter one around them: they would cost nodes and change nothing.
-fn drop_needless(sorted: &mut Vec<Prefix>) {
+fn drop_redundant(sorted: &mut Vec<Prefix>) {
     let mut around: Vec<Prefix> = Vec::new();
     sorted.retain(|prefix| {
-        while around.pop_if(|outer| !outer.holds(prefix)).is_some() {}
+        while around.pop_if(|outer| !outer.contains(prefix)).is_some() {}
         let is_needed = around.last().is_none_or(|outer| outer.verdict != prefix.verdict);
         if is_needed {
             around.push(*prefix);
@@ -125,26 +125,26 @@ struct Span<'a> {
     /// Prefixes in the span that are longer than the bits that lead to the node.
     prefixes: &'a [Prefix],
     /// Verdict of the longest prefix that holds the whole span.
-    above: u8,
+    inherited: u8,
 }
 
 /// Spans of the nodes that are indexed directly.
-fn direct(prefixes: &[Prefix]) -> Vec<Span<'_>> {
+fn root_spans(prefixes: &[Prefix]) -> Vec<Span<'_>> {
     let none = Span {
         prefixes: &[],
-        above: NONE as u8,
+        inherited: NONE as u8,
     };
     let mut spans = vec![none; DIRECT as usize];
     let mut rest = prefixes;
     while let Some((prefix, others)) = rest.split_first() {
-        let index = prefix.direct();
+        let index = prefix.root_index();
         if prefix.length <= DIRECT_BITS {
             let held = spans.iter_mut().skip(index).take(1 << (DIRECT_BITS - prefix.length));
-            held.for_each(|span| span.above = prefix.verdict);
+            held.for_each(|span| span.inherited = prefix.verdict);
             rest = others;
         } else {
             let inside;
-            (inside, rest) = split(rest, |other| other.direct() == index);
+            (inside, rest) = split_leading(rest, |other| other.root_index() == index);
             if let Some(span) = spans.get_mut(index) {
                 span.prefixes = inside;
             }
@@ -157,20 +157,23 @@ impl<'a> Span<'a> {
     /// Makes the span's node, whose children are to begin at `base`; the children's spans are added to `below`.
     fn node(self, depth: u32, base: u32, below: &mut Vec<Self>) -> Node {
         let mut node = Node::default();
-        paint(&mut node, u64::MAX, self.above);
+        fill_slots(&mut node, u64::MAX, self.inherited);
         let mut rest = self.prefixes;
         while let Some((prefix, others)) = rest.split_first() {
             let slot = prefix.slot(depth);
             if let Some(deeper) = (depth + NODE_BITS).checked_sub(prefix.length) {
                 // The prefix is longer than `depth`, so that it covers half of the slots at the most.
                 let slots = (1u64 << (1 << deeper)) - 1;
-                paint(&mut node, slots << slot, prefix.verdict);
+                fill_slots(&mut node, slots << slot, prefix.verdict);
                 rest = others;
             } else {
                 let prefixes;
-                (prefixes, rest) = split(rest, |other| other.slot(depth) == slot);
+                (prefixes, rest) = split_leading(rest, |other| other.slot(depth) == slot);
                 let above = node.leaf(slot) as u8;
-                below.push(Span { prefixes, above });
+                below.push(Span {
+                    prefixes,
+                    inherited: above,
+                });
                 node.child |= 1 << slot;
                 node.base = base;
             }
@@ -183,7 +186,7 @@ impl<'a> Span<'a> {
 }
 
 /// Sets the verdict of slots.
-fn paint(node: &mut Node, slots: u64, verdict: u8) {
+fn fill_slots(node: &mut Node, slots: u64, verdict: u8) {
     node.deny &= !slots;
     node.allow &= !slots;
     match u32::from(verdict) {
@@ -194,7 +197,7 @@ fn paint(node: &mut Node, slots: u64, verdict: u8) {
 }
 
 /// Splits prefixes into the leading ones that are inside and the rest.
-fn split(prefixes: &[Prefix], is_inside: impl Fn(&Prefix) -> bool) -> (&[Prefix], &[Prefix]) {
+fn split_leading(prefixes: &[Prefix], is_inside: impl Fn(&Prefix) -> bool) -> (&[Prefix], &[Prefix]) {
     let inside = prefixes.iter().take_while(|prefix| is_inside(prefix)).count();
     prefixes.split_at(inside)
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Subject {
 
 /// Error of a name that is no subject.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum SubjectError {
     /// Nothing has the name.
     #[error("there is no host, cluster, application or gear {0:?}")]
     Unknown(String),
@@ -72,12 +72,12 @@ impl Subject {
     /// Finds the subject of a name: `east-1`, `east/east-1`, `east`, `app.example.com`, a gear's id. An ambiguous name
     /// needs its kind in front, as subjects are displayed. A machine always needs its kind, and need not have a host
     /// yet.
-    pub fn parse(text: &str, model: &Model) -> Result<Self, NameError> {
+    pub fn parse(text: &str, model: &Model) -> Result<Self, SubjectError> {
         if let Some(address) = text.strip_prefix("machine:") {
             let parsed = address.parse::<IpAddr>().map(|address| address.to_canonical());
             return parsed
                 .map(Self::Machine)
-                .map_err(|_| NameError::Address(address.to_owned()));
+                .map_err(|_| SubjectError::Address(address.to_owned()));
         }
         let (kind, name) = match text.split_once(':') {
             Some((kind @ ("host" | "cluster" | "application" | "gear"), name)) => (Some(kind), name),
@@ -108,13 +108,13 @@ impl Subject {
             all.push(Self::Gear(name.to_owned()));
         }
         let folded = name.to_ascii_lowercase();
-        if wanted("application") && model.routes.iter().any(|route| route.host.to_string() == folded) {
+        if wanted("application") && model.routes.iter().any(|route| route.hostname.to_string() == folded) {
             all.push(Self::Application(folded));
         }
         match <[Self; 1]>::try_from(all) {
             Ok([one]) => Ok(one),
-            Err(none) if none.is_empty() => Err(NameError::Unknown(text.to_owned())),
-            Err(all) => Err(NameError::Ambiguous {
+            Err(none) if none.is_empty() => Err(SubjectError::Unknown(text.to_owned())),
+            Err(all) => Err(SubjectError::Ambiguous {
                 name: text.to_owned(),
                 all,
             }),
@@ -148,7 +148,7 @@ impl Subject {
 
 /// Record of a subject that is out of rotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Out {
+pub struct RotatedOut {
     /// Time since when the subject is out, in seconds since 1970.
     pub since: u64,
     /// Job that took the subject out.
@@ -166,18 +166,18 @@ pub struct Out {
 
 /// All subjects that are out of rotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rotation(pub BTreeMap<Subject, Out>);
+pub struct Rotation(pub BTreeMap<Subject, RotatedOut>);
 
 impl Rotation {
     /// Whether a host gets no new flow.
     #[must_use]
     pub fn is_out(&self, cluster: &str, host: &str, address: IpAddr) -> bool {
-        self.by(cluster, host, address).is_some()
+        self.taken_out_by(cluster, host, address).is_some()
     }
 
     /// Subject that takes a host out, if any.
     #[must_use]
-    pub fn by(&self, cluster: &str, host: &str, address: IpAddr) -> Option<&Subject> {
+    pub fn taken_out_by(&self, cluster: &str, host: &str, address: IpAddr) -> Option<&Subject> {
         self.0.keys().find(|subject| subject.takes_out(cluster, host, address))
     }
 
@@ -185,7 +185,7 @@ impl Rotation {
     #[must_use]
     pub fn is_closed(&self, route: &Route) -> bool {
         // The table is nearly always empty, and building the subject would be wasted work.
-        !self.0.is_empty() && self.0.contains_key(&Subject::Application(route.host.to_string()))
+        !self.0.is_empty() && self.0.contains_key(&Subject::Application(route.hostname.to_string()))
     }
 }
 
@@ -210,11 +210,11 @@ mod tests {
         assert_eq!(Subject::parse("west", &model), Ok(Subject::Cluster("west".into())));
         let app = Subject::Application("app.test".into());
         assert_eq!(Subject::parse("App.test", &model), Ok(app));
-        let unknown = Err(NameError::Unknown("west/h1".into()));
+        let unknown = Err(SubjectError::Unknown("west/h1".into()));
         assert_eq!(Subject::parse("west/h1", &model), unknown);
         assert_eq!(
             Subject::parse("gear:none", &model),
-            Err(NameError::Unknown("gear:none".into()))
+            Err(SubjectError::Unknown("gear:none".into()))
         );
         model.clusters[1].hosts[0].name = "h1".into();
         model.clusters[0].hosts[1].name = "5f3c.haproxy".into();
@@ -227,7 +227,7 @@ mod tests {
         );
         assert_eq!(
             ambiguous,
-            NameError::Ambiguous {
+            SubjectError::Ambiguous {
                 name: "h1".into(),
                 all: both
             }

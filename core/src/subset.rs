@@ -13,7 +13,7 @@ use crate::model::Model;
 
 /// Number of a cluster's hosts that a balancer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum SubsetSize {
     /// All hosts.
     All,
     /// Number of hosts.
@@ -22,7 +22,7 @@ pub enum Size {
     Percent(u32),
 }
 
-impl Size {
+impl SubsetSize {
     /// Number of hosts that the size makes of `hosts`: at least one where there are any.
     #[must_use]
     pub fn of(self, hosts: usize) -> usize {
@@ -37,14 +37,14 @@ impl Size {
 
 /// Order in which a balancer uses the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct HostOrder {
     /// All hosts, by their index in the cluster.
     pub hosts: Vec<u16>,
     /// Number of hosts that are used: the first ones, and for each of them that is not usable, one behind them.
     pub size: usize,
 }
 
-impl Order {
+impl HostOrder {
     /// First usable hosts, as many as the size says.
     #[must_use]
     pub fn used(&self, is_usable: impl Fn(u16) -> bool) -> Vec<u16> {
@@ -62,7 +62,7 @@ impl Order {
 /// Orders of the clusters of a model, for this balancer; `None` where it uses all hosts. `machine` is its name where
 /// the model has none.
 #[must_use]
-pub fn orders(model: &Model, machine: &str) -> Vec<Option<Order>> {
+pub fn host_orders(model: &Model, machine: &str) -> Vec<Option<HostOrder>> {
     let me = model.subset.name.as_deref().unwrap_or(machine);
     let names: Option<Vec<String>> = model.balancers.iter().map(|other| other.name.clone()).collect();
     // Hosts that an unnamed balancer uses cannot be told: without all names, none is taken into account.
@@ -70,25 +70,25 @@ pub fn orders(model: &Model, machine: &str) -> Vec<Option<Order>> {
     let of = |cluster: &crate::model::Cluster| {
         let size = cluster.subset.unwrap_or(model.subset.size);
         let hosts = cluster.hosts.iter().map(|host| host.name.as_str());
-        (size != Size::All).then(|| order(me, &others, &cluster.name, hosts, size))
+        (size != SubsetSize::All).then(|| host_order(me, &others, &cluster.name, hosts, size))
     };
     model.clusters.iter().map(of).collect()
 }
 
 /// Weight of a host for a balancer.
-fn weight(balancer: u64, host: u64) -> u64 {
+fn rendezvous_weight(balancer: u64, host: u64) -> u64 {
     hash::mix(hash::mix(balancer) ^ host)
 }
 
 /// Order of balancer `me`, among `others`, for the hosts of a cluster, which are known by their names.
 #[must_use]
-pub fn order<'a>(
+pub fn host_order<'a>(
     me: &str,
     others: &[String],
     cluster: &str,
     hosts: impl IntoIterator<Item = &'a str>,
-    size: Size,
-) -> Order {
+    size: SubsetSize,
+) -> HostOrder {
     let seed = hash::bytes(0, cluster.as_bytes());
     let hosts: Vec<u64> = hosts
         .into_iter()
@@ -104,12 +104,12 @@ pub fn order<'a>(
         balancers.sort_unstable();
         balancers.dedup();
         let at = balancers.iter().position(|&balancer| balancer == me).unwrap_or(0);
-        own = covering(&balancers, &hosts, size).swap_remove(at);
+        own = covering_choices(&balancers, &hosts, size).swap_remove(at);
     }
     let mut is_own = vec![false; hosts.len()];
     own.iter().for_each(|&host| is_own[usize::from(host)] = true);
     own.extend(ranked.into_iter().filter(|&host| !is_own[usize::from(host)]));
-    Order { hosts: own, size }
+    HostOrder { hosts: own, size }
 }
 
 /// Indices of hosts by weight for the balancer, the greatest first.
@@ -118,13 +118,13 @@ fn ranking(balancer: u64, hosts: &[u64]) -> Vec<u16> {
     // Hosts of equal weight are ordered by their hash, so that every balancer orders them alike.
     ranked.sort_by_cached_key(|&host| {
         let host = hosts.get(usize::from(host)).copied().unwrap_or_default();
-        Reverse((weight(balancer, host), host))
+        Reverse((rendezvous_weight(balancer, host), host))
     });
     ranked
 }
 
 /// Choices of all balancers; each host is in one of them at least, as long as there are places for all.
-fn covering(balancers: &[u64], hosts: &[u64], size: usize) -> Vec<Vec<u16>> {
+fn covering_choices(balancers: &[u64], hosts: &[u64], size: usize) -> Vec<Vec<u16>> {
     let key = |host: u16| hosts.get(usize::from(host)).copied().unwrap_or_default();
     let mut chosen: Vec<Vec<u16>> = balancers
         .iter()
@@ -142,12 +142,12 @@ fn covering(balancers: &[u64], hosts: &[u64], size: usize) -> Vec<Vec<u16>> {
     left.sort_by_key(|&host| key(host));
     for host in left {
         let mut wanting: Vec<usize> = (0..balancers.len()).collect();
-        wanting.sort_by_key(|&at| Reverse(weight(balancers[at], key(host))));
+        wanting.sort_by_key(|&at| Reverse(rendezvous_weight(balancers[at], key(host))));
         for at in wanting {
             // The balancer gives up, of its hosts that others use too, the one with the least weight.
             let places = chosen[at].iter().enumerate();
             let spare = places.filter(|(_, other)| used[usize::from(**other)] > 1);
-            let least = spare.min_by_key(|(_, other)| (weight(balancers[at], key(**other)), key(**other)));
+            let least = spare.min_by_key(|(_, other)| (rendezvous_weight(balancers[at], key(**other)), key(**other)));
             let Some((place, &other)) = least else { continue };
             used[usize::from(other)] -= 1;
             used[usize::from(host)] += 1;
@@ -175,15 +175,15 @@ mod tests {
         me: &str,
         others: &[String],
         hosts: &[String],
-        size: Size,
+        size: SubsetSize,
         usable: impl Fn(&str) -> bool,
     ) -> BTreeSet<String> {
-        let order = order(me, others, "east", hosts.iter().map(String::as_str), size);
+        let order = host_order(me, others, "east", hosts.iter().map(String::as_str), size);
         let used = order.used(|host| usable(&hosts[usize::from(host)]));
         used.into_iter().map(|host| hosts[usize::from(host)].clone()).collect()
     }
 
-    fn of_all(balancers: &[String], hosts: &[String], size: Size) -> Vec<BTreeSet<String>> {
+    fn of_all(balancers: &[String], hosts: &[String], size: SubsetSize) -> Vec<BTreeSet<String>> {
         balancers
             .iter()
             .map(|me| used(me, balancers, hosts, size, |_| true))
@@ -192,18 +192,18 @@ mod tests {
 
     #[test]
     fn a_size_is_at_least_one_and_at_most_all() {
-        let of = |size: Size| [0, 1, 3, 10].map(|hosts| size.of(hosts));
-        assert_eq!(of(Size::All), [0, 1, 3, 10]);
-        assert_eq!(of(Size::Hosts(4)), [0, 1, 3, 4]);
-        assert_eq!(of(Size::Percent(33)), [0, 1, 1, 4]);
-        assert_eq!(of(Size::Percent(100)), [0, 1, 3, 10]);
+        let of = |size: SubsetSize| [0, 1, 3, 10].map(|hosts| size.of(hosts));
+        assert_eq!(of(SubsetSize::All), [0, 1, 3, 10]);
+        assert_eq!(of(SubsetSize::Hosts(4)), [0, 1, 3, 4]);
+        assert_eq!(of(SubsetSize::Percent(33)), [0, 1, 1, 4]);
+        assert_eq!(of(SubsetSize::Percent(100)), [0, 1, 3, 10]);
     }
 
     /// Balancers of different versions serve together, so that their choices must never change.
     #[test]
     fn the_choice_is_fixed() {
         let hosts = names("h", 12);
-        let chosen = of_all(&names("lb-", 3), &hosts, Size::Hosts(4));
+        let chosen = of_all(&names("lb-", 3), &hosts, SubsetSize::Hosts(4));
         let chosen: Vec<Vec<&str>> = chosen
             .iter()
             .map(|set| set.iter().map(String::as_str).collect())
@@ -222,7 +222,7 @@ mod tests {
         let hosts = names("h", 100);
         let mut covered = BTreeSet::new();
         for me in names("lb-", 10) {
-            covered.extend(used(&me, &[], &hosts, Size::Hosts(30), |_| true));
+            covered.extend(used(&me, &[], &hosts, SubsetSize::Hosts(30), |_| true));
         }
         // Expected: 100 (1 - 1/e^3.6).
         assert!(covered.len() >= 94, "{}", covered.len());
@@ -232,8 +232,8 @@ mod tests {
     fn balancers_that_come_and_go_move_little() {
         let hosts = names("h", 100);
         let all = names("lb-", 10);
-        let before = of_all(&all, &hosts, Size::Percent(30));
-        let after = of_all(&all[1..], &hosts, Size::Percent(30));
+        let before = of_all(&all, &hosts, SubsetSize::Percent(30));
+        let after = of_all(&all[1..], &hosts, SubsetSize::Percent(30));
         let moved: usize = before[1..]
             .iter()
             .zip(&after)
@@ -250,8 +250,8 @@ mod tests {
         #[test]
         fn all_hosts_are_covered(balancers in 1usize..12, hosts in 1usize..60, size in 1u32..30, salt in 0u32..1000) {
             let (balancers, hosts) = (names(&format!("b{salt}-"), balancers), names(&format!("h{salt}-"), hosts));
-            let chosen = of_all(&balancers, &hosts, Size::Hosts(size));
-            let size = Size::Hosts(size).of(hosts.len());
+            let chosen = of_all(&balancers, &hosts, SubsetSize::Hosts(size));
+            let size = SubsetSize::Hosts(size).of(hosts.len());
             for set in &chosen {
                 prop_assert_eq!(set.len(), size);
             }
@@ -268,8 +268,8 @@ mod tests {
             let all = names("h", hosts);
             let mut fewer = all.clone();
             let gone = fewer.remove(gone % hosts);
-            let before = used("lb-1", &[], &all, Size::Hosts(size), |_| true);
-            let after = used("lb-1", &[], &fewer, Size::Hosts(size), |_| true);
+            let before = used("lb-1", &[], &all, SubsetSize::Hosts(size), |_| true);
+            let after = used("lb-1", &[], &fewer, SubsetSize::Hosts(size), |_| true);
             let lost: Vec<_> = before.difference(&after).collect();
             prop_assert!(lost.is_empty() || lost == [&gone], "{lost:?}");
             prop_assert!(after.difference(&before).count() <= usize::from(before.contains(&gone)));
@@ -283,7 +283,7 @@ mod tests {
             let mut fewer = all.clone();
             let gone = fewer.remove(gone % hosts);
             // Places are twice as many as hosts.
-            let size = Size::Hosts((2 * hosts).div_ceil(balancers.len()) as u32);
+            let size = SubsetSize::Hosts((2 * hosts).div_ceil(balancers.len()) as u32);
             let (before, after) = (of_all(&balancers, &all, size), of_all(&balancers, &fewer, size));
             let moved: usize = before.iter().zip(&after)
                 .map(|(b, a)| b.difference(a).filter(|name| **name != gone).count())
@@ -297,10 +297,10 @@ mod tests {
             let all = names("h", hosts);
             let others = names("lb-", 4);
             let is_up = |name: &str| !down.iter().any(|n| name == format!("h{n}"));
-            let own = used("lb-0", &others, &all, Size::Hosts(size), |_| true);
-            let now = used("lb-0", &others, &all, Size::Hosts(size), is_up);
+            let own = used("lb-0", &others, &all, SubsetSize::Hosts(size), |_| true);
+            let now = used("lb-0", &others, &all, SubsetSize::Hosts(size), is_up);
             let up = all.iter().filter(|name| is_up(name)).count();
-            prop_assert_eq!(now.len(), Size::Hosts(size).of(hosts).min(up));
+            prop_assert_eq!(now.len(), SubsetSize::Hosts(size).of(hosts).min(up));
             let kept: BTreeSet<_> = own.iter().filter(|name| is_up(name)).cloned().collect();
             prop_assert!(kept.is_subset(&now), "{kept:?} of {now:?}");
         }
@@ -310,10 +310,10 @@ mod tests {
         fn whoever_tells_first_makes_no_difference(hosts in 2usize..30, turn in 0usize..30, size in 1u32..10) {
             let mut all = names("h", hosts);
             let mut balancers = names("lb-", 5);
-            let before = used("lb-2", &balancers, &all, Size::Hosts(size), |_| true);
+            let before = used("lb-2", &balancers, &all, SubsetSize::Hosts(size), |_| true);
             all.rotate_left(turn % hosts);
             balancers.reverse();
-            prop_assert_eq!(before, used("lb-2", &balancers, &all, Size::Hosts(size), |_| true));
+            prop_assert_eq!(before, used("lb-2", &balancers, &all, SubsetSize::Hosts(size), |_| true));
         }
     }
 }

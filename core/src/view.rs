@@ -4,29 +4,29 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-use crate::balance::{Choices, Draw};
-use crate::model::{Model, Protocol, Route, Unmatched, mapped};
-use crate::name::HostName;
+use crate::balance::{HostPicker, PickContext};
+use crate::hostname::Hostname;
+use crate::model::{Model, Protocol, Route, Unmatched, ipv4_mapped};
+use crate::route_table::{RouteId, RouteTable};
 use crate::schedule::Schedule;
-use crate::subset::Order;
-use crate::table::{RouteId, Table};
+use crate::subset::HostOrder;
 
 /// Snapshot that workers choose from.
 #[derive(Debug)]
-pub struct View {
+pub struct RoutingView {
     /// Table from names to routes.
-    pub table: Table,
+    pub table: RouteTable,
     /// Turns of each route among its clusters that have a usable host.
     pub routes: Vec<Schedule>,
     /// Routes that are out of rotation.
     closed: HashSet<RouteId, FixedState>,
     /// Usable hosts of each cluster, for each protocol.
-    clusters: Vec<[Choices; 3]>,
+    clusters: Vec<[HostPicker; 3]>,
     unmatched: Unmatched,
     /// Usable hosts as (cluster, host, weight).
-    all: Vec<(usize, u16, u32)>,
+    usable_hosts: Vec<(usize, u16, u32)>,
     /// Hosts of each cluster that may get new flows of any kind, in order.
-    standing: Vec<Vec<u16>>,
+    eligible: Vec<Vec<u16>>,
 }
 
 /// Destination of a name.
@@ -41,40 +41,44 @@ pub enum Destination {
     /// Route that is out of rotation.
     Closed,
     /// No destination: the connection is refused.
-    Nowhere,
+    NoRoute,
 }
 
 /// Standing of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Eligibility {
     /// Whether the checks leave the host in.
     pub usable: bool,
     /// Whether the host is set aside for failures of real connects.
     pub ejected: bool,
     /// Whether the host is out of rotation.
-    pub out: bool,
+    pub rotated_out: bool,
 }
 
-impl View {
+impl RoutingView {
     /// Builds the snapshot; `standing(cluster, host)` gives the standing of each host.
-    pub fn new(model: &Model, standing: impl Fn(usize, usize) -> Standing, is_closed: impl Fn(&Route) -> bool) -> Self {
-        Self::within(model, &[], standing, is_closed)
+    pub fn new(
+        model: &Model,
+        eligibility: impl Fn(usize, usize) -> Eligibility,
+        is_closed: impl Fn(&Route) -> bool,
+    ) -> Self {
+        Self::with_subsets(model, &[], eligibility, is_closed)
     }
 
     /// Builds the snapshot with subsets: of a cluster with an order only the first usable hosts are used.
-    pub fn within(
+    pub fn with_subsets(
         model: &Model,
-        subsets: &[Option<Order>],
-        standing: impl Fn(usize, usize) -> Standing,
+        subsets: &[Option<HostOrder>],
+        eligibility: impl Fn(usize, usize) -> Eligibility,
         is_closed: impl Fn(&Route) -> bool,
     ) -> Self {
         let mut all = Vec::new();
         let mut clusters = Vec::with_capacity(model.clusters.len());
         let mut in_rotation = Vec::with_capacity(model.clusters.len());
         for (c, cluster) in model.clusters.iter().enumerate() {
-            let up = |&h: &usize| standing(c, h).usable && !standing(c, h).out;
+            let up = |&h: &usize| eligibility(c, h).usable && !eligibility(c, h).rotated_out;
             let up: Vec<_> = (0..cluster.hosts.len()).filter(up).collect();
-            let kept: Vec<_> = up.iter().copied().filter(|&h| !standing(c, h).ejected).collect();
+            let kept: Vec<_> = up.iter().copied().filter(|&h| !eligibility(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
             let usable = if kept.is_empty() { up } else { kept };
             // Layer-4 services use all hosts: their tables are equal on every balancer.
@@ -87,7 +91,7 @@ impl View {
                     .filter_map(|&h| cluster.hosts.get(h).map(|host| (h as u16, host)))
                     .filter(|(_, host)| host.port(protocol).is_some());
                 let mut hosts: Vec<_> = with_port
-                    .map(|(h, host)| (h, host.weight, mapped(host.address)))
+                    .map(|(h, host)| (h, host.weight, ipv4_mapped(host.address)))
                     .collect();
                 if let Some(order) = order {
                     retain_used(order, &mut hosts, cluster.hosts.len());
@@ -95,7 +99,7 @@ impl View {
                 for (h, ..) in &hosts {
                     used[usize::from(*h)] = true;
                 }
-                Choices::new(cluster.balance, &hosts)
+                HostPicker::new(cluster.balance, &hosts)
             }));
             // Hosts that only have ports of layer-4 services are in no choice.
             let is_used = |h: &&usize| order.is_none() || used.get(**h).copied().unwrap_or(false);
@@ -122,7 +126,7 @@ impl View {
             new
         };
         let routes = model.routes.iter().map(&mut schedule).collect();
-        let table = Table::new(model.routes.iter().map(|route| (&route.host, route.depth)));
+        let table = RouteTable::new(model.routes.iter().map(|route| (&route.hostname, route.depth)));
         let closed = (0..).zip(&model.routes).filter(|(_, route)| is_closed(route));
         Self {
             table,
@@ -130,14 +134,14 @@ impl View {
             routes,
             clusters,
             unmatched: model.unmatched,
-            all,
-            standing: in_rotation,
+            usable_hosts: all,
+            eligible: in_rotation,
         }
     }
 
     /// Destination of a name; `fallback` is the listener's own cluster.
     #[must_use]
-    pub fn destination(&self, name: Option<&HostName>, fallback: Option<usize>) -> Destination {
+    pub fn destination(&self, name: Option<&Hostname>, fallback: Option<usize>) -> Destination {
         if let Some(route) = name.and_then(|name| self.table.find(name)) {
             return if self.closed.contains(&route) {
                 Destination::Closed
@@ -148,7 +152,7 @@ impl View {
         match (fallback, self.unmatched) {
             (Some(cluster), _) | (None, Unmatched::Cluster(cluster)) => Destination::Cluster(cluster),
             (None, Unmatched::Any) => Destination::Any,
-            (None, Unmatched::Reject) => Destination::Nowhere,
+            (None, Unmatched::Reject) => Destination::NoRoute,
         }
     }
 
@@ -158,7 +162,7 @@ impl View {
         match to {
             Destination::Route(route) => self.routes.get(route)?.draw(ticket).map(usize::from),
             Destination::Cluster(cluster) => Some(cluster),
-            Destination::Any | Destination::Closed | Destination::Nowhere => None,
+            Destination::Any | Destination::Closed | Destination::NoRoute => None,
         }
     }
 
@@ -167,7 +171,7 @@ impl View {
         &self,
         cluster: usize,
         protocol: Protocol,
-        draw: Draw,
+        draw: PickContext,
         tried: &[u16],
         load: impl Fn(u16) -> u32,
     ) -> Option<u16> {
@@ -182,7 +186,9 @@ impl View {
         serves: impl Fn(usize, u16) -> bool,
         load: impl Fn(usize, u16) -> u32,
     ) -> Option<(usize, u16)> {
-        let (before, from) = self.all.split_at(ticket as usize % self.all.len().max(1));
+        let (before, from) = self
+            .usable_hosts
+            .split_at(ticket as usize % self.usable_hosts.len().max(1));
         let mut best: Option<(u64, u64, (usize, u16))> = None;
         for &(cluster, host, weight) in from.iter().chain(before) {
             if tried.contains(&(cluster, host)) || !serves(cluster, host) {
@@ -198,8 +204,8 @@ impl View {
 
     /// Hosts of a cluster that may get new flows, whatever ports they have, in order.
     #[must_use]
-    pub fn standing(&self, cluster: usize) -> &[u16] {
-        self.standing.get(cluster).map_or(&[], Vec::as_slice)
+    pub fn eligible_hosts(&self, cluster: usize) -> &[u16] {
+        self.eligible.get(cluster).map_or(&[], Vec::as_slice)
     }
 
     /// Hosts of a cluster that new connections may go to.
@@ -212,7 +218,7 @@ impl View {
 }
 
 /// Keeps the first `order.size` of these hosts, which are of a cluster of `count`.
-fn retain_used(order: &Order, hosts: &mut Vec<(u16, u32, [u8; 16])>, count: usize) {
+fn retain_used(order: &HostOrder, hosts: &mut Vec<(u16, u32, [u8; 16])>, count: usize) {
     let mut is_candidate = vec![false; count];
     for (h, ..) in hosts.iter() {
         is_candidate[usize::from(*h)] = true;
@@ -229,8 +235,8 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::hostname::HostnamePattern;
     use crate::model::*;
-    use crate::name::HostPattern;
 
     pub(crate) fn model() -> Model {
         let host = |n: u8| Host {
@@ -241,7 +247,7 @@ pub(crate) mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         };
         let cluster = |name: &str, hosts| Cluster {
             name: name.into(),
@@ -253,7 +259,7 @@ pub(crate) mod tests {
                 timeout: Duration::from_secs(2),
                 rise: 2,
                 fall: 1,
-                header: crate::model::CheckHeader::Never,
+                proxy_header: crate::model::CheckProxyHeader::Never,
             },
             ejection: Ejection {
                 failures: 3,
@@ -266,7 +272,7 @@ pub(crate) mod tests {
             learn: false,
             kubernetes: None,
             subset: None,
-            join: crate::join::Join::None,
+            join: crate::join::JoinPolicy::None,
         };
         Model {
             admin: Admin {
@@ -282,8 +288,8 @@ pub(crate) mod tests {
             shield: crate::model::Shield::default(),
             clusters: vec![cluster("east", vec![host(1), host(2)]), cluster("west", vec![host(3)])],
             routes: vec![Route {
-                host: HostPattern::parse("app.test").unwrap(),
-                depth: crate::name::Depth::Any,
+                hostname: HostnamePattern::parse("app.test").unwrap(),
+                depth: crate::hostname::WildcardDepth::Any,
                 clusters: vec![(0, 10), (1, 80)],
                 drain: None,
                 prefer: Vec::new(),
@@ -314,7 +320,7 @@ pub(crate) mod tests {
             balancers: Vec::new(),
             subset: Subset {
                 name: None,
-                size: crate::subset::Size::All,
+                size: crate::subset::SubsetSize::All,
             },
             routing_events: None,
             metrics: Metrics::DEFAULT,
@@ -322,36 +328,36 @@ pub(crate) mod tests {
         }
     }
 
-    const GOOD: Standing = Standing {
+    const GOOD: Eligibility = Eligibility {
         usable: true,
         ejected: false,
-        out: false,
+        rotated_out: false,
     };
 
     #[test]
     fn a_cluster_without_a_healthy_host_gets_no_turn() {
-        let view = View::new(&model(), |c, _| Standing { usable: c == 0, ..GOOD }, |_| false);
+        let view = RoutingView::new(&model(), |c, _| Eligibility { usable: c == 0, ..GOOD }, |_| false);
         for ticket in 0..20 {
             assert_eq!(view.cluster(Destination::Route(0), ticket), Some(0));
         }
-        let view = View::new(&model(), |_, _| Standing { usable: false, ..GOOD }, |_| false);
+        let view = RoutingView::new(&model(), |_, _| Eligibility { usable: false, ..GOOD }, |_| false);
         assert_eq!(view.cluster(Destination::Route(0), 0), None);
         assert_eq!(view.any_host(0, &[], |_, _| true, |_, _| 0), None);
     }
 
     #[test]
     fn ejection_fails_open_but_a_failed_check_does_not() {
-        let draw = Draw {
+        let draw = PickContext {
             ticket: 0,
             random: 0,
-            source: 0,
+            source_hash: 0,
         };
-        let view = View::new(
+        let view = RoutingView::new(
             &model(),
-            |_, h| Standing {
+            |_, h| Eligibility {
                 usable: true,
                 ejected: h == 0,
-                out: false,
+                rotated_out: false,
             },
             |_| false,
         );
@@ -361,12 +367,12 @@ pub(crate) mod tests {
             Some(0),
             "its only host stays in"
         );
-        let view = View::new(
+        let view = RoutingView::new(
             &model(),
-            |c, h| Standing {
+            |c, h| Eligibility {
                 usable: c == 1 || h == 0,
                 ejected: h == 0,
-                out: false,
+                rotated_out: false,
             },
             |_| false,
         );
@@ -376,11 +382,11 @@ pub(crate) mod tests {
     #[test]
     fn what_is_out_of_rotation_gets_nothing_even_if_nothing_else_is_left() {
         let out = |cluster: usize, host: usize| {
-            let standing = move |c, h| Standing {
-                out: (c, h) == (cluster, host),
+            let standing = move |c, h| Eligibility {
+                rotated_out: (c, h) == (cluster, host),
                 ..GOOD
             };
-            View::new(&model(), standing, |_| false)
+            RoutingView::new(&model(), standing, |_| false)
         };
         let view = out(1, 0);
         for ticket in 0..20 {
@@ -388,21 +394,21 @@ pub(crate) mod tests {
         }
         assert_eq!(view.any_host(0, &[], |c, _| c == 1, |_, _| 0), None);
         assert_eq!(out(0, 0).usable(0, Protocol::Http), [(1, 1)]);
-        let app = HostName::parse(b"app.test").unwrap();
-        let closed = View::new(&model(), |_, _| GOOD, |route| route.host.to_string() == "app.test");
+        let app = Hostname::parse(b"app.test").unwrap();
+        let closed = RoutingView::new(&model(), |_, _| GOOD, |route| route.hostname.to_string() == "app.test");
         assert_eq!(closed.destination(Some(&app), Some(1)), Destination::Closed);
         assert_eq!(closed.cluster(Destination::Closed, 0), None);
     }
 
     #[test]
     fn a_subset_is_used_and_the_next_steps_in() {
-        let order = |hosts: Vec<u16>| [Some(Order { hosts, size: 1 }), None];
+        let order = |hosts: Vec<u16>| [Some(HostOrder { hosts, size: 1 }), None];
         let usable = |down: Option<usize>| {
-            let standing = move |c, h| Standing {
+            let standing = move |c, h| Eligibility {
                 usable: c == 1 || Some(h) != down,
                 ..GOOD
             };
-            let view = View::within(&model(), &order(vec![1, 0]), standing, |_| false);
+            let view = RoutingView::with_subsets(&model(), &order(vec![1, 0]), standing, |_| false);
             let drawn: Vec<_> = (0..20)
                 .filter_map(|ticket| view.any_host(ticket, &[], |c, _| c == 0, |_, _| 0))
                 .collect();
@@ -413,7 +419,7 @@ pub(crate) mod tests {
                     .all(|(_, host)| usable.iter().any(|(used, _)| used == host))
             );
             assert_eq!(view.usable(1, Protocol::Http), [(0, 1)], "a cluster without a subset");
-            (usable, view.standing(0).len())
+            (usable, view.eligible_hosts(0).len())
         };
         assert_eq!(usable(None), (vec![(1, 1)], 2), "services use all");
         assert_eq!(usable(Some(1)), (vec![(0, 1)], 1));
@@ -422,23 +428,23 @@ pub(crate) mod tests {
 
     #[test]
     fn a_host_without_the_port_is_not_chosen() {
-        let draw = Draw {
+        let draw = PickContext {
             ticket: 0,
             random: 0,
-            source: 0,
+            source_hash: 0,
         };
-        let view = View::new(&model(), |_, _| GOOD, |_| false);
+        let view = RoutingView::new(&model(), |_, _| GOOD, |_| false);
         assert_eq!(view.host(0, Protocol::Tcp, draw, &[], |_| 0), None);
     }
 
     #[test]
     fn unmatched_goes_where_the_listener_or_the_configuration_says() {
-        let view = View::new(&model(), |_, _| GOOD, |_| false);
-        let name = HostName::parse(b"other.test").unwrap();
+        let view = RoutingView::new(&model(), |_, _| GOOD, |_| false);
+        let name = Hostname::parse(b"other.test").unwrap();
         assert_eq!(view.destination(Some(&name), None), Destination::Any);
         assert_eq!(view.destination(Some(&name), Some(1)), Destination::Cluster(1));
         assert_eq!(
-            view.destination(Some(&HostName::parse(b"app.test").unwrap()), Some(1)),
+            view.destination(Some(&Hostname::parse(b"app.test").unwrap()), Some(1)),
             Destination::Route(0)
         );
         assert_eq!(view.any_host(0, &[], |_, _| true, |c, _| 5 - c as u32), Some((1, 0)));

@@ -6,23 +6,23 @@
 pub mod api;
 mod applications;
 mod auth;
-mod awaited;
 mod body;
+mod connection_limit;
 pub mod cut_flows;
+mod discovery;
 mod events;
 mod explain;
 mod export;
 mod exposed;
 mod figures;
 pub mod histogram;
-mod learn;
 mod log;
 pub mod metrics;
 mod mutate;
 mod openapi;
+mod pending_sources;
 mod rotations;
-mod seats;
-mod selected;
+mod route_selection;
 mod serve;
 mod shield;
 mod socket;
@@ -47,7 +47,7 @@ use crate::control::Control;
 use crate::state::{AdminCounts, Gauge, Shared};
 
 /// The API's servers. The unix socket's file goes when they are closed.
-pub struct Servers {
+pub struct AdminServers {
     tasks: Vec<JoinHandle<()>>,
     socket: PathBuf,
 }
@@ -66,7 +66,7 @@ pub async fn start(
     addr: Option<SocketAddr>,
     socket: &Path,
     takeover: bool,
-) -> anyhow::Result<Servers> {
+) -> anyhow::Result<AdminServers> {
     match open(control, addr, socket, takeover).await {
         Err(error) if takeover => {
             tracing::error!(
@@ -78,7 +78,7 @@ pub async fn start(
                     error = format!("{error:#}"),
                     "The admin socket is not available either; the rest is served."
                 );
-                Ok(Servers {
+                Ok(AdminServers {
                     tasks: Vec::new(),
                     socket: PathBuf::new(),
                 })
@@ -88,21 +88,26 @@ pub async fn start(
     }
 }
 
-async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeover: bool) -> anyhow::Result<Servers> {
+async fn open(
+    control: &Control,
+    addr: Option<SocketAddr>,
+    socket: &Path,
+    takeover: bool,
+) -> anyhow::Result<AdminServers> {
     let mut tasks = Vec::new();
     let shared = &control.shared;
     let settings = shared.snapshot.load().model.admin.clone();
-    let patience = body::Patience {
+    let patience = body::BodyLimits {
         shared: Arc::clone(shared),
         body_timeout: body::BODY_TIMEOUT,
     };
-    let router = api::router(control.clone()).layer(axum::middleware::from_fn_with_state(patience, body::whole));
+    let router = api::router(control.clone()).layer(axum::middleware::from_fn_with_state(patience, body::read_whole));
     let port = match addr {
         Some(addr) => {
             let listener = listen(addr, takeover).await.with_context(|| {
                 format!("listening on {addr} for the admin API: free it, or set admin.listen to another address")
             })?;
-            let certificates = settings.tls.map(tls::Certificates::new).transpose();
+            let certificates = settings.tls.map(tls::AdminCertificates::new).transpose();
             Some((listener, certificates.context("the admin API's TLS")?))
         }
         None => None,
@@ -111,32 +116,32 @@ async fn open(control: &Control, addr: Option<SocketAddr>, socket: &Path, takeov
     // socket.
     let unix = socket::listen(socket)?;
     if let Some((listener, certificates)) = port {
-        let gate = auth::Gate::new(settings.token_file, Arc::clone(shared));
+        let gate = auth::AdminAuth::new(settings.token_file, Arc::clone(shared));
         // Authorization comes before the body: a client that may not change anything is refused before it has sent
         // one.
         let router = router
             .clone()
-            .layer(axum::middleware::from_fn_with_state(gate, auth::gate));
-        let seats = seats(settings.max_connections, shared, |counts| &counts.tcp);
+            .layer(axum::middleware::from_fn_with_state(gate, auth::require_auth));
+        let seats = connection_limiter(settings.max_connections, shared, |counts| &counts.tcp);
         let server = serve::Server::new(router, seats, shared);
         tasks.push(tokio::spawn(server.tcp(listener, certificates)));
     }
     let router = router.layer(axum::middleware::from_fn(mutate::audit));
-    let seats = seats(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
+    let seats = connection_limiter(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
     let server = serve::Server::new(router, seats, shared);
     tasks.push(tokio::spawn(server.unix(unix)));
-    Ok(Servers {
+    Ok(AdminServers {
         tasks,
         socket: socket.to_owned(),
     })
 }
 
-async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener> {
+async fn listen(addr: SocketAddr, retry: bool) -> std::io::Result<TcpListener> {
     let began = std::time::Instant::now();
     loop {
         match TcpListener::bind(addr).await {
             Err(error)
-                if patient && error.kind() == std::io::ErrorKind::AddrInUse && began.elapsed() < HAND_OVER_TIMEOUT =>
+                if retry && error.kind() == std::io::ErrorKind::AddrInUse && began.elapsed() < HAND_OVER_TIMEOUT =>
             {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -146,15 +151,19 @@ async fn listen(addr: SocketAddr, patient: bool) -> std::io::Result<TcpListener>
 }
 
 /// Makes the seats of one socket, whose connections `gauge` counts.
-fn seats(max: u32, shared: &Arc<Shared>, gauge: fn(&AdminCounts) -> &Gauge) -> seats::Seats {
+fn connection_limiter(
+    max: u32,
+    shared: &Arc<Shared>,
+    gauge: fn(&AdminCounts) -> &Gauge,
+) -> connection_limit::ConnectionLimiter {
     let shared = Arc::clone(shared);
-    seats::Seats::new(max, move |comes| {
+    connection_limit::ConnectionLimiter::new(max, move |comes| {
         let gauge = gauge(&shared.admin);
         if comes { gauge.enter() } else { gauge.leave() }
     })
 }
 
-impl Servers {
+impl AdminServers {
     /// Gives the addresses to a successor, which replaces the unix socket's file itself.
     pub fn retire(&mut self) {
         for task in self.tasks.drain(..) {

@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
-use signalbox_core::learned::Learned;
+use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::model::Balancer;
 pub use signalbox_core::model::agent::Agent;
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
-use crate::remote::{Remote, RemoteError};
-use crate::source::{self, Standing};
+use crate::remote::{RemoteBalancer, RemoteError};
+use crate::source::{self, SourceStatus};
 
 /// Interval of messages to a balancer that knows everything.
-const TELL_INTERVAL: Duration = Duration::from_secs(30);
+const PUSH_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval at which the agent checks whether it still sees its cluster.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// First and longest pause before the next attempt after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
 /// Runs the agent until the process is told to stop.
 pub async fn run(agent: Agent) -> anyhow::Result<()> {
@@ -33,10 +33,15 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
         source,
         balancers,
     } = agent;
-    let (latest, known) = watch::channel(None::<Arc<Learned>>);
-    let standing = Standing::new(&format!("kube:{cluster}"), "kubernetes");
+    let (latest, known) = watch::channel(None::<Arc<ClusterDiscovery>>);
+    let standing = SourceStatus::new(&format!("kube:{cluster}"), "kubernetes");
     for balancer in balancers {
-        tokio::spawn(tell(balancer, cluster.clone(), known.clone(), Arc::clone(&standing)));
+        tokio::spawn(push_forever(
+            balancer,
+            cluster.clone(),
+            known.clone(),
+            Arc::clone(&standing),
+        ));
     }
     let (out, mut learnt) = mpsc::unbounded_channel();
     let watching = source::kube::spawn(
@@ -51,9 +56,9 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
         tokio::select! {
             learnt = learnt.recv() => match learnt {
                 Some(learnt) => {
-                    let (hosts, routes) = learnt.what.as_ref().map_or((0, 0), |what| (what.hosts.len(), what.routes.len()));
+                    let (hosts, routes) = learnt.discovery.as_ref().map_or((0, 0), |what| (what.hosts.len(), what.routes.len()));
                     tracing::info!(cluster, hosts, routes, "The cluster has changed.");
-                    latest.send_replace(learnt.what);
+                    latest.send_replace(learnt.discovery);
                 }
                 None => anyhow::bail!("the watch has ended"),
             },
@@ -66,16 +71,16 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
 }
 
 /// Tells one balancer all that is known, again and again. Never returns.
-async fn tell(
+async fn push_forever(
     balancer: Balancer,
     cluster: String,
-    mut known: watch::Receiver<Option<Arc<Learned>>>,
-    standing: Arc<Standing>,
+    mut known: watch::Receiver<Option<Arc<ClusterDiscovery>>>,
+    status: Arc<SourceStatus>,
 ) {
     let url = balancer.url.clone();
     let path = format!("/api/v1/clusters/{cluster}/learned");
-    let remote = Remote(balancer);
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1, &url);
+    let remote = RemoteBalancer(balancer);
+    let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &url);
     let mut said = String::new();
     // True if the balancer was told that the agent sees its cluster.
     let mut saw = false;
@@ -84,14 +89,14 @@ async fn tell(
         let wait = match what {
             // A partial list would remove hosts and routes: an agent tells nothing before it knows everything.
             None => Duration::MAX,
-            Some(what) => match push(&remote, &path, &what, &standing, &mut saw).await {
+            Some(what) => match push(&remote, &path, &what, &status, &mut saw).await {
                 Ok(()) => {
                     if !said.is_empty() {
                         tracing::info!(balancer = url, "The balancer accepts updates again.");
                     }
                     backoff.reset();
                     said.clear();
-                    TELL_INTERVAL
+                    PUSH_INTERVAL
                 }
                 Err(error) => {
                     let error = crate::error_chain(&error);
@@ -119,7 +124,7 @@ async fn tell(
         if said.is_empty() {
             tokio::select! {
                 changed = known.changed() => if changed.is_err() { return },
-                () = differs(&standing, saw) => {}
+                () = status_changed(&status, saw) => {}
                 () = tokio::time::sleep(wait) => {}
             }
         } else {
@@ -129,32 +134,32 @@ async fn tell(
 }
 
 /// Returns when the agent's sight of its cluster differs from what the balancer was told.
-async fn differs(standing: &Standing, saw: bool) {
-    while standing.connected() == saw {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+async fn status_changed(status: &SourceStatus, saw: bool) {
+    while status.connected() == saw {
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Pushes knowledge to a balancer. `saw` is set to whether the balancer is told that the agent sees its cluster.
 async fn push(
-    remote: &Remote,
+    remote: &RemoteBalancer,
     path: &str,
-    what: &Learned,
-    standing: &Standing,
+    what: &ClusterDiscovery,
+    status: &SourceStatus,
     saw: &mut bool,
 ) -> Result<(), RemoteError> {
-    *saw = standing.connected();
+    *saw = status.connected();
     let mut body = json!(what);
-    body["agent"] = report(standing, *saw);
+    body["agent"] = report(status, *saw);
     remote.ask(Method::PUT, path, Some(body.to_string())).await.map(drop)
 }
 
 /// Returns the agent's own status for a balancer.
-fn report(standing: &Standing, sees: bool) -> serde_json::Value {
-    let trouble = (!sees).then(|| standing.last_error().unwrap_or_else(|| "not in touch".to_owned()));
+fn report(status: &SourceStatus, sees: bool) -> serde_json::Value {
+    let trouble = (!sees).then(|| status.last_error().unwrap_or_else(|| "not in touch".to_owned()));
     json!({
-        "interval_seconds": TELL_INTERVAL.as_secs(),
-        "seconds_since_heard": standing.staleness(),
+        "interval_seconds": PUSH_INTERVAL.as_secs(),
+        "seconds_since_heard": status.staleness(),
         "last_error": trouble,
     })
 }

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signalbox_core::limit::Limiter;
 use signalbox_core::model::{Datapath, Model};
-use signalbox_core::view::{Standing, View};
+use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -28,7 +28,7 @@ use crate::kernel::{Cut, Kernel};
 use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
-use crate::source::routing::Current;
+use crate::source::routing::CurrentSource;
 use crate::state::{AdminCounts, Binds, Counter, Reloads, Shared, Snapshot, Totals};
 use crate::store::memory::Memory;
 use crate::store::{Configuration, Event, Store, fingerprint};
@@ -68,7 +68,7 @@ pub struct Running {
     /// Keeps programs and maps loaded.
     _kernel: Option<Kernel>,
     keeper: Option<Arc<Keeper>>,
-    admin: admin::Servers,
+    admin: admin::AdminServers,
     signals: Signals,
 }
 
@@ -247,7 +247,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         cut,
         keeper: keeper.clone(),
         jobs,
-        routing: Current::default(),
+        routing: CurrentSource::default(),
         services: Arc::clone(&services),
     };
     if let Some(kernel) = &mut kernel {
@@ -401,12 +401,12 @@ pub(crate) fn shared(model: &Model) -> Shared {
         ..model.clone()
     };
     let snapshot = Snapshot {
-        view: View::new(
+        view: RoutingView::new(
             &empty,
-            |_, _| Standing {
+            |_, _| Eligibility {
                 usable: false,
                 ejected: false,
-                out: false,
+                rotated_out: false,
             },
             |_| false,
         ),

@@ -10,17 +10,17 @@ use crate::state::unix_ms;
 /// random. Feeds and balancers that lost the server together do not come back together.
 pub struct Backoff {
     first: Duration,
-    most: Duration,
+    max: Duration,
     next: Duration,
     seed: u64,
 }
 
 impl Backoff {
-    pub fn new(first: Duration, most: Duration, name: &str) -> Self {
+    pub fn new(first: Duration, max: Duration, name: &str) -> Self {
         let here = u64::from(std::process::id());
         Self {
             first,
-            most,
+            max,
             next: first,
             seed: hash::mix(hash::bytes(unix_ms() ^ here << 32, name.as_bytes())),
         }
@@ -33,14 +33,14 @@ impl Backoff {
 
     /// Returns the pause after a failure.
     pub fn pause(&mut self) -> Duration {
-        let whole = self.next.min(self.most);
-        self.next = (whole * 2).min(self.most);
+        let whole = self.next.min(self.max);
+        self.next = (whole * 2).min(self.max);
         self.seed = hash::mix(self.seed.wrapping_add(1));
-        whole - self.shorten(whole)
+        whole - self.jitter(whole)
     }
 
     /// Returns the random part by which a pause is shortened: up to a half.
-    fn shorten(&self, whole: Duration) -> Duration {
+    fn jitter(&self, whole: Duration) -> Duration {
         whole / 2 * (self.seed % 1000) as u32 / 1000
     }
 }

@@ -40,9 +40,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload).
-    Run(Run),
+    Run(RunArgs),
     /// Watch a cluster from inside it, and tell balancers that cannot reach it what it serves.
-    Agent(agent::Args),
+    Agent(agent::AgentArgs),
     /// Check a configuration file without using it.
     ///
     /// Exits with 0 if it is right, 1 if it only has warnings and --strict is given, 2 if it is wrong, 3 if it
@@ -55,33 +55,33 @@ enum Command {
         #[arg(long)]
         strict: bool,
         #[arg(short, long, default_value = "table")]
-        output: Output,
+        output: OutputFormat,
     },
     /// Show what a running signalbox is doing.
-    Status(Show),
+    Status(ShowArgs),
     /// Show the listeners of a running signalbox.
-    Listeners(Show),
+    Listeners(ShowArgs),
     /// Show the routes of a running signalbox.
     Routes {
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
         /// Only routes of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
         #[arg(short = 'l', long)]
         selector: Option<String>,
     },
     /// Show the clusters of a running signalbox.
-    Clusters(Show),
+    Clusters(ShowArgs),
     /// Show the hosts of a running signalbox.
-    Hosts(Show),
+    Hosts(ShowArgs),
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
-    Services(Show),
+    Services(ShowArgs),
     /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
     /// whom it denies.
     Shield {
         #[command(subcommand)]
-        what: Option<shield::What>,
+        what: Option<shield::ShieldCommand>,
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
     },
     /// Show samples of the packets that the shield drops.
     Drops {
@@ -92,12 +92,12 @@ enum Command {
         #[arg(long, default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
     },
     /// Show the flows of a running signalbox.
     Flows {
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
         /// Print at most so many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
@@ -123,7 +123,7 @@ enum Command {
         #[arg(long, default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
     },
     /// Explain where a name's connections go: which route, which weights, which host is next, on which tier.
     Explain {
@@ -136,7 +136,7 @@ enum Command {
         #[arg(long)]
         listener: Option<String>,
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
     },
     /// Show the changes that a configuration file would make in a running signalbox.
     ///
@@ -144,32 +144,32 @@ enum Command {
     Diff {
         file: PathBuf,
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
     },
     /// Show the sources of routes, and their status.
-    Sources(Show),
+    Sources(ShowArgs),
     /// Show, replay or skip OpenShift's routing events.
     #[command(subcommand)]
-    Events(events::Events),
+    Events(events::EventsCommand),
     /// Write the table in force in the format of another balancer.
-    Export(export::Export),
+    Export(export::ExportArgs),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
     ///
     /// A subject that is out gets no new flow until it is taken in again, also after a restart. Established flows go
     /// on, until a time-out ends them.
     #[command(subcommand)]
-    Rotate(rotate::Rotate),
+    Rotate(rotate::RotateCommand),
     /// Set how many of a name's connections each cluster gets, until the weights are taken back.
     ///
     /// Weights that are set here override the configuration file and the clusters' own weights. They survive edits of
     /// the file, restarts and upgrades, and apply to all balancers that share a table.
-    Weight(weight::Weight),
+    Weight(weight::WeightArgs),
     /// Examine what this machine can do for signalbox, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
     Doctor {
         #[command(flatten)]
-        show: Show,
+        show: ShowArgs,
         /// Also print the verdict of the kernel's verifier on each program
         #[arg(long)]
         verbose: bool,
@@ -183,7 +183,7 @@ enum Command {
         interface: String,
     },
     /// Balance between four small servers of its own, on loopback, for a first look.
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Remove the pinned programs and maps of tier cut and of services from this network namespace. Their flows end.
     Detach {
         /// Also remove pins of network namespaces that are gone.
@@ -195,7 +195,7 @@ enum Command {
 }
 
 #[derive(clap::Args)]
-struct Run {
+struct RunArgs {
     /// The configuration file; reloaded when it changes.
     #[arg(short = 'f', long, env = "SIGNALBOX_CONFIG", value_name = "FILE")]
     config: PathBuf,
@@ -212,9 +212,9 @@ struct Run {
 
 /// Arguments of commands that show something.
 #[derive(clap::Args)]
-struct Show {
+struct ShowArgs {
     #[arg(short, long, global = true, default_value = "table")]
-    output: Output,
+    output: OutputFormat,
     /// The admin socket of the running signalbox.
     #[arg(
         long,
@@ -230,7 +230,7 @@ pub use show::{emit, table};
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     Table,
     Json,
     Yaml,
@@ -253,17 +253,17 @@ pub fn main() -> ExitCode {
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
     let debris = all.then(crate::kernel::cut::debris::collect).transpose()?;
     if let Some(debris) = &debris {
-        say_cleaned(debris);
+        print_cleaned(debris);
     }
     let own = crate::kernel::cut::detach()?;
-    say_cleaned(&own);
+    print_cleaned(&own);
     if own.removed.is_empty() && own.left.is_empty() {
         println!("nothing is pinned for this network namespace");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn say_cleaned(cleaned: &crate::kernel::cut::pins::Cleaned) {
+fn print_cleaned(cleaned: &crate::kernel::cut::pins::Cleaned) {
     for path in &cleaned.removed {
         println!("removed {}", path.display());
     }
@@ -286,7 +286,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
         Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
         Command::Routes { show, selector } => {
-            let of = |selector: String| format!("?selector={}", explain::escaped(&selector));
+            let of = |selector: String| format!("?selector={}", explain::percent_encoded(&selector));
             let path = format!("/api/v1/routes{}", selector.map_or_else(String::new, of));
             show::print("routes", &path, &show.socket, show.output)
         }
@@ -363,7 +363,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 /// Nice value of the control plane: against busy workers it gets about a third of a processor.
-const BEHIND: i32 = 5;
+const NICE_INCREMENT: i32 = 5;
 
 /// Time that tasks have to end with the process. Programs that they wait for are killed in that time; a thread that
 /// blocks, as in the look-up of a name, is left behind.
@@ -376,7 +376,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .thread_name("control")
         // The control plane is niced: making a table of many thousand routes must not keep a worker from its
         // connections.
-        .on_thread_start(|| crate::datapath::sys::yield_to_others(BEHIND))
+        .on_thread_start(|| crate::datapath::sys::yield_to_others(NICE_INCREMENT))
         .enable_all()
         .build()?)
 }
@@ -388,7 +388,7 @@ pub fn default_workers() -> usize {
         .min(64)
 }
 
-fn serve(run: Run) -> anyhow::Result<ExitCode> {
+fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
     let parsed = match config::load(&run.config) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -418,12 +418,12 @@ fn serve(run: Run) -> anyhow::Result<ExitCode> {
     std::process::exit(0)
 }
 
-fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result<ExitCode> {
+fn check(file: &std::path::Path, strict: bool, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let (code, errors, warnings) = match config::load(file) {
         Ok(parsed) if strict && !parsed.warnings.is_empty() => (1, Vec::new(), parsed.warnings),
         Ok(parsed) => (0, Vec::new(), parsed.warnings),
         Err(config::LoadError::Config(errors)) => {
-            if output == Output::Table {
+            if output == OutputFormat::Table {
                 // A terminal gets the lines of the file with each error; other readers get one line for each error.
                 if std::io::stderr().is_terminal() {
                     eprint!("{}", errors.render());
@@ -438,7 +438,7 @@ fn check(file: &std::path::Path, strict: bool, output: Output) -> anyhow::Result
             return Ok(ExitCode::from(3));
         }
     };
-    if output == Output::Table {
+    if output == OutputFormat::Table {
         for warning in &warnings {
             eprintln!(
                 "{}:{}:{}: warning: {}: {}",

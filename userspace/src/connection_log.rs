@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use signalbox_common::hash;
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Protocol, Tier};
-use signalbox_core::name::HostName;
 
 use crate::state::{ClusterState, Counter, HostState, ListenerState};
 
@@ -29,7 +29,7 @@ const MAX_QUEUED: usize = 8192;
 pub struct Opening {
     /// The true client: named by a PROXY header, or else the peer.
     pub client: SocketAddr,
-    pub name: Option<HostName>,
+    pub name: Option<Hostname>,
     /// Time that the successful connect to the host took.
     pub connect: Duration,
     /// Time from the connection's accept to the flow's entry in the table.
@@ -46,7 +46,7 @@ pub struct Record {
     pub local: SocketAddr,
     pub listener: Option<Arc<ListenerState>>,
     pub protocol: Option<Protocol>,
-    pub name: Option<HostName>,
+    pub name: Option<Hostname>,
     pub route: Option<Box<str>>,
     pub host: Option<(Arc<HostState>, Arc<ClusterState>)>,
     pub backend: Option<SocketAddr>,
@@ -260,7 +260,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::model::ENDS;
+    use signalbox_core::model::END_LABELS;
 
     use super::*;
 
@@ -268,9 +268,9 @@ mod tests {
     fn the_words_of_the_configuration_are_those_of_the_metrics() {
         use crate::datapath::relay::End as Flow;
         for end in Flow::ALL {
-            assert_eq!(ENDS[End::Flow(end).index()], end.label());
+            assert_eq!(END_LABELS[End::Flow(end).index()], end.label());
         }
-        assert_eq!(ENDS[End::Refused("no_route").index()], "refused");
+        assert_eq!(END_LABELS[End::Refused("no_route").index()], "refused");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use signalbox_core::merge::Shares;
+use signalbox_core::merge::ClusterWeights;
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,7 +19,7 @@ use crate::kernel::counters::Counters;
 use crate::layer4::Services;
 use crate::registry::Registry;
 use crate::rotate::Jobs;
-use crate::source::routing::Current;
+use crate::source::routing::CurrentSource;
 use crate::state::Shared;
 use crate::store::memory::Instead;
 use crate::store::{Applied, Configuration, Event, PrefixChange, fingerprint};
@@ -53,7 +53,7 @@ pub struct Control {
     pub keeper: Option<Arc<Keeper>>,
     pub jobs: Arc<Jobs>,
     /// The source of OpenShift's routing events, where there is one.
-    pub routing: Current,
+    pub routing: CurrentSource,
     /// Layer-4 services.
     pub services: Arc<Services>,
 }
@@ -172,7 +172,7 @@ impl Control {
     }
 
     /// Changes the weights of routes, all or none. Routes whose weights are removed get those of the file and sources.
-    pub async fn set_weights(&self, set: BTreeMap<String, Option<Shares>>) -> Result<Applied, Refused> {
+    pub async fn set_weights(&self, set: BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, Refused> {
         let (reply, outcome) = oneshot::channel();
         self.tell(Event::SetWeights(set, reply))?;
         outcome

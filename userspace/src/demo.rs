@@ -13,7 +13,7 @@ use crate::{admin, cli, config};
 
 /// Arguments of `signalbox demo`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DemoArgs {
     /// Port for HTTP.
     #[arg(long, default_value_t = 8080)]
     pub http_port: u16,
@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 /// The demo's configuration, as a user would write it.
-fn configuration(args: &Args, socket: &std::path::Path, hosts: &[(String, SocketAddr, SocketAddr)]) -> String {
+fn configuration(args: &DemoArgs, socket: &std::path::Path, hosts: &[(String, SocketAddr, SocketAddr)]) -> String {
     let host = |at: usize| {
         let (name, http, https) = &hosts[at];
         format!(
@@ -67,7 +67,7 @@ routes:
 }
 
 /// Runs the demo until Ctrl-C.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let hosts = host::start(&["blue-1", "blue-2", "green-1", "green-2"])
         .await
         .context("starting the demo's servers")?;
@@ -89,7 +89,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .await
         .context("--http-port, --https-port and --admin-port choose other ports")?;
     let control = running.control.clone();
-    println!("{}", invitation(&args, &socket));
+    println!("{}", welcome_text(&args, &socket));
     let seconds = args.seconds;
     tokio::spawn(watch(control));
     if let Some(seconds) = seconds {
@@ -103,7 +103,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     outcome
 }
 
-fn invitation(args: &Args, socket: &std::path::Path) -> String {
+fn welcome_text(args: &DemoArgs, socket: &std::path::Path) -> String {
     let socket = socket.display();
     format!(
         "Two clusters, blue and green, of two hosts each; app.localhost goes to blue : green = 90 : 10.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::Output;
+use crate::cli::OutputFormat;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::verifier::Verdict;
 use crate::kernel::version::Version;
@@ -18,7 +18,7 @@ use crate::kernel::version::Version;
 /// Status of a checked feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Standing {
+enum CheckStatus {
     Ok,
     /// The feature works, but less well than it could.
     Degraded,
@@ -30,7 +30,7 @@ enum Standing {
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
-    standing: Standing,
+    standing: CheckStatus,
     found: String,
     /// Consequence and remedy.
     advice: Option<String>,
@@ -39,7 +39,7 @@ struct Finding {
 fn ok(what: &'static str, found: impl Into<String>) -> Finding {
     Finding {
         what,
-        standing: Standing::Ok,
+        standing: CheckStatus::Ok,
         found: found.into(),
         advice: None,
     }
@@ -48,7 +48,7 @@ fn ok(what: &'static str, found: impl Into<String>) -> Finding {
 fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
     Finding {
         what,
-        standing: Standing::Degraded,
+        standing: CheckStatus::Degraded,
         found: found.into(),
         advice: Some(advice.into()),
     }
@@ -56,11 +56,11 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
 
 /// Prints the findings; the exit code tells the worst of them. `running` is the status of a running signalbox, if there
 /// is one that can be asked.
-pub fn run(output: Output, verbose: bool, running: Option<anyhow::Result<Value>>) -> anyhow::Result<ExitCode> {
+pub fn run(output: OutputFormat, verbose: bool, running: Option<anyhow::Result<Value>>) -> anyhow::Result<ExitCode> {
     let (mut findings, verdicts) = examine();
-    findings.extend(running.map(rights::of_running));
-    let worst = findings.iter().map(|f| f.standing).max().unwrap_or(Standing::Ok);
-    if output == Output::Table {
+    findings.extend(running.map(rights::running_capabilities));
+    let worst = findings.iter().map(|f| f.standing).max().unwrap_or(CheckStatus::Ok);
+    if output == OutputFormat::Table {
         for finding in &findings {
             let standing = format!("{:?}", finding.standing).to_lowercase();
             println!("{standing:<9} {:<26} {}", finding.what, finding.found);
@@ -168,7 +168,7 @@ fn direct_return() -> Option<Finding> {
     if number("net/ipv4/conf/all/rp_filter").unwrap_or(0) == 1 {
         wrong.push("what a tunnel brings is dropped: net.ipv4.conf.all.rp_filter=0 (dsr-ipip only)");
     }
-    if !unwraps() {
+    if !decapsulates() {
         wrong.push("nothing unwraps tunnels: a device of type ipip, or `signalbox unwrap INTERFACE` (dsr-ipip only)");
     }
     let found = format!(
@@ -180,7 +180,7 @@ fn direct_return() -> Option<Finding> {
     } else {
         Finding {
             what,
-            standing: Standing::Ok,
+            standing: CheckStatus::Ok,
             found,
             advice: Some(format!("if this is such a host: {}", wrong.join("; "))),
         }
@@ -188,7 +188,7 @@ fn direct_return() -> Option<Finding> {
 }
 
 /// Returns whether tunnel headers are removed: by a tunnel device, or by our own program.
-fn unwraps() -> bool {
+fn decapsulates() -> bool {
     // ARPHRD_TUNNEL and ARPHRD_TUNNEL6 (include/uapi/linux/if_arp.h).
     let is_tunnel = |kind: &str| matches!(kind.trim(), "768" | "769");
     let devices = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -206,7 +206,7 @@ fn descriptors() -> Finding {
         1024.. => degraded("descriptors", found, remedy),
         _ => Finding {
             what: "descriptors",
-            standing: Standing::Missing,
+            standing: CheckStatus::Missing,
             found,
             advice: Some(remedy.into()),
         },
@@ -223,7 +223,7 @@ fn number(name: &str) -> Option<u64> {
     sysctl(name)?.split_whitespace().next()?.parse().ok()
 }
 
-fn at_least(what: &'static str, name: &str, wanted: u64, follows: &str) -> Finding {
+fn sysctl_at_least(what: &'static str, name: &str, wanted: u64, follows: &str) -> Finding {
     let dotted = name.replace('/', ".");
     match number(name) {
         Some(value) if value >= wanted => ok(what, format!("{dotted} = {value}")),
@@ -237,7 +237,7 @@ fn at_least(what: &'static str, name: &str, wanted: u64, follows: &str) -> Findi
 }
 
 fn backlog() -> Finding {
-    at_least(
+    sysctl_at_least(
         "accept queue",
         "net/core/somaxconn",
         4096,
@@ -281,7 +281,7 @@ fn timewait() -> Finding {
 }
 
 fn pipes() -> Finding {
-    at_least(
+    sysctl_at_least(
         "pipes",
         "fs/pipe-max-size",
         crate::datapath::pipe::CAPACITY as u64,

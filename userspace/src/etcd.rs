@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
 use crate::durable::Change;
-use crate::remote::{Remote, RemoteError};
+use crate::remote::{RemoteBalancer, RemoteError};
 use crate::store::Event;
 
 /// Time that one member has to answer: the store waits for it.
@@ -64,7 +64,7 @@ pub struct Records {
 
 /// A client of etcd's members; each request uses a connection of its own.
 pub struct Etcd {
-    members: Vec<Remote>,
+    members: Vec<RemoteBalancer>,
     prefix: String,
     /// Index of the member that answered last; time and reason of the last failure of all.
     state: Mutex<(usize, Option<(Instant, String)>)>,
@@ -116,7 +116,7 @@ impl Etcd {
     #[must_use]
     pub fn new(settings: &EtcdStore) -> Arc<Self> {
         let member = |url: &String| {
-            Remote(Balancer {
+            RemoteBalancer(Balancer {
                 name: None,
                 url: url.clone(),
                 token_file: None,
@@ -227,7 +227,7 @@ impl Etcd {
         let body = json!({ "create_request": create }).to_string();
         let member = self.member();
         // The first line only says that the watch has begun.
-        let watch = self.members[member].lines("/v3/watch", body, |line| !has_events(line));
+        let watch = self.members[member].stream_lines("/v3/watch", body, |line| !has_events(line));
         if let Ok(Err(error)) = tokio::time::timeout(FULL_READ_INTERVAL, watch).await {
             tracing::debug!(error = crate::error_chain(&error), "A watch of etcd has ended.");
             self.next_member(member);
@@ -270,7 +270,7 @@ impl Etcd {
         loop {
             let member = self.member();
             let asked = self.members[member]
-                .ask_within(REQUEST_TIMEOUT, Method::POST, path, Some(body.to_string()))
+                .ask_with_timeout(REQUEST_TIMEOUT, Method::POST, path, Some(body.to_string()))
                 .await;
             let error = match asked {
                 Ok(answer) => {

@@ -1,7 +1,7 @@
 //! Checks the health of hosts, each in a task of its own. Reports to the store; decides nothing.
 
+mod host_check;
 mod probe;
-mod question;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub fn spawn(
     events: mpsc::UnboundedSender<Event>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let mut question = question::Question::new(&check, &host);
+        let mut question = host_check::HostCheck::new(&check, &host);
         let mut round = 0;
         loop {
             let began = Instant::now();
@@ -47,7 +47,7 @@ pub fn spawn(
                 let result = CheckResult {
                     ok,
                     detail,
-                    asked: verdict.asked,
+                    asked: verdict.description,
                     seconds,
                 };
                 if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
@@ -89,7 +89,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         }
     }
 
@@ -100,7 +100,7 @@ mod tests {
         let probe = HttpProbe {
             port: Some(port),
             path: "/".into(),
-            host: None,
+            host_header: None,
             tls: None,
         };
         let check = HealthCheck {

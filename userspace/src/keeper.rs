@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{CLOSED, COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
-use signalbox_core::limit::Source;
+use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::mpsc;
@@ -425,12 +425,12 @@ impl Keeper {
             if marks & CROWDED != 0
                 && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
             {
-                self.shared.limiter.closed(source);
+                self.shared.limiter.connection_closed(source);
             }
         }
         if marks & COUNTED != 0 {
-            let source = Source::new(self.shared.seed, from_words(flow.client));
-            self.shared.limiter.closed(source);
+            let source = SourceCells::new(self.shared.seed, from_words(flow.client));
+            self.shared.limiter.connection_closed(source);
         }
     }
 

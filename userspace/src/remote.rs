@@ -22,9 +22,9 @@ use crate::pem::{self, PemError};
 /// Time limit of one request, from name resolution to the end of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most characters of a refusal that an error repeats.
-const MOST_DETAIL: usize = 500;
+const MAX_DETAIL_CHARS: usize = 500;
 /// Largest answer in bytes.
-const MOST_ANSWER: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +50,16 @@ pub enum RemoteError {
 }
 
 /// Another balancer, by its URL and credentials.
-pub struct Remote(pub Balancer);
+pub struct RemoteBalancer(pub Balancer);
 
-impl Remote {
+impl RemoteBalancer {
     /// Sends a request and returns the answer, if it is a success.
     pub async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, RemoteError> {
-        self.ask_within(REQUEST_TIMEOUT, method, path, body).await
+        self.ask_with_timeout(REQUEST_TIMEOUT, method, path, body).await
     }
 
     /// Sends a request as [`Self::ask`], with a time limit of its own.
-    pub async fn ask_within(
+    pub async fn ask_with_timeout(
         &self,
         patience: Duration,
         method: Method,
@@ -70,7 +70,7 @@ impl Remote {
             let (status, mut body) = self.open(method, path, body).await?;
             let mut all = Vec::new();
             while let Some(some) = body.next().await.map_err(|why| self.unreachable(why))? {
-                if all.len() + some.len() > MOST_ANSWER {
+                if all.len() + some.len() > MAX_ANSWER_BYTES {
                     return Err(self.unreachable("the answer is too long".into()));
                 }
                 all.extend_from_slice(&some);
@@ -80,12 +80,12 @@ impl Remote {
         let asked = tokio::time::timeout(patience, exchange).await;
         let late = |_| self.unreachable(format!("no answer within {} s", patience.as_secs()));
         let (status, body) = asked.map_err(late)??;
-        self.judged(status, &body)
+        self.into_json(status, &body)
     }
 
     /// Sends a request whose answer does not end: `more` gets it line by line, until it returns false. An end is an
     /// error.
-    pub async fn lines(
+    pub async fn stream_lines(
         &self,
         path: &str,
         body: String,
@@ -95,7 +95,7 @@ impl Remote {
         let mut line = Vec::new();
         while let Some(some) = body.next().await.map_err(|why| self.unreachable(why))? {
             if !status.is_success() {
-                return self.judged(status, &some).map(drop);
+                return self.into_json(status, &some).map(drop);
             }
             for byte in some {
                 if byte != b'\n' {
@@ -104,14 +104,14 @@ impl Remote {
                     return Ok(());
                 }
             }
-            if line.len() > MOST_ANSWER {
+            if line.len() > MAX_ANSWER_BYTES {
                 return Err(self.unreachable("a line is too long".into()));
             }
         }
         Err(self.unreachable("the answer has ended".into()))
     }
 
-    fn judged(&self, status: StatusCode, body: &[u8]) -> Result<Value, RemoteError> {
+    fn into_json(&self, status: StatusCode, body: &[u8]) -> Result<Value, RemoteError> {
         let parsed = serde_json::from_slice::<Value>(body);
         if status.is_success() {
             return parsed.map_err(|error| self.unreachable(format!("the answer is not JSON: {error}")));
@@ -121,7 +121,7 @@ impl Remote {
             .as_str()
             .map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
         // The detail is cut short, so that the other end cannot fill our log.
-        let detail = detail.chars().take(MOST_DETAIL).collect();
+        let detail = detail.chars().take(MAX_DETAIL_CHARS).collect();
         Err(RemoteError::Refused {
             url: self.0.url.clone(),
             status,
@@ -136,7 +136,12 @@ impl Remote {
         }
     }
 
-    async fn open(&self, method: Method, path: &str, body: Option<String>) -> Result<(StatusCode, Body), RemoteError> {
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<(StatusCode, ResponseBody), RemoteError> {
         let wrong = || RemoteError::Url(self.0.url.clone());
         let uri: Uri = self.0.url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
@@ -195,12 +200,12 @@ async fn connect(host: &str, port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// Body of an answer, with the task that drives its connection.
-struct Body {
+struct ResponseBody {
     body: Incoming,
-    driving: JoinHandle<()>,
+    driver: JoinHandle<()>,
 }
 
-impl Body {
+impl ResponseBody {
     /// Returns the next part; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
@@ -218,16 +223,16 @@ impl Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.driving.abort();
+        self.driver.abort();
     }
 }
 
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Body), String> {
+) -> Result<(StatusCode, ResponseBody), String> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
@@ -236,7 +241,7 @@ async fn send(
         Ok(response) => {
             let status = response.status();
             let body = response.into_body();
-            Ok((status, Body { body, driving }))
+            Ok((status, ResponseBody { body, driver: driving }))
         }
         Err(error) => {
             driving.abort();

@@ -97,7 +97,7 @@ pub struct Request {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RotateError {
     #[error(transparent)]
-    Name(#[from] signalbox_core::rotation::NameError),
+    Name(#[from] signalbox_core::rotation::SubjectError),
     #[error("{0} is not out of rotation")]
     NotOut(String),
     #[error("{name} is out because {by} is: take that in")]
@@ -397,11 +397,11 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::rotation::Out;
+    use signalbox_core::rotation::RotatedOut;
 
     #[test]
     fn what_an_earlier_version_has_remembered_can_be_read() {
-        let out: Out = serde_json::from_str(r#"{"since":7,"job":8,"until":9}"#).unwrap();
+        let out: RotatedOut = serde_json::from_str(r#"{"since":7,"job":8,"until":9}"#).unwrap();
         assert_eq!((out.since, out.job, out.until), (7, 8, 9));
         assert_eq!((&*out.reason, &*out.by), ("", ""), "nobody had noted it");
     }

@@ -16,26 +16,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signalbox_core::learned::Learned;
+use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
 use crate::state::{Counter, Labelled, unix_ms};
 
 /// Knowledge of a source about a cluster.
-pub struct Learnt {
+pub struct DiscoveryUpdate {
     /// Name of the source, such as `kube:east`.
     pub source: String,
     /// The cluster.
     pub cluster: String,
     /// All that the source knows of the cluster; `None`: the cluster is gone.
-    pub what: Option<Arc<Learned>>,
+    pub discovery: Option<Arc<ClusterDiscovery>>,
     /// Channel for the outcome: in force (and, if `durable`, on disk), or the reason why not.
     pub done: Option<oneshot::Sender<Result<(), String>>>,
 }
 
 /// Status of a source.
 #[derive(Debug)]
-pub struct Standing {
+pub struct SourceStatus {
     /// Name of the source, such as `kube:east`.
     pub name: String,
     /// `kubernetes`, `agent`, `api`, `routing-spi`.
@@ -55,9 +55,9 @@ pub struct Standing {
 }
 
 /// Number of intervals without a report after which a source counts as missed.
-const MAX_MISSED_WORDS: u32 = 3;
+const MAX_MISSED_REPORTS: u32 = 3;
 
-impl Standing {
+impl SourceStatus {
     #[must_use]
     pub fn new(name: &str, kind: &'static str) -> Arc<Self> {
         Arc::new(Self {
@@ -74,12 +74,12 @@ impl Standing {
     }
 
     /// Records that the source is up to date now.
-    pub fn heard(&self) {
-        self.heard_at(unix_ms());
+    pub fn mark_heard(&self) {
+        self.mark_heard_at(unix_ms());
     }
 
     /// Records that the source is in touch, and was up to date at this time (milliseconds since 1970).
-    pub fn heard_at(&self, ms: u64) {
+    pub fn mark_heard_at(&self, ms: u64) {
         self.connected.store(true, Relaxed);
         self.heard_ms.store(ms, Relaxed);
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -87,28 +87,28 @@ impl Standing {
     }
 
     /// Records that the source cannot reach what it learns from.
-    pub fn failed(&self, error: impl Into<String>) {
+    pub fn mark_failed(&self, error: impl Into<String>) {
         self.connected.store(false, Relaxed);
         self.failures.inc();
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
     }
 
     /// Records when the source was up to date, as an earlier process knew it.
-    pub fn was_heard_at(&self, ms: u64) {
+    pub fn restore_heard_at(&self, ms: u64) {
         let _ = self.heard_ms.compare_exchange(0, ms, Relaxed, Relaxed);
     }
 
     /// Records an agent's report: when it was last up to date, and what keeps it from being so now.
-    pub fn reported(&self, heard_ms: Option<u64>, trouble: Option<String>, interval: Duration) {
-        let until = Instant::now() + interval * MAX_MISSED_WORDS;
+    pub fn record_report(&self, heard_ms: Option<u64>, error: Option<String>, interval: Duration) {
+        let until = Instant::now() + interval * MAX_MISSED_REPORTS;
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, interval));
         if let Some(ms) = heard_ms {
             self.heard_ms.store(ms, Relaxed);
         }
-        match trouble {
-            Some(trouble) if self.connected() => self.failed(trouble),
+        match error {
+            Some(trouble) if self.connected() => self.mark_failed(trouble),
             // An error that repeats is no new failure.
-            Some(trouble) => self.complain(&trouble),
+            Some(trouble) => self.record_error(&trouble),
             None => {
                 self.connected.store(true, Relaxed);
                 *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -117,10 +117,10 @@ impl Standing {
     }
 
     /// Returns the error of a source whose reports have stopped.
-    fn missed(&self) -> Option<String> {
+    fn missed_report(&self) -> Option<String> {
         let expected = *self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, interval) = expected?;
-        let late = Instant::now().checked_duration_since(until)? + interval * MAX_MISSED_WORDS;
+        let late = Instant::now().checked_duration_since(until)? + interval * MAX_MISSED_REPORTS;
         Some(format!(
             "the agent has told nothing for {} s, though it does so every {} s: see whether it runs and reaches this balancer",
             late.as_secs(),
@@ -132,7 +132,7 @@ impl Standing {
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         let last = || self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.missed().or_else(last)
+        self.missed_report().or_else(last)
     }
 
     /// Returns when the source was last known to be up to date, in milliseconds since 1970.
@@ -143,7 +143,7 @@ impl Standing {
     }
 
     /// Records a message that the source cannot use; the source goes on.
-    pub fn complain(&self, error: &str) {
+    pub fn record_error(&self, error: &str) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
@@ -159,7 +159,7 @@ impl Standing {
     /// Returns whether the source is in touch with what it learns from.
     #[must_use]
     pub fn connected(&self) -> bool {
-        self.connected.load(Relaxed) && self.missed().is_none()
+        self.connected.load(Relaxed) && self.missed_report().is_none()
     }
 
     /// Returns the seconds since the source was last known to be up to date; `None` if it never was.
@@ -192,12 +192,12 @@ mod tests {
 
     #[test]
     fn an_agent_that_gives_no_word_is_not_in_touch() {
-        let standing = Standing::new("agent:west", "agent");
-        standing.reported(Some(unix_ms() - 5_000), None, Duration::from_secs(30));
+        let standing = SourceStatus::new("agent:west", "agent");
+        standing.record_report(Some(unix_ms() - 5_000), None, Duration::from_secs(30));
         assert!(standing.connected() && standing.staleness().unwrap() >= 5.0);
         assert_eq!(standing.last_error(), None);
         // With an interval of zero, the deadline is over at once.
-        standing.reported(None, None, Duration::ZERO);
+        standing.record_report(None, None, Duration::ZERO);
         assert!(!standing.connected());
         assert!(
             standing
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn a_blind_agent_is_not_in_touch_however_often_it_tells() {
-        let standing = Standing::new("agent:west", "agent");
+        let standing = SourceStatus::new("agent:west", "agent");
         let heard = unix_ms() - 600_000;
-        standing.reported(Some(heard), Some("401".into()), Duration::from_secs(30));
+        standing.record_report(Some(heard), Some("401".into()), Duration::from_secs(30));
         assert_eq!(
             (standing.connected(), standing.last_error().as_deref()),
             (false, Some("401"))
@@ -222,11 +222,11 @@ mod tests {
 
     #[test]
     fn what_an_earlier_process_has_heard_counts_until_something_is_heard() {
-        let standing = Standing::new("kube:east", "kubernetes");
-        standing.was_heard_at(unix_ms() - 60_000);
+        let standing = SourceStatus::new("kube:east", "kubernetes");
+        standing.restore_heard_at(unix_ms() - 60_000);
         assert!(!standing.connected() && standing.staleness().unwrap() >= 60.0);
-        standing.heard();
-        standing.was_heard_at(1);
+        standing.mark_heard();
+        standing.restore_heard_at(1);
         assert!(standing.staleness().unwrap() < 60.0);
     }
 }

@@ -11,23 +11,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
-use signalbox_core::expose::Exposure;
+use signalbox_core::discovery::Discovered;
+use signalbox_core::expose::ExposeResult;
 use signalbox_core::health::Health;
-use signalbox_core::learned::Lore;
-use signalbox_core::limit::{Limiter, Source, seed_of};
-use signalbox_core::merge::Weights;
-use signalbox_core::model::shield::Told;
+use signalbox_core::limit::{Limiter, SourceCells, listener_seed};
+use signalbox_core::merge::WeightOverrides;
+use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::{Bind, Model, Protocol, Tier};
 use signalbox_core::rotation::Rotation;
-use signalbox_core::subset::Order;
-use signalbox_core::view::View;
+use signalbox_core::subset::HostOrder;
+use signalbox_core::view::RoutingView;
 use tokio::sync::broadcast;
 
 use crate::admin::histogram::Histogram;
 use crate::connection_log::ConnectionLog;
 use crate::figures::Figures;
 use crate::figures::book::{Book, Label};
-use crate::source::Standing;
+use crate::source::SourceStatus;
 
 /// A counter that only goes up.
 #[derive(Debug, Default)]
@@ -225,9 +225,9 @@ pub struct ListenerState {
 impl ListenerState {
     /// Returns the source of an address at this listener; `None` where it does not count by source.
     #[must_use]
-    pub fn source(&self, seed: u64, address: std::net::IpAddr) -> Option<Source> {
+    pub fn source(&self, seed: u64, address: std::net::IpAddr) -> Option<SourceCells> {
         let bits = *self.source_bits.get()?;
-        Some(Source::within(seed_of(seed, &self.name), address, bits))
+        Some(SourceCells::with_prefix(listener_seed(seed, &self.name), address, bits))
     }
 }
 
@@ -237,18 +237,18 @@ pub struct Snapshot {
     /// Model of the configuration file alone.
     pub file: Arc<Model>,
     /// Clusters and names that sources have learnt.
-    pub lore: Arc<Lore>,
+    pub lore: Arc<Discovered>,
     /// Weights that operators have set.
-    pub weights: Arc<Weights>,
+    pub weights: Arc<WeightOverrides>,
     /// Prefixes of the shield that have been set by API.
-    pub shield: Arc<Told>,
+    pub shield: Arc<ApiPrefixes>,
     /// Services that applications are exposed as, and applications that are not exposed, with the reason.
-    pub exposure: Arc<Exposure>,
+    pub exposure: Arc<ExposeResult>,
     /// Subjects that are out of rotation.
     pub rotation: Arc<Rotation>,
     /// Order of hosts for each cluster of which this balancer uses a subset.
-    pub subsets: Arc<[Option<Order>]>,
-    pub view: View,
+    pub subsets: Arc<[Option<HostOrder>]>,
+    pub view: RoutingView,
     pub listeners: Vec<Arc<ListenerState>>,
     pub clusters: Vec<Arc<ClusterState>>,
     pub hosts: Vec<Vec<Arc<HostState>>>,
@@ -353,7 +353,7 @@ pub struct Shared {
     pub stopping: AtomicBool,
     pub reloads: Reloads,
     /// Status of the sources other than the file.
-    pub sources: Mutex<Vec<Arc<Standing>>>,
+    pub sources: Mutex<Vec<Arc<SourceStatus>>>,
     /// Histogram of the time to put a new model in force; the swap of the snapshot is its last step.
     pub swaps: Histogram,
     /// Channel of changes, for whoever listens to them.
@@ -378,7 +378,7 @@ impl Shared {
         let snapshot = self.snapshot.load();
         let state = snapshot.listeners.iter().find(|state| state.name == listener);
         let source = state.and_then(|state| state.source(self.seed, source));
-        source.map_or(0, |source| self.limiter.concurrent(source))
+        source.map_or(0, |source| self.limiter.open_connections(source))
     }
 
     /// Announces a change to all listeners.
@@ -391,18 +391,18 @@ impl Shared {
     }
 
     /// Returns the status of a source, made new on the first call.
-    pub fn source(&self, name: &str, kind: &'static str) -> Arc<Standing> {
+    pub fn source(&self, name: &str, kind: &'static str) -> Arc<SourceStatus> {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = sources.iter().find(|source| source.name == name) {
             return Arc::clone(known);
         }
-        let new = Standing::new(name, kind);
+        let new = SourceStatus::new(name, kind);
         sources.push(Arc::clone(&new));
         new
     }
 
     /// Adds a source that keeps its status itself.
-    pub fn add_source(&self, standing: Arc<Standing>) {
+    pub fn add_source(&self, standing: Arc<SourceStatus>) {
         self.forget_source(&standing.name);
         self.sources
             .lock()
@@ -418,7 +418,7 @@ impl Shared {
 
     /// Returns the status of all sources.
     #[must_use]
-    pub fn sources(&self) -> Vec<Arc<Standing>> {
+    pub fn sources(&self) -> Vec<Arc<SourceStatus>> {
         let sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sources.clone()
     }

@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use serde_json::json;
-use signalbox_core::ejection::Record;
-use signalbox_core::expose::Exposure;
+use signalbox_core::ejection::EjectionState;
+use signalbox_core::expose::ExposeResult;
 use signalbox_core::health::{Health, Hysteresis};
-use signalbox_core::merge::Shares;
+use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::merge::ClusterWeights;
 use signalbox_core::model::shield::Prefixes;
 use signalbox_core::model::{Cluster, Host, Model};
-use signalbox_core::name::HostPattern;
 use signalbox_core::rotation::Rotation;
-use signalbox_core::subset::{Order, orders};
-use signalbox_core::view::{Standing, View};
+use signalbox_core::subset::{HostOrder, host_orders};
+use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -41,9 +41,9 @@ use crate::health;
 use crate::kernel::steer::ApplyError;
 use crate::layer4::Services;
 use crate::rotate::{Job, Request, RotateError};
-use crate::source::Learnt;
-use crate::source::routing::Current;
-use crate::source::routing_spi::Turn;
+use crate::source::DiscoveryUpdate;
+use crate::source::routing::CurrentSource;
+use crate::source::routing_spi::PendingRotation;
 use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
@@ -67,19 +67,19 @@ pub enum Event {
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of routes, by name: (cluster, weight).
     SetWeights(
-        BTreeMap<String, Option<Shares>>,
+        BTreeMap<String, Option<ClusterWeights>>,
         oneshot::Sender<Result<Applied, String>>,
     ),
     /// New prefixes of a listener or a service, or of all where the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
     /// New knowledge of a source about a cluster.
-    Learnt(Learnt),
+    Learnt(DiscoveryUpdate),
     /// Records that balancers share, as they are now.
     Shared(Records),
     /// Request to take something out of rotation, or in.
     Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
     /// Rotation that a routing event asks for.
-    Turn(Turn),
+    Turn(PendingRotation),
     /// Request to cancel a rotation.
     Cancel(u64, oneshot::Sender<Result<Job, RotateError>>),
     /// Progress of a job.
@@ -122,7 +122,7 @@ pub struct Applied {
 struct HostEntry {
     state: Arc<HostState>,
     hysteresis: Hysteresis,
-    record: Record,
+    record: EjectionState,
     configured: Host,
     check: signalbox_core::model::HealthCheck,
     ejection: signalbox_core::model::Ejection,
@@ -154,13 +154,13 @@ pub struct Store {
     remodelled: Instant,
     /// Model in force.
     model: Arc<Model>,
-    exposure: Arc<Exposure>,
+    exposure: Arc<ExposeResult>,
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
-    routes: HashMap<HostPattern, Arc<RouteState>, FixedState>,
+    routes: HashMap<HostnamePattern, Arc<RouteState>, FixedState>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
-    subsets: Arc<[Option<Order>]>,
+    subsets: Arc<[Option<HostOrder>]>,
     /// Name of the machine.
     machine: String,
     /// Number of addresses that are listened on, once a configuration is in force.
@@ -175,7 +175,7 @@ impl Store {
         shared: Arc<Shared>,
         front: Front,
         memory: Memory,
-        routing: Current,
+        routing: CurrentSource,
         services: Arc<Services>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
@@ -253,7 +253,7 @@ impl Store {
         match event {
             Event::Connected(host) => {
                 if let Some(entry) = self.entry(&host) {
-                    entry.record.succeeded();
+                    entry.record.record_success();
                 }
             }
             Event::ConnectFailed(host, error) => self.connect_failed(&host, &error),
@@ -317,7 +317,7 @@ impl Store {
             Event::Rotate(request, reply) => {
                 let _ = reply.send(self.rotate(request));
             }
-            Event::Turn(Turn { what, done }) => {
+            Event::Turn(PendingRotation { request: what, done }) => {
                 let outcome = self.turn(what).map_err(|error| error.to_string());
                 // A caller that waits no more is no error: the broker delivers the event again.
                 let _ = done.send(outcome);
@@ -338,7 +338,7 @@ impl Store {
             }
             Event::HandOver(reply) => {
                 // Closed first: the successor reads the database before it serves.
-                self.watchers.let_go();
+                self.watchers.release_ledger();
                 self.memory.durable.release();
                 let _ = reply.send(self.front.offer());
             }
@@ -346,7 +346,7 @@ impl Store {
             Event::HandedOver(done) => {
                 // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
                 // it.
-                self.watchers.give_up();
+                self.watchers.stop();
                 self.memory.durable.give_up();
                 self.memory.jobs.hand_over();
                 let services = Arc::clone(&self.services);
@@ -405,13 +405,13 @@ impl Store {
             .hosts
             .values()
             .filter(same)
-            .filter(|entry| entry.record.ejected())
+            .filter(|entry| entry.record.is_ejected())
             .count();
         let Some(entry) = self.entry(host) else { return };
         // A failed connect asks for a check before the next is due.
         entry.recheck.notify_one();
         let policy = entry.ejection;
-        if entry.record.failed(&policy, now, (ejected, of)) {
+        if entry.record.record_failure(&policy, now, (ejected, of)) {
             host.ejected.store(true, Relaxed);
             self.dirty = true;
             tracing::warn!(
@@ -490,7 +490,7 @@ impl Store {
             ..Applied::default()
         };
         self.reconcile_hosts(&mut applied);
-        self.subsets = orders(&self.model, &self.machine).into();
+        self.subsets = host_orders(&self.model, &self.machine).into();
         let model = Arc::clone(&self.model);
         keep(
             &mut self.clusters,
@@ -609,7 +609,7 @@ impl Store {
         HostEntry {
             state,
             hysteresis,
-            record: Record::default(),
+            record: EjectionState::default(),
             configured: host.clone(),
             check: cluster.health.clone(),
             ejection: cluster.ejection,
@@ -635,7 +635,7 @@ impl Store {
             })
             .collect();
         let rotation = Arc::clone(&self.memory.rotation);
-        let view = View::within(
+        let view = RoutingView::with_subsets(
             &self.model,
             &self.subsets,
             |cluster, host| standing(&hosts, &rotation, cluster, host),
@@ -659,7 +659,7 @@ impl Store {
                 .model
                 .routes
                 .iter()
-                .filter_map(|r| self.routes.get(&r.host).cloned())
+                .filter_map(|r| self.routes.get(&r.hostname).cloned())
                 .collect(),
             draining: self.draining.clone(),
             subsets: Arc::clone(&self.subsets),
@@ -679,18 +679,18 @@ impl Store {
 }
 
 /// Returns the standing of a host in a snapshot.
-fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Standing {
+fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Eligibility {
     let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
     state.map_or(
-        Standing {
+        Eligibility {
             usable: false,
             ejected: false,
-            out: false,
+            rotated_out: false,
         },
-        |state| Standing {
+        |state| Eligibility {
             usable: state.health().0.usable(),
             ejected: state.ejected.load(Relaxed),
-            out: rotation.is_out(&state.cluster, &state.name, state.address),
+            rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
         },
     )
 }

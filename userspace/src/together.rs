@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::control::Control;
-use crate::remote::{Remote, RemoteError};
+use crate::remote::{RemoteBalancer, RemoteError};
 use crate::rotate::{Job, Request, RotateError};
 
 /// Result of a rotation on another balancer.
@@ -37,7 +37,7 @@ impl Control {
             .map(|balancer| {
                 let (url, body) = (balancer.url.clone(), body.to_string());
                 let asking = async move {
-                    Remote(balancer)
+                    RemoteBalancer(balancer)
                         .ask(hyper::Method::POST, "/api/v1/rotations", Some(body))
                         .await
                 };
@@ -75,6 +75,6 @@ impl Control {
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;
         let path = format!("/api/v1/jobs/{id}");
-        Some(Remote(balancer).ask(hyper::Method::GET, &path, None).await)
+        Some(RemoteBalancer(balancer).ask(hyper::Method::GET, &path, None).await)
     }
 }

@@ -5,13 +5,13 @@ use anyhow::Result;
 use crate::exec::{Run, find_program, is_root};
 
 /// A package, and alternatives that do as well.
-pub(crate) struct Package {
+pub(crate) struct AptPackage {
     pub(crate) name: &'static str,
     pub(crate) or: &'static [&'static str],
 }
 
-pub(crate) const fn package(name: &'static str) -> Package {
-    Package { name, or: &[] }
+pub(crate) const fn package(name: &'static str) -> AptPackage {
+    AptPackage { name, or: &[] }
 }
 
 pub(crate) fn is_there() -> bool {
@@ -23,7 +23,7 @@ pub(crate) fn may_install() -> bool {
     is_there() && (is_root() || Run::new("sudo").is_ok_and(|run| run.args(["-n", "true"]).answer().is_some()))
 }
 
-pub(crate) fn missing(packages: &[Package]) -> Result<Vec<&'static str>> {
+pub(crate) fn missing(packages: &[AptPackage]) -> Result<Vec<&'static str>> {
     let mut missing = Vec::new();
     for package in packages {
         let mut installed = false;

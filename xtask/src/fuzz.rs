@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(clap::Args, Default)]
-pub(crate) struct Args {
+pub(crate) struct FuzzArgs {
     /// Target to run; all targets without it
     pub(crate) target: Option<String>,
     /// Seconds for each target
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 const TARGETS: [&str; 6] = ["peek_tls", "peek_http", "peek_proxy", "spi", "l4", "config"];
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     if args.install {
         install()?;
     }

@@ -32,13 +32,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     /// Build the eBPF object from source, or check that the checked-in one is what the sources give
-    BuildEbpf(ebpf::Args),
+    BuildEbpf(ebpf::EbpfArgs),
     /// Compare the maps and programs of the eBPF object with ebpf/abi.txt
-    Abi(abi::Args),
+    Abi(abi::AbiArgs),
     /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
-    CheckDeps(deps::Args),
+    CheckDeps(deps::DepsArgs),
     /// Install what the tests need and run all of them
-    Test(test::Args),
+    Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
     Quick,
     /// Everything for as long as it takes: all kernels of the mirror, storms, ten minutes of fuzzing a target
@@ -46,7 +46,7 @@ enum Task {
     /// Build the API server that `nightly` tests against, and say where it is
     KubeApiserver,
     /// Run fuzz targets, starting from fuzz/seeds
-    Fuzz(fuzz::Args),
+    Fuzz(fuzz::FuzzArgs),
     /// Run the benchmarks; arguments go to signalbox-bench
     #[command(disable_help_flag = true)]
     Bench(PassThrough),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::args::Plan;
+use crate::args::BenchPlan;
 use crate::bpf::{self, Program};
 use crate::contender::Setup;
 use crate::hosts::Hosts;
@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::lab::Lab;
 use crate::measure::Sample;
 use crate::order::turns;
-use crate::scenario::{Bench, Kind, Scenario};
+use crate::scenario::{Bench, Scenario, ScenarioKind};
 use programs::Programs;
 
 /// Samples of a contender in a scenario, by round.
@@ -32,7 +32,7 @@ pub(crate) struct Findings {
 }
 
 /// Runs the plan. Only errors that are no contender's end it early; a contender that fails has that as its result.
-pub(crate) fn run(plan: &Plan) -> Result<Findings> {
+pub(crate) fn run(plan: &BenchPlan) -> Result<Findings> {
     let lab = Lab::new()?;
     let run = Run {
         plan,
@@ -56,7 +56,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Findings> {
 
 /// Context of a run: plan, hosts and lab.
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: &'a BenchPlan,
     hosts: &'a Hosts,
     lab: &'a Lab,
 }
@@ -65,7 +65,7 @@ impl Run<'_> {
     fn scenario(&self, scenario: &Scenario, known: &[Series]) -> Result<Vec<Series>> {
         let setups = self.plan.setups_of(scenario);
         let offered = match scenario.kind {
-            Kind::Latency(_) => offered::half_rate(self, known, &setups)?,
+            ScenarioKind::Latency(_) => offered::half_rate(self, known, &setups)?,
             _ => f64::NAN,
         };
         let series = |setup: &Setup| Series {

@@ -114,14 +114,14 @@ impl std::fmt::Display for Setup {
 }
 
 /// A contender at work, until dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningContender {
     process: Option<Process>,
     addresses: Vec<Ipv4Addr>,
     /// Command that removes what outlives the process.
     after: Option<Command>,
 }
 
-impl Drop for Running {
+impl Drop for RunningContender {
     fn drop(&mut self) {
         self.process = None;
         if let Some(mut after) = self.after.take() {
@@ -133,7 +133,7 @@ impl Drop for Running {
 
 impl Setup {
     /// Starts the contender, and waits until requests through it have reached both hosts.
-    pub(crate) fn start(&self, lab: &Lab) -> Result<Running> {
+    pub(crate) fn start(&self, lab: &Lab) -> Result<RunningContender> {
         let command = match &self.contender {
             Contender::Direct => None,
             Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
@@ -143,7 +143,7 @@ impl Setup {
             Contender::Other => Some(signalbox::command(lab, self.threads, "auto", &self.signalbox)?),
         };
         let start = |command: Command| Process::start("contender", command, lab.dir());
-        let mut running = Running {
+        let mut running = RunningContender {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
             process: command.map(start).transpose()?,
             after: self.contender.is_signalbox().then(|| {
@@ -157,7 +157,7 @@ impl Setup {
     }
 }
 
-impl Running {
+impl RunningContender {
     /// Addresses that the client connects to for a port, in turns.
     pub(crate) fn targets(&self, port: u16) -> Vec<SocketAddrV4> {
         self.addresses

@@ -12,7 +12,7 @@ use super::{source, tls};
 
 /// State of a connection: what it does next.
 #[derive(PartialEq)]
-enum State {
+enum ConnectionState {
     Connecting,
     /// Idle, until a request is sent.
     Ready,
@@ -37,7 +37,7 @@ pub(crate) enum Step {
 /// A connection that is open or being opened.
 pub(crate) struct Connection {
     wire: Wire,
-    state: State,
+    state: ConnectionState,
     began: Instant,
     response: Response,
 }
@@ -54,7 +54,7 @@ impl Connection {
         let tls = tls.map(|client| client.connection().map_err(Error::other));
         Ok(Self {
             wire: Wire::new(socket, tls.transpose()?),
-            state: State::Connecting,
+            state: ConnectionState::Connecting,
             began,
             response: Response::default(),
         })
@@ -73,12 +73,12 @@ impl Connection {
 
     /// Whether the connection is still being opened.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.state == State::Connecting
+        self.state == ConnectionState::Connecting
     }
 
     /// Whether a request could be sent.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == ConnectionState::Ready
     }
 
     /// Ends connecting: with success, or with the reason why not.
@@ -86,14 +86,14 @@ impl Connection {
         if let Ok(Some(e)) = self.socket().take_error() {
             return Err(format!("connect: {}", e.kind()));
         }
-        self.state = State::Ready;
+        self.state = ConnectionState::Ready;
         Ok(())
     }
 
     /// Sends a request; its latency counts from `began`.
     pub(crate) fn ask(&mut self, request: &[u8], began: Instant) -> Step {
         self.began = began;
-        self.state = State::Asking;
+        self.state = ConnectionState::Asking;
         self.response.reset();
         match self.wire.send(request) {
             Ok(()) => Step::Wait,
@@ -105,18 +105,22 @@ impl Connection {
     pub(crate) fn receive(&mut self, buffer: &mut [u8], once: bool, to_the_end: bool) -> Step {
         loop {
             let n = match self.wire.receive(buffer) {
-                Ok(0) if self.state == State::Ending => return Step::Ended,
+                Ok(0) if self.state == ConnectionState::Ending => return Step::Ended,
                 Ok(0) => return Step::Failed("closed before the response was complete".into()),
                 Ok(n) => n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Step::Wait,
                 Err(e) => return Step::Failed(format!("receive: {}", reason(&e))),
             };
-            if self.state != State::Asking {
+            if self.state != ConnectionState::Asking {
                 return Step::Failed("more than the response".into());
             }
             match self.response.take(&buffer[..n]) {
                 Ok(true) => {
-                    self.state = if once { State::Ending } else { State::Ready };
+                    self.state = if once {
+                        ConnectionState::Ending
+                    } else {
+                        ConnectionState::Ready
+                    };
                     return Step::Answered(self.began);
                 }
                 // Less than there was room for is all there is; the next event brings the rest.
@@ -130,10 +134,10 @@ impl Connection {
     /// Phase that the connection waits in; `None` if it is ready.
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
         match self.state {
-            State::Connecting => Some("connect"),
-            State::Ready => None,
-            State::Asking => Some("response"),
-            State::Ending => Some("end of the connection"),
+            ConnectionState::Connecting => Some("connect"),
+            ConnectionState::Ready => None,
+            ConnectionState::Asking => Some("response"),
+            ConnectionState::Ending => Some("end of the connection"),
         }
     }
 }

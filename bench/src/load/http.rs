@@ -16,7 +16,7 @@ use crate::interrupt;
 use crate::lab::Ns;
 
 /// Plan of a closed-loop load.
-pub(crate) struct Plan {
+pub(crate) struct HttpPlan {
     /// Targets of the connections.
     pub(crate) route: Route,
     /// Bytes of a request.
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 }
 
 /// Outcome of a closed-loop load.
-pub(crate) struct Outcome {
+pub(crate) struct HttpOutcome {
     /// Latencies of the responses in the window.
     pub(crate) latency: Histogram,
     /// Failures, in the window or before.
@@ -36,11 +36,11 @@ pub(crate) struct Outcome {
 }
 
 /// Runs the plan to its end on threads in `ns`; `meanwhile` runs here beside them.
-pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
+pub(crate) fn run<T>(ns: &Ns, plan: &HttpPlan, meanwhile: impl FnOnce() -> T) -> Result<(HttpOutcome, T)> {
     let threads = plan.route.connections.min(2);
-    let worker = |thread| Worker::new(plan, thread, threads)?.run();
+    let worker = |thread| HttpWorker::new(plan, thread, threads)?.run();
     let (outcomes, meanwhile) = on_threads(ns, threads, worker, meanwhile)?;
-    let mut all = Outcome {
+    let mut all = HttpOutcome {
         latency: Histogram::new(),
         errors: Errors::default(),
     };
@@ -51,15 +51,15 @@ pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Res
     Ok((all, meanwhile))
 }
 
-struct Worker<'a> {
-    plan: &'a Plan,
+struct HttpWorker<'a> {
+    plan: &'a HttpPlan,
     slots: Slots<'a>,
     latency: Histogram,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> HttpWorker<'a> {
     /// Worker number `thread` of `threads`, with its share of the connections.
-    fn new(plan: &'a Plan, thread: usize, threads: usize) -> Result<Self> {
+    fn new(plan: &'a HttpPlan, thread: usize, threads: usize) -> Result<Self> {
         Ok(Self {
             plan,
             slots: Slots::open_all(&plan.route, thread, threads)?,
@@ -67,7 +67,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn run(mut self) -> Result<Outcome> {
+    fn run(mut self) -> Result<HttpOutcome> {
         let mut events = vec![EpollEvent::empty(); 512];
         loop {
             let timeout = EpollTimeout::try_from(20).context("a timeout of 20 ms")?;
@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
             let now = Instant::now();
             if now >= self.plan.window.end || interrupt::raised() {
                 self.slots.blame_stalled(self.plan.window);
-                return Ok(Outcome {
+                return Ok(HttpOutcome {
                     latency: self.latency,
                     errors: self.slots.errors,
                 });

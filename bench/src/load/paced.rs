@@ -21,11 +21,11 @@ use crate::interrupt;
 use crate::lab::Ns;
 
 /// Time after the window in which answers are still waited for.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
 const THREADS: usize = 2;
 
 /// Plan of an open-loop load.
-pub(crate) struct Plan {
+pub(crate) struct PacedPlan {
     /// Targets of the connections.
     pub(crate) route: Route,
     /// Bytes of a request.
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 }
 
 /// Outcome of an open-loop load.
-pub(crate) struct Outcome {
+pub(crate) struct PacedOutcome {
     /// Latencies of the requests that were due in the window.
     pub(crate) latency: Histogram,
     /// Answers that came in the window.
@@ -47,11 +47,11 @@ pub(crate) struct Outcome {
 }
 
 /// Runs the plan to its end on threads in `ns`; `meanwhile` runs here beside them.
-pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Result<(Outcome, T)> {
+pub(crate) fn run<T>(ns: &Ns, plan: &PacedPlan, meanwhile: impl FnOnce() -> T) -> Result<(PacedOutcome, T)> {
     let origin = Instant::now();
-    let worker = |thread| Worker::new(plan, origin, thread)?.run();
+    let worker = |thread| PacedWorker::new(plan, origin, thread)?.run();
     let (outcomes, meanwhile) = on_threads(ns, THREADS, worker, meanwhile)?;
-    let mut all = Outcome {
+    let mut all = PacedOutcome {
         latency: Histogram::new(),
         answered: 0,
         errors: Errors::default(),
@@ -64,8 +64,8 @@ pub(crate) fn run<T>(ns: &Ns, plan: &Plan, meanwhile: impl FnOnce() -> T) -> Res
     Ok((all, meanwhile))
 }
 
-struct Worker<'a> {
-    plan: &'a Plan,
+struct PacedWorker<'a> {
+    plan: &'a PacedPlan,
     slots: Slots<'a>,
     /// Idle connections, the longest idle first.
     free: VecDeque<usize>,
@@ -76,8 +76,8 @@ struct Worker<'a> {
     answered: u64,
 }
 
-impl<'a> Worker<'a> {
-    fn new(plan: &'a Plan, origin: Instant, thread: usize) -> Result<Self> {
+impl<'a> PacedWorker<'a> {
+    fn new(plan: &'a PacedPlan, origin: Instant, thread: usize) -> Result<Self> {
         // The default timer slack lets us sleep up to 50 µs longer than we asked for: more than an interval.
         nix::sys::prctl::set_timerslack(1)?;
         Ok(Self {
@@ -96,7 +96,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn run(mut self) -> Result<Outcome> {
+    fn run(mut self) -> Result<PacedOutcome> {
         let end = self.plan.window.end;
         let mut events = vec![EpollEvent::empty(); 512];
         loop {
@@ -104,7 +104,7 @@ impl<'a> Worker<'a> {
             self.send_due(now);
             if now >= end || interrupt::raised() {
                 let left = self.schedule.left(self.next, end) + self.slots.asking();
-                if left == 0 || now >= end + GRACE || interrupt::raised() {
+                if left == 0 || now >= end + GRACE_TIMEOUT || interrupt::raised() {
                     return Ok(self.outcome(left));
                 }
             }
@@ -164,11 +164,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn outcome(mut self, left: u64) -> Outcome {
+    fn outcome(mut self, left: u64) -> PacedOutcome {
         for _ in 0..left {
             self.slots.errors.add("unanswered at the end");
         }
-        Outcome {
+        PacedOutcome {
             latency: self.latency,
             answered: self.answered,
             errors: self.slots.errors,

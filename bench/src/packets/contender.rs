@@ -12,7 +12,7 @@ use crate::process::Process;
 
 /// A contender by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contender {
+pub(super) enum PacketContender {
     /// No balancer: the client chooses the host, and the kernel forwards. The limit.
     Forwarding,
     /// DNAT by a hash of the flow, and masquerading, with connection tracking.
@@ -23,7 +23,7 @@ pub(super) enum Contender {
     Native,
 }
 
-impl Contender {
+impl PacketContender {
     pub(super) const ALL: [Self; 4] = [Self::Forwarding, Self::Nftables, Self::Tc, Self::Native];
 
     pub(super) fn name(self) -> &'static str {
@@ -43,9 +43,9 @@ impl Contender {
         }
     }
 
-    pub(super) fn start(self, lab: &Lab, signalbox: &Path) -> Result<Running> {
+    pub(super) fn start(self, lab: &Lab, signalbox: &Path) -> Result<RunningPacketContender> {
         match self {
-            Self::Forwarding => Ok(Running::default()),
+            Self::Forwarding => Ok(RunningPacketContender::default()),
             Self::Nftables => nftables(&lab.lb),
             Self::Tc => services(lab, signalbox, ""),
             Self::Native => services(lab, signalbox, "layer4: { hook: native }\n"),
@@ -55,13 +55,13 @@ impl Contender {
 
 /// A contender at work, until dropped.
 #[derive(Default)]
-pub(super) struct Running {
+pub(super) struct RunningPacketContender {
     process: Option<Process>,
     /// Command that removes what outlives the process, or needs none.
     after: Option<Command>,
 }
 
-impl Running {
+impl RunningPacketContender {
     /// Last output of the contender, if it has ended by itself.
     pub(super) fn death(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPacketContender {
     fn drop(&mut self) {
         self.process = None;
         if let Some(mut after) = self.after.take() {
@@ -79,7 +79,7 @@ impl Drop for Running {
 }
 
 /// Loads rules that a flow's first packet goes through; for later ones there is connection tracking.
-fn nftables(lb: &Ns) -> Result<Running> {
+fn nftables(lb: &Ns) -> Result<RunningPacketContender> {
     let ports = format!("{PORT}-{}", PORT + PORTS - 1);
     let [first, second] = HOSTS;
     lb.nft(&format!(
@@ -97,13 +97,13 @@ fn nftables(lb: &Ns) -> Result<Running> {
     ))?;
     let mut after = lb.command("nft");
     after.args(["delete", "table", "ip", "balance"]);
-    Ok(Running {
+    Ok(RunningPacketContender {
         process: None,
         after: Some(after),
     })
 }
 
-fn services(lab: &Lab, program: &Path, layer4: &str) -> Result<Running> {
+fn services(lab: &Lab, program: &Path, layer4: &str) -> Result<RunningPacketContender> {
     let config = lab.dir().join("signalbox.yaml");
     let socket = lab.dir().join("admin.sock");
     let socket = socket.to_str().context("the temporary directory's name is not UTF-8")?;
@@ -128,7 +128,7 @@ clusters:
     // Pinned programs and maps outlive the process.
     let mut after = lab.lb.command(program);
     after.arg("detach");
-    Ok(Running {
+    Ok(RunningPacketContender {
         process: Some(Process::start("contender", command, lab.dir())?),
         after: Some(after),
     })

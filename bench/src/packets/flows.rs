@@ -20,9 +20,9 @@ use crate::lab::{CLIENTS, Lab};
 /// Payload of a packet: as little as fills the shortest Ethernet frame.
 pub(super) const PAYLOAD: [u8; 18] = [0x55; 18];
 /// Time for every flow to be answered: a balancer starts meanwhile.
-const LIMIT: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests that each flow must have answered: the host has been heard, and the client again.
-const QUESTIONS: usize = 3;
+const REQUESTS_PER_FLOW: usize = 3;
 
 /// Sockets of the client, and the targets that each of them sends to.
 pub(super) struct Flows {
@@ -47,11 +47,11 @@ impl Flows {
 
     /// Sends requests on every flow until it has been answered [`QUESTIONS`] times; both hosts must have answered.
     pub(super) fn greet(&self, mut death: impl FnMut() -> Option<String>) -> Result<()> {
-        let limit = Instant::now() + LIMIT;
+        let limit = Instant::now() + ANSWER_TIMEOUT;
         let mut by_host = [0; 2];
         for socket in &self.sockets {
             socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-            for _ in 0..QUESTIONS {
+            for _ in 0..REQUESTS_PER_FLOW {
                 let mut waiting: Vec<_> = self.targets.clone();
                 while !waiting.is_empty() {
                     interrupt::check()?;
@@ -69,7 +69,7 @@ impl Flows {
 
     /// Starts sending on all flows as fast as can be.
     pub(super) fn load(self) -> Load {
-        let state = Arc::<State>::default();
+        let state = Arc::<FlowsState>::default();
         let its = Arc::clone(&state);
         Load {
             state,
@@ -77,7 +77,7 @@ impl Flows {
         }
     }
 
-    fn send(&self, state: &State) -> Result<()> {
+    fn send(&self, state: &FlowsState) -> Result<()> {
         let to: Vec<_> = self.targets.iter().map(|to| Some(SockaddrIn::from(*to))).collect();
         let payloads = vec![[IoSlice::new(&PAYLOAD)]; to.len()];
         let mut headers = MultiHeaders::preallocate(to.len(), None);
@@ -117,7 +117,7 @@ fn ask(socket: &UdpSocket, waiting: &mut Vec<SocketAddrV4>, by_host: &mut [u32; 
 
 /// State shared by a sender and its observer.
 #[derive(Default)]
-struct State {
+struct FlowsState {
     stop: AtomicBool,
     /// Packets sent so far.
     sent: AtomicU64,
@@ -127,7 +127,7 @@ struct State {
 
 /// A sender at work.
 pub(super) struct Load {
-    state: Arc<State>,
+    state: Arc<FlowsState>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 

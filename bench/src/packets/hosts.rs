@@ -13,14 +13,14 @@ use super::{PORT, PORTS};
 use crate::lab::{HOSTS, Lab, Ns};
 
 /// The two hosts, running until dropped.
-pub(super) struct Hosts {
+pub(super) struct PacketHosts {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// Listeners for signalbox' health checks. Nobody accepts: the kernel's handshake will do.
     _listeners: Vec<TcpListener>,
 }
 
-impl Hosts {
+impl PacketHosts {
     pub(super) fn start(lab: &Lab) -> Result<Self> {
         let mut hosts = Self {
             stop: Arc::default(),
@@ -56,7 +56,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for PacketHosts {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

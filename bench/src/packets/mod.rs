@@ -22,9 +22,9 @@ use crate::machine::{self, Cpu};
 use crate::order::turns;
 use crate::packages;
 use crate::process;
-use contender::Contender;
+use contender::PacketContender;
 use flows::Flows;
-use hosts::Hosts;
+use hosts::PacketHosts;
 
 /// First port of the service, and of the hosts.
 const PORT: u16 = 7000;
@@ -35,7 +35,7 @@ const SOCKETS: u16 = 16;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Plan of a run.
-pub(crate) struct Plan<'a> {
+pub(crate) struct PacketPlan<'a> {
     pub(crate) rounds: usize,
     pub(crate) length: Duration,
     /// The signalbox to run, instead of one built from this checkout.
@@ -44,7 +44,7 @@ pub(crate) struct Plan<'a> {
 }
 
 /// Result of one turn of one contender.
-struct Sample {
+struct PacketSample {
     /// Packets that arrived, per second.
     arrived: f64,
     /// Part of the packets sent that did not arrive.
@@ -57,17 +57,17 @@ struct Sample {
 }
 
 /// Samples of a contender, by round.
-type Series = Vec<(usize, Sample)>;
+type PacketSeries = Vec<(usize, PacketSample)>;
 
 /// Context of all turns: network and hosts.
-struct Bench {
+struct PacketBench {
     lab: Lab,
-    hosts: Hosts,
+    hosts: PacketHosts,
     signalbox: PathBuf,
     length: Duration,
 }
 
-pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
+pub(crate) fn run(plan: &PacketPlan<'_>) -> Result<()> {
     ensure!(plan.rounds > 0, "--rounds: at least 1");
     packages::ensure_installed(&packages::PACKETS, plan.may_install)?;
     let signalbox = args::signalbox(plan.signalbox)?;
@@ -77,17 +77,17 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     for ns in lab.hosts.iter().chain([&lab.client]) {
         ns.poll_packets()?;
     }
-    let bench = Bench {
-        hosts: Hosts::start(&lab)?,
+    let bench = PacketBench {
+        hosts: PacketHosts::start(&lab)?,
         lab,
         signalbox,
         length: plan.length,
     };
-    let mut series: Vec<Series> = Contender::ALL.iter().map(|_| Vec::new()).collect();
+    let mut series: Vec<PacketSeries> = PacketContender::ALL.iter().map(|_| Vec::new()).collect();
     let mut turn = 0;
     for round in 0..plan.rounds {
-        for index in turns(Contender::ALL.len(), round) {
-            let contender = Contender::ALL[index];
+        for index in turns(PacketContender::ALL.len(), round) {
+            let contender = PacketContender::ALL[index];
             let sample = bench.measure(contender, turn);
             series[index].push((round, sample.with_context(|| contender.name())?));
             turn += 1;
@@ -97,8 +97,8 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     Ok(())
 }
 
-impl Bench {
-    fn measure(&self, contender: Contender, turn: u16) -> Result<Sample> {
+impl PacketBench {
+    fn measure(&self, contender: PacketContender, turn: u16) -> Result<PacketSample> {
         let mut running = contender.start(&self.lab, &self.signalbox)?;
         let flows = Flows::open(&self.lab, contender.targets(), turn)?;
         flows.greet(|| running.death())?;
@@ -126,7 +126,7 @@ impl Bench {
         ensure!(!each.contains(&0), "a host got nothing: {each:?}");
         let arrived = each.iter().sum::<u64>() as f64;
         let of_each = |time: Duration| time.as_nanos() as f64 / arrived;
-        Ok(Sample {
+        Ok(PacketSample {
             arrived: arrived / (ended - began).as_secs_f64(),
             // The two counts are read a moment apart, so the difference may be negative.
             lost: (1.0 - arrived / (sent_after - sent) as f64).max(0.0),

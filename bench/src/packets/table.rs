@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::contender::Contender;
-use super::{PORTS, Plan, SOCKETS, Sample, Series, flows};
+use super::contender::PacketContender;
+use super::{PORTS, PacketPlan, PacketSample, PacketSeries, SOCKETS, flows};
 use crate::stats::{Spread, paired};
 
 /// Table with a line for each contender.
-pub(super) fn text(series: &[Series], plan: &Plan<'_>) -> String {
+pub(super) fn text(series: &[PacketSeries], plan: &PacketPlan<'_>) -> String {
     let mut text = format!(
         "UDP of {} bytes, {} flows, one sender, {} rounds of {} s in turns; medians\n  \
          {:<24} {:>9} {:>16} {:>10} {:>7} {:>7} {:>10} {:>7}\n",
@@ -24,21 +24,21 @@ pub(super) fn text(series: &[Series], plan: &Plan<'_>) -> String {
         "softirq ns",
         "lost",
     );
-    let of = |other: Contender| {
-        Contender::ALL
+    let of = |other: PacketContender| {
+        PacketContender::ALL
             .iter()
             .position(|c| *c == other)
             .and_then(|at| series.get(at))
     };
-    for (contender, samples) in Contender::ALL.iter().zip(series) {
-        let spread = |of: fn(&Sample) -> f64| {
+    for (contender, samples) in PacketContender::ALL.iter().zip(series) {
+        let spread = |of: fn(&PacketSample) -> f64| {
             Spread::of(samples.iter().map(|(_, sample)| of(sample))).unwrap_or(Spread {
                 median: f64::NAN,
                 min: f64::NAN,
                 max: f64::NAN,
             })
         };
-        let against = |other, combine: fn(&Sample, &Sample) -> f64| {
+        let against = |other, combine: fn(&PacketSample, &PacketSample) -> f64| {
             let pairs = of(other).and_then(|other| paired(samples, other, |a, b| Some(combine(a, b))));
             pairs.map_or(f64::NAN, |pairs| pairs.median)
         };
@@ -49,9 +49,9 @@ pub(super) fn text(series: &[Series], plan: &Plan<'_>) -> String {
             contender.name(),
             rate.median,
             format!("{:.0}..{:.0}", rate.min, rate.max),
-            against(Contender::Nftables, |a, b| a.arrived / b.arrived),
+            against(PacketContender::Nftables, |a, b| a.arrived / b.arrived),
             spread(|sample| sample.cpu).median,
-            against(Contender::Forwarding, |a, b| a.cpu - b.cpu),
+            against(PacketContender::Forwarding, |a, b| a.cpu - b.cpu),
             spread(|sample| sample.softirq).median,
             spread(|sample| sample.lost).median * 100.0,
         );
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn rates_are_compared_with_those_of_the_same_round() {
-        let sample = |arrived| Sample {
+        let sample = |arrived| PacketSample {
             arrived,
             lost: 0.0,
             cpu: 1e9 / arrived,
@@ -75,7 +75,7 @@ mod tests {
         };
         // The second round ran on a machine half as fast.
         let of = |rate: f64| vec![(0, sample(rate)), (1, sample(rate / 2.0))];
-        let plan = Plan {
+        let plan = PacketPlan {
             rounds: 2,
             length: Duration::from_secs(1),
             signalbox: None,

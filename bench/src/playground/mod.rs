@@ -31,7 +31,7 @@ use site::Site;
 /// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, say what to try, and
 /// remove everything on Ctrl-C.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PlaygroundArgs {
     /// The signalbox to run, instead of one built from this checkout
     #[arg(long, value_name = "PATH")]
     signalbox: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the lab until told to stop.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &PlaygroundArgs) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     packages::ensure_installed(&packages::LAB, !args.no_install)?;
     let signalbox = args::signalbox(args.signalbox.as_deref())?;

@@ -1,20 +1,20 @@
 //! Columns of a scenario's table.
 
 use super::row::Row;
-use crate::scenario::Kind;
+use crate::scenario::ScenarioKind;
 use crate::stats::Spread;
 
 /// A column: its head, and the text of a row.
 pub(super) type Column = (&'static str, fn(&Row) -> String);
 
 /// Columns for a kind of scenario.
-pub(super) fn of(kind: Kind) -> &'static [Column] {
+pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
     match kind {
-        Kind::Unique(_) | Kind::Reused(_) | Kind::Tls(_) => REQUESTS,
-        Kind::Latency(_) => LATENCY,
-        Kind::Large(_) => LARGE,
-        Kind::Bulk(_) => BULK,
-        Kind::Idle(_) => IDLE,
+        ScenarioKind::Unique(_) | ScenarioKind::Reused(_) | ScenarioKind::Tls(_) => REQUESTS,
+        ScenarioKind::Latency(_) => LATENCY,
+        ScenarioKind::Large(_) => LARGE,
+        ScenarioKind::Bulk(_) => BULK,
+        ScenarioKind::Idle(_) => IDLE,
     }
 }
 

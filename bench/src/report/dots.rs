@@ -5,7 +5,7 @@ use super::bars::colour;
 use super::svg::{Anchor, GRID, INK, PALE, RED, Svg};
 
 /// Line of a contender: p50, p99 and p99.9 in ms, unless it failed.
-pub(super) struct Line {
+pub(super) struct DotRow {
     pub(super) name: String,
     pub(super) millis: Option<[f64; 3]>,
 }
@@ -17,7 +17,7 @@ const TOP: f64 = 84.0;
 const HEIGHT: f64 = 24.0;
 
 /// Draws the chart.
-pub(super) fn draw(title: &str, lines: &[Line]) -> String {
+pub(super) fn draw(title: &str, lines: &[DotRow]) -> String {
     let bottom = TOP + HEIGHT * lines.len() as f64;
     let mut svg = Svg::new(WIDTH, bottom + 14.0);
     svg.text((16.0, 28.0), 16, Anchor::Start, INK, title);
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_picture_of_nothing_is_one_too() {
         assert_well_formed(&draw("nothing", &[]));
-        let line = |millis| Line {
+        let line = |millis| DotRow {
             name: "haproxy ×2".into(),
             millis,
         };

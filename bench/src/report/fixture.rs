@@ -8,7 +8,7 @@ use crate::campaign::programs::Programs;
 use crate::contender::Setup;
 use crate::facts::Facts;
 use crate::measure::{Latency, Memory, Sample};
-use crate::scenario::{ALL, Kind, Scenario};
+use crate::scenario::{ALL, Scenario, ScenarioKind};
 
 /// A report with all made-up results.
 pub(super) fn report() -> Report {
@@ -80,13 +80,13 @@ fn sample(scenario: &Scenario, rate: f64, cpu: f64) -> Sample {
         p99: 3e6 / rate,
         p999: 9e6 / rate,
     };
-    let idle = matches!(scenario.kind, Kind::Idle(_));
+    let idle = matches!(scenario.kind, ScenarioKind::Idle(_));
     Sample {
         work: rate,
         rate: if idle { f64::NAN } else { rate },
         gbit: rate / 100.0,
-        offered: matches!(scenario.kind, Kind::Latency(_)).then_some(rate),
-        latency: (!matches!(scenario.kind, Kind::Bulk(_) | Kind::Idle(_))).then_some(latency),
+        offered: matches!(scenario.kind, ScenarioKind::Latency(_)).then_some(rate),
+        latency: (!matches!(scenario.kind, ScenarioKind::Bulk(_) | ScenarioKind::Idle(_))).then_some(latency),
         cpu,
         memory: idle.then_some(Memory {
             resident: rate,

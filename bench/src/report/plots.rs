@@ -1,9 +1,9 @@
 //! Pictures of the report, and the rows in each.
 
 use super::bars::{self, Bar, Panel};
-use super::dots::{self, Line};
+use super::dots::{self, DotRow};
 use super::row::Row;
-use crate::scenario::Kind;
+use crate::scenario::ScenarioKind;
 use crate::stats::Spread;
 
 /// A picture: a file for the folder of results.
@@ -21,31 +21,31 @@ pub(super) fn all(rows: &[Row]) -> Vec<Picture> {
     let [unique, reused, latency, tls, throughput] = NAMES;
     let rate = |row: &Row| row.summary.rate;
     let gbit = |row: &Row| row.summary.gbit;
-    let is = |wanted: fn(Kind) -> bool| rows.iter().filter(move |row| wanted(row.scenario.kind));
+    let is = |wanted: fn(ScenarioKind) -> bool| rows.iter().filter(move |row| wanted(row.scenario.kind));
     let pictures = [
         rates(
             unique,
             "Requests per second, each on a connection of its own (× HAProxy)",
-            is(|kind| matches!(kind, Kind::Unique(_))).collect(),
+            is(|kind| matches!(kind, ScenarioKind::Unique(_))).collect(),
             rate,
         ),
         rates(
             reused,
             "Requests per second on connections that stay (× HAProxy)",
-            is(|kind| matches!(kind, Kind::Reused(_))).collect(),
+            is(|kind| matches!(kind, ScenarioKind::Reused(_))).collect(),
             rate,
         ),
-        latencies(latency, is(|kind| matches!(kind, Kind::Latency(_))).collect()),
+        latencies(latency, is(|kind| matches!(kind, ScenarioKind::Latency(_))).collect()),
         rates(
             tls,
             "TLS handshakes per second, passed through (× HAProxy)",
-            is(|kind| matches!(kind, Kind::Tls(_))).collect(),
+            is(|kind| matches!(kind, ScenarioKind::Tls(_))).collect(),
             rate,
         ),
         rates(
             throughput,
             "Gbit/s (× HAProxy)",
-            is(|kind| matches!(kind, Kind::Large(_) | Kind::Bulk(_))).collect(),
+            is(|kind| matches!(kind, ScenarioKind::Large(_) | ScenarioKind::Bulk(_))).collect(),
             gbit,
         ),
     ];
@@ -95,7 +95,7 @@ fn latencies(file: &'static str, rows: Vec<&Row>) -> Option<Picture> {
         let summary = &row.summary;
         Some([at(summary.p50)?, at(summary.p99)?, at(summary.p999)?])
     };
-    let line = |row: &&Row| Line {
+    let line = |row: &&Row| DotRow {
         name: name(row),
         millis: millis(row).filter(|_| row.errors.total() == 0),
     };
@@ -133,7 +133,9 @@ mod tests {
     fn a_contender_keeps_its_line() {
         let rows = fixture::rows();
         let few = rows.iter().filter(|r| r.scenario.name != "unique-1" || r.threads != 1);
-        let few: Vec<_> = few.filter(|r| matches!(r.scenario.kind, Kind::Unique(_))).collect();
+        let few: Vec<_> = few
+            .filter(|r| matches!(r.scenario.kind, ScenarioKind::Unique(_)))
+            .collect();
         let picture = rates("x", "x", few, |row| row.summary.rate).unwrap();
         let at = |name: &str| picture.svg.find(name).unwrap();
         assert!(at("haproxy ×1") < at("haproxy ×2") && at("haproxy ×2") < at("signalbox-auto ×1"));

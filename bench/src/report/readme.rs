@@ -9,7 +9,7 @@ use crate::contender::{BASELINE, REFERENCE};
 
 const OURS: &str = "signalbox-auto";
 /// Contenders, and their names in the README.
-const WHO: [(&str, &str); 4] = [
+const CONTENDER_NAMES: [(&str, &str); 4] = [
     (BASELINE, "plain routing"),
     (REFERENCE, "HAProxy"),
     ("nginx", "nginx"),
@@ -17,9 +17,9 @@ const WHO: [(&str, &str); 4] = [
 ];
 
 /// A line of a table: its head, and the text of a row.
-type Line = (&'static str, fn(&Row) -> String);
+type ReadmeRow = (&'static str, fn(&Row) -> String);
 
-const REQUESTS: &[Line] = &[
+const REQUESTS: &[ReadmeRow] = &[
     ("total requests", |r| number(r.summary.work, 1.0, 0)),
     ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
     ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
@@ -27,13 +27,13 @@ const REQUESTS: &[Line] = &[
 ];
 
 /// Line of the latency's 50th, 99th and 99.9th percentile.
-const TAIL: Line = ("p50 / p99 / p99.9 ms", |r| {
+const TAIL: ReadmeRow = ("p50 / p99 / p99.9 ms", |r| {
     let times = [r.summary.p50, r.summary.p99, r.summary.p999];
     times.map(|time| number(time, 1e-3, 2)).join(" / ")
 });
 
 /// Scenarios, their names in the README, and their lines.
-const TABLES: [&[(&str, &str, &[Line])]; 2] = [
+const TABLES: [&[(&str, &str, &[ReadmeRow])]; 2] = [
     &[
         ("unique-1", "unique connections, 1 at a time", REQUESTS),
         ("unique-100", "100 at a time", REQUESTS),
@@ -51,15 +51,15 @@ const TABLES: [&[(&str, &str, &[Line])]; 2] = [
     ],
 ];
 
-const GBIT: &[Line] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
-const RATE: &[Line] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), TAIL, RATIO];
-const LATENCY: &[Line] = &[
+const GBIT: &[ReadmeRow] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
+const RATE: &[ReadmeRow] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), TAIL, RATIO];
+const LATENCY: &[ReadmeRow] = &[
     ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
     ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
     ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
     ("p99 x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
 ];
-const RATIO: Line = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
+const RATIO: ReadmeRow = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
 
 /// Text of both tables, of rows with the most threads; scenarios that were not run are left out.
 pub(super) fn text(report: &Report) -> String {
@@ -76,12 +76,12 @@ pub(super) fn text(report: &Report) -> String {
         if !table.iter().any(|(scenario, ..)| there(scenario)) {
             continue;
         }
-        let names: Vec<_> = WHO.iter().map(|(_, name)| *name).collect();
+        let names: Vec<_> = CONTENDER_NAMES.iter().map(|(_, name)| *name).collect();
         let _ = write!(
             text,
             "\n| | | {} |\n|---|---|{}\n",
             names.join(" | "),
-            "---:|".repeat(WHO.len())
+            "---:|".repeat(CONTENDER_NAMES.len())
         );
         for &(scenario, title, lines) in table {
             if there(scenario) {
@@ -92,9 +92,9 @@ pub(super) fn text(report: &Report) -> String {
     text
 }
 
-fn write_lines<'a>(text: &mut String, title: &str, lines: &[Line], row: &dyn Fn(&str) -> Option<&'a Row>) {
+fn write_lines<'a>(text: &mut String, title: &str, lines: &[ReadmeRow], row: &dyn Fn(&str) -> Option<&'a Row>) {
     for (number, (what, cell)) in lines.iter().enumerate() {
-        let cells = WHO.iter().map(|(who, _)| match row(who) {
+        let cells = CONTENDER_NAMES.iter().map(|(who, _)| match row(who) {
             Some(row) if row.errors.total() > 0 => "failed".into(),
             Some(row) if *who == OURS => format!("**{}**", cell(row)),
             Some(row) => cell(row),

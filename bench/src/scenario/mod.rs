@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::contender::Running;
+use crate::contender::RunningContender;
 use crate::hosts::Hosts;
 use crate::lab::Lab;
 use crate::measure::Sample;
@@ -20,13 +20,13 @@ pub(crate) struct Scenario {
     /// Title for readers.
     pub(crate) title: &'static str,
     /// Kind of load.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ScenarioKind,
 }
 
 /// Kinds of load, with their number of connections at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
+pub(crate) enum ScenarioKind {
     /// A connection for each request.
     Unique(usize),
     /// Persistent connections, in a closed loop.
@@ -43,35 +43,43 @@ pub(crate) enum Kind {
     Idle(usize),
 }
 
-const fn scenario(name: &'static str, title: &'static str, kind: Kind) -> Scenario {
+const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
     Scenario { name, title, kind }
 }
 
 /// Scenarios, in the order in which they run.
 pub(crate) const ALL: [Scenario; 12] = [
-    scenario("unique-1", "Unique connections, 1 at a time", Kind::Unique(1)),
-    scenario("unique-100", "Unique connections, 100 at a time", Kind::Unique(100)),
-    scenario("unique-500", "Unique connections, 500 at a time", Kind::Unique(500)),
-    scenario("reused-1", "Reused connections: 1", Kind::Reused(1)),
-    scenario("reused-100", "Reused connections: 100", Kind::Reused(100)),
-    scenario("reused-500", "Reused connections: 500", Kind::Reused(500)),
+    scenario("unique-1", "Unique connections, 1 at a time", ScenarioKind::Unique(1)),
+    scenario(
+        "unique-100",
+        "Unique connections, 100 at a time",
+        ScenarioKind::Unique(100),
+    ),
+    scenario(
+        "unique-500",
+        "Unique connections, 500 at a time",
+        ScenarioKind::Unique(500),
+    ),
+    scenario("reused-1", "Reused connections: 1", ScenarioKind::Reused(1)),
+    scenario("reused-100", "Reused connections: 100", ScenarioKind::Reused(100)),
+    scenario("reused-500", "Reused connections: 500", ScenarioKind::Reused(500)),
     scenario(
         "latency-half",
         "Reused connections: 100, at half the rate",
-        Kind::Latency(100),
+        ScenarioKind::Latency(100),
     ),
-    scenario("tls-100", "TLS handshakes, 100 at a time", Kind::Tls(100)),
-    scenario("large-4", "Answers of 1 MiB over 4 connections", Kind::Large(4)),
-    scenario("bulk-1", "Bulk, client to host: 1 stream", Kind::Bulk(1)),
-    scenario("bulk-4", "Bulk, client to host: 4 streams", Kind::Bulk(4)),
-    scenario("idle-2000", "Memory of 2000 idle connections", Kind::Idle(2000)),
+    scenario("tls-100", "TLS handshakes, 100 at a time", ScenarioKind::Tls(100)),
+    scenario("large-4", "Answers of 1 MiB over 4 connections", ScenarioKind::Large(4)),
+    scenario("bulk-1", "Bulk, client to host: 1 stream", ScenarioKind::Bulk(1)),
+    scenario("bulk-4", "Bulk, client to host: 4 streams", ScenarioKind::Bulk(4)),
+    scenario("idle-2000", "Memory of 2000 idle connections", ScenarioKind::Idle(2000)),
 ];
 
 /// Context of a scenario: network, hosts and contender.
 pub(crate) struct Bench<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) hosts: &'a Hosts,
-    pub(crate) running: &'a Running,
+    pub(crate) running: &'a RunningContender,
     pub(crate) warm_up: Duration,
     pub(crate) length: Duration,
     /// Requests per second, for the scenarios with a fixed rate.
@@ -91,25 +99,25 @@ impl Scenario {
     pub(crate) fn is_main(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Unique(100) | Kind::Reused(100) | Kind::Large(4) | Kind::Bulk(4)
+            ScenarioKind::Unique(100) | ScenarioKind::Reused(100) | ScenarioKind::Large(4) | ScenarioKind::Bulk(4)
         )
     }
 
     /// Whether the scenario takes as long as it is told to; the others take as long as they need.
     pub(crate) fn is_timed(&self) -> bool {
-        !matches!(self.kind, Kind::Idle(_))
+        !matches!(self.kind, ScenarioKind::Idle(_))
     }
 
     /// Runs the scenario once.
     pub(crate) fn run(&self, bench: &Bench<'_>) -> Result<Sample> {
         match self.kind {
-            Kind::Unique(connections) => run::requests(bench, connections, "/", true),
-            Kind::Reused(connections) => run::requests(bench, connections, "/", false),
-            Kind::Latency(connections) => run::paced(bench, connections),
-            Kind::Tls(connections) => run::handshakes(bench, connections),
-            Kind::Large(connections) => run::large(bench, connections),
-            Kind::Bulk(streams) => run::bulk_streams(bench, streams),
-            Kind::Idle(connections) => run::idle(bench, connections),
+            ScenarioKind::Unique(connections) => run::requests(bench, connections, "/", true),
+            ScenarioKind::Reused(connections) => run::requests(bench, connections, "/", false),
+            ScenarioKind::Latency(connections) => run::paced(bench, connections),
+            ScenarioKind::Tls(connections) => run::handshakes(bench, connections),
+            ScenarioKind::Large(connections) => run::large(bench, connections),
+            ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
+            ScenarioKind::Idle(connections) => run::idle(bench, connections),
         }
     }
 }

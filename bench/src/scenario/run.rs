@@ -46,7 +46,7 @@ pub(super) fn handshakes(bench: &Bench<'_>, connections: usize) -> Result<Sample
 
 fn closed_loop(bench: &Bench<'_>, route: Route, path: &str, once: bool) -> Result<Sample> {
     let meter = bench.meter();
-    let plan = http::Plan {
+    let plan = http::HttpPlan {
         route,
         request: request(path, once),
         once,
@@ -67,7 +67,7 @@ fn closed_loop(bench: &Bench<'_>, route: Route, path: &str, once: bool) -> Resul
 pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     ensure!(bench.offered > 0.0, "nobody got through `{}`", super::CLOSED_LOOP);
     let meter = bench.meter();
-    let plan = paced::Plan {
+    let plan = paced::PacedPlan {
         route: bench.route(80, connections, None),
         request: request("/", false),
         rate: bench.offered,

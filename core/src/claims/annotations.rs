@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::learned::WEIGHTS;
+use crate::discovery::WEIGHT_RANGE;
 
 /// Annotations that set a weight: signalbox's own, then that of the thesis' prototype.
-const WEIGHT: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
+const WEIGHT_ANNOTATIONS: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
 
 /// Prefixes of annotations meant for signalbox or for a router: none of these is ignored without a note.
-const OURS: &str = "signalbox.io/";
-const ROUTERS: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
+const SIGNALBOX_PREFIX: &str = "signalbox.io/";
+const ROUTER_PREFIXES: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
 
 /// Router annotations that work behind the balancer, whoever connects.
-const LEFT: [&str; 11] = [
+const ROUTER_ONLY: [&str; 11] = [
     "h1-adjust-case",
     "disable_cookies",
     "hsts_header",
@@ -27,7 +27,7 @@ const LEFT: [&str; 11] = [
 ];
 
 /// Router annotations that depend on the client's address, which a router behind the balancer does not see by itself.
-const BY_CLIENT: [&str; 7] = [
+const BY_CLIENT_ADDRESS: [&str; 7] = [
     "ip_allowlist",
     "ip_whitelist",
     "rate-limit-connections",
@@ -38,35 +38,37 @@ const BY_CLIENT: [&str; 7] = [
 ];
 
 /// Router annotation that the balancer would have to obey too, because its own idle timeout ends flows.
-const OF_FLOWS: &str = "timeout-tunnel";
+const TUNNEL_TIMEOUT_KEY: &str = "timeout-tunnel";
 
 /// Whether signalbox reads an annotation. Others need not be kept: some are as large as their object.
 #[must_use]
-pub fn is_read(key: &str) -> bool {
-    WEIGHT.contains(&key) || key.starts_with(OURS) || ROUTERS.iter().any(|prefix| key.starts_with(prefix))
+pub fn is_known_annotation(key: &str) -> bool {
+    WEIGHT_ANNOTATIONS.contains(&key)
+        || key.starts_with(SIGNALBOX_PREFIX)
+        || ROUTER_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Reads the weight that the annotations ask for, if any, and notes on annotations that have no effect.
-pub(super) fn read(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
+pub(super) fn parse_annotations(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
     let mut notes = Vec::new();
     let weight = weight(annotations, &mut notes);
     let mut left = Vec::new();
     let mut by_client = Vec::new();
     let mut unsupported = Vec::new();
     for (key, value) in annotations {
-        let Some(name) = ROUTERS.iter().find_map(|prefix| key.strip_prefix(prefix)) else {
-            if key.starts_with(OURS) && !WEIGHT.contains(&key.as_str()) {
+        let Some(name) = ROUTER_PREFIXES.iter().find_map(|prefix| key.strip_prefix(prefix)) else {
+            if key.starts_with(SIGNALBOX_PREFIX) && !WEIGHT_ANNOTATIONS.contains(&key.as_str()) {
                 unsupported.push(format!("{key} (unknown)"));
             }
             continue;
         };
-        if BY_CLIENT.contains(&name) || (name == "balance" && value == "source") {
+        if BY_CLIENT_ADDRESS.contains(&name) || (name == "balance" && value == "source") {
             by_client.push(key.as_str());
-        } else if name == OF_FLOWS {
+        } else if name == TUNNEL_TIMEOUT_KEY {
             unsupported.push(format!(
                 "{key} (the balancer's own `timeouts.idle` holds for all flows)"
             ));
-        } else if LEFT.contains(&name) {
+        } else if ROUTER_ONLY.contains(&name) {
             left.push(key.as_str());
         } else {
             unsupported.push(format!("{key} (unknown)"));
@@ -88,12 +90,14 @@ pub(super) fn read(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<
 }
 
 fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Option<u32> {
-    let (key, value) = WEIGHT.iter().find_map(|key| annotations.get_key_value(*key))?;
+    let (key, value) = WEIGHT_ANNOTATIONS
+        .iter()
+        .find_map(|key| annotations.get_key_value(*key))?;
     match value.trim().parse::<u32>() {
-        Ok(weight) if WEIGHTS.contains(&weight) => Some(weight),
+        Ok(weight) if WEIGHT_RANGE.contains(&weight) => Some(weight),
         _ => {
-            let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
-            let value = short(value);
+            let (least, most) = (WEIGHT_RANGE.start(), WEIGHT_RANGE.end());
+            let value = truncated(value);
             notes.push(format!(
                 "{key}: {value:?} is not a whole number from {least} to {most}: it is as if there were none"
             ));
@@ -103,10 +107,10 @@ fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Op
 }
 
 /// Shortens a text for a message: an annotation may hold a quarter of a megabyte.
-pub(super) fn short(text: &str) -> String {
-    const LONGEST: usize = 80;
+pub(super) fn truncated(text: &str) -> String {
+    const MAX_CHARS: usize = 80;
     let mut chars = text.chars();
-    let mut short: String = chars.by_ref().take(LONGEST).collect();
+    let mut short: String = chars.by_ref().take(MAX_CHARS).collect();
     if chars.next().is_some() {
         short.push_str("...");
     }
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     fn notes(pairs: &[(&str, &str)]) -> (Option<u32>, Vec<String>) {
-        read(
+        parse_annotations(
             &pairs
                 .iter()
                 .map(|(key, value)| ((*key).into(), (*value).into()))

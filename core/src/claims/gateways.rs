@@ -3,10 +3,10 @@
 //! Source: <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and its description of `hostnames`. Whether
 //! a listener admits routes of a namespace is for the Gateway's controller to say, in the route's status.
 
-use super::choice::Asked;
-use super::names::Map;
-use super::{Admission, Kind, Object, annotations, reason};
-use crate::model::kubernetes::{Choice, GatewayName};
+use super::names::FixedMap;
+use super::shard::RequestedNames;
+use super::{Admission, Object, ObjectKind, annotations, reason};
+use crate::model::kubernetes::{GatewayName, ShardFilter};
 
 /// Most Gateways that a reason names.
 const MAX_NAMED: usize = 4;
@@ -19,12 +19,12 @@ pub struct Gateway {
     /// Class of the Gateway.
     pub class: String,
     /// Listeners of the Gateway.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<GatewayListener>,
 }
 
 /// Listener of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct GatewayListener {
     /// Name of the listener, by which routes choose it as `sectionName`.
     pub name: String,
     /// Port of the listener.
@@ -41,7 +41,7 @@ pub struct Parent {
     /// Namespace and name of the Gateway.
     pub gateway: GatewayName,
     /// Restricts the entry to the listener of this name.
-    pub section: Option<String>,
+    pub section_name: Option<String>,
     /// Restricts the entry to the listeners of this port.
     pub port: Option<u16>,
     /// Answer of the Gateway's controller to this entry.
@@ -49,27 +49,27 @@ pub struct Parent {
 }
 
 /// Gateways that the configuration chooses.
-pub(super) struct Gateways<'a> {
-    choice: &'a Choice,
+pub(super) struct SelectedGateways<'a> {
+    shard: &'a ShardFilter,
     /// Gateways of the API server; `None`: signalbox may not list them.
-    seen: Option<Map<&'a GatewayName, &'a Gateway>>,
+    known: Option<FixedMap<&'a GatewayName, &'a Gateway>>,
 }
 
-impl<'a> Gateways<'a> {
-    pub(super) fn new(seen: Option<&[&'a Gateway]>, choice: &'a Choice) -> Self {
+impl<'a> SelectedGateways<'a> {
+    pub(super) fn new(seen: Option<&[&'a Gateway]>, choice: &'a ShardFilter) -> Self {
         let by_name = |all: &[&'a Gateway]| all.iter().map(|gateway| (&gateway.name, *gateway)).collect();
         Self {
-            choice,
-            seen: seen.map(by_name),
+            shard: choice,
+            known: seen.map(by_name),
         }
     }
 
     /// Names that a route has by the chosen Gateways, or why it has none.
-    pub(super) fn asked<'o>(&'o self, object: &'o Object) -> Result<Asked<'o>, String> {
-        let parents: Vec<&Parent> = object.parents.iter().filter(|parent| self.chooses(parent)).collect();
+    pub(super) fn requested_names<'o>(&'o self, object: &'o Object) -> Result<RequestedNames<'o>, String> {
+        let parents: Vec<&Parent> = object.parents.iter().filter(|parent| self.selects(parent)).collect();
         let other = |why: String| Err(format!("{}: {why}", reason::OTHER_GATEWAY));
         if parents.is_empty() {
-            return other(match named(object.parents.iter()).as_str() {
+            return other(match join_names(object.parents.iter()).as_str() {
                 "" => "it names no Gateway".to_owned(),
                 named => format!("its Gateway is {named}"),
             });
@@ -80,62 +80,62 @@ impl<'a> Gateways<'a> {
         let accepted: Vec<&Parent> = accepted.copied().collect();
         if accepted.is_empty() {
             let mut refusals = parents.iter().filter_map(|parent| match &parent.admission {
-                Admission::Refused(why) => Some(annotations::short(why)),
-                Admission::Admitted | Admission::Unsaid => None,
+                Admission::Refused(why) => Some(annotations::truncated(why)),
+                Admission::Admitted | Admission::Unknown => None,
             });
             let why = refusals.next().unwrap_or_default();
             return Err(format!("{}: {why}", reason::NOT_ADMITTED));
         }
-        let Some(seen) = &self.seen else {
-            return Ok(Asked::all(object));
+        let Some(seen) = &self.known else {
+            return Ok(RequestedNames::all(object));
         };
         let present = accepted
             .iter()
             .filter_map(|parent| Some((*parent, *seen.get(&parent.gateway)?)));
         let present: Vec<(&Parent, &Gateway)> = present.collect();
         if present.is_empty() {
-            return other(format!("there is no Gateway {}", named(accepted.into_iter())));
+            return other(format!("there is no Gateway {}", join_names(accepted.into_iter())));
         }
-        Ok(shared(object, &present))
+        Ok(common_names(object, &present))
     }
 
-    fn chooses(&self, parent: &Parent) -> bool {
+    fn selects(&self, parent: &Parent) -> bool {
         let of_class = || {
-            let gateway = self.seen.as_ref()?.get(&parent.gateway)?;
-            Some(self.choice.gateway_classes.contains(&gateway.class))
+            let gateway = self.known.as_ref()?.get(&parent.gateway)?;
+            Some(self.shard.gateway_classes.contains(&gateway.class))
         };
-        self.choice.gateways.contains(&parent.gateway) || of_class().unwrap_or(false)
+        self.shard.gateways.contains(&parent.gateway) || of_class().unwrap_or(false)
     }
 }
 
 /// Names of Gateways, as a person reads them.
-fn named<'a>(parents: impl Iterator<Item = &'a Parent>) -> String {
+fn join_names<'a>(parents: impl Iterator<Item = &'a Parent>) -> String {
     let mut names: Vec<String> = parents.map(|parent| parent.gateway.to_string()).collect();
     names.dedup();
     names.truncate(MAX_NAMED);
-    annotations::short(&names.join(", "))
+    annotations::truncated(&names.join(", "))
 }
 
 /// Names that a route and the listeners of its Gateways have in common.
-fn shared<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> Asked<'o> {
+fn common_names<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> RequestedNames<'o> {
     let listeners = parents.iter().flat_map(|(parent, gateway)| {
         let listeners = gateway.listeners.iter();
-        listeners.filter(|listener| takes(listener, object.kind, parent))
+        listeners.filter(|listener| listener_matches(listener, object.kind, parent))
     });
     let listeners: Vec<&'o str> = listeners.map(|listener| listener.hostname.as_str()).collect();
-    let mut asked = Asked::default();
-    if object.hosts.is_empty() {
+    let mut asked = RequestedNames::default();
+    if object.hostnames.is_empty() {
         // A route without hostnames inherits those of its listeners. A listener that takes all names has none to give.
         asked.names = listeners.into_iter().filter(|hostname| !hostname.is_empty()).collect();
     } else {
-        for host in &object.hosts {
+        for host in &object.hostnames {
             let before = asked.names.len();
             asked
                 .names
-                .extend(listeners.iter().filter_map(|listener| narrower(host, listener)));
+                .extend(listeners.iter().filter_map(|listener| intersection(host, listener)));
             if asked.names.len() == before {
                 let why = format!("{}: no listener of its Gateway takes this name", reason::NO_LISTENER);
-                asked.dropped.push((host, why));
+                asked.unserved.push((host, why));
             }
         }
     }
@@ -145,33 +145,36 @@ fn shared<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -> Aske
 }
 
 /// Whether a listener is one that a route's entry refers to. A vendor's own protocol may carry any kind of route.
-fn takes(listener: &Listener, kind: Kind, parent: &Parent) -> bool {
+fn listener_matches(listener: &GatewayListener, kind: ObjectKind, parent: &Parent) -> bool {
     let protocol = match listener.protocol.as_str() {
-        "HTTP" | "HTTPS" => kind == Kind::HttpRoute,
-        "TLS" => kind == Kind::TlsRoute,
+        "HTTP" | "HTTPS" => kind == ObjectKind::HttpRoute,
+        "TLS" => kind == ObjectKind::TlsRoute,
         "TCP" | "UDP" => false,
         _ => true,
     };
-    let section = parent.section.as_ref().is_none_or(|section| *section == listener.name);
+    let section = parent
+        .section_name
+        .as_ref()
+        .is_none_or(|section| *section == listener.name);
     protocol && section && parent.port.is_none_or(|port| port == listener.port)
 }
 
 /// Narrower of a route's hostname and a listener's, if it lies within the other. `None`: they share no name.
-fn narrower<'o>(route: &'o str, listener: &'o str) -> Option<&'o str> {
+fn intersection<'o>(route: &'o str, listener: &'o str) -> Option<&'o str> {
     if listener.is_empty() {
         return Some(route);
     }
     match (route.strip_prefix("*."), listener.strip_prefix("*.")) {
         (None, None) => route.eq_ignore_ascii_case(listener).then_some(route),
-        (None, Some(domain)) => is_below(route, domain).then_some(route),
-        (Some(domain), None) => is_below(listener, domain).then_some(listener),
-        (Some(ours), Some(theirs)) if ours.eq_ignore_ascii_case(theirs) || is_below(ours, theirs) => Some(route),
-        (Some(ours), Some(theirs)) => is_below(theirs, ours).then_some(listener),
+        (None, Some(domain)) => is_subdomain(route, domain).then_some(route),
+        (Some(domain), None) => is_subdomain(listener, domain).then_some(listener),
+        (Some(ours), Some(theirs)) if ours.eq_ignore_ascii_case(theirs) || is_subdomain(ours, theirs) => Some(route),
+        (Some(ours), Some(theirs)) => is_subdomain(theirs, ours).then_some(listener),
     }
 }
 
 /// Whether a name is a domain with one or more labels before it.
-fn is_below(name: &str, domain: &str) -> bool {
+fn is_subdomain(name: &str, domain: &str) -> bool {
     let Some(at) = name.len().checked_sub(domain.len()).filter(|at| *at >= 2) else {
         return false;
     };
@@ -205,7 +208,7 @@ mod tests {
             ("*.xa.test", "*.a.test", None),
             ("", "*.a.test", None),
         ] {
-            assert_eq!(narrower(route, listener), shared, "{route} at {listener}");
+            assert_eq!(intersection(route, listener), shared, "{route} at {listener}");
         }
     }
 }

@@ -4,49 +4,53 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-use super::choice::Chooser;
-use super::owners::{Holder, Owners};
-use super::{Kind, Object, Rules, annotations, reason};
-use crate::learned::{Claim, Rejected};
-use crate::name::{HostName, HostPattern};
+use super::owners::{NameOwners, OwnerTable};
+use super::shard::ShardMatcher;
+use super::{ClaimRules, Object, ObjectKind, annotations, reason};
+use crate::discovery::{Claim, Rejected};
+use crate::hostname::{Hostname, HostnamePattern};
 
 /// Claims that are served, each name once and in order, and names that are rejected.
-pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &Rules) -> (Vec<Claim>, Vec<Rejected>) {
-    objects.sort_unstable_by(|a, b| a.age().cmp(&b.age()));
-    let spoken_for = spoken_for(&objects);
-    let mut owners = Owners::new(rules.wildcards);
+pub(super) fn resolve_claims(
+    mut objects: Vec<&Object>,
+    chooser: &ShardMatcher<'_>,
+    rules: &ClaimRules,
+) -> (Vec<Claim>, Vec<Rejected>) {
+    objects.sort_unstable_by(|a, b| a.age_order().cmp(&b.age_order()));
+    let spoken_for = covered_by_routes(&objects);
+    let mut owners = OwnerTable::new(rules.wildcards);
     let mut rejected = Vec::new();
     for object in objects {
         let mut reject = |host: &str, reason: String, rival: Option<&Object>| {
             rejected.push(Rejected {
-                host: annotations::short(host),
+                hostname: annotations::truncated(host),
                 origin: object.origin(),
                 reason,
                 rival: rival.map(Object::origin),
             });
         };
-        let asked = match chooser.asked(object) {
+        let asked = match chooser.requested_names(object) {
             Ok(asked) => asked,
             Err(why) => {
-                for text in unserved(object, &spoken_for) {
-                    reject(&shown(object, text, rules), why.clone(), None);
+                for text in unserved_names(object, &spoken_for) {
+                    reject(&displayed_name(object, text, rules), why.clone(), None);
                 }
                 continue;
             }
         };
-        for (text, why) in &asked.dropped {
-            reject(&shown(object, text, rules), why.clone(), None);
+        for (text, why) in &asked.unserved {
+            reject(&displayed_name(object, text, rules), why.clone(), None);
         }
-        let (asked, dropped) = (asked.names, asked.dropped);
+        let (asked, dropped) = (asked.names, asked.unserved);
         if asked.is_empty() && dropped.is_empty() {
-            reject("", no_host(object.kind), None);
+            reject("", no_hostname(object.kind), None);
         }
         let mut known = HashSet::with_hasher(FixedState::default());
         for text in &asked {
-            if object.kind == Kind::Ingress && spoken_for.contains(&(object.uid.as_str(), *text)) {
+            if object.kind == ObjectKind::Ingress && spoken_for.contains(&(object.uid.as_str(), *text)) {
                 continue;
             }
-            match pattern(object, text, rules) {
+            match hostname_pattern(object, text, rules) {
                 Err((host, reason)) => reject(&host, reason, None),
                 // An Ingress may name a host in several of its rules.
                 Ok(host) if asked.len() > 1 && !known.insert(host.clone()) => {}
@@ -58,53 +62,50 @@ pub(super) fn settle(mut objects: Vec<&Object>, chooser: &Chooser<'_>, rules: &R
             }
         }
     }
-    let mut claims: Vec<Claim> = owners
-        .into_holders()
-        .map(|(host, holder)| claim(host, &holder))
-        .collect();
-    claims.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+    let mut claims: Vec<Claim> = owners.into_names().map(|(host, holder)| claim(host, &holder)).collect();
+    claims.sort_unstable_by(|a, b| a.hostname.cmp(&b.hostname));
     (claims, rejected)
 }
 
 /// Hosts of Ingresses, with the Ingresses' uids.
-type SpokenFor<'a> = HashSet<(&'a str, &'a str), FixedState>;
+type CoveredByRoutes<'a> = HashSet<(&'a str, &'a str), FixedState>;
 
 /// Collects the hosts of Ingresses that have a Route: OpenShift makes a Route of each, which then speaks for both.
-fn spoken_for<'a>(objects: &[&'a Object]) -> SpokenFor<'a> {
+fn covered_by_routes<'a>(objects: &[&'a Object]) -> CoveredByRoutes<'a> {
     let made = objects
         .iter()
         .filter_map(|object| object.ingress.as_deref().map(|ingress| (ingress, object)));
-    made.flat_map(|(ingress, object)| object.hosts.iter().map(move |host| (ingress, host.as_str())))
+    made.flat_map(|(ingress, object)| object.hostnames.iter().map(move |host| (ingress, host.as_str())))
         .collect()
 }
 
 /// Names, each once, that are not served because an object is left out as a whole; an empty name if it has none.
-fn unserved<'a>(object: &'a Object, spoken_for: &SpokenFor<'_>) -> BTreeSet<&'a str> {
-    let hosts = object.hosts.iter().map(String::as_str);
-    if object.kind == Kind::Ingress {
+fn unserved_names<'a>(object: &'a Object, spoken_for: &CoveredByRoutes<'_>) -> BTreeSet<&'a str> {
+    let hosts = object.hostnames.iter().map(String::as_str);
+    if object.kind == ObjectKind::Ingress {
         return hosts
             .filter(|host| !spoken_for.contains(&(object.uid.as_str(), *host)))
             .collect();
     }
-    let given = object.said.iter().map(|said| said.host.as_str());
-    let given = given.filter(|host| object.hosts.is_empty() && !host.is_empty());
+    let given = object.router_statuses.iter().map(|said| said.hostname.as_str());
+    let given = given.filter(|host| object.hostnames.is_empty() && !host.is_empty());
     let names: BTreeSet<_> = hosts.chain(given).collect();
     if names.is_empty() { BTreeSet::from([""]) } else { names }
 }
 
 /// Name that an object asks for, as a person knows it.
-fn shown(object: &Object, text: &str, rules: &Rules) -> String {
-    match pattern(object, text, rules) {
+fn displayed_name(object: &Object, text: &str, rules: &ClaimRules) -> String {
+    match hostname_pattern(object, text, rules) {
         Ok(host) => host.to_string(),
         Err((host, _)) => host,
     }
 }
 
-fn no_host(kind: Kind) -> String {
+fn no_hostname(kind: ObjectKind) -> String {
     let why = match kind {
-        Kind::Route => "it has no host, and no router has given it one",
-        Kind::Ingress => "it serves every name: give its rules a host",
-        Kind::TlsRoute | Kind::HttpRoute => {
+        ObjectKind::Route => "it has no host, and no router has given it one",
+        ObjectKind::Ingress => "it serves every name: give its rules a host",
+        ObjectKind::TlsRoute | ObjectKind::HttpRoute => {
             "it serves all names of its Gateway: give it hostnames, or give them to the Gateway's listeners and name the Gateway \
              by `gateways`"
         }
@@ -113,41 +114,41 @@ fn no_host(kind: Kind) -> String {
 }
 
 /// Parses the name that an object asks for; on failure, the name as it is shown and the reason against it.
-fn pattern(object: &Object, text: &str, rules: &Rules) -> Result<HostPattern, (String, String)> {
+fn hostname_pattern(object: &Object, text: &str, rules: &ClaimRules) -> Result<HostnamePattern, (String, String)> {
     if text.is_empty() {
-        return Err((String::new(), no_host(object.kind)));
+        return Err((String::new(), no_hostname(object.kind)));
     }
     let invalid = |why: &dyn std::fmt::Display| (text.to_owned(), format!("{}: {why}", reason::INVALID));
     let pattern = match object.kind {
-        Kind::Route => {
-            let host = HostName::parse(text.as_bytes()).map_err(|error| invalid(&error))?;
+        ObjectKind::Route => {
+            let host = Hostname::parse(text.as_bytes()).map_err(|error| invalid(&error))?;
             if object.subdomain {
                 let Some((_, domain)) = host.as_str().split_once('.') else {
                     return Err(invalid(
                         &"wildcardPolicy Subdomain needs a host with a domain, as in www.acme.test",
                     ));
                 };
-                HostName::parse(domain.as_bytes()).map(HostPattern::Wildcard)
+                Hostname::parse(domain.as_bytes()).map(HostnamePattern::Wildcard)
             } else {
-                Ok(HostPattern::Exact(host))
+                Ok(HostnamePattern::Exact(host))
             }
         }
-        Kind::Ingress | Kind::TlsRoute | Kind::HttpRoute => HostPattern::parse(text),
+        ObjectKind::Ingress | ObjectKind::TlsRoute | ObjectKind::HttpRoute => HostnamePattern::parse(text),
     };
     let pattern = pattern.map_err(|error| invalid(&error))?;
-    if matches!(pattern, HostPattern::Wildcard(_)) && !rules.wildcards {
+    if matches!(pattern, HostnamePattern::Wildcard(_)) && !rules.wildcards {
         let why = "wildcards are not served: `wildcards: true` in the cluster's `kubernetes` lets them be";
         return Err((pattern.to_string(), format!("{}: {why}", reason::NOT_ADMITTED)));
     }
     Ok(pattern)
 }
 
-fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
-    let first = holder.first;
-    let (weight, mut notes) = annotations::read(&first.annotations);
+fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>) -> Claim {
+    let first = holder.oldest;
+    let (weight, mut notes) = annotations::parse_annotations(&first.annotations);
     notes.extend(path_note(first));
     for other in &holder.others {
-        let (asked, more) = annotations::read(&other.annotations);
+        let (asked, more) = annotations::parse_annotations(&other.annotations);
         let unused = asked.filter(|_| asked != weight);
         let unused = unused.map(|asked| format!("its weight {asked} is not used: the oldest's is"));
         let more = more.into_iter().chain(path_note(other)).chain(unused);
@@ -158,9 +159,9 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
         depth: all()
             .map(|object| object.kind.depth())
             .max()
-            .filter(|_| matches!(host, HostPattern::Wildcard(_)))
+            .filter(|_| matches!(hostname, HostnamePattern::Wildcard(_)))
             .unwrap_or_default(),
-        host,
+        hostname,
         weight,
         owner: first.namespace.clone(),
         since: first.created_at(),
@@ -172,7 +173,7 @@ fn claim(host: HostPattern, holder: &Holder<'_>) -> Claim {
 
 fn path_note(object: &Object) -> Option<String> {
     let path = object.path.as_deref().filter(|path| !path.is_empty())?;
-    let path = annotations::short(path);
+    let path = annotations::truncated(path);
     Some(if object.passthrough {
         format!("path {path}: no router sees it in TLS that is passed through")
     } else {
@@ -181,4 +182,4 @@ fn path_note(object: &Object) -> Option<String> {
 }
 
 /// Hash map of this module. Its seed is fixed, so that each run gives the same result, as everywhere in `core`.
-pub(super) type Map<K, V> = HashMap<K, V, FixedState>;
+pub(super) type FixedMap<K, V> = HashMap<K, V, FixedState>;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Parent;
+use crate::hostname::WildcardDepth;
 use crate::labels::Labels;
-use crate::name::Depth;
 
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Kind of the object.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Namespace of the object.
     pub namespace: String,
     /// Name of the object.
@@ -22,7 +22,7 @@ pub struct Object {
     /// the youngest, so that it takes no name from others.
     pub created: Option<String>,
     /// Names that the object asks for itself. A Route without any is given names by its routers.
-    pub hosts: Vec<String>,
+    pub hostnames: Vec<String>,
     /// Path of a Route, empty for none. `None`: objects of this kind share names by rules of their own.
     pub path: Option<String>,
     /// Whether `wildcardPolicy` is `Subdomain`: then a Route for `www.acme.test` asks for `*.acme.test`.
@@ -34,7 +34,7 @@ pub struct Object {
     /// Labels of the object, all of them.
     pub labels: Labels,
     /// Status entries that routers have written.
-    pub said: Vec<Said>,
+    pub router_statuses: Vec<RouterStatus>,
     /// Class that an Ingress names.
     pub class: Option<String>,
     /// Gateways by which a Gateway API route wants to be served.
@@ -45,7 +45,7 @@ pub struct Object {
 
 /// Kinds of objects that ask for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ObjectKind {
     /// Route of `route.openshift.io`.
     Route,
     /// Ingress of `networking.k8s.io`.
@@ -56,7 +56,7 @@ pub enum Kind {
     HttpRoute,
 }
 
-impl Kind {
+impl ObjectKind {
     /// Name of the kind in the Kubernetes API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -71,21 +71,21 @@ impl Kind {
     /// Number of labels that the star of a wildcard of this kind stands for. OpenShift's router matches `[^\.]*`
     /// (`wildcardPolicy`), Kubernetes says of an Ingress that a "wildcard only covers a single DNS label", and the
     /// Gateway API that its wildcards are suffix matches.
-    pub(super) const fn depth(self) -> Depth {
+    pub(super) const fn depth(self) -> WildcardDepth {
         match self {
-            Self::Route | Self::Ingress => Depth::One,
-            Self::TlsRoute | Self::HttpRoute => Depth::Any,
+            Self::Route | Self::Ingress => WildcardDepth::One,
+            Self::TlsRoute | Self::HttpRoute => WildcardDepth::Any,
         }
     }
 }
 
 /// Status entry of an object: of a Route by a router, of a Gateway API route by a Gateway's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct RouterStatus {
     /// Name of the router that wrote the entry; empty for Gateway controllers.
     pub router: String,
     /// Name under which the router serves a Route; empty where the entry does not say.
-    pub host: String,
+    pub hostname: String,
     /// Whether the router serves the object.
     pub admission: Admission,
 }
@@ -94,7 +94,7 @@ pub struct Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The status says neither yes nor no: some routers never write it, others may be about to.
-    Unsaid,
+    Unknown,
     /// The router serves the object.
     Admitted,
     /// The router does not serve the object, for this reason.
@@ -120,9 +120,9 @@ impl Object {
     /// Sort key by age, oldest first. Of two Routes made in the same second the one with the lesser uid comes first, as
     /// in OpenShift's router (`RouteLessThan`); of other kinds the one with the lesser namespace and name, as in the
     /// Gateway API.
-    pub(super) fn age(&self) -> impl Ord + '_ {
+    pub(super) fn age_order(&self) -> impl Ord + '_ {
         let created = self.created.as_deref();
-        let is_route = self.kind == Kind::Route;
+        let is_route = self.kind == ObjectKind::Route;
         (
             created.is_none(),
             created,
@@ -164,7 +164,7 @@ pub struct RouterPod {
     /// Whether the pod's readiness probe succeeds.
     pub ready: bool,
     /// Whether the pod has ended or is about to: deleted, succeeded or failed.
-    pub ending: bool,
+    pub terminating: bool,
 }
 
 /// Node with its first address of each type.

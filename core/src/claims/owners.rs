@@ -2,47 +2,47 @@
 
 use std::collections::hash_map::Entry;
 
-use super::names::Map;
-use super::{Kind, Object};
-use crate::name::HostPattern;
+use super::names::FixedMap;
+use super::{Object, ObjectKind};
+use crate::hostname::HostnamePattern;
 
 /// Objects of one namespace that serve a name.
-pub(super) struct Holder<'a> {
+pub(super) struct NameOwners<'a> {
     /// Oldest object of the name.
-    pub(super) first: &'a Object,
+    pub(super) oldest: &'a Object,
     /// Younger objects of the name, oldest first.
     pub(super) others: Vec<&'a Object>,
 }
 
 /// Names claimed so far. Claims come oldest first, so that no later one takes anything away.
-pub(super) struct Owners<'a> {
-    names: Map<HostPattern, Holder<'a>>,
+pub(super) struct OwnerTable<'a> {
+    names: FixedMap<HostnamePattern, NameOwners<'a>>,
     /// First object of each name and path, without the oldest object of a name: most names have only that one.
-    paths: Map<(HostPattern, &'a str), &'a Object>,
+    paths: FixedMap<(HostnamePattern, &'a str), &'a Object>,
     domains: Option<Domains<'a>>,
 }
 
 /// Refused claim: the name, the reason, and the object that has the name.
-type Refusal<'a> = (HostPattern, &'static str, &'a Object);
+type ClaimConflict<'a> = (HostnamePattern, &'static str, &'a Object);
 
-impl<'a> Owners<'a> {
+impl<'a> OwnerTable<'a> {
     /// Begins without claims. `wildcards`: whether wildcard names are served.
     pub(super) fn new(wildcards: bool) -> Self {
         Self {
-            names: Map::default(),
-            paths: Map::default(),
+            names: FixedMap::default(),
+            paths: FixedMap::default(),
             domains: wildcards.then(Domains::default),
         }
     }
 
-    pub(super) fn claim(&mut self, host: HostPattern, object: &'a Object) -> Result<(), Refusal<'a>> {
-        if let Some((why, rival)) = self.rival(&host, object) {
-            return Err((host, why, rival));
+    pub(super) fn claim(&mut self, hostname: HostnamePattern, object: &'a Object) -> Result<(), ClaimConflict<'a>> {
+        if let Some((why, rival)) = self.rival(&hostname, object) {
+            return Err((hostname, why, rival));
         }
         if let Some(domains) = &mut self.domains {
-            domains.note(&host, object);
+            domains.insert(&hostname, object);
         }
-        match self.names.entry(host) {
+        match self.names.entry(hostname) {
             Entry::Occupied(holder) => {
                 if let Some(path) = &object.path {
                     self.paths.insert((holder.key().clone(), path), object);
@@ -50,8 +50,8 @@ impl<'a> Owners<'a> {
                 holder.into_mut().others.push(object);
             }
             Entry::Vacant(place) => {
-                place.insert(Holder {
-                    first: object,
+                place.insert(NameOwners {
+                    oldest: object,
                     others: Vec::new(),
                 });
             }
@@ -59,33 +59,33 @@ impl<'a> Owners<'a> {
         Ok(())
     }
 
-    fn rival(&self, host: &HostPattern, object: &Object) -> Option<(&'static str, &'a Object)> {
-        let holder = self.names.get(host);
+    fn rival(&self, hostname: &HostnamePattern, object: &Object) -> Option<(&'static str, &'a Object)> {
+        let holder = self.names.get(hostname);
         if let Some(holder) = holder
-            && holder.first.namespace != object.namespace
+            && holder.oldest.namespace != object.namespace
         {
-            return Some(("an older object of another namespace has the name", holder.first));
+            return Some(("an older object of another namespace has the name", holder.oldest));
         }
         if let Some(domains) = &self.domains
-            && let Some(rival) = domains.rival(host, object)
+            && let Some(rival) = domains.rival(hostname, object)
         {
-            let why = match host {
-                HostPattern::Exact(_) => "an older Route of another namespace has the wildcard above it",
-                HostPattern::Wildcard(_) => "an older Route of another namespace has a name below it",
+            let why = match hostname {
+                HostnamePattern::Exact(_) => "an older Route of another namespace has the wildcard above it",
+                HostnamePattern::Wildcard(_) => "an older Route of another namespace has a name below it",
             };
             return Some((why, rival));
         }
         let (holder, path) = (holder?, object.path.as_deref()?);
-        let twin = if holder.first.path.as_deref() == Some(path) {
-            Some(holder.first)
+        let twin = if holder.oldest.path.as_deref() == Some(path) {
+            Some(holder.oldest)
         } else {
-            self.paths.get(&(host.clone(), path)).copied()
+            self.paths.get(&(hostname.clone(), path)).copied()
         };
         twin.map(|rival| ("an older Route of the namespace has the same name and path", rival))
     }
 
     /// All names with the objects that serve them.
-    pub(super) fn into_holders(self) -> impl Iterator<Item = (HostPattern, Holder<'a>)> {
+    pub(super) fn into_names(self) -> impl Iterator<Item = (HostnamePattern, NameOwners<'a>)> {
         self.names.into_iter()
     }
 }
@@ -94,35 +94,35 @@ impl<'a> Owners<'a> {
 /// another's wildcard, or a wildcard over another's names. Other kinds have no such rule.
 #[derive(Default)]
 struct Domains<'a> {
-    wildcards: Map<String, &'a Object>,
+    wildcards: FixedMap<String, &'a Object>,
     /// Oldest Route below a domain, and the oldest Route there of any other namespace.
-    names: Map<String, (&'a Object, Option<&'a Object>)>,
+    names: FixedMap<String, (&'a Object, Option<&'a Object>)>,
 }
 
 impl<'a> Domains<'a> {
-    fn rival(&self, host: &HostPattern, object: &Object) -> Option<&'a Object> {
-        if object.kind != Kind::Route {
+    fn rival(&self, hostname: &HostnamePattern, object: &Object) -> Option<&'a Object> {
+        if object.kind != ObjectKind::Route {
             return None;
         }
         let foreign = |rival: &&'a Object| rival.namespace != object.namespace;
-        match host {
-            HostPattern::Exact(name) => {
+        match hostname {
+            HostnamePattern::Exact(name) => {
                 let (_, domain) = name.as_str().split_once('.')?;
                 self.wildcards.get(domain).copied().filter(foreign)
             }
-            HostPattern::Wildcard(domain) => {
+            HostnamePattern::Wildcard(domain) => {
                 let (first, second) = *self.names.get(domain.as_str())?;
                 Some(first).filter(foreign).or_else(|| second.filter(foreign))
             }
         }
     }
 
-    fn note(&mut self, host: &HostPattern, object: &'a Object) {
-        if object.kind != Kind::Route {
+    fn insert(&mut self, hostname: &HostnamePattern, object: &'a Object) {
+        if object.kind != ObjectKind::Route {
             return;
         }
-        match host {
-            HostPattern::Exact(name) => {
+        match hostname {
+            HostnamePattern::Exact(name) => {
                 let Some((_, domain)) = name.as_str().split_once('.') else {
                     return;
                 };
@@ -131,7 +131,7 @@ impl<'a> Domains<'a> {
                     *second = Some(object);
                 }
             }
-            HostPattern::Wildcard(domain) => {
+            HostnamePattern::Wildcard(domain) => {
                 self.wildcards.entry(domain.as_str().to_owned()).or_insert(object);
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::routers;
-use crate::learned::Learned;
+use crate::discovery::ClusterDiscovery;
 
 /// Another object has the name.
 pub const CLAIMED: &str = "HostAlreadyClaimed";
@@ -38,19 +38,22 @@ pub const ALL: [&str; 9] = [
 ];
 
 /// Label for every reason that is not in [`ALL`]: scripts and other sources have words of their own.
-pub const OTHER: &str = "Other";
+pub const UNKNOWN_REASON: &str = "Other";
 
 /// Counts the names that are not served, by the word of the reason: one of [`ALL`], or [`OTHER`]. Router pods that
 /// cannot be hosts ask for no name, and do not count.
 #[must_use]
-pub fn count(learned: &Learned) -> BTreeMap<&'static str, u64> {
+pub fn count(learned: &ClusterDiscovery) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for rejected in &learned.rejected {
-        if rejected.origin.starts_with(routers::ORIGIN) {
+        if rejected.origin.starts_with(routers::POD_ORIGIN_PREFIX) {
             continue;
         }
         let word = rejected.reason.split(':').next();
-        let word = ALL.into_iter().find(|known| Some(*known) == word).unwrap_or(OTHER);
+        let word = ALL
+            .into_iter()
+            .find(|known| Some(*known) == word)
+            .unwrap_or(UNKNOWN_REASON);
         *counts.entry(word).or_default() += 1;
     }
     counts
@@ -59,17 +62,17 @@ pub fn count(learned: &Learned) -> BTreeMap<&'static str, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learned::Rejected;
+    use crate::discovery::Rejected;
 
     #[test]
     fn reasons_are_counted_by_their_first_word_and_pods_are_not() {
         let rejected = |origin: &str, reason: &str| Rejected {
-            host: String::new(),
+            hostname: String::new(),
             origin: origin.into(),
             reason: reason.into(),
             rival: None,
         };
-        let learned = Learned {
+        let learned = ClusterDiscovery {
             rejected: vec![
                 rejected("Route a/a", "OtherRouter: not admitted"),
                 rejected("Route a/b", "OtherRouter: not admitted: twice"),
@@ -77,9 +80,9 @@ mod tests {
                 rejected("Pod openshift-ingress/router", "NoHostValue: it has no port"),
                 rejected("route 7", "weight 101 is not 0 to 100"),
             ],
-            ..Learned::default()
+            ..ClusterDiscovery::default()
         };
         let counts: Vec<_> = count(&learned).into_iter().collect();
-        assert_eq!(counts, [(NO_HOST, 1), (OTHER, 1), (OTHER_ROUTER, 2)]);
+        assert_eq!(counts, [(NO_HOST, 1), (UNKNOWN_REASON, 1), (OTHER_ROUTER, 2)]);
     }
 }

@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Node, RouterPod, Rules, reason};
-use crate::learned::Rejected;
+use super::{ClaimRules, Node, RouterPod, reason};
+use crate::discovery::Rejected;
 use crate::model::Host;
 use crate::model::kubernetes::AddressType;
 
 /// Prefix of the origin shown for a router pod that cannot be a host.
-pub(super) const ORIGIN: &str = "Pod ";
+pub(super) const POD_ORIGIN_PREFIX: &str = "Pod ";
 
-const HTTP: u16 = 80;
-const HTTPS: u16 = 443;
+const DEFAULT_HTTP_PORT: u16 = 80;
+const DEFAULT_HTTPS_PORT: u16 = 443;
 
 /// Hosts that router pods make, in order of their names.
 ///
@@ -24,14 +24,14 @@ const HTTPS: u16 = 443;
 pub(super) fn hosts<'a>(
     pods: impl IntoIterator<Item = &'a RouterPod>,
     nodes: impl IntoIterator<Item = &'a Node>,
-    rules: &Rules,
+    rules: &ClaimRules,
     rejected: &mut Vec<Rejected>,
 ) -> Vec<Host> {
     let nodes: BTreeMap<&str, &Node> = nodes.into_iter().map(|node| (node.name.as_str(), node)).collect();
     let mut placed: Vec<(&RouterPod, &str)> = Vec::new();
     for pod in pods {
         // Pods without a node are still being scheduled, which is no fault.
-        if let (false, Some(node)) = (pod.ending, &pod.node) {
+        if let (false, Some(node)) = (pod.terminating, &pod.node) {
             placed.push((pod, node));
         }
     }
@@ -42,8 +42,8 @@ pub(super) fn hosts<'a>(
         match host(pod, node, nodes.get(node).copied(), rules) {
             Ok(host) => reachable.extend(host.map(|host| (pod.ready, host))),
             Err(why) => rejected.push(Rejected {
-                host: String::new(),
-                origin: format!("{ORIGIN}{}/{}", pod.namespace, pod.name),
+                hostname: String::new(),
+                origin: format!("{POD_ORIGIN_PREFIX}{}/{}", pod.namespace, pod.name),
                 reason: format!("{}: {why}", reason::NO_HOST),
                 rival: None,
             }),
@@ -60,8 +60,8 @@ pub(super) fn hosts<'a>(
 }
 
 /// Host of one pod. `None`: the pod has no address yet.
-fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Result<Option<Host>, String> {
-    let address = match rules.address {
+fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &ClaimRules) -> Result<Option<Host>, String> {
+    let address = match rules.address_type {
         AddressType::Internal => node.and_then(|node| node.internal).or(pod.host_ip),
         AddressType::External => match node {
             Some(Node { external: None, .. }) => return Err(format!("its node {name} has no ExternalIP")),
@@ -72,18 +72,21 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Resu
     let by_default = |port| pod.host_network.then_some(port);
     // A pod that names one of its ports sets its ports explicitly: the other port is not guessed.
     let named = pod.http.or(pod.https).is_some();
-    let http = rules.http.or(pod.http).or_else(|| by_default(HTTP).filter(|_| !named));
+    let http = rules
+        .http
+        .or(pod.http)
+        .or_else(|| by_default(DEFAULT_HTTP_PORT).filter(|_| !named));
     let https = rules
         .https
         .or(pod.https)
-        .or_else(|| by_default(HTTPS).filter(|_| !named));
+        .or_else(|| by_default(DEFAULT_HTTPS_PORT).filter(|_| !named));
     let name = match (http, https) {
         (None, None) => {
             return Err("it has no host port named http or https, and not its node's network: \
                         set `routers.http` and `routers.https` to the node ports that lead to it"
                 .to_owned());
         }
-        (Some(HTTP), Some(HTTPS)) => name.to_owned(),
+        (Some(DEFAULT_HTTP_PORT), Some(DEFAULT_HTTPS_PORT)) => name.to_owned(),
         _ => [http, https]
             .iter()
             .flatten()
@@ -97,6 +100,6 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &Rules) -> Resu
         tcp: None,
         ports: std::collections::BTreeMap::new(),
         weight: 1,
-        page: None,
+        health_page: None,
     }))
 }

@@ -6,48 +6,48 @@ mod naive;
 mod routers;
 
 use super::*;
-use crate::learned::{Claim, Rejected};
-use crate::name::Depth;
+use crate::discovery::{Claim, Rejected};
+use crate::hostname::WildcardDepth;
 
 /// Route as most are; `age` is its place in time.
 fn route(age: u32, origin: &str, host: &str) -> Object {
     let (namespace, name) = origin.split_once('/').unwrap();
     Object {
-        kind: Kind::Route,
+        kind: ObjectKind::Route,
         namespace: namespace.into(),
         name: name.into(),
         uid: format!("uid-{origin}"),
         created: Some(format!("2026-01-01T00:{:02}:{:02}Z", age / 60, age % 60)),
-        hosts: vec![host.into()],
+        hostnames: vec![host.into()],
         path: Some(String::new()),
         subdomain: false,
         passthrough: false,
         annotations: std::collections::BTreeMap::new(),
         labels: crate::labels::Labels::new(),
-        said: Vec::new(),
+        router_statuses: Vec::new(),
         class: None,
         parents: Vec::new(),
         ingress: None,
     }
 }
 
-fn seen(objects: &[Object]) -> Seen<'_> {
-    Seen {
+fn seen(objects: &[Object]) -> ClusterObjects<'_> {
+    ClusterObjects {
         objects: objects.iter().collect(),
-        ..Seen::default()
+        ..ClusterObjects::default()
     }
 }
 
 /// Status entry of a Route, written by a router.
-fn said(router: &str, host: &str, admission: Admission) -> Said {
-    Said {
+fn said(router: &str, host: &str, admission: Admission) -> RouterStatus {
+    RouterStatus {
         router: router.into(),
-        host: host.into(),
+        hostname: host.into(),
         admission,
     }
 }
 
-fn of_kind(kind: Kind, object: Object) -> Object {
+fn of_kind(kind: ObjectKind, object: Object) -> Object {
     Object {
         kind,
         path: None,
@@ -62,17 +62,17 @@ fn wildcard(object: Object) -> Object {
     }
 }
 
-fn learnt(objects: &[Object], wildcards: bool) -> Learned {
-    let rules = Rules {
+fn learnt(objects: &[Object], wildcards: bool) -> ClusterDiscovery {
+    let rules = ClaimRules {
         wildcards,
-        ..Rules::default()
+        ..ClaimRules::default()
     };
-    learn(seen(objects), &rules)
+    discover(seen(objects), &rules)
 }
 
 /// Names with their origins.
-fn served(learned: &Learned) -> Vec<(String, &str)> {
-    let of = |claim: &'_ Claim| claim.host.to_string();
+fn served(learned: &ClusterDiscovery) -> Vec<(String, &str)> {
+    let of = |claim: &'_ Claim| claim.hostname.to_string();
     learned
         .routes
         .iter()
@@ -82,10 +82,10 @@ fn served(learned: &Learned) -> Vec<(String, &str)> {
 
 /// Asserts that exactly one name is rejected, and that its fields are these.
 #[track_caller]
-fn only_rejected(learned: &Learned, host: &str, origin: &str, reason: &str, rival: Option<&str>) {
+fn only_rejected(learned: &ClusterDiscovery, host: &str, origin: &str, reason: &str, rival: Option<&str>) {
     let [
         Rejected {
-            host: h,
+            hostname: h,
             origin: o,
             reason: r,
             rival: v,
@@ -123,7 +123,7 @@ fn in_the_same_second_the_uid_decides_among_routes_and_the_name_among_others() {
     let learned = learnt(&objects, false);
     assert_eq!(served(&learned), [("x.test".into(), "Route b/a")]);
     assert_eq!(learned.rejected.len(), 2);
-    let others = objects.map(|object| of_kind(Kind::HttpRoute, object));
+    let others = objects.map(|object| of_kind(ObjectKind::HttpRoute, object));
     assert_eq!(served(&learnt(&others, false)), [("x.test".into(), "HTTPRoute a/b")]);
     let undated = Object {
         created: None,
@@ -174,8 +174,8 @@ fn what_is_no_name_is_rejected() {
     let no_host = "NoHostValue: it has no host";
     only_rejected(&learnt(&[route(1, "a/a", "")], false), "", "Route a/a", no_host, None);
     let none = Object {
-        hosts: vec![],
-        ..of_kind(Kind::HttpRoute, route(1, "a/a", ""))
+        hostnames: vec![],
+        ..of_kind(ObjectKind::HttpRoute, route(1, "a/a", ""))
     };
     only_rejected(
         &learnt(&[none], false),
@@ -207,9 +207,9 @@ fn what_is_no_name_is_rejected() {
 fn what_no_router_admits_claims_nothing() {
     let mut old = route(1, "shop/s", "app.test");
     let refused = Admission::Refused("ExtendedValidationFailed: bad certificate".into());
-    old.said = vec![said("default", "app.test", refused)];
+    old.router_statuses = vec![said("default", "app.test", refused)];
     let mut young = route(2, "bank/b", "app.test");
-    young.said = vec![said("default", "app.test", Admission::Admitted)];
+    young.router_statuses = vec![said("default", "app.test", Admission::Admitted)];
     let learned = learnt(&[old, young], false);
     assert_eq!(served(&learned), [("app.test".into(), "Route bank/b")]);
     let reason = "RouteNotAdmitted: ExtendedValidationFailed: bad certificate";
@@ -236,12 +236,16 @@ fn a_wildcard_is_for_those_who_want_it() {
 fn a_star_stands_for_as_many_labels_as_its_kind_means() {
     let star = |kind, origin: &str| of_kind(kind, route(1, origin, "*.acme.test"));
     let depth = |objects: &[Object]| learnt(objects, true).routes[0].depth;
-    assert_eq!(depth(&[wildcard(route(1, "a/a", "www.acme.test"))]), Depth::One);
-    assert_eq!(depth(&[star(Kind::Ingress, "a/a")]), Depth::One);
-    assert_eq!(depth(&[star(Kind::TlsRoute, "a/a")]), Depth::Any);
-    let both = [star(Kind::Ingress, "a/a"), star(Kind::HttpRoute, "a/b")];
-    assert_eq!(depth(&both), Depth::Any, "the most that one of them means");
-    assert_eq!(depth(&[route(1, "a/a", "www.acme.test")]), Depth::Any, "no star");
+    assert_eq!(depth(&[wildcard(route(1, "a/a", "www.acme.test"))]), WildcardDepth::One);
+    assert_eq!(depth(&[star(ObjectKind::Ingress, "a/a")]), WildcardDepth::One);
+    assert_eq!(depth(&[star(ObjectKind::TlsRoute, "a/a")]), WildcardDepth::Any);
+    let both = [star(ObjectKind::Ingress, "a/a"), star(ObjectKind::HttpRoute, "a/b")];
+    assert_eq!(depth(&both), WildcardDepth::Any, "the most that one of them means");
+    assert_eq!(
+        depth(&[route(1, "a/a", "www.acme.test")]),
+        WildcardDepth::Any,
+        "no star"
+    );
 }
 
 #[test]
@@ -275,7 +279,7 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
         Some("Route b/star"),
     );
     // Gateway API routes of several namespaces may share a domain.
-    let shared = of_kind(Kind::HttpRoute, route(1, "infra/star", "*.acme.test"));
+    let shared = of_kind(ObjectKind::HttpRoute, route(1, "infra/star", "*.acme.test"));
     let learned = learnt(&[shared, route(2, "a/name", "x.acme.test")], true);
     assert_eq!((served(&learned).len(), learned.rejected.len()), (2, 0));
 }
@@ -283,8 +287,8 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
 #[test]
 fn ingresses_share_a_name_and_their_routes_speak_for_them() {
     let ingress = |age, origin, hosts: &[&str]| Object {
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-        ..of_kind(Kind::Ingress, route(age, origin, ""))
+        hostnames: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        ..of_kind(ObjectKind::Ingress, route(age, origin, ""))
     };
     let mut made = route(3, "shop/web-x7k2p", "app.test");
     made.ingress = Some("uid-shop/web".into());
@@ -322,7 +326,7 @@ fn a_claim_has_the_labels_of_each_of_its_objects() {
         labelled(&[("app", "bank")], "/bank", route(4, "bank/web", "app.test")),
         labelled(&[], "", route(5, "shop/bare", "bare.test")),
     ];
-    let learned = learn(seen(&objects), &Rules::default());
+    let learned = discover(seen(&objects), &ClaimRules::default());
     let labels = |at: usize| serde_json::to_string(&learned.routes[at].labels).unwrap();
     assert_eq!(
         labels(0),

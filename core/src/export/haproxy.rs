@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Split, Table};
+use super::{ExportTable, Split};
+use crate::hostname::HostnamePattern;
 use crate::model::{Balance, Protocol};
-use crate::name::HostPattern;
 
 /// Name of a backend: the cluster's, or of several clusters each with its weight. No cluster's name has a colon, and a
 /// name in HAProxy may have no slash. Backends for TLS end in `::tls`, as one HAProxy may have those for HTTP too.
-fn backend(table: &Table<'_>, split: &Split) -> String {
+fn backend(table: &ExportTable<'_>, split: &Split) -> String {
     let name = |at: usize| {
         let name = table.cluster(at).map_or("", |cluster| &cluster.name);
         name.replace('/', ":")
@@ -26,12 +26,12 @@ fn backend(table: &Table<'_>, split: &Split) -> String {
     }
 }
 
-pub(super) fn map(table: &Table<'_>, wildcards: bool) -> String {
+pub(super) fn map(table: &ExportTable<'_>, wildcards: bool) -> String {
     let mut text = String::new();
     for (host, split) in &table.names {
         let key = match host {
-            HostPattern::Exact(name) if !wildcards => name.as_str().to_owned(),
-            HostPattern::Wildcard(suffix) if wildcards => format!(".{}", suffix.as_str()),
+            HostnamePattern::Exact(name) if !wildcards => name.as_str().to_owned(),
+            HostnamePattern::Wildcard(suffix) if wildcards => format!(".{}", suffix.as_str()),
             _ => continue,
         };
         let _ = writeln!(text, "{key} {}", backend(table, split)); // writing to a String cannot fail
@@ -39,7 +39,7 @@ pub(super) fn map(table: &Table<'_>, wildcards: bool) -> String {
     text
 }
 
-pub(super) fn backends(table: &Table<'_>) -> String {
+pub(super) fn backends(table: &ExportTable<'_>) -> String {
     let mode = match table.protocol {
         Protocol::Http => "http",
         Protocol::Tls | Protocol::Tcp => "tcp",

@@ -3,27 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Split, Table};
+use super::{ExportTable, Split};
 use crate::model::{Balance, Protocol};
 
 /// nginx variable that the map sets.
 const VARIABLE: &str = "$signalbox_cluster";
 
 /// Keywords of nginx's `map` that a host name must not be taken for.
-const WORDS: [&str; 4] = ["default", "hostnames", "include", "volatile"];
+const RESERVED_KEYS: [&str; 4] = ["default", "hostnames", "include", "volatile"];
 
 /// Longest name, in bytes, that fits into nginx's default buckets; and most names that fit into its default table.
-const SHORT: usize = 32;
-const FEW: usize = 1024;
+const MAX_DEFAULT_NAME_BYTES: usize = 32;
+const MAX_DEFAULT_NAMES: usize = 1024;
 
 /// Name of a cluster's upstream. Slashes are replaced, because a slash would end the upstream's name in a URL.
-fn upstream(table: &Table<'_>, at: usize) -> String {
+fn upstream(table: &ExportTable<'_>, at: usize) -> String {
     table
         .cluster(at)
         .map_or_else(String::new, |cluster| cluster.name.replace('/', "+"))
 }
 
-pub(super) fn map(table: &Table<'_>) -> String {
+pub(super) fn map(table: &ExportTable<'_>) -> String {
     let mut text = String::new();
     let mut variables: BTreeMap<&Split, String> = BTreeMap::new();
     let several = table
@@ -33,10 +33,10 @@ pub(super) fn map(table: &Table<'_>) -> String {
         .filter(|split| split.len() > 1);
     for (number, split) in (1..).zip(several.collect::<BTreeSet<_>>()) {
         let variable = format!("$signalbox_split_{number}");
-        divide(table, &mut text, split, &variable);
+        split_clients(table, &mut text, split, &variable);
         variables.insert(split, variable);
     }
-    sizes(table, &mut text);
+    hash_sizes(table, &mut text);
     let asked = match table.protocol {
         Protocol::Http => "$host",
         Protocol::Tls | Protocol::Tcp => "$ssl_preread_server_name",
@@ -44,7 +44,11 @@ pub(super) fn map(table: &Table<'_>) -> String {
     let _ = write!(text, "map {asked} {VARIABLE} {{\n  hostnames;\n  default \"\";\n"); // writing to a String cannot fail
     for (host, split) in &table.names {
         let name = host.to_string();
-        let escape = if WORDS.contains(&name.as_str()) { "\\" } else { "" };
+        let escape = if RESERVED_KEYS.contains(&name.as_str()) {
+            "\\"
+        } else {
+            ""
+        };
         let single = || split.first().map(|(at, _)| upstream(table, *at)).unwrap_or_default();
         let value = variables.get(split).cloned().unwrap_or_else(single);
         let _ = writeln!(text, "  {escape}{name} {value};");
@@ -55,7 +59,7 @@ pub(super) fn map(table: &Table<'_>) -> String {
 }
 
 /// Writes a `split_clients` block, which draws a cluster for each connection by weight.
-fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
+fn split_clients(table: &ExportTable<'_>, text: &mut String, split: &Split, variable: &str) {
     let total: u32 = split.iter().map(|(_, weight)| weight).sum();
     let _ = writeln!(text, "split_clients \"$remote_addr $remote_port $msec\" {variable} {{");
     for (number, (at, weight)) in (1..).zip(split) {
@@ -70,12 +74,16 @@ fn divide(table: &Table<'_>, text: &mut String, split: &Split, variable: &str) {
 }
 
 /// Writes the sizes of the map's hash table, where nginx's defaults are too small for the names.
-fn sizes(table: &Table<'_>, text: &mut String) {
+fn hash_sizes(table: &ExportTable<'_>, text: &mut String) {
     let longest = table.names.iter().map(|(host, _)| host.to_string().len()).max();
-    if let Some(longest) = longest.filter(|longest| *longest > SHORT) {
-        let _ = writeln!(text, "map_hash_bucket_size {};", (longest + SHORT).next_power_of_two());
+    if let Some(longest) = longest.filter(|longest| *longest > MAX_DEFAULT_NAME_BYTES) {
+        let _ = writeln!(
+            text,
+            "map_hash_bucket_size {};",
+            (longest + MAX_DEFAULT_NAME_BYTES).next_power_of_two()
+        );
     }
-    if table.names.len() > FEW {
+    if table.names.len() > MAX_DEFAULT_NAMES {
         let _ = writeln!(
             text,
             "map_hash_max_size {};",
@@ -84,7 +92,7 @@ fn sizes(table: &Table<'_>, text: &mut String) {
     }
 }
 
-fn upstreams(table: &Table<'_>, text: &mut String) {
+fn upstreams(table: &ExportTable<'_>, text: &mut String) {
     let named: BTreeSet<usize> = table
         .names
         .iter()

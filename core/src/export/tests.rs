@@ -3,12 +3,12 @@ use crate::model::Route;
 
 fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
     Route {
-        host: HostPattern::parse(host).unwrap(),
+        hostname: HostnamePattern::parse(host).unwrap(),
         clusters: clusters.to_vec(),
         drain: None,
         prefer: Vec::new(),
         labels: crate::labels::Labels::new(),
-        depth: crate::name::Depth::default(),
+        depth: crate::hostname::WildcardDepth::default(),
     }
 }
 
@@ -19,7 +19,7 @@ fn model() -> Model {
     model.clusters[1].name = "shop/web".into();
     model.clusters[1].proxy_protocol = true;
     model.clusters[1].balance = Balance::Maglev;
-    model.clusters.push(Cluster::learnt("bank/new"));
+    model.clusters.push(Cluster::discovered("bank/new"));
     model.routes = vec![
         route("app.test", &[(0, 1)]),
         route("both.test", &[(0, 10), (1, 80)]),
@@ -35,8 +35,8 @@ fn model() -> Model {
 fn text(format: Format, protocol: Protocol) -> String {
     let model = model();
     let is_out = |_: &str, host: &str, _: IpAddr| host == "h2";
-    let is_closed = |route: &Route| route.host.to_string() == "closed.test";
-    Table::new(&model, protocol, &is_out, &is_closed).text(format)
+    let is_closed = |route: &Route| route.hostname.to_string() == "closed.test";
+    ExportTable::new(&model, protocol, &is_out, &is_closed).render(format)
 }
 
 #[test]
@@ -92,6 +92,6 @@ fn long_names_get_room() {
     model
         .routes
         .push(route(&format!("{}.example.test", "a".repeat(60)), &[(0, 1)]));
-    let table = Table::new(&model, Protocol::Http, &|_, _, _| false, &|_| false);
-    assert!(table.text(Format::NginxMap).contains("map_hash_bucket_size 128;"));
+    let table = ExportTable::new(&model, Protocol::Http, &|_, _, _| false, &|_| false);
+    assert!(table.render(Format::NginxMap).contains("map_hash_bucket_size 128;"));
 }

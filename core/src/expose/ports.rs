@@ -19,24 +19,24 @@ fn score(name: &str, port: u16) -> u64 {
 
 /// Assignment of a range's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct PortAssignment {
     /// Port of each name that has got one.
-    pub given: BTreeMap<String, u16>,
+    pub assigned: BTreeMap<String, u16>,
     /// Names without endpoints at present whose kept port was given to another name.
-    pub robbed: BTreeSet<String>,
+    pub displaced: BTreeSet<String>,
 }
 
 /// Gives ports of a range to names. `usable` are its ports that nobody else has; `held` are the ports that `wanted`
 /// names already have, and `kept` those of absent names that may come back: kept ports are given to others only when no
 /// other port is left, and never where balancers share a table (`is_shared`), as another balancer may know those names.
 #[must_use]
-pub fn choose(
+pub fn assign(
     usable: &BTreeSet<u16>,
     wanted: &BTreeSet<&str>,
     held: &BTreeMap<&str, u16>,
     kept: &BTreeMap<&str, u16>,
     is_shared: bool,
-) -> Choice {
+) -> PortAssignment {
     // Two balancers may have given one port to two names.
     let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
     for (&name, &port) in held.iter().filter(|(name, _)| wanted.contains(*name)) {
@@ -54,21 +54,21 @@ pub fn choose(
         let is_free = |port: &&u16| !taken.contains_key(*port) && (is_last || !reserved.contains(*port));
         usable.iter().filter(is_free).copied().collect()
     };
-    let (first, left) = matched(&waiting, &free(&taken, false));
+    let (first, left) = stable_matching(&waiting, &free(&taken, false));
     taken.extend(first);
     if !is_shared {
-        let (second, _) = matched(&left, &free(&taken, true));
+        let (second, _) = stable_matching(&left, &free(&taken, true));
         taken.extend(second);
     }
     // In a shared table two names may have one port; an absent name has then not lost it to the other.
     let is_robbed = |(_, port): &(&&str, &u16)| !is_shared && taken.contains_key(*port);
-    Choice {
-        robbed: kept
+    PortAssignment {
+        displaced: kept
             .iter()
             .filter(is_robbed)
             .map(|(name, _)| (*name).to_owned())
             .collect(),
-        given: taken.into_iter().map(|(port, name)| (name.to_owned(), port)).collect(),
+        assigned: taken.into_iter().map(|(port, name)| (name.to_owned(), port)).collect(),
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn rank(name: &str, port: u16) -> (u64, &str) {
 
 /// Stable matching of names and ports (Gale, Shapley: "College admissions and the stability of marriage", 1962), and
 /// the names that got no port.
-fn matched<'a>(names: &[&'a str], free: &BTreeSet<u16>) -> (BTreeMap<u16, &'a str>, Vec<&'a str>) {
+fn stable_matching<'a>(names: &[&'a str], free: &BTreeSet<u16>) -> (BTreeMap<u16, &'a str>, Vec<&'a str>) {
     let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
     let mut left = Vec::new();
     if free.is_empty() {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::ports::choose;
+use super::ports::assign;
 use super::*;
-use crate::learned::Learned;
+use crate::discovery::ClusterDiscovery;
 use crate::model::services::{Affinity, ServiceBind};
 use crate::model::{Bind, Listener, Protocol, RoutingEvents};
-use crate::spi::{AppPattern, Filter, Naming};
+use crate::spi::{AppPattern, EndpointFilter, Naming};
 
-fn rule(pattern: &str, listen: &str) -> Expose {
+fn rule(pattern: &str, listen: &str) -> ExposeRule {
     let (address, ports) = listen.rsplit_once(':').unwrap();
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-    Expose {
+    ExposeRule {
         pattern: AppPattern::parse(pattern).unwrap(),
         port_names: Vec::new(),
         protocols: BTreeSet::new(),
@@ -24,12 +24,12 @@ fn rule(pattern: &str, listen: &str) -> Expose {
         mode: Mode::Nat,
         affinity: Affinity::Flow,
         idle: std::time::Duration::from_secs(60),
-        health: Expose::HEALTH,
+        health: ExposeRule::HEALTH,
         shield: None,
     }
 }
 
-fn model(rules: Vec<Expose>) -> Model {
+fn model(rules: Vec<ExposeRule>) -> Model {
     let mut model = crate::view::tests::model();
     model.routing_events = Some(RoutingEvents {
         brokers: Vec::new(),
@@ -38,7 +38,7 @@ fn model(rules: Vec<Expose>) -> Model {
         destination: String::new(),
         client_id: None,
         subscription: None,
-        filter: Filter { types: BTreeSet::new() },
+        filter: EndpointFilter { types: BTreeSet::new() },
         naming: Naming {
             prefix: "ha-".into(),
             domain: None,
@@ -50,37 +50,37 @@ fn model(rules: Vec<Expose>) -> Model {
     model
 }
 
-fn endpoint(host: &str, at: &str, port_name: &str, protocol: &str) -> Reachable {
-    Reachable {
+fn endpoint(host: &str, at: &str, port_name: &str, protocol: &str) -> AppEndpoint {
+    AppEndpoint {
         host: host.into(),
-        at: at.parse().unwrap(),
+        addr: at.parse().unwrap(),
         port_name: port_name.into(),
         protocols: [protocol.to_owned()].into(),
         is_stopped: false,
     }
 }
 
-fn lore(applications: &[(&str, Vec<Reachable>)]) -> Lore {
-    let learned = |endpoints: &Vec<Reachable>| {
-        Arc::new(Learned {
+fn discovered(applications: &[(&str, Vec<AppEndpoint>)]) -> Discovered {
+    let learned = |endpoints: &Vec<AppEndpoint>| {
+        Arc::new(ClusterDiscovery {
             endpoints: endpoints.clone(),
-            ..Learned::default()
+            ..ClusterDiscovery::default()
         })
     };
     let all = applications.iter();
     let all = all.map(|(name, endpoints)| ((*name).to_owned(), learned(endpoints)));
-    Lore::from([("events".to_owned(), all.collect())])
+    Discovered::from([("events".to_owned(), all.collect())])
 }
 
 /// Application with a database.
-fn db(name: &'static str, last: u8) -> (&'static str, Vec<Reachable>) {
+fn db(name: &'static str, last: u8) -> (&'static str, Vec<AppEndpoint>) {
     (
         name,
         vec![endpoint("g.mysql", &format!("10.2.0.{last}:35531"), "mysql", "mysql")],
     )
 }
 
-fn port_of(exposure: &Exposure, name: &str) -> u16 {
+fn port_of(exposure: &ExposeResult, name: &str) -> u16 {
     exposure.ports[name]
 }
 
@@ -96,7 +96,11 @@ fn an_endpoint_that_speaks_tcp_becomes_a_service_with_a_cluster_of_its_own() {
         endpoint("i.mysql", "10.2.0.2:35533", "mysql", "tcp"),
         stopped,
     ];
-    let exposure = expose(&mut model, &lore(&[("bank/db", two), db("shop/db", 3)]), &Ports::new());
+    let exposure = expose(
+        &mut model,
+        &discovered(&[("bank/db", two), db("shop/db", 3)]),
+        &Ports::new(),
+    );
     let names: Vec<&String> = exposure.entries.keys().collect();
     assert_eq!(
         names,
@@ -136,7 +140,7 @@ fn port_names_and_protocols_say_what_of_an_application_is_meant() {
         endpoint("b", "10.2.0.2:2", "mongodb-2.4", "mongodb"),
         endpoint("c", "10.2.0.2:3", "web", "tls"),
     ];
-    let exposure = expose(&mut model, &lore(&[("bank/db", all)]), &Ports::new());
+    let exposure = expose(&mut model, &discovered(&[("bank/db", all)]), &Ports::new());
     let names: Vec<&String> = exposure.entries.keys().collect();
     assert_eq!(names, ["bank/db:mysql-5.1", "bank/db:web"]);
 }
@@ -169,8 +173,8 @@ fn what_the_configuration_has_is_not_given_away() {
         idle: std::time::Duration::from_secs(60),
         shield: None,
     });
-    let lore = lore(&[db("a/1", 1), db("a/2", 2), db("a/3", 3), db("b/1", 4)]);
-    let exposure = expose(&mut model, &lore, &Ports::new());
+    let discovered = discovered(&[db("a/1", 1), db("a/2", 2), db("a/3", 3), db("b/1", 4)]);
+    let exposure = expose(&mut model, &discovered, &Ports::new());
     let given: BTreeSet<u16> = exposure.ports.values().copied().collect();
     assert_eq!(given, [81, 82].into());
     assert_eq!(exposure.ranges[0].taken, [(80, "listener web".to_owned())].into());
@@ -195,7 +199,7 @@ fn an_endpoint_that_packets_cannot_get_to_is_left_out_with_the_reason() {
     let mut direct = rule("b/*", "10.1.0.9:35531");
     direct.mode = Mode::DsrL2;
     let mut model = model(vec![rule("a/*", "10.1.0.9:3306"), direct]);
-    let lore = lore(&[
+    let discovered = discovered(&[
         (
             "a/db",
             vec![
@@ -211,7 +215,7 @@ fn an_endpoint_that_packets_cannot_get_to_is_left_out_with_the_reason() {
             ],
         ),
     ]);
-    let exposure = expose(&mut model, &lore, &Ports::new());
+    let exposure = expose(&mut model, &discovered, &Ports::new());
     let why = |name: &str, host: &str| exposure.entries[name].left_out[host].clone();
     assert!(why("a/db:mysql", "six").contains("add an IPv6 address to its `listen`"));
     assert!(why("b/db:mysql", "other").contains("use `mode: nat`"));
@@ -226,17 +230,17 @@ fn an_endpoint_that_packets_cannot_get_to_is_left_out_with_the_reason() {
 #[test]
 fn a_single_port_is_whose_it_was_first() {
     let rules = vec![rule("*", "10.1.0.9:3306")];
-    let first = expose(&mut model(rules.clone()), &lore(&[db("z/db", 1)]), &Ports::new());
+    let first = expose(&mut model(rules.clone()), &discovered(&[db("z/db", 1)]), &Ports::new());
     assert_eq!(port_of(&first, "z/db:mysql"), 3306);
-    let both = lore(&[db("a/db", 2), db("z/db", 1)]);
+    let both = discovered(&[db("a/db", 2), db("z/db", 1)]);
     let second = expose(&mut model(rules.clone()), &both, &first.ports);
     assert_eq!(second.entries["z/db:mysql"].listen, ["10.1.0.9:3306"]);
     let reason = second.entries["a/db:mysql"].reason.as_ref().unwrap();
     assert!(reason.starts_with("another application has 10.1.0.9:3306, which is a single port"));
     // The application has no such endpoint for now: its port is kept, unless another application has no port at all.
-    let third = expose(&mut model(rules.clone()), &lore(&[]), &second.ports);
+    let third = expose(&mut model(rules.clone()), &discovered(&[]), &second.ports);
     assert_eq!((port_of(&third, "z/db:mysql"), third.ranges[0].kept), (3306, 1));
-    let fourth = expose(&mut model(rules), &lore(&[db("a/db", 2)]), &third.ports);
+    let fourth = expose(&mut model(rules), &discovered(&[db("a/db", 2)]), &third.ports);
     assert_eq!(fourth.ports.keys().collect::<Vec<_>>(), ["a/db:mysql"]);
 }
 
@@ -251,7 +255,7 @@ fn balancers_that_share_a_table_leave_the_port_of_a_stranger_alone() {
         identity: None,
     });
     let held = Ports::from([("z/db:mysql".to_owned(), 81)]);
-    let exposure = expose(&mut shared, &lore(&[db("a/db", 2)]), &held);
+    let exposure = expose(&mut shared, &discovered(&[db("a/db", 2)]), &held);
     assert_eq!(exposure.ports, held);
     let reason = exposure.entries["a/db:mysql"].reason.as_ref().unwrap();
     assert!(
@@ -279,7 +283,7 @@ proptest! {
         ports in proptest::collection::btree_set(1000..1040u16, 0..30), names in names(0..40)
     ) {
         let none = BTreeMap::new();
-        let given = choose(&ports, &set(&names), &none, &none, false).given;
+        let given = assign(&ports, &set(&names), &none, &none, false).assigned;
         let distinct: BTreeSet<u16> = given.values().copied().collect();
         prop_assert_eq!(distinct.len(), given.len());
         prop_assert!(distinct.is_subset(&ports));
@@ -289,9 +293,9 @@ proptest! {
     #[test]
     fn a_port_once_given_does_not_move_whoever_comes(early in names(0..20), late in names(0..20)) {
         let (ports, none) = ((1000..1020u16).collect(), BTreeMap::new());
-        let before = choose(&ports, &set(&early), &none, &none, false).given;
+        let before = assign(&ports, &set(&early), &none, &none, false).assigned;
         let all: BTreeSet<String> = early.union(&late).cloned().collect();
-        let after = choose(&ports, &set(&all), &held(&before), &none, false).given;
+        let after = assign(&ports, &set(&all), &held(&before), &none, false).assigned;
         for (name, port) in &before {
             prop_assert_eq!(after.get(name), Some(port));
         }
@@ -302,7 +306,7 @@ proptest! {
     #[test]
     fn balancers_without_a_memory_agree(names in names(0..30)) {
         let (ports, none): (BTreeSet<u16>, _) = ((1000..1016).collect(), BTreeMap::new());
-        let given = choose(&ports, &set(&names), &none, &none, false).given;
+        let given = assign(&ports, &set(&names), &none, &none, false).assigned;
         // By definition the best pair comes first.
         let mut pairs: Vec<_> = names.iter().flat_map(|n| ports.iter().map(move |p| (n, *p))).collect();
         pairs.sort_by_key(|(name, port)| std::cmp::Reverse(ports::rank(name, *port)));
@@ -319,10 +323,10 @@ proptest! {
     #[test]
     fn two_that_have_one_port_are_parted_the_same_everywhere(one in names(1..15), other in names(1..15)) {
         let (ports, none) = ((1000..1040u16).collect(), BTreeMap::new());
-        let mut table = choose(&ports, &set(&one), &none, &none, false).given;
-        table.extend(choose(&ports, &set(&other), &none, &none, false).given);
+        let mut table = assign(&ports, &set(&one), &none, &none, false).assigned;
+        table.extend(assign(&ports, &set(&other), &none, &none, false).assigned);
         let all: BTreeSet<String> = one.union(&other).cloned().collect();
-        let given = choose(&ports, &set(&all), &held(&table), &none, false).given;
+        let given = assign(&ports, &set(&all), &held(&table), &none, false).assigned;
         prop_assert_eq!(given.len(), all.len());
         let kept = given.iter().filter(|(name, port)| table.get(*name) == Some(port)).count();
         let distinct: BTreeSet<&u16> = table.values().collect();
@@ -338,9 +342,9 @@ proptest! {
         let turn = |table: &mut BTreeMap<String, u16>, known: &BTreeSet<String>| {
             let (here, away): (BTreeMap<&str, u16>, BTreeMap<&str, u16>) =
                 held(table).into_iter().partition(|(name, _)| known.contains(*name));
-            let choice = choose(&ports, &set(known), &here, &away, true);
-            assert!(choice.robbed.is_empty());
-            table.extend(choice.given);
+            let choice = assign(&ports, &set(known), &here, &away, true);
+            assert!(choice.displaced.is_empty());
+            table.extend(choice.assigned);
         };
         turn(&mut table, &one);
         turn(&mut table, &other);
@@ -357,12 +361,12 @@ proptest! {
         let ports: BTreeSet<u16> = (1000..1010).collect();
         let none = BTreeMap::new();
         let come: BTreeSet<String> = come.difference(&away).cloned().collect();
-        let before = choose(&ports, &set(&away), &none, &none, false).given;
-        let choice = choose(&ports, &set(&come), &none, &held(&before), false);
+        let before = assign(&ports, &set(&away), &none, &none, false).assigned;
+        let choice = assign(&ports, &set(&come), &none, &held(&before), false);
         let spare = ports.len() - before.len();
         let is_full = come.len() > spare;
-        let shared = choose(&ports, &set(&come), &none, &held(&before), true);
-        prop_assert_eq!((shared.given.len(), shared.robbed.len()), (if is_full { spare } else { come.len() }, 0));
-        prop_assert_eq!(choice.robbed.len(), come.len().min(ports.len()).saturating_sub(spare));
+        let shared = assign(&ports, &set(&come), &none, &held(&before), true);
+        prop_assert_eq!((shared.assigned.len(), shared.displaced.len()), (if is_full { spare } else { come.len() }, 0));
+        prop_assert_eq!(choice.displaced.len(), come.len().min(ports.len()).saturating_sub(spare));
     }
 }

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::learned::{Claim, Learned};
+use crate::discovery::{Claim, ClusterDiscovery};
+use crate::hostname::WildcardDepth;
 use crate::model::Route;
-use crate::name::Depth;
 
 fn labels(text: &str) -> Labels {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
@@ -135,15 +135,15 @@ fn label_sets_are_written_as_one_or_several() {
     }
     let error = serde_json::from_str::<LabelSets>("5").unwrap_err().to_string();
     assert!(error.contains("expected labels, as in"), "{error}");
-    assert_eq!(sets(&["app=shop"]).wrong(), None);
-    let wrong = LabelSets(vec![Labels::from([("a b".into(), "c".into())])]).wrong();
+    assert_eq!(sets(&["app=shop"]).invalid_label(), None);
+    let wrong = LabelSets(vec![Labels::from([("a b".into(), "c".into())])]).invalid_label();
     assert_eq!(wrong.as_deref(), Some("a b=c"));
 }
 
 fn claim(host: &str, all: &[&str]) -> Claim {
     Claim {
-        host: HostPattern::parse(host).unwrap(),
-        depth: Depth::Any,
+        hostname: HostnamePattern::parse(host).unwrap(),
+        depth: WildcardDepth::Any,
         weight: None,
         owner: "shop".into(),
         since: 1,
@@ -155,8 +155,8 @@ fn claim(host: &str, all: &[&str]) -> Claim {
 
 fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
     Route {
-        host: HostPattern::parse(host).unwrap(),
-        depth: Depth::Any,
+        hostname: HostnamePattern::parse(host).unwrap(),
+        depth: WildcardDepth::Any,
         clusters: clusters.to_vec(),
         drain: None,
         prefer: Vec::new(),
@@ -178,9 +178,9 @@ fn a_name_is_selected_if_one_of_its_claims_is() {
     ];
     let learned = |claims: &[Claim]| {
         let routes = claims.to_vec();
-        Arc::new(Learned {
+        Arc::new(ClusterDiscovery {
             routes,
-            ..Learned::default()
+            ..ClusterDiscovery::default()
         })
     };
     let (east, west, new) = (
@@ -193,17 +193,17 @@ fn a_name_is_selected_if_one_of_its_claims_is() {
         learned(&[claim("file.test", &["app=west"])]),
         learned(&[claim("learnt.test", &["app=bank"])]),
     );
-    let source = |all: &[(&str, &Arc<Learned>)]| {
+    let source = |all: &[(&str, &Arc<ClusterDiscovery>)]| {
         let clusters = all
             .iter()
             .map(|(name, learned)| ((*name).to_owned(), Arc::clone(learned)));
         clusters.collect()
     };
-    let lore = Lore::from([
+    let discovered = Discovered::from([
         ("agent:east".to_owned(), source(&[("east", &east), ("west", &west)])),
         ("api".to_owned(), source(&[("new", &new)])),
     ]);
-    let names = by_name(&file, &lore);
+    let names = by_name(&file, &discovered);
     let selected = |text: &str| {
         let selector = Selector::parse(text).unwrap();
         let is_selected = |sets: &Vec<&Labels>| selector.matches_any(sets);

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::services::{Affinity, Mode, ServiceBind};
 use super::{HealthCheck, Probe, shield};
-use crate::learned::Reachable;
+use crate::discovery::AppEndpoint;
 use crate::spi::{AppPattern, glob};
 
 /// Rule that exposes endpoints of applications. Of several rules the first that takes an endpoint counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expose {
+pub struct ExposeRule {
     /// Pattern of applications.
     pub pattern: AppPattern,
     /// Patterns of port names, `*` for any text; empty: all.
@@ -32,13 +32,13 @@ pub struct Expose {
     /// Health check of endpoints.
     pub health: HealthCheck,
     /// Shield of the services; `None`: there is none.
-    pub shield: Option<shield::Policy>,
+    pub shield: Option<shield::ShieldPolicy>,
 }
 
 /// Protocols that are routed by name, or are not TCP.
-const NOT_PLAIN_TCP: [&str; 6] = ["http", "ws", "https", "tls", "wss", "udp"];
+const NON_TCP_PROTOCOLS: [&str; 6] = ["http", "ws", "https", "tls", "wss", "udp"];
 
-impl Expose {
+impl ExposeRule {
     /// Check of endpoints, where nothing else is configured: a connection to their port.
     pub const HEALTH: HealthCheck = HealthCheck {
         probe: Probe::Tcp { port: None },
@@ -47,9 +47,9 @@ impl Expose {
 
     /// Whether the rule is for this endpoint of an application, `NAMESPACE/APP`.
     #[must_use]
-    pub fn takes(&self, application: &str, endpoint: &Reachable) -> bool {
+    pub fn matches(&self, application: &str, endpoint: &AppEndpoint) -> bool {
         let speaks = if self.protocols.is_empty() {
-            let is_plain = |protocol: &String| !NOT_PLAIN_TCP.contains(&protocol.as_str());
+            let is_plain = |protocol: &String| !NON_TCP_PROTOCOLS.contains(&protocol.as_str());
             // An endpoint without protocols is only known to speak TCP.
             endpoint.protocols.is_empty() || endpoint.protocols.iter().any(is_plain)
         } else {
@@ -72,7 +72,7 @@ impl Expose {
 
     /// Addresses with the whole port range, as the configuration writes them.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn listen_text(&self) -> String {
         let all: Vec<_> = self.binds(&self.ports).map(|bind| bind.to_string()).collect();
         all.join(", ")
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesSource {
     /// Connection to the API server.
-    pub connection: Connection,
+    pub access: ApiServerAccess,
     /// Resources that names are read from; `None`: all of [`Resource::ALL`] that the server has.
     pub resources: Option<Vec<Resource>>,
     /// Namespaces that are read; empty for all.
@@ -14,7 +14,7 @@ pub struct KubernetesSource {
     /// Label selector that the objects must match, in Kubernetes' own syntax.
     pub labels: Option<String>,
     /// Choice of the objects that the cluster's routers serve.
-    pub choice: Choice,
+    pub shard: ShardFilter,
     /// Whether wildcards are served.
     pub wildcards: bool,
     /// Router pods of the cluster.
@@ -24,7 +24,7 @@ pub struct KubernetesSource {
 /// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each condition that is
 /// given must hold; one that is not given leaves nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct ShardFilter {
     /// Label selector that the objects' namespaces must match, in Kubernetes' own syntax.
     pub namespace_labels: Option<String>,
     /// Routers, by their names in the status of Routes, one of which must have admitted a Route.
@@ -37,10 +37,10 @@ pub struct Choice {
     pub gateway_classes: Vec<String>,
 }
 
-impl Choice {
+impl ShardFilter {
     /// Whether Gateway API routes are chosen by their Gateways.
     #[must_use]
-    pub fn by_gateway(&self) -> bool {
+    pub fn filters_gateways(&self) -> bool {
         !self.gateways.is_empty() || !self.gateway_classes.is_empty()
     }
 }
@@ -62,7 +62,7 @@ impl std::fmt::Display for GatewayName {
 
 /// Way to connect to an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Connection {
+pub enum ApiServerAccess {
     /// Service account of the pod that signalbox runs in.
     InCluster,
     /// Kubeconfig file.
@@ -134,7 +134,7 @@ impl KubernetesSource {
     pub fn router_pods(&self) -> Vec<RouterPods> {
         match &self.routers.pods {
             Some(pods) => vec![pods.clone()],
-            None => RouterPods::of(&self.choice.router_names).to_vec(),
+            None => RouterPods::default_locations(&self.shard.router_names).to_vec(),
         }
     }
 }
@@ -142,7 +142,7 @@ impl KubernetesSource {
 impl RouterPods {
     /// Sets of pods in which OpenShift 4 and OpenShift 3 run routers of these names, or their default routers. The
     /// status of Routes names a router after its `IngressController` (version 4) or `DeploymentConfig` (version 3).
-    fn of(names: &[String]) -> [Self; 2] {
+    fn default_locations(names: &[String]) -> [Self; 2] {
         [
             (
                 "openshift-ingress",

@@ -24,7 +24,7 @@ pub struct ConnectionLog {
     /// Most lines in a second.
     pub max_per_second: u32,
     /// Ends of connections that are logged.
-    pub only: Ends,
+    pub only: EndSet,
 }
 
 /// Destination of log lines.
@@ -46,7 +46,7 @@ impl std::fmt::Display for LogTarget {
 }
 
 /// Ends of a connection: the words of the log, and of `signalbox_connections_closed_total`.
-pub const ENDS: [&str; 7] = [
+pub const END_LABELS: [&str; 7] = [
     "finished",
     "client_reset",
     "host_reset",
@@ -58,15 +58,15 @@ pub const ENDS: [&str; 7] = [
 
 /// Subset of [`ENDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends(u8);
+pub struct EndSet(u8);
 
-impl Ends {
+impl EndSet {
     /// Every end.
     pub const ALL: Self = Self(u8::MAX);
 
     /// Subset of the ends at these indices of [`ENDS`].
     #[must_use]
-    pub fn of(places: impl IntoIterator<Item = usize>) -> Self {
+    pub fn from_indices(places: impl IntoIterator<Item = usize>) -> Self {
         Self(places.into_iter().fold(0, |ends, place| ends | 1 << place))
     }
 

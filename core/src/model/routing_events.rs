@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Balance, Ejection, Expose, HealthCheck, Probe};
-use crate::spi::{AppPattern, Asking, Filter, Naming};
+use super::{Balance, Ejection, ExposeRule, HealthCheck, Probe};
+use crate::spi::{AppPattern, EndpointFilter, HealthPageTemplate, Naming};
 
 /// Origin of the events of OpenShift's routing SPI, and settings for the applications that they tell of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct RoutingEvents {
     /// Name of a durable subscription to a topic, which the broker keeps while this consumer is away.
     pub subscription: Option<String>,
     /// Filter of the endpoints that get connections.
-    pub filter: Filter,
+    pub filter: EndpointFilter,
     /// Naming of the DNS name that no event announces.
     pub naming: Naming,
     /// Directory for certificates; `None`: private keys are not kept.
@@ -30,7 +30,7 @@ pub struct RoutingEvents {
     /// Settings of applications' clusters: the first whose pattern matches counts.
     pub applications: Vec<ApplicationSettings>,
     /// Rules for endpoints that become layer-4 services: the first that takes an endpoint counts.
-    pub expose: Vec<Expose>,
+    pub expose: Vec<ExposeRule>,
 }
 
 impl RoutingEvents {
@@ -44,9 +44,9 @@ impl RoutingEvents {
 
     /// Page settings for checks of an application's endpoints, by the name of its cluster.
     #[must_use]
-    pub fn asking_of(&self, cluster: &str) -> Asking {
+    pub fn health_page_of(&self, cluster: &str) -> HealthPageTemplate {
         self.settings_of(cluster)
-            .map(|settings| settings.asking.clone())
+            .map(|settings| settings.health_page.clone())
             .unwrap_or_default()
     }
 }
@@ -61,7 +61,7 @@ pub struct ApplicationSettings {
     /// Health check of the hosts.
     pub health: HealthCheck,
     /// Page settings for checks by HTTP.
-    pub asking: Asking,
+    pub health_page: HealthPageTemplate,
     /// Ejection of hosts whose real connects fail.
     pub ejection: Ejection,
     /// Whether hosts are sent a PROXY protocol v2 header.

@@ -25,7 +25,7 @@ pub struct Service {
     /// Time without a packet after which a flow has ended.
     pub idle: Duration,
     /// Shield of the service; `None`: there is none.
-    pub shield: Option<super::shield::Policy>,
+    pub shield: Option<super::shield::ShieldPolicy>,
 }
 
 impl Service {

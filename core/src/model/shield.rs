@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shield {
     /// Prefixes that hold for all listeners and services.
-    pub lists: Arc<Lists>,
+    pub lists: Arc<PrefixLists>,
     /// Most sources whose rates are known at once.
     pub sources: u32,
     /// Whether this balancer is not ready unless the shield is in force.
@@ -30,7 +30,7 @@ impl Default for Shield {
 
 /// Lists of denied prefixes, and of allowed ones that lie within shorter denied ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lists {
+pub struct PrefixLists {
     /// Denied prefixes.
     pub deny: Vec<IpNet>,
     /// Allowed prefixes.
@@ -41,7 +41,7 @@ pub struct Lists {
     pub allow_files: Vec<PathBuf>,
 }
 
-impl Lists {
+impl PrefixLists {
     /// Whether the lists have neither prefixes nor files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -63,7 +63,7 @@ pub struct Prefixes {
 
 /// Parses a prefix, or an address as the prefix of only itself.
 #[must_use]
-pub fn net(text: &str) -> Option<IpNet> {
+pub fn parse_net(text: &str) -> Option<IpNet> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).ok()
 }
@@ -71,14 +71,14 @@ pub fn net(text: &str) -> Option<IpNet> {
 /// Deserializes prefixes, and addresses as prefixes of only themselves.
 pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
-    let net = |text: &str| {
-        self::net(text).ok_or_else(|| {
+    let parse_net = |text: &str| {
+        self::parse_net(text).ok_or_else(|| {
             serde::de::Error::custom(format!(
                 "{text:?} is neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32"
             ))
         })
     };
-    texts.iter().map(|text| net(text)).collect()
+    texts.iter().map(|text| parse_net(text)).collect()
 }
 
 impl Prefixes {
@@ -90,13 +90,13 @@ impl Prefixes {
 }
 
 /// Prefixes set by the API, by the name of a listener or service; an empty name stands for all of them.
-pub type Told = BTreeMap<String, Arc<Prefixes>>;
+pub type ApiPrefixes = BTreeMap<String, Arc<Prefixes>>;
 
 /// Shield policy of a listener or a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct ShieldPolicy {
     /// Prefixes of the listener or service, in addition to those that hold for all.
-    pub lists: Arc<Lists>,
+    pub lists: Arc<PrefixLists>,
     /// Whether packets that are not possible are dropped.
     pub malformed: bool,
     /// Whether SYNs are answered with cookies while the backlog is full.
@@ -105,7 +105,7 @@ pub struct Policy {
     pub limits: SourceLimits,
 }
 
-impl Default for Policy {
+impl Default for ShieldPolicy {
     fn default() -> Self {
         Self {
             lists: Arc::default(),
@@ -118,7 +118,7 @@ impl Default for Policy {
 
 /// Rate limit of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rate {
+pub struct RateLimit {
     /// Tokens in a second.
     pub rate: u64,
     /// Most tokens at once.
@@ -129,11 +129,11 @@ pub struct Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceLimits {
     /// New connections, and new flows of UDP.
-    pub connections: Option<Rate>,
+    pub connections: Option<RateLimit>,
     /// Packets of a source.
-    pub packets: Option<Rate>,
+    pub packets: Option<RateLimit>,
     /// Bytes of a source's IP packets.
-    pub bytes: Option<Rate>,
+    pub bytes: Option<RateLimit>,
     /// Most connections at once; 0 for no limit.
     pub concurrent: u32,
     /// Leading bits of an IPv4 address that make a source.

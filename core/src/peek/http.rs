@@ -1,23 +1,23 @@
 //! Host of an HTTP request: Host or absolute-form of HTTP/1, `:authority` of HTTP/2 with prior knowledge.
 
-use super::{Fault, Peek, from_authority, h2};
+use super::{Peek, PeekError, from_authority, h2};
 
 /// Most bytes of a request head that are looked at.
-pub const LIMIT: usize = 32 * 1024;
+pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 128;
 
 /// Looks at all bytes received so far.
 #[must_use]
 pub fn peek(bytes: &[u8]) -> Peek {
-    let window = &bytes[..bytes.len().min(LIMIT)];
-    let outcome = if h2::begins(window) {
+    let window = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
+    let outcome = if h2::has_preface(window) {
         h2::peek(window)
     } else {
         request(window)
     };
     match outcome {
-        Peek::Incomplete | Peek::Greet if bytes.len() >= LIMIT => Peek::Bad(Fault::TooLarge),
+        Peek::Incomplete | Peek::Greet if bytes.len() >= MAX_HEAD_BYTES => Peek::Invalid(PeekError::TooLarge),
         outcome => outcome,
     }
 }
@@ -28,8 +28,8 @@ fn request(bytes: &[u8]) -> Peek {
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Peek::Incomplete,
-        Err(httparse::Error::TooManyHeaders) => return Peek::Bad(Fault::TooLarge),
-        Err(error) => return fault(error),
+        Err(httparse::Error::TooManyHeaders) => return Peek::Invalid(PeekError::TooLarge),
+        Err(error) => return peek_error(error),
     }
     let mut hosts = request
         .headers
@@ -75,9 +75,9 @@ fn absolute_form(target: &[u8]) -> Option<&[u8]> {
 }
 
 /// Fault of bytes that are not HTTP or break its rules. Only the kind of error decides: later bytes must not matter.
-fn fault(error: httparse::Error) -> Peek {
+fn peek_error(error: httparse::Error) -> Peek {
     match error {
-        httparse::Error::Token | httparse::Error::Version => Peek::Bad(Fault::WrongProtocol),
+        httparse::Error::Token | httparse::Error::Version => Peek::Invalid(PeekError::WrongProtocol),
         _ => Peek::malformed("the request head does not parse"),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(whole("GET / HTTP/1.0\r\n\r\n"), Peek::nameless());
         assert!(matches!(
             whole("GET / HTTP/1.1\r\n\r\n"),
-            Peek::Bad(Fault::Malformed(_))
+            Peek::Invalid(PeekError::Malformed(_))
         ));
     }
 
@@ -128,24 +128,24 @@ mod tests {
     fn two_hosts_are_refused_whatever_they_say() {
         assert!(matches!(
             whole("GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n"),
-            Peek::Bad(Fault::Malformed(_))
+            Peek::Invalid(PeekError::Malformed(_))
         ));
     }
 
     #[test]
     fn garbage_is_another_protocol() {
         for garbage in [&b"\x16\x03\x01\x00\xa5\x01"[..], b"\0\0\0\0\0", b"SSH-2.0-OpenSSH\r\n"] {
-            assert_eq!(peek(garbage), Peek::Bad(Fault::WrongProtocol), "{garbage:?}");
+            assert_eq!(peek(garbage), Peek::Invalid(PeekError::WrongProtocol), "{garbage:?}");
         }
     }
 
     #[test]
     fn a_head_over_the_limit_is_too_large() {
         let mut head = b"GET / HTTP/1.1\r\nHost: a.test\r\nX: ".to_vec();
-        head.resize(LIMIT - 1, b'x');
+        head.resize(MAX_HEAD_BYTES - 1, b'x');
         assert_eq!(peek(&head), Peek::Incomplete);
         head.extend(b"xxxx\r\n\r\n");
-        assert_eq!(peek(&head), Peek::Bad(Fault::TooLarge));
+        assert_eq!(peek(&head), Peek::Invalid(PeekError::TooLarge));
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use ppp::{HeaderResult, v1, v2};
 
 /// Most bytes of a header that are looked at; version 2 allows 64 KiB of extensions, which nobody sends.
-pub const LIMIT: usize = 4096;
+pub const MAX_HEADER_BYTES: usize = 4096;
 
 const V1_PREFIX: &[u8] = b"PROXY ";
-const V1_LIMIT: usize = 107;
+const V1_MAX_BYTES: usize = 107;
 const V2_PREFIX: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Outcome of looking for a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proxy {
+pub enum ProxyHeader {
     /// The bytes may still become a header.
     Incomplete,
     /// The connection begins with the client's own bytes, without a header.
@@ -31,7 +31,7 @@ pub enum Proxy {
 
 /// Looks at all bytes received so far.
 #[must_use]
-pub fn peek(bytes: &[u8]) -> Proxy {
+pub fn peek(bytes: &[u8]) -> ProxyHeader {
     let could_be = |prefix: &[u8]| {
         let len = prefix.len().min(bytes.len());
         bytes[..len] == prefix[..len]
@@ -39,32 +39,32 @@ pub fn peek(bytes: &[u8]) -> Proxy {
     let whole = |prefix: &[u8]| bytes.len() >= prefix.len();
     if could_be(V1_PREFIX) {
         if !whole(V1_PREFIX) {
-            return Proxy::Incomplete;
+            return ProxyHeader::Incomplete;
         }
-        let window = &bytes[..bytes.len().min(V1_LIMIT)];
+        let window = &bytes[..bytes.len().min(V1_MAX_BYTES)];
         let Some(end) = window.windows(2).position(|w| w == b"\r\n") else {
-            return if window.len() < V1_LIMIT {
-                Proxy::Incomplete
+            return if window.len() < V1_MAX_BYTES {
+                ProxyHeader::Incomplete
             } else {
-                Proxy::Malformed
+                ProxyHeader::Malformed
             };
         };
         return parse(&window[..end + 2]);
     }
     if could_be(V2_PREFIX) {
         let Some(&[_, _, _, _, _, _, _, _, _, _, _, _, _, _, l0, l1]) = bytes.get(..16) else {
-            return Proxy::Incomplete;
+            return ProxyHeader::Incomplete;
         };
         let len = 16 + usize::from(u16::from_be_bytes([l0, l1]));
-        if len > LIMIT {
-            return Proxy::Malformed;
+        if len > MAX_HEADER_BYTES {
+            return ProxyHeader::Malformed;
         }
-        return bytes.get(..len).map_or(Proxy::Incomplete, parse);
+        return bytes.get(..len).map_or(ProxyHeader::Incomplete, parse);
     }
-    Proxy::Absent
+    ProxyHeader::Absent
 }
 
-fn parse(header: &[u8]) -> Proxy {
+fn parse(header: &[u8]) -> ProxyHeader {
     let address = |ip: IpAddr, port| Some(SocketAddr::new(ip, port));
     let client = match HeaderResult::parse(header) {
         HeaderResult::V1(Ok(header)) => match header.addresses {
@@ -77,9 +77,9 @@ fn parse(header: &[u8]) -> Proxy {
             (v2::Command::Proxy, v2::Addresses::IPv6(a)) => address(a.source_address.into(), a.source_port),
             _ => None,
         },
-        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Proxy::Malformed,
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return ProxyHeader::Malformed,
     };
-    Proxy::Header {
+    ProxyHeader::Header {
         len: header.len(),
         client,
     }
@@ -93,7 +93,7 @@ pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>)
     let (client, local) = match (client, local) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => (client, local),
         _ => {
-            let map = |a: SocketAddr| SocketAddr::new(IpAddr::from(crate::model::mapped(a.ip())), a.port());
+            let map = |a: SocketAddr| SocketAddr::new(IpAddr::from(crate::model::ipv4_mapped(a.ip())), a.port());
             (map(client), map(local))
         }
     };
@@ -115,8 +115,8 @@ pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>)
 mod tests {
     use super::*;
 
-    fn header(len: usize, client: &str) -> Proxy {
-        Proxy::Header {
+    fn header(len: usize, client: &str) -> ProxyHeader {
+        ProxyHeader::Header {
             len,
             client: Some(client.parse().unwrap()),
         }
@@ -127,11 +127,14 @@ mod tests {
         let line = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nGET / HTTP/1.1\r\n";
         let len = 45;
         for end in 0..len {
-            assert_eq!(peek(&line[..end]), Proxy::Incomplete, "{end}");
+            assert_eq!(peek(&line[..end]), ProxyHeader::Incomplete, "{end}");
         }
         assert_eq!(peek(&line[..len]), header(len, "192.0.2.1:56324"));
         assert_eq!(peek(line), header(len, "192.0.2.1:56324"));
-        assert_eq!(peek(b"PROXY UNKNOWN\r\n"), Proxy::Header { len: 15, client: None });
+        assert_eq!(
+            peek(b"PROXY UNKNOWN\r\n"),
+            ProxyHeader::Header { len: 15, client: None }
+        );
     }
 
     #[test]
@@ -139,7 +142,7 @@ mod tests {
         for (client, local) in [("192.0.2.1:5", "10.1.0.1:443"), ("[2001:db8::1]:5", "[fd00::1]:443")] {
             let bytes = v2_header(client.parse().unwrap(), local.parse().unwrap(), Some("a.test"));
             for end in 0..bytes.len() {
-                assert_eq!(peek(&bytes[..end]), Proxy::Incomplete, "{end}");
+                assert_eq!(peek(&bytes[..end]), ProxyHeader::Incomplete, "{end}");
             }
             assert_eq!(peek(&bytes), header(bytes.len(), client));
         }
@@ -155,14 +158,14 @@ mod tests {
             b"PRI * HTTP/2.0\r\n",
             b"PUT / HTTP/1.1",
         ] {
-            assert_eq!(peek(plain), Proxy::Absent, "{plain:?}");
+            assert_eq!(peek(plain), ProxyHeader::Absent, "{plain:?}");
         }
-        assert_eq!(peek(b""), Proxy::Incomplete);
-        assert_eq!(peek(b"PROXY TCP4 nonsense\r\n"), Proxy::Malformed);
+        assert_eq!(peek(b""), ProxyHeader::Incomplete);
+        assert_eq!(peek(b"PROXY TCP4 nonsense\r\n"), ProxyHeader::Malformed);
         assert_eq!(
             peek(&[b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat()),
-            Proxy::Malformed
+            ProxyHeader::Malformed
         );
-        assert_eq!(peek(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff"), Proxy::Malformed);
+        assert_eq!(peek(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff"), ProxyHeader::Malformed);
     }
 }

@@ -9,11 +9,11 @@ use tls_parser::{
     TlsExtension, TlsMessage, TlsMessageHandshake, parse_tls_client_hello_extension, parse_tls_message_handshake,
 };
 
-use super::{Asked, Fault, Peek};
-use crate::name::HostName;
+use super::{ClientRequest, Peek, PeekError};
+use crate::hostname::Hostname;
 
 /// Most bytes, record headers included, that are looked at.
-pub const LIMIT: usize = 16 * 1024;
+pub const MAX_HELLO_BYTES: usize = 16 * 1024;
 
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.1
 const HANDSHAKE: u8 = 22;
@@ -27,34 +27,34 @@ const ALPN: u16 = 16;
 /// Looks at all bytes received so far.
 #[must_use]
 pub fn peek(bytes: &[u8]) -> Peek {
-    let window = &bytes[..bytes.len().min(LIMIT)];
+    let window = &bytes[..bytes.len().min(MAX_HELLO_BYTES)];
     match handshake(window) {
         Ok(Some(message)) => hello(&message),
-        Ok(None) if bytes.len() >= LIMIT => Peek::Bad(Fault::TooLarge),
+        Ok(None) if bytes.len() >= MAX_HELLO_BYTES => Peek::Invalid(PeekError::TooLarge),
         Ok(None) => Peek::Incomplete,
-        Err(fault) => Peek::Bad(fault),
+        Err(fault) => Peek::Invalid(fault),
     }
 }
 
 /// First handshake message, whole; `None` while it is not.
-fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
+fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, PeekError> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
         match bytes.first() {
             None => return Ok(None),
             Some(&HANDSHAKE) => {}
-            Some(_) if message.is_empty() => return Err(Fault::WrongProtocol),
-            Some(_) => return Err(Fault::Malformed("another record inside the ClientHello")),
+            Some(_) if message.is_empty() => return Err(PeekError::WrongProtocol),
+            Some(_) => return Err(PeekError::Malformed("another record inside the ClientHello")),
         }
         if bytes.get(1).is_some_and(|&major| major != 3) {
-            return Err(Fault::WrongProtocol);
+            return Err(PeekError::WrongProtocol);
         }
         let Some(header) = bytes.get(..RECORD_HEADER) else {
             return Ok(None);
         };
         let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if len == 0 || len > MAX_RECORD {
-            return Err(Fault::Malformed("a TLS record of impossible length"));
+            return Err(PeekError::Malformed("a TLS record of impossible length"));
         }
         let payload = &bytes[RECORD_HEADER..bytes.len().min(RECORD_HEADER + len)];
         let whole = payload.len() == len;
@@ -64,12 +64,12 @@ fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
             message.to_mut().extend_from_slice(payload);
         }
         if message.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
-            return Err(Fault::Malformed("the first message is not a ClientHello"));
+            return Err(PeekError::Malformed("the first message is not a ClientHello"));
         }
         if let Some(&[_, a, b, c]) = message.get(..4) {
             let total = 4 + usize::from(a) * 65_536 + usize::from(b) * 256 + usize::from(c);
-            if total > LIMIT {
-                return Err(Fault::TooLarge);
+            if total > MAX_HELLO_BYTES {
+                return Err(PeekError::TooLarge);
             }
             if message.len() >= total {
                 return Ok(Some(match message {
@@ -94,7 +94,7 @@ fn hello(message: &[u8]) -> Peek {
     else {
         return Peek::malformed("the ClientHello does not parse");
     };
-    let mut asked = Asked::default();
+    let mut asked = ClientRequest::default();
     let mut rest = hello.ext.unwrap_or_default();
     while !rest.is_empty() {
         // Extensions are parsed by hand: a list parser that stops at the first bad extension would say "no SNI".
@@ -109,14 +109,14 @@ fn hello(message: &[u8]) -> Peek {
         match kind {
             //= https://www.rfc-editor.org/rfc/rfc8446#section-4.2
             //# There MUST NOT be more than one extension of the same type in a given extension block.
-            SERVER_NAME if asked.name.is_some() => return Peek::malformed("two server name extensions"),
+            SERVER_NAME if asked.hostname.is_some() => return Peek::malformed("two server name extensions"),
             SERVER_NAME => match parse_tls_client_hello_extension(extension) {
                 Ok((_, TlsExtension::SNI(names))) => {
                     let Some((_, name)) = names.iter().find(|(kind, _)| kind.0 == 0) else {
                         return Peek::malformed("the server name extension names no host");
                     };
-                    match HostName::parse(name) {
-                        Ok(name) => asked.name = Some(name),
+                    match Hostname::parse(name) {
+                        Ok(name) => asked.hostname = Some(name),
                         Err(_) => return Peek::malformed("the server name is not a host name"),
                     }
                 }
@@ -193,7 +193,7 @@ mod tests {
         out
     }
 
-    fn asked(outcome: Peek) -> Asked {
+    fn asked(outcome: Peek) -> ClientRequest {
         match outcome {
             Peek::Found(asked) => asked,
             other => panic!("{other:?}"),
@@ -205,7 +205,7 @@ mod tests {
         let message = client_hello(&[post_quantum(), sni("App1.Example.com"), alpn()]);
         assert!(message.len() > 1300);
         let outcome = asked(check_all_prefixes(&records(&message, &[]), peek));
-        assert_eq!(outcome.name.unwrap().as_str(), "app1.example.com");
+        assert_eq!(outcome.hostname.unwrap().as_str(), "app1.example.com");
         assert_eq!(outcome.alpn, [Box::from(*b"h2"), Box::from(*b"http/1.1")]);
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let message = client_hello(&[post_quantum(), sni("a.test")]);
         for sizes in [[1, 1], [3, 500], [700, 700]] {
             let outcome = asked(check_all_prefixes(&records(&message, &sizes), peek));
-            assert_eq!(outcome.name.unwrap().as_str(), "a.test", "{sizes:?}");
+            assert_eq!(outcome.hostname.unwrap().as_str(), "a.test", "{sizes:?}");
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
         let message = client_hello(&[sni("a.test")]);
         assert_eq!(
             asked(check_all_prefixes(&records(&message, &vec![1; message.len()]), peek))
-                .name
+                .hostname
                 .unwrap()
                 .as_str(),
             "a.test"
@@ -234,8 +234,8 @@ mod tests {
     fn no_server_name_is_said_positively() {
         assert_eq!(
             peek(&records(&client_hello(&[alpn()]), &[])),
-            Peek::Found(Asked {
-                name: None,
+            Peek::Found(ClientRequest {
+                hostname: None,
                 alpn: vec![Box::from(*b"h2"), Box::from(*b"http/1.1")]
             })
         );
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_not_tls_is_known_by_its_first_byte() {
         for garbage in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
-            assert_eq!(peek(garbage), Peek::Bad(Fault::WrongProtocol), "{garbage:?}");
+            assert_eq!(peek(garbage), Peek::Invalid(PeekError::WrongProtocol), "{garbage:?}");
         }
     }
 
@@ -259,18 +259,21 @@ mod tests {
             client_hello(&[sni("a.test"), sni("b.test")]),
         ] {
             assert!(
-                matches!(peek(&records(&message, &[])), Peek::Bad(Fault::Malformed(_))),
+                matches!(peek(&records(&message, &[])), Peek::Invalid(PeekError::Malformed(_))),
                 "{message:?}"
             );
         }
         let alert = [22, 3, 1, 0, 4, 2, 0, 0, 0];
-        assert!(matches!(peek(&alert), Peek::Bad(Fault::Malformed(_))));
+        assert!(matches!(peek(&alert), Peek::Invalid(PeekError::Malformed(_))));
     }
 
     #[test]
     fn a_hello_over_the_limit_is_refused_as_soon_as_it_says_so() {
-        assert_eq!(peek(&[22, 3, 1, 0x40, 0, 1, 0, 0x40, 0]), Peek::Bad(Fault::TooLarge));
+        assert_eq!(
+            peek(&[22, 3, 1, 0x40, 0, 1, 0, 0x40, 0]),
+            Peek::Invalid(PeekError::TooLarge)
+        );
         let drip = records(&client_hello(&[(99, vec![0; 16_000])]), &[1; 16_000]);
-        assert_eq!(peek(&drip), Peek::Bad(Fault::TooLarge));
+        assert_eq!(peek(&drip), Peek::Invalid(PeekError::TooLarge));
     }
 }

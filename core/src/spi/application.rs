@@ -120,14 +120,14 @@ pub struct Certificate {
 /// Error of bytes that are not a record. It gives their place and never quotes them: they may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record of an application makes no sense at byte {byte}")]
-pub struct BadRecord {
+pub struct RecordError {
     /// Number of the byte where the record stops making sense, from 1.
     pub byte: usize,
 }
 
 /// Stored form: the application as people see it, and beside it its secrets.
 #[derive(Serialize, Deserialize)]
-struct Record<A> {
+struct StoredApplication<A> {
     application: A,
     /// Private key and pass phrase by alias.
     secrets: BTreeMap<String, (Option<String>, Option<String>)>,
@@ -155,7 +155,7 @@ impl Application {
 
     /// Serializes for durable storage, **private keys and pass phrases included**: only signalbox may read it there.
     #[must_use]
-    pub fn record(&self) -> Vec<u8> {
+    pub fn to_record(&self) -> Vec<u8> {
         let reveal = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.reveal().to_owned());
         let secrets = self.certificates.iter().map(|(alias, certificate)| {
             let Certificate {
@@ -165,7 +165,7 @@ impl Application {
             } = certificate;
             (alias.clone(), (reveal(private_key), reveal(pass_phrase)))
         });
-        let record = Record {
+        let record = StoredApplication {
             application: self,
             secrets: secrets.collect(),
         };
@@ -176,11 +176,12 @@ impl Application {
     ///
     /// # Errors
     /// The bytes are not a record of this version.
-    pub fn from_record(bytes: &[u8]) -> Result<Self, BadRecord> {
-        let Record {
+    pub fn from_record(bytes: &[u8]) -> Result<Self, RecordError> {
+        let StoredApplication {
             mut application,
             mut secrets,
-        } = serde_json::from_slice::<Record<Self>>(bytes).map_err(|error| BadRecord { byte: error.column() })?;
+        } = serde_json::from_slice::<StoredApplication<Self>>(bytes)
+            .map_err(|error| RecordError { byte: error.column() })?;
         for (alias, certificate) in &mut application.certificates {
             let (private_key, pass_phrase) = secrets.remove(alias).unwrap_or_default();
             certificate.private_key = private_key.as_deref().map(Secret::new);
@@ -191,7 +192,7 @@ impl Application {
 
     /// Whether nothing would be lost by dropping the application.
     #[must_use]
-    pub fn is_debris(&self) -> bool {
+    pub fn is_disposable(&self) -> bool {
         !self.announced
             && self.endpoints.is_empty()
             && self.aliases.is_empty()

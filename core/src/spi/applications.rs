@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::application::{AppKey, Application};
-use super::event::{Change, Event};
+use super::event::{AppChange, RoutingEvent};
 
 /// All applications, by their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,14 @@ impl Applications {
     /// Computes what events would change, without changing anything: each application that differs after all events,
     /// `None` where it is gone.
     #[must_use]
-    pub fn after(&self, events: &[Event]) -> BTreeMap<AppKey, Option<Application>> {
+    pub fn changes_after(&self, events: &[RoutingEvent]) -> BTreeMap<AppKey, Option<Application>> {
         let mut touched: BTreeMap<AppKey, Option<Application>> = BTreeMap::new();
         for event in events {
             let application = match touched.entry(event.app.clone()) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(self.0.get(&event.app).cloned()),
             };
-            step(&event.app, application, &event.change);
+            apply_change(&event.app, application, &event.change);
         }
         touched.retain(|key, application| self.0.get(key) != application.as_ref());
         touched
@@ -54,27 +54,27 @@ impl Applications {
     }
 
     /// Computes and applies changes at once; returns whether anything changed.
-    pub fn apply(&mut self, events: &[Event]) -> bool {
-        let changed = self.after(events);
+    pub fn apply(&mut self, events: &[RoutingEvent]) -> bool {
+        let changed = self.changes_after(events);
         let any = !changed.is_empty();
         self.commit(changed);
         any
     }
 }
 
-fn step(key: &AppKey, known: &mut Option<Application>, change: &Change) {
+fn apply_change(key: &AppKey, known: &mut Option<Application>, change: &AppChange) {
     match change {
-        Change::Delete => *known = None,
-        Change::Duplicate => {}
-        Change::Start(_)
-        | Change::RotateIn(_)
-        | Change::RemoveEndpoint { .. }
-        | Change::RemoveAlias(_)
-        | Change::RemoveCertificate(_)
-        | Change::RemoveGeography { .. } => {
+        AppChange::Delete => *known = None,
+        AppChange::Duplicate => {}
+        AppChange::Start(_)
+        | AppChange::RotateIn(_)
+        | AppChange::RemoveEndpoint { .. }
+        | AppChange::RemoveAlias(_)
+        | AppChange::RemoveCertificate(_)
+        | AppChange::RemoveGeography { .. } => {
             if let Some(application) = known {
                 remove(application, change);
-                if application.is_debris() {
+                if application.is_disposable() {
                     *known = None;
                 }
             }
@@ -95,14 +95,14 @@ fn set_stopped(application: &mut Application, gear: Option<&String>, stopped: bo
     }
 }
 
-fn add(application: &mut Application, change: &Change) {
+fn add(application: &mut Application, change: &AppChange) {
     match change {
-        Change::Create { scalable, ha } => {
+        AppChange::Create { scalable, ha } => {
             application.announced = true;
             application.scalable = *scalable;
             application.ha = *ha;
         }
-        Change::AddEndpoint { at, endpoint } => {
+        AppChange::AddEndpoint { addr: at, endpoint } => {
             // A gear is on one node: at another IP address it has moved. At one address several of its ports may have
             // one name, which is that of their cartridge.
             if endpoint.gear.is_some() && endpoint.name.is_some() {
@@ -117,19 +117,19 @@ fn add(application: &mut Application, change: &Change) {
                 application.head.clone_from(&endpoint.gear);
             }
         }
-        Change::AddAlias(alias) => {
+        AppChange::AddAlias(alias) => {
             application.aliases.insert(alias.clone());
         }
-        Change::AddCertificate { alias, certificate } => {
+        AppChange::AddCertificate { alias, certificate } => {
             application.certificates.insert(alias.clone(), (**certificate).clone());
         }
-        Change::Stop(gear) => set_stopped(application, gear.as_ref(), true),
+        AppChange::Stop(gear) => set_stopped(application, gear.as_ref(), true),
         // Operators rotate too, and the store has what is in force; the application only records what events said.
-        Change::RotateOut { gear, reason, .. } => {
+        AppChange::RotateOut { gear, reason, .. } => {
             let gear = gear.clone().unwrap_or_default();
             application.rotated_out.insert(gear, reason.clone());
         }
-        Change::AddGeography { geography, gear } => {
+        AppChange::AddGeography { geography, gear } => {
             let of = application
                 .geographies
                 .entry(gear.clone().unwrap_or_default())
@@ -146,9 +146,9 @@ fn forget_head(application: &mut Application) {
     application.head = head.filter(|head| application.gears().any(|gear| gear == head));
 }
 
-fn remove(application: &mut Application, change: &Change) {
+fn remove(application: &mut Application, change: &AppChange) {
     match change {
-        Change::RemoveEndpoint { at, gear } => {
+        AppChange::RemoveEndpoint { addr: at, gear } => {
             let there = application
                 .endpoints
                 .get(at)
@@ -160,21 +160,21 @@ fn remove(application: &mut Application, change: &Change) {
                 forget_head(application);
             }
         }
-        Change::Start(gear) => set_stopped(application, gear.as_ref(), false),
-        Change::RotateIn(gear) => {
+        AppChange::Start(gear) => set_stopped(application, gear.as_ref(), false),
+        AppChange::RotateIn(gear) => {
             application.rotated_out.remove(gear.as_deref().unwrap_or_default());
         }
-        Change::RemoveGeography { geography, gear } => {
+        AppChange::RemoveGeography { geography, gear } => {
             if let Some(of) = application.geographies.get_mut(gear.as_deref().unwrap_or_default()) {
                 of.remove(geography);
             }
             application.geographies.retain(|_, of| !of.is_empty());
         }
-        Change::RemoveAlias(alias) => {
+        AppChange::RemoveAlias(alias) => {
             application.aliases.remove(alias);
             application.certificates.remove(alias);
         }
-        Change::RemoveCertificate(alias) => {
+        AppChange::RemoveCertificate(alias) => {
             application.certificates.remove(alias);
         }
         _ => {}

@@ -1,7 +1,7 @@
 //! Decodes text to events, or to an error about the first document that is no event.
 
 use super::application::{AppKey, Certificate, Endpoint, Mapping};
-use super::event::{Change, Event};
+use super::event::{AppChange, RoutingEvent};
 use super::fields::Fields;
 use super::secret::Secret;
 use super::yaml::documents;
@@ -14,7 +14,7 @@ const ACTIONS: &str = "create_application, delete_application, add_public_endpoi
                        rotate_out with _gear or _application";
 
 /// Longest time that an event may give flows to end, in seconds: a day.
-const LONGEST_TIMEOUT_SECS: u64 = 86_400;
+const MAX_TIMEOUT_SECS: u64 = 86_400;
 
 /// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 200;
@@ -46,7 +46,7 @@ impl ParseError {
 ///
 /// # Errors
 /// The first document that is no event, and the reason; no event of the text counts then.
-pub fn parse(text: &str) -> Result<Vec<Event>, ParseError> {
+pub fn parse(text: &str) -> Result<Vec<RoutingEvent>, ParseError> {
     if text.len() > MAX_BYTES {
         return Err(ParseError::new(1, 1, format!("expected at most {MAX_BYTES} bytes")));
     }
@@ -58,56 +58,56 @@ pub fn parse(text: &str) -> Result<Vec<Event>, ParseError> {
     events.map(|(at, node)| event(&Fields::open(at + 1, node)?)).collect()
 }
 
-fn event(fields: &Fields<'_>) -> Result<Event, ParseError> {
+fn event(fields: &Fields<'_>) -> Result<RoutingEvent, ParseError> {
     let action = fields.text("action")?;
     let app = AppKey {
         app: fields.name("app_name")?,
         namespace: fields.name("namespace")?,
     };
     let change = match action {
-        "create_application" => Change::Create {
-            scalable: fields.truth("scalable")?,
-            ha: fields.truth("ha")?,
+        "create_application" => AppChange::Create {
+            scalable: fields.boolean("scalable")?,
+            ha: fields.boolean("ha")?,
         },
-        "delete_application" => Change::Delete,
-        "add_gear" | "delete_gear" | "remove_gear" if fields.get("deprecated").is_some() => Change::Duplicate,
-        "add_public_endpoint" | "add_gear" => Change::AddEndpoint {
-            at: fields.address()?,
+        "delete_application" => AppChange::Delete,
+        "add_gear" | "delete_gear" | "remove_gear" if fields.get("deprecated").is_some() => AppChange::Duplicate,
+        "add_public_endpoint" | "add_gear" => AppChange::AddEndpoint {
+            addr: fields.address()?,
             endpoint: endpoint(fields)?,
         },
-        "remove_public_endpoint" | "delete_gear" | "remove_gear" => Change::RemoveEndpoint {
-            at: fields.address()?,
-            gear: fields.maybe_text("gear_id")?,
+        "remove_public_endpoint" | "delete_gear" | "remove_gear" => AppChange::RemoveEndpoint {
+            addr: fields.address()?,
+            gear: fields.optional_text("gear_id")?,
         },
-        "add_alias" => Change::AddAlias(fields.alias()?),
-        "remove_alias" => Change::RemoveAlias(fields.alias()?),
-        "add_ssl" => Change::AddCertificate {
+        "add_alias" => AppChange::AddAlias(fields.alias()?),
+        "remove_alias" => AppChange::RemoveAlias(fields.alias()?),
+        "add_ssl" => AppChange::AddCertificate {
             alias: fields.alias()?,
             certificate: Box::new(Certificate {
                 chain: fields.text("ssl")?.to_owned(),
-                private_key: fields.maybe_text("private_key")?.as_deref().map(Secret::new),
-                pass_phrase: fields.maybe_text("pass_phrase")?.as_deref().map(Secret::new),
+                private_key: fields.optional_text("private_key")?.as_deref().map(Secret::new),
+                pass_phrase: fields.optional_text("pass_phrase")?.as_deref().map(Secret::new),
             }),
         },
-        "remove_ssl" => Change::RemoveCertificate(fields.alias()?),
-        "add_geography" => Change::AddGeography {
+        "remove_ssl" => AppChange::RemoveCertificate(fields.alias()?),
+        "add_geography" => AppChange::AddGeography {
             geography: fields.text("geography")?.to_owned(),
-            gear: fields.maybe_text("gear_id")?,
+            gear: fields.optional_text("gear_id")?,
         },
-        "remove_geography" => Change::RemoveGeography {
+        "remove_geography" => AppChange::RemoveGeography {
             geography: fields.text("geography")?.to_owned(),
-            gear: fields.maybe_text("gear_id")?,
+            gear: fields.optional_text("gear_id")?,
         },
         other => match status(fields, other)? {
             Some(change) => change,
-            None => return Err(fields.wrong("action", format!("expected {ACTIONS}"))),
+            None => return Err(fields.error_at("action", format!("expected {ACTIONS}"))),
         },
     };
-    Ok(Event { app, change })
+    Ok(RoutingEvent { app, change })
 }
 
 /// Change of an action `VERB_gear` or `VERB_application`; `None`: the action is something else.
-fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseError> {
+fn status(fields: &Fields<'_>, action: &str) -> Result<Option<AppChange>, ParseError> {
     let (verb, gear) = match (action.strip_suffix("_gear"), action.strip_suffix("_application")) {
         (Some(verb @ ("start" | "stop" | "rotate_in" | "rotate_out")), _) => {
             (verb, Some(fields.text("gear_id")?.to_owned()))
@@ -116,13 +116,13 @@ fn status(fields: &Fields<'_>, action: &str) -> Result<Option<Change>, ParseErro
         _ => return Ok(None),
     };
     Ok(match verb {
-        "start" => Some(Change::Start(gear)),
-        "stop" => Some(Change::Stop(gear)),
-        "rotate_in" => Some(Change::RotateIn(gear)),
-        "rotate_out" => Some(Change::RotateOut {
+        "start" => Some(AppChange::Start(gear)),
+        "stop" => Some(AppChange::Stop(gear)),
+        "rotate_in" => Some(AppChange::RotateIn(gear)),
+        "rotate_out" => Some(AppChange::RotateOut {
             gear,
-            timeout: fields.seconds("timeout", LONGEST_TIMEOUT_SECS)?,
-            reason: one_line(&fields.maybe_text("reason")?.unwrap_or_default()),
+            timeout: fields.seconds("timeout", MAX_TIMEOUT_SECS)?,
+            reason: one_line(&fields.optional_text("reason")?.unwrap_or_default()),
         }),
         _ => None,
     })
@@ -138,15 +138,15 @@ fn endpoint(fields: &Fields<'_>) -> Result<Endpoint, ParseError> {
     let mappings = fields.list("mappings")?.iter().map(|node| {
         let mapping = Fields::open(fields.document, node)?;
         Ok(Mapping {
-            frontend: mapping.maybe_text("frontend")?.unwrap_or_default(),
-            backend: mapping.maybe_text("backend")?.unwrap_or_default(),
+            frontend: mapping.optional_text("frontend")?.unwrap_or_default(),
+            backend: mapping.optional_text("backend")?.unwrap_or_default(),
         })
     });
     Ok(Endpoint {
-        gear: fields.maybe_text("gear_id")?,
-        name: fields.maybe_text("public_port_name")?,
-        protocols: fields.words("protocols")?,
-        types: fields.words("types")?,
+        gear: fields.optional_text("gear_id")?,
+        name: fields.optional_text("public_port_name")?,
+        protocols: fields.text_set("protocols")?,
+        types: fields.text_set("types")?,
         mappings: mappings.collect::<Result<_, _>>()?,
     })
 }

@@ -7,16 +7,16 @@ use super::application::{AppKey, Certificate, Endpoint};
 
 /// Event about an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct RoutingEvent {
     /// Application that the event is about.
     pub app: AppKey,
     /// Change that the event tells of.
-    pub change: Change,
+    pub change: AppChange,
 }
 
 /// Change of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum AppChange {
     /// The application was created, or announced again.
     Create {
         /// Whether the application can have more than one gear; `None`: not said.
@@ -29,14 +29,14 @@ pub enum Change {
     /// The application has an endpoint.
     AddEndpoint {
         /// Address of the endpoint.
-        at: SocketAddr,
+        addr: SocketAddr,
         /// Gear, port name, protocols and types of the endpoint.
         endpoint: Endpoint,
     },
     /// The application has lost an endpoint.
     RemoveEndpoint {
         /// Address of the endpoint.
-        at: SocketAddr,
+        addr: SocketAddr,
         /// Gear that was at the address; `None`: not said.
         gear: Option<String>,
     },

@@ -9,14 +9,14 @@ pub struct AppPattern(String);
 /// Error of a text that is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write NAMESPACE/APP, with * for any text in each of them, or * for all applications")]
-pub struct BadPattern;
+pub struct PatternError;
 
 impl AppPattern {
     /// Reads a pattern.
     ///
     /// # Errors
     /// The text is no pattern.
-    pub fn parse(text: &str) -> Result<Self, BadPattern> {
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
         let part = |part: &str| {
             let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'*');
             (1..=63).contains(&part.len()) && part.bytes().all(allowed)
@@ -25,7 +25,7 @@ impl AppPattern {
             || text
                 .split_once('/')
                 .is_some_and(|(namespace, app)| part(namespace) && part(app));
-        is_right.then(|| Self(text.to_owned())).ok_or(BadPattern)
+        is_right.then(|| Self(text.to_owned())).ok_or(PatternError)
     }
 
     /// Whether an application, `NAMESPACE/APP`, matches the pattern.
@@ -89,7 +89,7 @@ mod tests {
             assert_eq!(matches(pattern, application), is_meant, "{pattern} {application}");
         }
         for wrong in ["", "bank", "bank/", "/app", "a/b/c", "ba nk/*", "**"] {
-            assert_eq!(AppPattern::parse(wrong), Err(BadPattern), "{wrong}");
+            assert_eq!(AppPattern::parse(wrong), Err(PatternError), "{wrong}");
         }
     }
 

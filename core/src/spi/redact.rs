@@ -1,10 +1,10 @@
 //! Redaction: the part of a broken text that may be kept and shown.
 
 /// Most bytes of a text that are kept.
-pub const KEPT: usize = 4096;
+pub const MAX_REDACTED_BYTES: usize = 4096;
 
 /// Beginnings of secrets, in lower case: keys of `add_ssl`, PEM, and PEM in base64 (`-----BEGIN`).
-const MARKS: [&str; 4] = ["private", "pass_phrase", "passphrase", "ls0tls1crudjti"];
+const SECRET_MARKERS: [&str; 4] = ["private", "pass_phrase", "passphrase", "ls0tls1crudjti"];
 
 /// First [`KEPT`] bytes of a text that nobody understood, cut off at the first word that may announce a private key or
 /// pass phrase. The end of a secret cannot be told in a text that is not YAML.
@@ -12,8 +12,8 @@ const MARKS: [&str; 4] = ["private", "pass_phrase", "passphrase", "ls0tls1crudjt
 pub fn redact(text: &str) -> String {
     // Folding ASCII alone keeps the indices of the text.
     let folded = text.to_ascii_lowercase();
-    let secret = MARKS.iter().filter_map(|mark| folded.find(mark)).min();
-    let mut end = text.len().min(KEPT).min(secret.unwrap_or(usize::MAX));
+    let secret = SECRET_MARKERS.iter().filter_map(|mark| folded.find(mark)).min();
+    let mut end = text.len().min(MAX_REDACTED_BYTES).min(secret.unwrap_or(usize::MAX));
     while !text.is_char_boundary(end) {
         end -= 1;
     }

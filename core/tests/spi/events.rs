@@ -1,7 +1,7 @@
 //! What texts say, and what is said of those that say nothing.
 
 use proptest::prelude::*;
-use signalbox_core::spi::{Change, Event, KEPT, parse, redact};
+use signalbox_core::spi::{AppChange, MAX_REDACTED_BYTES, RoutingEvent, parse, redact};
 
 /// The samples of the blog that explains the events, with the indentation that its pages have lost.
 pub(crate) const SAMPLES: &str = "\
@@ -49,7 +49,7 @@ pub(crate) const SAMPLES: &str = "\
 :pass_phrase:
 ";
 
-fn only(text: &str) -> Event {
+fn only(text: &str) -> RoutingEvent {
     let mut events = parse(text).unwrap();
     assert_eq!(events.len(), 1, "{events:?}");
     events.remove(0)
@@ -66,12 +66,12 @@ fn the_samples_of_the_blog() {
     assert!(events.iter().all(|event| event.app.to_string() == "demo/phpha"));
     assert_eq!(
         events[0].change,
-        Change::Create {
+        AppChange::Create {
             scalable: Some(true),
             ha: Some(false)
         }
     );
-    let Change::AddEndpoint { at, endpoint } = &events[1].change else {
+    let AppChange::AddEndpoint { addr: at, endpoint } = &events[1].change else {
         panic!("{:?}", events[1]);
     };
     assert_eq!(at.to_string(), "172.16.4.200:50847");
@@ -82,8 +82,8 @@ fn the_samples_of_the_blog() {
     assert_eq!(endpoint.mappings.len(), 2);
     assert_eq!(endpoint.mappings[1].frontend, "/health");
     assert_eq!(endpoint.mappings[1].backend, "/configuration/health");
-    assert_eq!(events[2].change, Change::AddAlias("foo.example.com".into()));
-    let Change::AddCertificate { alias, certificate } = &events[3].change else {
+    assert_eq!(events[2].change, AppChange::AddAlias("foo.example.com".into()));
+    let AppChange::AddCertificate { alias, certificate } = &events[3].change else {
         panic!("{:?}", events[3]);
     };
     assert_eq!(alias, "foo.example.com");
@@ -119,7 +119,7 @@ fn deprecated_duplicates_do_nothing_and_their_elders_do() {
     let body = ":app_name: a\n:namespace: n\n:gear_id: g\n:public_address: 10.0.0.1\n:public_port: 80\n";
     for action in ["add_gear", "delete_gear", "remove_gear"] {
         let marked = format!(":action: :{action}\n{body}:deprecated: use something else\n");
-        assert_eq!(only(&marked).change, Change::Duplicate);
+        assert_eq!(only(&marked).change, AppChange::Duplicate);
         let bare = only(&format!(":action: :{action}\n{body}"));
         let instead = if action == "add_gear" {
             "add_public_endpoint"
@@ -224,9 +224,9 @@ fn what_is_kept_of_a_bad_text_has_no_secrets_and_an_end() {
     ] {
         assert!(!redact(text).contains("s3cret"), "{text}");
     }
-    assert_eq!(redact(&"é".repeat(KEPT)).len(), KEPT);
-    let late = format!("{} private_key: s3cret", "x".repeat(KEPT));
-    assert_eq!(redact(&late), "x".repeat(KEPT));
+    assert_eq!(redact(&"é".repeat(MAX_REDACTED_BYTES)).len(), MAX_REDACTED_BYTES);
+    let late = format!("{} private_key: s3cret", "x".repeat(MAX_REDACTED_BYTES));
+    assert_eq!(redact(&late), "x".repeat(MAX_REDACTED_BYTES));
 }
 
 proptest! {
@@ -234,7 +234,7 @@ proptest! {
     #[test]
     fn any_text_is_survived(text in r#"([:a-z_]{0,12}|[-:\[\]{}&*!|>'",#%@ \n]|\PC){0,60}"#) {
         let _ = parse(&text);
-        prop_assert!(redact(&text).len() <= KEPT + 60);
+        prop_assert!(redact(&text).len() <= MAX_REDACTED_BYTES + 60);
     }
 
     /// A text cut short anywhere is refused, or means the beginning of what it meant.
@@ -257,10 +257,10 @@ fn what_is_said_of_gears_and_applications() {
             .map_err(|error| error.to_string())
     };
     let gear = || Some("g1".to_owned());
-    assert_eq!(of("stop_gear", ":gear_id: g1\n"), Ok(Change::Stop(gear())));
-    assert_eq!(of("start_application", ""), Ok(Change::Start(None)));
-    assert_eq!(of("rotate_in_gear", ":gear_id: g1\n"), Ok(Change::RotateIn(gear())));
-    let out = Change::RotateOut {
+    assert_eq!(of("stop_gear", ":gear_id: g1\n"), Ok(AppChange::Stop(gear())));
+    assert_eq!(of("start_application", ""), Ok(AppChange::Start(None)));
+    assert_eq!(of("rotate_in_gear", ":gear_id: g1\n"), Ok(AppChange::RotateIn(gear())));
+    let out = AppChange::RotateOut {
         gear: None,
         timeout: Some(std::time::Duration::from_secs(120)),
         reason: "new  disk".into(),
@@ -269,7 +269,7 @@ fn what_is_said_of_gears_and_applications() {
         of("rotate_out_application", ":timeout: 120\n:reason: \"new\\n disk\"\n"),
         Ok(out)
     );
-    let placed = Change::AddGeography {
+    let placed = AppChange::AddGeography {
         geography: "eu-west".into(),
         gear: gear(),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use signalbox_core::spi::{
-    AppKey, Application, Applications, Certificate, Change, Endpoint, Event, Mapping, Secret, parse,
+    AppChange, AppKey, Application, Applications, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse,
 };
 
 use crate::naive::{folded, naive, ruby};
@@ -19,7 +19,7 @@ fn key(app: &str) -> AppKey {
 }
 
 /// Few of everything, so that events meet.
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = RoutingEvent> {
     let at =
         || select(vec!["10.0.0.1:80", "10.0.0.2:80", "10.0.0.2:81", "[fd00::1]:80"]).prop_map(|at| at.parse().unwrap());
     let maybe = |words: &[&str]| {
@@ -49,49 +49,49 @@ fn event() -> impl Strategy<Value = Event> {
         })
     });
     let change = prop_oneof![
-        1 => (truth(), truth()).prop_map(|(scalable, ha)| Change::Create { scalable, ha }),
-        1 => Just(Change::Delete),
-        1 => Just(Change::Duplicate),
-        6 => (at(), endpoint).prop_map(|(at, endpoint)| Change::AddEndpoint { at, endpoint }),
-        4 => (at(), maybe(&["g1", "g2", "g3"])).prop_map(|(at, gear)| Change::RemoveEndpoint { at, gear }),
-        2 => alias().prop_map(Change::AddAlias),
-        2 => alias().prop_map(Change::RemoveAlias),
-        2 => (alias(), certificate).prop_map(|(alias, certificate)| Change::AddCertificate { alias, certificate }),
-        1 => alias().prop_map(Change::RemoveCertificate),
+        1 => (truth(), truth()).prop_map(|(scalable, ha)| AppChange::Create { scalable, ha }),
+        1 => Just(AppChange::Delete),
+        1 => Just(AppChange::Duplicate),
+        6 => (at(), endpoint).prop_map(|(addr, endpoint)| AppChange::AddEndpoint { addr, endpoint }),
+        4 => (at(), maybe(&["g1", "g2", "g3"])).prop_map(|(addr, gear)| AppChange::RemoveEndpoint { addr, gear }),
+        2 => alias().prop_map(AppChange::AddAlias),
+        2 => alias().prop_map(AppChange::RemoveAlias),
+        2 => (alias(), certificate).prop_map(|(alias, certificate)| AppChange::AddCertificate { alias, certificate }),
+        1 => alias().prop_map(AppChange::RemoveCertificate),
     ];
-    (select(vec!["one", "two"]), change).prop_map(|(app, change)| Event { app: key(app), change })
+    (select(vec!["one", "two"]), change).prop_map(|(app, change)| RoutingEvent { app: key(app), change })
 }
 
-fn series() -> impl Strategy<Value = Vec<Event>> {
+fn series() -> impl Strategy<Value = Vec<RoutingEvent>> {
     proptest::collection::vec(event(), 0..60)
 }
 
 /// Also what the naive model does not know.
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = RoutingEvent> {
     let gear = || proptest::option::of(select(vec!["g1", "g2", "g3"]).prop_map(str::to_owned));
     let geography = || select(vec!["eu", "us"]).prop_map(str::to_owned);
-    let rotation = (gear(), proptest::option::of(0..9_u64)).prop_map(|(gear, seconds)| Change::RotateOut {
+    let rotation = (gear(), proptest::option::of(0..9_u64)).prop_map(|(gear, seconds)| AppChange::RotateOut {
         gear,
         timeout: seconds.map(Duration::from_secs),
         reason: "a new disk".into(),
     });
     let change = prop_oneof![
-        2 => gear().prop_map(Change::Stop),
-        2 => gear().prop_map(Change::Start),
+        2 => gear().prop_map(AppChange::Stop),
+        2 => gear().prop_map(AppChange::Start),
         1 => rotation,
-        1 => gear().prop_map(Change::RotateIn),
-        1 => (geography(), gear()).prop_map(|(geography, gear)| Change::AddGeography { geography, gear }),
-        1 => (geography(), gear()).prop_map(|(geography, gear)| Change::RemoveGeography { geography, gear }),
+        1 => gear().prop_map(AppChange::RotateIn),
+        1 => (geography(), gear()).prop_map(|(geography, gear)| AppChange::AddGeography { geography, gear }),
+        1 => (geography(), gear()).prop_map(|(geography, gear)| AppChange::RemoveGeography { geography, gear }),
     ];
-    let status = (select(vec!["one", "two"]), change).prop_map(|(app, change)| Event { app: key(app), change });
+    let status = (select(vec!["one", "two"]), change).prop_map(|(app, change)| RoutingEvent { app: key(app), change });
     prop_oneof![2 => event(), 1 => status]
 }
 
-fn any_series() -> impl Strategy<Value = Vec<Event>> {
+fn any_series() -> impl Strategy<Value = Vec<RoutingEvent>> {
     proptest::collection::vec(any_event(), 0..60)
 }
 
-fn fold(events: &[Event]) -> Applications {
+fn fold(events: &[RoutingEvent]) -> Applications {
     let mut applications = Applications::default();
     for event in events {
         applications.apply(std::slice::from_ref(event));
@@ -142,7 +142,7 @@ proptest! {
         let cut = cut.index(events.len() + 1);
         let mut applications = fold(&events[..cut]);
         let before = applications.clone();
-        let changed = applications.after(&events[cut..]);
+        let changed = applications.changes_after(&events[cut..]);
         prop_assert_eq!(&applications, &before);
         for (key, application) in &changed {
             prop_assert_ne!(before.get(key), application.as_ref());
@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn records_hold_everything_and_views_no_secret(events in any_series()) {
         for application in fold(&events).iter() {
-            prop_assert_eq!(&Application::from_record(&application.record()).unwrap(), application);
+            prop_assert_eq!(&Application::from_record(&application.to_record()).unwrap(), application);
             let seen = format!("{application:?} {}", serde_json::to_string(application).unwrap());
             prop_assert!(!seen.contains("KEY"), "{seen}");
             prop_assert!(!seen.contains("open"), "{seen}");
@@ -175,7 +175,7 @@ proptest! {
     fn delete_leaves_no_debris(events in any_series()) {
         let mut applications = fold(&events);
         for app in ["one", "two"] {
-            applications.apply(&[Event { app: key(app), change: Change::Delete }]);
+            applications.apply(&[RoutingEvent { app: key(app), change: AppChange::Delete }]);
         }
         prop_assert_eq!(applications, Applications::default());
     }
@@ -183,14 +183,14 @@ proptest! {
 
 #[test]
 fn a_gear_that_moves_leaves_its_old_address_in_either_order() {
-    let event = |change| Event {
+    let event = |change| RoutingEvent {
         app: key("one"),
         change,
     };
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
     let add = |place: &str, gear: &str| {
-        event(Change::AddEndpoint {
-            at: at(place),
+        event(AppChange::AddEndpoint {
+            addr: at(place),
             endpoint: Endpoint {
                 gear: Some(gear.into()),
                 name: Some("haproxy-1.4".into()),
@@ -199,8 +199,8 @@ fn a_gear_that_moves_leaves_its_old_address_in_either_order() {
         })
     };
     let remove = |place: &str, gear: &str| {
-        event(Change::RemoveEndpoint {
-            at: at(place),
+        event(AppChange::RemoveEndpoint {
+            addr: at(place),
             gear: Some(gear.into()),
         })
     };
@@ -220,18 +220,18 @@ fn a_gear_that_moves_leaves_its_old_address_in_either_order() {
 
 #[test]
 fn the_last_word_on_a_gear_or_on_all_of_them_counts() {
-    let add = |gear: &str, last: u8| Change::AddEndpoint {
-        at: SocketAddr::from(([10, 0, 0, last], 80)),
+    let add = |gear: &str, last: u8| AppChange::AddEndpoint {
+        addr: SocketAddr::from(([10, 0, 0, last], 80)),
         endpoint: Endpoint {
             gear: Some(gear.into()),
             ..Endpoint::default()
         },
     };
     let gear = |gear: &str| Some(gear.to_owned());
-    let running = |changes: Vec<Change>| {
+    let running = |changes: Vec<AppChange>| {
         let changes = [add("g1", 1), add("g2", 2)].into_iter().chain(changes);
         let events: Vec<_> = changes
-            .map(|change| Event {
+            .map(|change| RoutingEvent {
                 app: key("one"),
                 change,
             })
@@ -244,7 +244,7 @@ fn the_last_word_on_a_gear_or_on_all_of_them_counts() {
             .filter(|endpoint| !application.is_stopped(endpoint));
         runs.filter_map(|endpoint| endpoint.gear.clone()).collect::<Vec<_>>()
     };
-    let (stop, start) = (Change::Stop, Change::Start);
+    let (stop, start) = (AppChange::Stop, AppChange::Start);
     assert_eq!(running(vec![stop(gear("g1"))]), ["g2"]);
     assert_eq!(running(vec![stop(gear("g1")), start(gear("g1"))]), ["g1", "g2"]);
     assert!(
@@ -258,23 +258,23 @@ fn the_last_word_on_a_gear_or_on_all_of_them_counts() {
 
 #[test]
 fn events_that_only_rotate_are_recorded_until_they_are_taken_back() {
-    let event = |change: Change| Event { app: key("a"), change };
+    let event = |change: AppChange| RoutingEvent { app: key("a"), change };
     let out = |gear: Option<&str>| {
-        event(Change::RotateOut {
+        event(AppChange::RotateOut {
             gear: gear.map(str::to_owned),
             timeout: None,
             reason: "a new disk".into(),
         })
     };
     let mut applications = Applications::default();
-    applications.apply(&[event(Change::Create {
+    applications.apply(&[event(AppChange::Create {
         scalable: None,
         ha: None,
     })]);
-    let changed = applications.after(&[out(Some("g1")), out(None)]);
+    let changed = applications.changes_after(&[out(Some("g1")), out(None)]);
     assert_eq!(changed.len(), 1, "it is to be written");
     applications.commit(changed);
-    let record = applications.get(&key("a")).unwrap().record();
+    let record = applications.get(&key("a")).unwrap().to_record();
     let read = Application::from_record(&record).unwrap();
     let gears: Vec<_> = read
         .rotated_out
@@ -283,7 +283,7 @@ fn events_that_only_rotate_are_recorded_until_they_are_taken_back() {
         .collect();
     assert_eq!(gears, [("", "a new disk"), ("g1", "a new disk")]);
     assert!(!applications.apply(&[out(Some("g1"))]), "said again it changes nothing");
-    applications.apply(&[event(Change::RotateIn(None))]);
+    applications.apply(&[event(AppChange::RotateIn(None))]);
     let left = &applications.get(&key("a")).unwrap().rotated_out;
     assert_eq!(left.keys().collect::<Vec<_>>(), ["g1"], "each is taken in by itself");
 }

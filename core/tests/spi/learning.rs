@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use signalbox_core::learned::Learned;
+use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::spi::{
-    AppKey, Application, Applications, Asking, Endpoint, Filter, Naming, host_names, learned as learned_by, parse,
+    AppKey, Application, Applications, Endpoint, EndpointFilter, HealthPageTemplate, Naming, discover as learned_by,
+    endpoint_host_names, parse,
 };
 
 fn naming(domain: Option<&str>) -> Naming {
@@ -16,14 +17,14 @@ fn naming(domain: Option<&str>) -> Naming {
     }
 }
 
-fn filter(types: &[&str]) -> Filter {
-    Filter {
+fn filter(types: &[&str]) -> EndpointFilter {
+    EndpointFilter {
         types: types.iter().map(|&kind| kind.to_owned()).collect(),
     }
 }
 
-fn learned(application: &Application, naming: &Naming, filter: &Filter) -> Learned {
-    learned_by(application, naming, filter, &Asking::default())
+fn learned(application: &Application, naming: &Naming, filter: &EndpointFilter) -> ClusterDiscovery {
+    learned_by(application, naming, filter, &HealthPageTemplate::default())
 }
 
 fn application(text: &str) -> Application {
@@ -47,7 +48,7 @@ fn the_samples_become_a_host_and_two_names() {
         (host.address.to_string().as_str(), host.http, host.https, host.tcp),
         ("172.16.4.200", Some(50847), None, None)
     );
-    let names: Vec<_> = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+    let names: Vec<_> = learned.routes.iter().map(|claim| claim.hostname.to_string()).collect();
     assert_eq!(names, ["ha-phpha-demo.apps.example.com", "foo.example.com"]);
     assert!(
         learned
@@ -105,11 +106,11 @@ fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
         &naming(Some("example")),
         &filter(&["load_balancer"]),
     );
-    let names: Vec<_> = seen.routes.iter().map(|claim| claim.host.to_string()).collect();
+    let names: Vec<_> = seen.routes.iter().map(|claim| claim.hostname.to_string()).collect();
     assert_eq!(names, ["ha-a-n.example", "*.example"]);
     assert_eq!(seen.rejected.len(), 1);
     assert_eq!(
-        (seen.rejected[0].host.as_str(), seen.rejected[0].origin.as_str()),
+        (seen.rejected[0].hostname.as_str(), seen.rejected[0].origin.as_str()),
         ("not a name", "application n/a")
     );
     assert!(
@@ -131,16 +132,16 @@ fn names_that_cannot_be_served_are_shown_and_none_is_claimed_twice() {
 
 #[test]
 fn a_check_asks_for_what_the_node_maps_health_to_with_the_applications_name() {
-    let asked = |application: &Application, domain: Option<&str>, asking: &Asking| {
+    let asked = |application: &Application, domain: Option<&str>, asking: &HealthPageTemplate| {
         let learned = learned_by(application, &naming(domain), &filter(&["load_balancer"]), asking);
         let pages = learned.hosts.iter().map(|host| {
-            let page = host.page.as_ref()?;
-            Some(format!("{} {}", page.host.as_deref().unwrap_or("-"), page.path))
+            let page = host.health_page.as_ref()?;
+            Some(format!("{} {}", page.host_header.as_deref().unwrap_or("-"), page.path))
         });
         pages.map(Option::unwrap_or_default).collect::<Vec<_>>()
     };
     let samples = application(super::events::SAMPLES);
-    let unsaid = Asking::default();
+    let unsaid = HealthPageTemplate::default();
     assert_eq!(
         asked(&samples, Some("cloud.test"), &unsaid),
         ["phpha-demo.cloud.test /configuration/health"]
@@ -154,10 +155,10 @@ fn a_check_asks_for_what_the_node_maps_health_to_with_the_applications_name() {
     let second = ":action: :add_public_endpoint\n:app_name: phpha\n:namespace: demo\n:gear_id: 542d\n\
                   :public_address: 172.16.4.1\n:public_port: 1\n:types: [load_balancer]\n:protocols: [http]\n";
     let both = application(&format!("{}---\n{second}", super::events::SAMPLES));
-    let front_end = Asking {
+    let front_end = HealthPageTemplate {
         path: Some("/health".into()),
-        host: Some("{gear}-{namespace}.cloud.test".into()),
-        all: true,
+        host_header: Some("{gear}-{namespace}.cloud.test".into()),
+        include_non_http: true,
     };
     assert_eq!(
         asked(&both, None, &front_end),
@@ -178,19 +179,22 @@ fn a_page_is_nothing_that_could_be_more_than_a_page() {
              types: [web], protocols: [{protocol}], gear_id: {gear:?}, mappings: [{{frontend: /health, backend: {backend:?}}}]}}"
         )
     };
-    let asking = Asking {
-        host: Some("{gear}.test".into()),
-        ..Asking::default()
+    let asking = HealthPageTemplate {
+        host_header: Some("{gear}.test".into()),
+        ..HealthPageTemplate::default()
     };
     let page = |text: &str| {
         let mut other = application(text);
         other.head = None;
         learned_by(&other, &naming(None), &filter(&["web"]), &asking).hosts[0]
-            .page
+            .health_page
             .clone()
     };
     let good = page(&text("/ok", "g1", "http")).unwrap();
-    assert_eq!((good.path.as_str(), good.host.as_deref()), ("/ok", Some("g1.test")));
+    assert_eq!(
+        (good.path.as_str(), good.host_header.as_deref()),
+        ("/ok", Some("g1.test"))
+    );
     for (backend, gear) in [
         ("/a b", "g1"),
         ("/a\r\nX: y", "g 1"),
@@ -199,7 +203,7 @@ fn a_page_is_nothing_that_could_be_more_than_a_page() {
     ] {
         let page = page(&text(backend, gear, "http")).unwrap();
         assert_eq!(page.path, "/", "{backend:?}");
-        assert_eq!(page.host.is_some(), gear == "g1", "{gear:?}");
+        assert_eq!(page.host_header.is_some(), gear == "g1", "{gear:?}");
     }
     assert_eq!(page(&text("/ok", "g1", "mysql")), None, "it speaks no HTTP");
 }
@@ -216,7 +220,7 @@ proptest! {
                 application.endpoints.insert(SocketAddr::from(([10, 0, 0, 1], port)), endpoint);
             }
         }
-        let names = host_names(&application);
+        let names = endpoint_host_names(&application);
         prop_assert_eq!(names.iter().collect::<HashSet<_>>().len(), application.endpoints.len());
         for name in &names {
             prop_assert!((1..=63).contains(&name.len()), "{name}");

@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use signalbox_core::spi::{AppKey, Application, Applications, Change, Endpoint, Event};
+use signalbox_core::spi::{AppChange, AppKey, Application, Applications, Endpoint, RoutingEvent};
 
 /// The applications that a series of events leaves.
-pub(crate) fn naive(events: &[Event]) -> BTreeMap<AppKey, Application> {
+pub(crate) fn naive(events: &[RoutingEvent]) -> BTreeMap<AppKey, Application> {
     let keys: BTreeSet<&AppKey> = events.iter().map(|event| &event.app).collect();
     let found = keys.into_iter().filter_map(|key| {
-        let all: Vec<&Change> = events
+        let all: Vec<&AppChange> = events
             .iter()
             .filter(|event| event.app == *key)
             .map(|event| &event.change)
             .collect();
-        let deleted = all.iter().rposition(|change| **change == Change::Delete);
+        let deleted = all.iter().rposition(|change| **change == AppChange::Delete);
         let life = &all[deleted.map_or(0, |at| at + 1)..];
         one(key, life).map(|application| (key.clone(), application))
     });
@@ -24,10 +24,10 @@ pub(crate) fn naive(events: &[Event]) -> BTreeMap<AppKey, Application> {
 }
 
 /// Rotation is no part of an application, and nothing stops in the series that this model is for.
-fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
+fn one(key: &AppKey, life: &[&AppChange]) -> Option<Application> {
     let mut application = Application::new(key.clone());
     for change in life {
-        if let Change::Create { scalable, ha } = change {
+        if let AppChange::Create { scalable, ha } = change {
             application.announced = true;
             (application.scalable, application.ha) = (*scalable, *ha);
         }
@@ -35,13 +35,13 @@ fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
     for (at, change) in life.iter().enumerate() {
         let lasts = !life[at + 1..].iter().any(|later| undoes(later, change));
         match change {
-            Change::AddEndpoint { at, endpoint } if lasts => {
+            AppChange::AddEndpoint { addr: at, endpoint } if lasts => {
                 application.endpoints.insert(*at, endpoint.clone());
             }
-            Change::AddAlias(alias) if lasts => {
+            AppChange::AddAlias(alias) if lasts => {
                 application.aliases.insert(alias.clone());
             }
-            Change::AddCertificate { alias, certificate } if lasts => {
+            AppChange::AddCertificate { alias, certificate } if lasts => {
                 application.certificates.insert(alias.clone(), (**certificate).clone());
             }
             _ => {}
@@ -55,13 +55,16 @@ fn one(key: &AppKey, life: &[&Change]) -> Option<Application> {
 }
 
 /// Whether nothing is left of what was added once `later` has come.
-fn undoes(later: &Change, added: &Change) -> bool {
+fn undoes(later: &AppChange, added: &AppChange) -> bool {
     match (added, later) {
-        (Change::AddEndpoint { at, .. }, Change::AddEndpoint { at: new, .. }) if at == new => true,
+        (AppChange::AddEndpoint { addr: at, .. }, AppChange::AddEndpoint { addr: new, .. }) if at == new => true,
         (
-            Change::AddEndpoint { at, endpoint: old },
-            Change::AddEndpoint {
-                at: there,
+            AppChange::AddEndpoint {
+                addr: at,
+                endpoint: old,
+            },
+            AppChange::AddEndpoint {
+                addr: there,
                 endpoint: new,
             },
         ) => {
@@ -69,13 +72,15 @@ fn undoes(later: &Change, added: &Change) -> bool {
             // A gear that is on another node now.
             at.ip() != there.ip() && port(old).is_some() && port(old) == port(new)
         }
-        (Change::AddEndpoint { at, endpoint }, Change::RemoveEndpoint { at: gone, gear }) => {
+        (AppChange::AddEndpoint { addr: at, endpoint }, AppChange::RemoveEndpoint { addr: gone, gear }) => {
             at == gone && (gear.is_none() || endpoint.gear.is_none() || *gear == endpoint.gear)
         }
-        (Change::AddAlias(alias), Change::RemoveAlias(gone)) => alias == gone,
+        (AppChange::AddAlias(alias), AppChange::RemoveAlias(gone)) => alias == gone,
         (
-            Change::AddCertificate { alias, .. },
-            Change::RemoveAlias(gone) | Change::RemoveCertificate(gone) | Change::AddCertificate { alias: gone, .. },
+            AppChange::AddCertificate { alias, .. },
+            AppChange::RemoveAlias(gone)
+            | AppChange::RemoveCertificate(gone)
+            | AppChange::AddCertificate { alias: gone, .. },
         ) => alias == gone,
         _ => false,
     }
@@ -97,16 +102,16 @@ pub(crate) fn folded(applications: &Applications) -> BTreeMap<AppKey, Applicatio
 }
 
 /// An event as the plugin's `to_yaml` writes it.
-pub(crate) fn ruby(event: &Event) -> String {
+pub(crate) fn ruby(event: &RoutingEvent) -> String {
     let mut keys: Vec<(&str, String)> = Vec::new();
     let action = match &event.change {
-        Change::Create { scalable, ha } => {
+        AppChange::Create { scalable, ha } => {
             keys.extend(scalable.map(|value| ("scalable", value.to_string())));
             keys.extend(ha.map(|value| ("ha", value.to_string())));
             "create_application"
         }
-        Change::Delete => "delete_application",
-        Change::AddEndpoint { at, endpoint } => {
+        AppChange::Delete => "delete_application",
+        AppChange::AddEndpoint { addr: at, endpoint } => {
             keys.extend(endpoint.gear.clone().map(|gear| ("gear_id", gear)));
             keys.extend(endpoint.name.clone().map(|name| ("public_port_name", name)));
             keys.push(("public_address", at.ip().to_string()));
@@ -119,21 +124,21 @@ pub(crate) fn ruby(event: &Event) -> String {
             keys.push(("mappings", mappings.collect()));
             "add_public_endpoint"
         }
-        Change::RemoveEndpoint { at, gear } => {
+        AppChange::RemoveEndpoint { addr: at, gear } => {
             keys.extend(gear.clone().map(|gear| ("gear_id", gear)));
             keys.push(("public_address", at.ip().to_string()));
             keys.push(("public_port", at.port().to_string()));
             "remove_public_endpoint"
         }
-        Change::AddAlias(alias) => {
+        AppChange::AddAlias(alias) => {
             keys.push(("alias", alias.clone()));
             "add_alias"
         }
-        Change::RemoveAlias(alias) => {
+        AppChange::RemoveAlias(alias) => {
             keys.push(("alias", alias.clone()));
             "remove_alias"
         }
-        Change::AddCertificate { alias, certificate } => {
+        AppChange::AddCertificate { alias, certificate } => {
             let reveal = |secret: &signalbox_core::spi::Secret| block(secret.reveal());
             keys.push(("alias", alias.clone()));
             keys.push(("ssl", block(&certificate.chain)));
@@ -147,27 +152,27 @@ pub(crate) fn ruby(event: &Event) -> String {
             ));
             "add_ssl"
         }
-        Change::RemoveCertificate(alias) => {
+        AppChange::RemoveCertificate(alias) => {
             keys.push(("alias", alias.clone()));
             "remove_ssl"
         }
-        Change::Stop(gear) => status(&mut keys, "stop", gear.as_ref()),
-        Change::Start(gear) => status(&mut keys, "start", gear.as_ref()),
-        Change::RotateIn(gear) => status(&mut keys, "rotate_in", gear.as_ref()),
-        Change::RotateOut { gear, timeout, reason } => {
+        AppChange::Stop(gear) => status(&mut keys, "stop", gear.as_ref()),
+        AppChange::Start(gear) => status(&mut keys, "start", gear.as_ref()),
+        AppChange::RotateIn(gear) => status(&mut keys, "rotate_in", gear.as_ref()),
+        AppChange::RotateOut { gear, timeout, reason } => {
             keys.extend(timeout.map(|timeout| ("timeout", timeout.as_secs().to_string())));
             keys.push(("reason", reason.clone()));
             status(&mut keys, "rotate_out", gear.as_ref())
         }
-        Change::AddGeography { geography, gear } | Change::RemoveGeography { geography, gear } => {
+        AppChange::AddGeography { geography, gear } | AppChange::RemoveGeography { geography, gear } => {
             keys.extend(gear.clone().map(|gear| ("gear_id", gear)));
             keys.push(("geography", geography.clone()));
             match event.change {
-                Change::AddGeography { .. } => "add_geography",
+                AppChange::AddGeography { .. } => "add_geography",
                 _ => "remove_geography",
             }
         }
-        Change::Duplicate => {
+        AppChange::Duplicate => {
             keys.push(("deprecated", "use add_public_endpoint".to_owned()));
             "add_gear"
         }

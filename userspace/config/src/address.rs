@@ -6,18 +6,18 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use signalbox_core::model::Bind;
 
-use super::node::{Place, Spot};
+use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
 
-const FORMS: &str = "such as 10.1.0.1:80, [fd00:1::1]:80, 10.9.0.0/24:80, [fd00:9::/64]:80 or *:80";
+const BIND_EXAMPLES: &str = "such as 10.1.0.1:80, [fd00:1::1]:80, 10.9.0.0/24:80, [fd00:9::/64]:80 or *:80";
 
 /// Owner of each taken address and port, with the place where the owner is written, unless the address is a default.
 #[derive(Default)]
-pub(super) struct Taken(HashMap<Bind, (String, Option<Spot>)>);
+pub(super) struct BindOwners(HashMap<Bind, (String, Option<Position>)>);
 
-impl Taken {
+impl BindOwners {
     /// Takes an address and port; the error names the owner that has it already.
-    pub(super) fn take(&mut self, bind: Bind, owner: &str, spot: Option<Spot>) -> Result<(), String> {
+    pub(super) fn claim(&mut self, bind: Bind, owner: &str, spot: Option<Position>) -> Result<(), String> {
         if let Some((other, at)) = self.0.get(&bind) {
             let at = at.map_or_else(|| "by default".to_owned(), |at| format!("on line {}", at.line));
             return Err(format!("{bind} is already used by {other} {at}"));
@@ -39,13 +39,13 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
         return Err(format!("{shown} has no port: write {example}"));
     }
     let Some((place, port)) = text.rsplit_once(':') else {
-        return Err(format!("{shown} is not an address with a port, {FORMS}"));
+        return Err(format!("{shown} is not an address with a port, {BIND_EXAMPLES}"));
     };
     let port = match port.parse::<u16>() {
         Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
         _ => {
             return Err(format!(
-                "{shown} needs a port from 1 to 65535 after the last colon, {FORMS}"
+                "{shown} needs a port from 1 to 65535 after the last colon, {BIND_EXAMPLES}"
             ));
         }
     };
@@ -54,7 +54,7 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
         _ => {
             let inner = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
             let net = any_or_prefix(inner.unwrap_or(place)).map_err(|problem| match problem {
-                None => format!("{shown} is not an address with a port, {FORMS}"),
+                None => format!("{shown} is not an address with a port, {BIND_EXAMPLES}"),
                 Some(problem) => problem,
             })?;
             match (net, inner) {
@@ -128,7 +128,7 @@ fn wrong_length(text: &str) -> Option<String> {
     Some(format!("{}: the prefix length of {ip} is 0 to {most}", quote(text)))
 }
 
-impl Place<'_> {
+impl NodeRef<'_> {
     /// Value as a prefix of addresses.
     pub(super) fn prefix(&self, report: &mut Report) -> Option<IpNet> {
         let text = self.text(report)?;
@@ -136,7 +136,7 @@ impl Place<'_> {
             .map_err(|problem| {
                 let problem = problem
                     .unwrap_or_else(|| format!("{} is not a prefix, such as 10.0.0.0/8 or fd00::/8", quote(text)));
-                self.fault(report, problem);
+                self.error(report, problem);
             })
             .ok()
     }

@@ -10,23 +10,23 @@
 use signalbox_core::model::agent::Agent;
 use signalbox_core::model::kubernetes::KubernetesSource;
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::Report;
-use super::{Errors, balancers, check_version, kubernetes, yaml};
+use super::{ConfigErrors, balancers, check_version, kubernetes, yaml};
 
 /// Parses the file; on failure, with all of its mistakes.
-pub fn parse(text: &str) -> Result<Agent, Errors> {
+pub fn parse(text: &str) -> Result<Agent, ConfigErrors> {
     let mut report = Report::default();
-    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&Place::root(&root), &mut report));
+    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&NodeRef::root(&root), &mut report));
     match parsed {
         Some(agent) if report.is_clean() => Ok(agent),
         _ => Err(report.into_errors(text)),
     }
 }
 
-fn decode(root: &Place<'_>, report: &mut Report) -> Option<Agent> {
-    let mut map = Map::open(root, report)?;
+fn decode(root: &NodeRef<'_>, report: &mut Report) -> Option<Agent> {
+    let mut map = MapDecoder::open(root, report)?;
     let version = map.require("version");
     let cluster = map.require("cluster");
     let kubernetes = map.require("kubernetes");
@@ -37,11 +37,11 @@ fn decode(root: &Place<'_>, report: &mut Report) -> Option<Agent> {
     }
     let cluster = cluster.and_then(|place| place.name(report).map(str::to_owned));
     let source: Option<KubernetesSource> = kubernetes.and_then(|place| kubernetes::source(&place, report));
-    let balancers = balancers::all(balancers_at.as_ref(), report)?;
+    let balancers = balancers::decode_all(balancers_at.as_ref(), report)?;
     if balancers.is_empty()
         && let Some(place) = &balancers_at
     {
-        place.fault(report, "an agent tells at least one balancer");
+        place.error(report, "an agent tells at least one balancer");
     }
     Some(Agent {
         cluster: cluster?,

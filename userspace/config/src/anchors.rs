@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 
 /// Most nodes that may be copied in all: enough to share settings, too few for a "billion laughs".
-const MOST_COPIES: usize = 1_000_000;
+const MAX_COPIED_NODES: usize = 1_000_000;
 
 /// Anchored nodes of a file.
 pub(super) struct Anchors {
@@ -18,7 +18,7 @@ impl Default for Anchors {
     fn default() -> Self {
         Self {
             nodes: HashMap::new(),
-            copies: MOST_COPIES,
+            copies: MAX_COPIED_NODES,
         }
     }
 }
@@ -52,19 +52,19 @@ fn too_large() -> String {
 }
 
 /// Height of a node; its size is taken from `left`. `None` when that is used up.
-fn measure(node: &Node, left: &mut usize) -> Option<usize> {
-    *left = left.checked_sub(1)?;
+fn measure(node: &Node, budget: &mut usize) -> Option<usize> {
+    *budget = budget.checked_sub(1)?;
     let mut height = 0;
     match &node.kind {
-        Kind::Null | Kind::Scalar { .. } => return Some(0),
-        Kind::List(items) => {
+        NodeKind::Null | NodeKind::Scalar { .. } => return Some(0),
+        NodeKind::List(items) => {
             for item in items {
-                height = measure(item, left)?.max(height);
+                height = measure(item, budget)?.max(height);
             }
         }
-        Kind::Map(entries) => {
+        NodeKind::Map(entries) => {
             for entry in entries {
-                height = measure(&entry.value, left)?.max(height);
+                height = measure(&entry.value, budget)?.max(height);
             }
         }
     }

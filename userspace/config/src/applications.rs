@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use signalbox_core::model::ApplicationSettings;
 use signalbox_core::spi::AppPattern;
 
-use super::map::Map;
-use super::node::{Place, Spot};
+use super::map::MapDecoder;
+use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
 use super::{clusters, health};
 
@@ -14,11 +14,11 @@ use super::{clusters, health};
 const MAX_PATTERNS: usize = 1024;
 
 /// Settings of all patterns, in the order of the file.
-pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<ApplicationSettings>> {
+pub(super) fn decode_all(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<ApplicationSettings>> {
     let mut seen = HashMap::new();
     let mut all = Some(Vec::new());
     for item in place.items("patterns of applications", MAX_PATTERNS, report)? {
-        match (one(&item, &mut seen, report), &mut all) {
+        match (decode_one(&item, &mut seen, report), &mut all) {
             (Some(one), Some(all)) => all.push(one),
             _ => all = None,
         }
@@ -26,8 +26,12 @@ pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Applicat
     all
 }
 
-fn one(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report) -> Option<ApplicationSettings> {
-    let mut map = Map::open(place, report)?;
+fn decode_one(
+    place: &NodeRef<'_>,
+    seen: &mut HashMap<String, Position>,
+    report: &mut Report,
+) -> Option<ApplicationSettings> {
+    let mut map = MapDecoder::open(place, report)?;
     let pattern = map.require("match");
     let balance = map.take("balance");
     let health = map.take("health");
@@ -42,7 +46,7 @@ fn one(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report)
         pattern: pattern?,
         balance: clusters::balance(balance.as_ref(), report),
         health,
-        asking,
+        health_page: asking,
         ejection: clusters::ejection(ejection.as_ref(), report),
         proxy_protocol,
         drain: drain.and_then(|place| place.duration(report)),
@@ -50,12 +54,12 @@ fn one(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report)
 }
 
 /// Decodes a pattern. A repeated pattern, and a pattern behind `*`, would never count: both are mistakes.
-fn pattern(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Report) -> Option<AppPattern> {
+fn pattern(place: &NodeRef<'_>, seen: &mut HashMap<String, Position>, report: &mut Report) -> Option<AppPattern> {
     let text = place.text(report)?;
     let pattern = match AppPattern::parse(text) {
         Ok(pattern) => pattern,
         Err(error) => {
-            place.fault(
+            place.error(
                 report,
                 format!("{} is not a pattern of applications: {error}", quote(text)),
             );
@@ -64,7 +68,7 @@ fn pattern(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Rep
     };
     if let Some(before) = seen.get(text).or_else(|| seen.get("*")) {
         let line = before.line;
-        place.fault(
+        place.error(
             report,
             format!(
                 "the first match wins, and line {line} matches all that {} does: put this before it",
@@ -73,6 +77,6 @@ fn pattern(place: &Place<'_>, seen: &mut HashMap<String, Spot>, report: &mut Rep
         );
         return None;
     }
-    seen.insert(text.to_owned(), place.spot());
+    seen.insert(text.to_owned(), place.position());
     Some(pattern)
 }

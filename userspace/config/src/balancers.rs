@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use signalbox_core::model::Balancer;
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
-use super::scalar::maybe;
-use super::unique::Unique;
+use super::scalar::optional_value;
+use super::unique::UniqueNames;
 
-const MOST_BALANCERS: usize = 64;
+const MAX_BALANCERS: usize = 64;
 
 /// Decodes all balancers.
-pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> Option<Vec<Balancer>> {
+pub(super) fn decode_all(place: Option<&NodeRef<'_>>, report: &mut Report) -> Option<Vec<Balancer>> {
     let Some(place) = place else { return Some(Vec::new()) };
-    let (mut all, mut unique) = (Some(Vec::new()), Unique::default());
-    for item in place.items("balancers", MOST_BALANCERS, report)? {
+    let (mut all, mut unique) = (Some(Vec::new()), UniqueNames::default());
+    for item in place.items("balancers", MAX_BALANCERS, report)? {
         match (balancer(&item, &mut unique, report), &mut all) {
             (Some(balancer), Some(all)) => all.push(balancer),
             _ => all = None,
@@ -25,8 +25,8 @@ pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> Option<Vec<
     all
 }
 
-fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Option<Balancer> {
-    let mut map = Map::open(place, report)?;
+fn balancer(place: &NodeRef<'_>, unique: &mut UniqueNames, report: &mut Report) -> Option<Balancer> {
+    let mut map = MapDecoder::open(place, report)?;
     let url = map.require("url");
     let name = map.take("name");
     let token_file = map.take("token_file");
@@ -34,25 +34,25 @@ fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Opti
     let cert = map.take("cert");
     let key = map.take("key");
     map.finish(report);
-    let mut path = |place: Option<Place<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
+    let mut path = |place: Option<NodeRef<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
     let (token_file, ca, cert, key) = (path(token_file), path(ca), path(cert), path(key));
     let identity = match (cert, key) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         _ => {
-            place.fault(report, "`cert` and `key` go together");
+            place.error(report, "`cert` and `key` go together");
             return None;
         }
     };
     let url = url.and_then(|place| self::url(&place, report))?;
     if token_file.is_none() && identity.is_none() {
-        place.fault(
+        place.error(
             report,
             "changes on that balancer need a login: give `token_file`, or `cert` and `key`",
         );
         return None;
     }
-    let name = maybe(name.as_ref(), |place| unique.name(place, "balancer", report))?;
+    let name = optional_value(name.as_ref(), |place| unique.name(place, "balancer", report))?;
     Some(Balancer {
         name,
         url,
@@ -63,7 +63,7 @@ fn balancer(place: &Place<'_>, unique: &mut Unique, report: &mut Report) -> Opti
 }
 
 /// Decodes a URL: `http://HOST:PORT` or `https://HOST:PORT`.
-pub(super) fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn url(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let is_good = text.parse::<http::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
@@ -75,6 +75,6 @@ pub(super) fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
         return Some(text.trim_end_matches('/').to_owned());
     }
     let text = quote(text);
-    place.fault(report, format!("{text} is not a URL such as https://balancer-2:8089"));
+    place.error(report, format!("{text} is not a URL such as https://balancer-2:8089"));
     None
 }

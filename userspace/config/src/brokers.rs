@@ -3,29 +3,29 @@
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Broker, BrokerTls, Login};
-use signalbox_core::name::HostName;
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
 use super::routing_events::{line, path};
-use super::scalar::maybe;
+use super::scalar::optional_value;
 
-const MOST_BROKERS: usize = 16;
+const MAX_BROKERS: usize = 16;
 
 /// Decodes all brokers: at least one, each once.
-pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>> {
+pub(super) fn decode_all(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<Broker>> {
     let mut seen = HashMap::new();
     let mut brokers = Some(Vec::new());
     let mut any = false;
-    for item in place.items("brokers", MOST_BROKERS, report)? {
+    for item in place.items("brokers", MAX_BROKERS, report)? {
         any = true;
         let broker = item.text(report).and_then(|text| match broker(text) {
-            Ok(broker) => match seen.insert(broker.clone(), item.spot()) {
+            Ok(broker) => match seen.insert(broker.clone(), item.position()) {
                 None => Some(broker),
                 Some(first) => {
-                    item.fault(
+                    item.error(
                         report,
                         format!("{} is already there on line {}", quote(text), first.line),
                     );
@@ -33,7 +33,7 @@ pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>>
                 }
             },
             Err(problem) => {
-                item.fault(report, problem);
+                item.error(report, problem);
                 None
             }
         });
@@ -43,7 +43,7 @@ pub(super) fn all(place: &Place<'_>, report: &mut Report) -> Option<Vec<Broker>>
         }
     }
     if !any {
-        place.fault(
+        place.error(
             report,
             "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out where events come by the admin API alone",
         );
@@ -59,7 +59,7 @@ fn broker(text: &str) -> Result<Broker, String> {
         return Err(format!("{shown} has no port: write \"[{text}]:61613\""));
     }
     let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(match HostName::parse(text.as_bytes()) {
+        return Err(match Hostname::parse(text.as_bytes()) {
             Ok(_) => format!("{shown} has no port: write {text}:61613"),
             Err(_) => form(),
         });
@@ -72,7 +72,7 @@ fn broker(text: &str) -> Result<Broker, String> {
     let host = match inner.map(str::parse::<Ipv6Addr>) {
         Some(Ok(ip)) => ip.to_string(),
         Some(Err(_)) => return Err(form()),
-        None => HostName::parse(host.as_bytes())
+        None => Hostname::parse(host.as_bytes())
             .map_err(|_| form())?
             .as_str()
             .to_owned(),
@@ -81,18 +81,18 @@ fn broker(text: &str) -> Result<Broker, String> {
 }
 
 /// Decodes the TLS settings for brokers.
-pub(super) fn tls(place: &Place<'_>, report: &mut Report) -> Option<BrokerTls> {
-    let mut map = Map::open(place, report)?;
+pub(super) fn tls(place: &NodeRef<'_>, report: &mut Report) -> Option<BrokerTls> {
+    let mut map = MapDecoder::open(place, report)?;
     let ca = map.require("ca");
     let cert_at = map.take("cert");
     let key_at = map.take("key");
     map.finish(report);
     let ca = ca.and_then(|place| path(&place, report));
-    let cert = maybe(cert_at.as_ref(), |place| path(place, report));
-    let key = maybe(key_at.as_ref(), |place| path(place, report));
+    let cert = optional_value(cert_at.as_ref(), |place| path(place, report));
+    let key = optional_value(key_at.as_ref(), |place| path(place, report));
     match (&cert_at, &key_at) {
-        (Some(at), None) => at.fault(report, "a certificate is of no use without its key: give `key`"),
-        (None, Some(at)) => at.fault(report, "a key is of no use without its certificate: give `cert`"),
+        (Some(at), None) => at.error(report, "a certificate is of no use without its key: give `key`"),
+        (None, Some(at)) => at.error(report, "a key is of no use without its certificate: give `cert`"),
         _ => {}
     }
     Some(BrokerTls {
@@ -103,15 +103,15 @@ pub(super) fn tls(place: &Place<'_>, report: &mut Report) -> Option<BrokerTls> {
 
 /// Decodes the login at brokers; `Some(None)`: there is none.
 pub(super) fn login(
-    user: Option<&Place<'_>>,
-    password_file: Option<&Place<'_>>,
+    user: Option<&NodeRef<'_>>,
+    password_file: Option<&NodeRef<'_>>,
     report: &mut Report,
 ) -> Option<Option<Login>> {
-    let known = maybe(user, |place| line(place, report));
-    let file = maybe(password_file, |place| path(place, report));
+    let known = optional_value(user, |place| line(place, report));
+    let file = optional_value(password_file, |place| path(place, report));
     match (user, password_file) {
-        (Some(at), None) => at.fault(report, "a user needs a password: give `password_file`"),
-        (None, Some(at)) => at.fault(report, "a password needs a user: give `user`"),
+        (Some(at), None) => at.error(report, "a user needs a password: give `password_file`"),
+        (None, Some(at)) => at.error(report, "a password needs a user: give `user`"),
         _ => {}
     }
     let login = known?.zip(file?);

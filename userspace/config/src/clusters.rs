@@ -3,29 +3,29 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use signalbox_core::join::Join;
+use signalbox_core::join::JoinPolicy;
 use signalbox_core::model::{Balance, Cluster, Ejection, RoutingEvents};
 use signalbox_core::spi::AppKey;
 
-use super::map::Map;
-use super::node::{Path, Place, Spot};
+use super::map::MapDecoder;
+use super::node::{NodePath, NodeRef, Position};
 use super::report::{Report, did_you_mean, quote};
-use super::scalar::{maybe, optional};
+use super::scalar::{optional_value, or_default};
 use super::subset;
-use super::unique::Unique;
+use super::unique::UniqueNames;
 use super::{health, hosts, kubernetes};
 
-const MOST_CLUSTERS: usize = 65_535;
+const MAX_CLUSTERS: usize = 65_535;
 
 /// Most clusters that a message lists.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED_CLUSTERS: usize = 8;
 
-const EJECTION: Ejection = Ejection::DEFAULT;
+const DEFAULT_EJECTION: Ejection = Ejection::DEFAULT;
 
 /// Names of the clusters with their indices, including those of clusters with mistakes: a route to one of them is no
 /// further mistake.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct ClusterNames {
     indices: HashMap<String, usize>,
     /// Names for suggestions, in the order of the file: a hash map's order would give a different one each time.
     in_order: Vec<String>,
@@ -40,9 +40,9 @@ pub(super) struct Names {
     applications: RefCell<Vec<String>>,
 }
 
-impl Names {
+impl ClusterNames {
     /// Index of the cluster with a name; reports an unknown one.
-    pub(super) fn find(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
+    pub(super) fn find(&self, name: &str, spot: Position, path: &NodePath<'_>, report: &mut Report) -> Option<usize> {
         if let Some(&index) = self.indices.get(name) {
             return Some(index);
         }
@@ -58,13 +58,13 @@ impl Names {
     }
 
     /// Index of the cluster that `place` names.
-    pub(super) fn at(&self, place: &Place<'_>, report: &mut Report) -> Option<usize> {
+    pub(super) fn find_at(&self, place: &NodeRef<'_>, report: &mut Report) -> Option<usize> {
         let name = place.text(report)?;
-        self.find(name, place.spot(), &place.path, report)
+        self.find(name, place.position(), &place.path, report)
     }
 
     /// Index of an application's cluster, whether or not events have told of the application yet.
-    fn application(&self, name: &str, spot: Spot, path: &Path<'_>, report: &mut Report) -> Option<usize> {
+    fn application(&self, name: &str, spot: Position, path: &NodePath<'_>, report: &mut Report) -> Option<usize> {
         let shown = quote(name);
         if !self.has_applications {
             report.error(
@@ -102,13 +102,13 @@ impl Names {
     fn list(&self) -> String {
         match self.in_order.len() {
             0 => " (there is none)".to_owned(),
-            1..=MOST_LISTED => format!(" (there is: {})", self.in_order.join(", ")),
+            1..=MAX_LISTED_CLUSTERS => format!(" (there is: {})", self.in_order.join(", ")),
             _ => String::new(),
         }
     }
 
     /// Notes a name as it is written; `right`: it is a valid one.
-    fn note(&mut self, text: Option<&str>, right: bool, index: usize) {
+    fn record(&mut self, text: Option<&str>, right: bool, index: usize) {
         match text {
             // A second cluster of this name is reported elsewhere, and the name is known already.
             Some(name) if self.indices.contains_key(name) => {}
@@ -123,20 +123,23 @@ impl Names {
 }
 
 /// Decodes all clusters with their places; returns the names even where there are mistakes.
-pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> (Names, Option<Vec<(Spot, Cluster)>>) {
-    let mut names = Names::default();
-    let Some(items) = place.and_then(|place| place.items("clusters", MOST_CLUSTERS, report)) else {
+pub(super) fn decode_all(
+    place: Option<&NodeRef<'_>>,
+    report: &mut Report,
+) -> (ClusterNames, Option<Vec<(Position, Cluster)>>) {
+    let mut names = ClusterNames::default();
+    let Some(items) = place.and_then(|place| place.items("clusters", MAX_CLUSTERS, report)) else {
         names.incomplete = true;
         return (names, None);
     };
     names.incomplete = items.cut;
-    let mut unique = Unique::default();
+    let mut unique = UniqueNames::default();
     let mut clusters = Some(Vec::new());
     for (index, item) in items.enumerate() {
         names.count = index + 1;
         let cluster = cluster(&item, index, &mut names, &mut unique, report);
         match (cluster, &mut clusters) {
-            (Some(cluster), Some(clusters)) => clusters.push((item.spot(), cluster)),
+            (Some(cluster), Some(clusters)) => clusters.push((item.position(), cluster)),
             _ => clusters = None,
         }
     }
@@ -144,14 +147,14 @@ pub(super) fn all(place: Option<&Place<'_>>, report: &mut Report) -> (Names, Opt
 }
 
 fn cluster(
-    place: &Place<'_>,
+    place: &NodeRef<'_>,
     index: usize,
-    names: &mut Names,
-    unique: &mut Unique,
+    names: &mut ClusterNames,
+    unique: &mut UniqueNames,
     report: &mut Report,
 ) -> Option<Cluster> {
-    let Some(mut map) = Map::open(place, report) else {
-        names.note(None, false, index);
+    let Some(mut map) = MapDecoder::open(place, report) else {
+        names.record(None, false, index);
         return None;
     };
     let name = map.require("name");
@@ -170,25 +173,25 @@ fn cluster(
     // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
     let learns = kubernetes.is_some() || learn.is_some_and(|place| place.plain() != Some("false"));
     if hosts.is_none() && !learns && known {
-        place.fault(
+        place.error(
             report,
             "the key `hosts` is missing: only a cluster with `kubernetes` or `learn: true` needs none",
         );
     }
-    let text = name.as_ref().and_then(Place::plain);
+    let text = name.as_ref().and_then(NodeRef::plain);
     let name = name.and_then(|name| unique.name(&name, "cluster", report));
-    names.note(text, name.is_some(), index);
+    names.record(text, name.is_some(), index);
     let balance = self::balance(balance.as_ref(), report);
     let ejection = self::ejection(ejection.as_ref(), report);
     let proxy_protocol = self::proxy_protocol(proxy_protocol.as_ref(), report);
     let health = health::check(health.as_ref(), proxy_protocol, report);
-    let learn = optional(learn.as_ref(), false, |place| place.flag(report));
-    let kubernetes = maybe(kubernetes.as_ref(), |place| kubernetes::source(place, report));
-    let join = optional(join.as_ref(), Join::None, |place| {
-        place.word("a way to join", &Join::ALL, report)
+    let learn = or_default(learn.as_ref(), false, |place| place.flag(report));
+    let kubernetes = optional_value(kubernetes.as_ref(), |place| kubernetes::source(place, report));
+    let join = or_default(join.as_ref(), JoinPolicy::None, |place| {
+        place.keyword("a way to join", &JoinPolicy::ALL, report)
     });
     let hosts = match hosts {
-        Some(place) => hosts::all(&place, &health.probe, report),
+        Some(place) => hosts::decode_all(&place, &health.probe, report),
         None => learns.then(Vec::new),
     };
     Some(Cluster {
@@ -207,35 +210,35 @@ fn cluster(
 }
 
 /// Decodes the balancing algorithm among hosts.
-pub(super) fn balance(place: Option<&Place<'_>>, report: &mut Report) -> Balance {
-    optional(place, Balance::LeastConnections, |place| {
-        place.word("a way to balance", &Balance::ALL, report)
+pub(super) fn balance(place: Option<&NodeRef<'_>>, report: &mut Report) -> Balance {
+    or_default(place, Balance::LeastConnections, |place| {
+        place.keyword("a way to balance", &Balance::ALL, report)
     })
 }
 
 /// Decodes whether hosts are sent a PROXY header.
-pub(super) fn proxy_protocol(place: Option<&Place<'_>>, report: &mut Report) -> bool {
+pub(super) fn proxy_protocol(place: Option<&NodeRef<'_>>, report: &mut Report) -> bool {
     let words = [("v2", true), ("none", false)];
-    optional(place, false, |place| {
-        place.word("a version of the PROXY protocol", &words, report)
+    or_default(place, false, |place| {
+        place.keyword("a version of the PROXY protocol", &words, report)
     })
 }
 
 /// Decodes when failures of real connects set a host aside.
-pub(super) fn ejection(place: Option<&Place<'_>>, report: &mut Report) -> Ejection {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
-        return EJECTION;
+pub(super) fn ejection(place: Option<&NodeRef<'_>>, report: &mut Report) -> Ejection {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
+        return DEFAULT_EJECTION;
     };
     let failures = map.take("failures");
     let time = map.take("time");
     let max_percent = map.take("max_percent");
     map.finish(report);
     Ejection {
-        failures: optional(failures.as_ref(), EJECTION.failures, |place| {
+        failures: or_default(failures.as_ref(), DEFAULT_EJECTION.failures, |place| {
             place.number(0, u32::MAX, report)
         }),
-        time: optional(time.as_ref(), EJECTION.time, |place| place.duration(report)),
-        max_percent: optional(max_percent.as_ref(), EJECTION.max_percent, |place| {
+        time: or_default(time.as_ref(), DEFAULT_EJECTION.time, |place| place.duration(report)),
+        max_percent: or_default(max_percent.as_ref(), DEFAULT_EJECTION.max_percent, |place| {
             place.number(0, 100, report)
         }),
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::excerpt::{Excerpt, Excerpts};
-use super::node::Spot;
+use super::node::Position;
 
 /// Mistake in a file (or, in [`super::Parsed::warnings`], an oddity).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,7 +23,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn new(spot: Spot, path: String, message: String) -> Self {
+    pub(super) fn new(spot: Position, path: String, message: String) -> Self {
         Self {
             line: spot.line,
             column: spot.column,
@@ -46,12 +46,12 @@ impl fmt::Display for ConfigError {
 
 /// All mistakes of a file, in its order; at least one. Displayed one per line, `FILE:LINE:COL: path: message`.
 #[derive(Clone, Debug)]
-pub struct Errors {
+pub struct ConfigErrors {
     file: Option<PathBuf>,
     list: Vec<(ConfigError, Excerpt)>,
 }
 
-impl Errors {
+impl ConfigErrors {
     pub(super) fn new(mut list: Vec<ConfigError>, text: &str) -> Self {
         list.sort_by_key(|error| (error.line, error.column));
         let mut excerpts = Excerpts::of(text);
@@ -106,7 +106,7 @@ impl Errors {
     }
 }
 
-impl fmt::Display for Errors {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (error, _)) in self.list.iter().enumerate() {
             if at > 0 {
@@ -121,20 +121,20 @@ impl fmt::Display for Errors {
     }
 }
 
-impl std::error::Error for Errors {}
+impl std::error::Error for ConfigErrors {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn errors(text: &str, spots: &[(usize, usize)]) -> Errors {
+    fn errors(text: &str, spots: &[(usize, usize)]) -> ConfigErrors {
         let list = spots.iter().map(|&(line, column)| ConfigError {
             line,
             column,
             path: "a.b".to_owned(),
             message: "is odd".to_owned(),
         });
-        Errors::new(list.collect(), text)
+        ConfigErrors::new(list.collect(), text)
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(super) struct Excerpts<'a> {
     lines: Peekable<Enumerate<Lines<'a>>>,
     /// Beginning of the last excerpt in its line: the line's number, characters before it, and the text behind it.
     /// Without this, ten thousand mistakes in one line of JSON would cost ten thousand walks from its start.
-    begun: (usize, usize, &'a str),
+    cursor: (usize, usize, &'a str),
 }
 
 impl<'a> Excerpts<'a> {
@@ -19,7 +19,7 @@ impl<'a> Excerpts<'a> {
         let lines = Lines { rest: Some(text) };
         Self {
             lines: lines.enumerate().peekable(),
-            begun: (0, 0, ""),
+            cursor: (0, 0, ""),
         }
     }
 
@@ -31,13 +31,13 @@ impl<'a> Excerpts<'a> {
             _ => return Excerpt::default(),
         };
         let start = column.saturating_sub(CONTEXT + 1);
-        let (passed, rest) = match self.begun {
+        let (passed, rest) = match self.cursor {
             (begun, passed, rest) if begun == line && passed <= start => (passed, rest),
             _ => (0, text),
         };
         let mut rest = rest.chars();
         let skipped = rest.by_ref().take(start - passed).count();
-        self.begun = (line, passed + skipped, rest.as_str());
+        self.cursor = (line, passed + skipped, rest.as_str());
         Excerpt::of(rest, start > 0, column.saturating_sub(start + 1))
     }
 }

@@ -4,53 +4,59 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signalbox_core::model::{ApplicationSettings, CheckHeader, Expose, HealthCheck, HttpProbe, Page, Probe, TlsProbe};
-use signalbox_core::name::HostName;
-use signalbox_core::spi::Asking;
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::{
+    ApplicationSettings, CheckProxyHeader, ExposeRule, HealthCheck, HealthPage, HttpProbe, Probe, TlsProbe,
+};
+use signalbox_core::spi::HealthPageTemplate;
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
-use super::scalar::{optional, show};
+use super::scalar::{duration_text, or_default};
 
 const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
 /// Decodes the check of a cluster; the default stands in for mistakes. `sends`: whether connections to the hosts begin
 /// with a PROXY header.
-pub(super) fn check(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
-    of(place, DEFAULT, sends, None, report)
+pub(super) fn check(place: Option<&NodeRef<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
+    decode(place, DEFAULT, sends, None, report)
 }
 
 /// Decodes the check of applications' endpoints, and the settings for their pages.
-pub(super) fn of_applications(place: Option<&Place<'_>>, sends: bool, report: &mut Report) -> (HealthCheck, Asking) {
-    let mut asking = Asking::default();
-    let check = of(place, ApplicationSettings::HEALTH, sends, Some(&mut asking), report);
+pub(super) fn of_applications(
+    place: Option<&NodeRef<'_>>,
+    sends: bool,
+    report: &mut Report,
+) -> (HealthCheck, HealthPageTemplate) {
+    let mut asking = HealthPageTemplate::default();
+    let check = decode(place, ApplicationSettings::HEALTH, sends, Some(&mut asking), report);
     (check, asking)
 }
 
 /// Decodes the check of endpoints that are exposed as services.
-pub(super) fn of_exposed(place: Option<&Place<'_>>, report: &mut Report) -> HealthCheck {
-    of(place, Expose::HEALTH, false, None, report)
+pub(super) fn of_exposed(place: Option<&NodeRef<'_>>, report: &mut Report) -> HealthCheck {
+    decode(place, ExposeRule::HEALTH, false, None, report)
 }
 
-fn of(
-    place: Option<&Place<'_>>,
+fn decode(
+    place: Option<&NodeRef<'_>>,
     default: HealthCheck,
     sends: bool,
-    mut asking: Option<&mut Asking>,
+    mut asking: Option<&mut HealthPageTemplate>,
     report: &mut Report,
 ) -> HealthCheck {
     let by_cluster = if sends {
-        CheckHeader::HostPorts
+        CheckProxyHeader::HostPorts
     } else {
-        CheckHeader::Never
+        CheckProxyHeader::Never
     };
     let unsaid = HealthCheck {
-        header: by_cluster,
+        proxy_header: by_cluster,
         ..default.clone()
     };
     let Some(place) = place else { return unsaid };
-    let Some(mut map) = Map::open(place, report) else {
+    let Some(mut map) = MapDecoder::open(place, report) else {
         return unsaid;
     };
     let http = map.take("http");
@@ -65,20 +71,21 @@ fn of(
     map.finish(report);
 
     if [&http, &https, &tcp].into_iter().flatten().count() > 1 {
-        place.fault(
+        place.error(
             report,
             "a health check is at most one of `http`, `https` and `tcp`; there is more than one: leave one",
         );
     }
-    let words = [("v2", CheckHeader::Always), ("none", CheckHeader::Never)];
-    let header = optional(header.as_ref(), by_cluster, |place| {
-        place.word("a version of the PROXY protocol", &words, report)
+    let words = [("v2", CheckProxyHeader::Always), ("none", CheckProxyHeader::Never)];
+    let header = or_default(header.as_ref(), by_cluster, |place| {
+        place.keyword("a version of the PROXY protocol", &words, report)
     });
     let http = http.map(|place| http_probe(&place, false, asking.as_deref_mut(), report));
     let https = https.map(|place| http_probe(&place, true, asking, report));
     let tcp = tcp.map(|place| tcp_probe(&place, report));
     let times = times(interval, fast_interval, timeout, report);
-    let mut count = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(1, 100, report));
+    let mut count =
+        |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.number(1, 100, report));
     HealthCheck {
         probe: http.or(https).or(tcp).unwrap_or(default.probe),
         interval: times.interval,
@@ -86,7 +93,7 @@ fn of(
         timeout: times.timeout,
         rise: count(rise, DEFAULT.rise),
         fall: count(fall, DEFAULT.fall),
-        header,
+        proxy_header: header,
     }
 }
 
@@ -98,25 +105,25 @@ struct Times {
 }
 
 fn times(
-    interval: Option<Place<'_>>,
-    fast_interval: Option<Place<'_>>,
-    timeout: Option<Place<'_>>,
+    interval: Option<NodeRef<'_>>,
+    fast_interval: Option<NodeRef<'_>>,
+    timeout: Option<NodeRef<'_>>,
     report: &mut Report,
 ) -> Times {
-    let interval = optional(interval.as_ref(), DEFAULT.interval, |place| place.duration(report));
+    let interval = or_default(interval.as_ref(), DEFAULT.interval, |place| place.duration(report));
     let fast = fast_interval.and_then(|place| Some((place.duration(report)?, place)));
     if let Some((fast, place)) = &fast
         && *fast > interval
     {
-        let (fast, interval) = (show(*fast), show(interval));
-        place.fault(
+        let (fast, interval) = (duration_text(*fast), duration_text(interval));
+        place.error(
             report,
             format!("the fast interval ({fast}) must not exceed the interval ({interval}): change either"),
         );
     }
     let said = timeout.and_then(|place| Some((place.duration(report)?, place)));
     if let Some((timeout, place)) = &said {
-        weigh_timeout(*timeout, interval, place, report);
+        warn_about_timeout(*timeout, interval, place, report);
     }
     Times {
         interval,
@@ -126,15 +133,15 @@ fn times(
     }
 }
 
-fn weigh_timeout(timeout: Duration, interval: Duration, place: &Place<'_>, report: &mut Report) {
-    let (said, whole) = (show(timeout), show(interval));
+fn warn_about_timeout(timeout: Duration, interval: Duration, place: &NodeRef<'_>, report: &mut Report) {
+    let (said, whole) = (duration_text(timeout), duration_text(interval));
     if timeout > interval {
-        place.fault(
+        place.error(
             report,
             format!("the timeout ({said}) must not exceed the interval ({whole}): change either"),
         );
     } else if timeout > interval / 2 {
-        let late = show(interval / 2 + timeout);
+        let late = duration_text(interval / 2 + timeout);
         place.warn(
             report,
             format!(
@@ -145,8 +152,8 @@ fn weigh_timeout(timeout: Duration, interval: Duration, place: &Place<'_>, repor
     }
 }
 
-fn tcp_probe(place: &Place<'_>, report: &mut Report) -> Probe {
-    let Some(mut map) = Map::open(place, report) else {
+fn tcp_probe(place: &NodeRef<'_>, report: &mut Report) -> Probe {
+    let Some(mut map) = MapDecoder::open(place, report) else {
         return DEFAULT.probe;
     };
     let port = map.take("port");
@@ -157,8 +164,8 @@ fn tcp_probe(place: &Place<'_>, report: &mut Report) -> Probe {
 }
 
 /// Decodes an HTTP check. `asking`: set for a check of applications, and filled with what endpoints are asked for.
-fn http_probe(place: &Place<'_>, tls: bool, asking: Option<&mut Asking>, report: &mut Report) -> Probe {
-    let Some(mut map) = Map::open(place, report) else {
+fn http_probe(place: &NodeRef<'_>, tls: bool, asking: Option<&mut HealthPageTemplate>, report: &mut Report) -> Probe {
+    let Some(mut map) = MapDecoder::open(place, report) else {
         return DEFAULT.probe;
     };
     let port = map.take("port");
@@ -181,27 +188,27 @@ fn http_probe(place: &Place<'_>, tls: bool, asking: Option<&mut Asking>, report:
         return DEFAULT.probe;
     }
     if let Some(asking) = asking {
-        *asking = Asking {
+        *asking = HealthPageTemplate {
             path: path.clone(),
-            host: host.take(),
-            all: port.is_some(),
+            host_header: host.take(),
+            include_non_http: port.is_some(),
         };
     }
     Probe::Http(HttpProbe {
         port,
         path: path.unwrap_or_else(|| "/".to_owned()),
-        host,
+        host_header: host,
         tls: tls.then_some(TlsProbe { sni, ca }),
     })
 }
 
-fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
+fn url_path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    if Page::is_path(text) {
+    if HealthPage::is_valid_path(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
-    place.fault(
+    place.error(
         report,
         format!("{shown} is not a path to ask for: it starts with `/` and has no spaces (%20)"),
     );
@@ -209,10 +216,10 @@ fn url_path(place: &Place<'_>, report: &mut Report) -> Option<String> {
 }
 
 /// Decodes a Host header: a name or address, perhaps with a port. Nothing in it may end a line of the request.
-fn host_header(place: &Place<'_>, of_applications: bool, report: &mut Report) -> Option<String> {
+fn host_header(place: &NodeRef<'_>, of_applications: bool, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let filled = |text: &str| {
-        Asking::PLACEHOLDERS
+        HealthPageTemplate::PLACEHOLDERS
             .iter()
             .fold(text.to_owned(), |text, one| text.replace(one, "a"))
     };
@@ -225,29 +232,29 @@ fn host_header(place: &Place<'_>, of_applications: bool, report: &mut Report) ->
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .map(str::parse::<IpAddr>);
-    if matches!(address, Some(Ok(IpAddr::V6(_)))) || HostName::parse(name.as_bytes()).is_ok() {
+    if matches!(address, Some(Ok(IpAddr::V6(_)))) || Hostname::parse(name.as_bytes()).is_ok() {
         return Some(text.to_owned());
     }
     let shown = quote(text);
     let places = if of_applications {
-        format!("; {} stand for themselves", Asking::PLACEHOLDERS.join(", "))
+        format!("; {} stand for themselves", HealthPageTemplate::PLACEHOLDERS.join(", "))
     } else {
         String::new()
     };
-    place.fault(
+    place.error(
         report,
         format!("{shown} is not a Host header: a name such as app.example.com, perhaps with a port{places}"),
     );
     None
 }
 
-fn server_name(place: &Place<'_>, report: &mut Report) -> Option<String> {
+fn server_name(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let problem = match HostName::parse(text.as_bytes()) {
+    let problem = match Hostname::parse(text.as_bytes()) {
         Ok(_) if text.parse::<IpAddr>().is_ok() => "TLS sends no addresses as server names".to_owned(),
         Ok(name) => return Some(name.as_str().to_owned()),
         Err(error) => error.to_string(),
     };
-    place.fault(report, format!("{} is not a server name: {problem}", quote(text)));
+    place.error(report, format!("{} is not a server name: {problem}", quote(text)));
     None
 }

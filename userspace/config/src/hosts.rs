@@ -5,19 +5,19 @@ use std::net::IpAddr;
 
 use signalbox_core::model::{Host, HttpProbe, Probe, Protocol};
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::Report;
-use super::scalar::{maybe, optional};
-use super::unique::Unique;
+use super::scalar::{optional_value, or_default};
+use super::unique::UniqueNames;
 
-const MOST_HOSTS: usize = 65_535;
+const MAX_HOSTS: usize = 65_535;
 
 /// Decodes all hosts of a cluster and checks that each has the port that its health check needs.
-pub(super) fn all(place: &Place<'_>, probe: &Probe, report: &mut Report) -> Option<Vec<Host>> {
-    let mut unique = Unique::default();
+pub(super) fn decode_all(place: &NodeRef<'_>, probe: &Probe, report: &mut Report) -> Option<Vec<Host>> {
+    let mut unique = UniqueNames::default();
     let mut hosts = Some(Vec::new());
-    for item in place.items("hosts", MOST_HOSTS, report)? {
+    for item in place.items("hosts", MAX_HOSTS, report)? {
         match (host(&item, probe, &mut unique, report), &mut hosts) {
             (Some(host), Some(hosts)) => hosts.push(host),
             _ => hosts = None,
@@ -26,8 +26,8 @@ pub(super) fn all(place: &Place<'_>, probe: &Probe, report: &mut Report) -> Opti
     hosts
 }
 
-fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Report) -> Option<Host> {
-    let mut map = Map::open(place, report)?;
+fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &mut Report) -> Option<Host> {
+    let mut map = MapDecoder::open(place, report)?;
     let name = map.require("name");
     let address = map.require("address");
     let http = map.take("http");
@@ -38,10 +38,10 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
     let known = map.finish(report);
 
     let name = name.and_then(|name| unique.name(&name, "host", report));
-    let address: Option<IpAddr> = address.and_then(|address| address.machine(report));
-    let mut port = |place: Option<Place<'_>>| maybe(place.as_ref(), |place| place.port(report));
+    let address: Option<IpAddr> = address.and_then(|address| address.host_address(report));
+    let mut port = |place: Option<NodeRef<'_>>| optional_value(place.as_ref(), |place| place.port(report));
     let (http, https, tcp) = (port(http), port(https), port(tcp));
-    let weight = optional(weight.as_ref(), 1, |place| place.number(1, 100, report));
+    let weight = or_default(weight.as_ref(), 1, |place| place.number(1, 100, report));
     let ports = ports.map_or(Some(BTreeMap::new()), |place| named_ports(&place, report));
     // A mistake in a host's ports or keys leaves open which ports it lacks.
     let host = Host {
@@ -52,7 +52,7 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
         tcp: tcp?,
         ports: ports?,
         weight,
-        page: None,
+        health_page: None,
     };
     if known {
         check_ports(&host, place, probe, report);
@@ -61,10 +61,10 @@ fn host(place: &Place<'_>, probe: &Probe, unique: &mut Unique, report: &mut Repo
 }
 
 /// Decodes ports by the names of layer-4 services.
-fn named_ports(place: &Place<'_>, report: &mut Report) -> Option<BTreeMap<String, u16>> {
+fn named_ports(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeMap<String, u16>> {
     let mut ports = Some(BTreeMap::new());
     for entry in place.entries(report)? {
-        let at = Place {
+        let at = NodeRef {
             node: &entry.value,
             path: place.path.key(&entry.key),
         };
@@ -78,13 +78,13 @@ fn named_ports(place: &Place<'_>, report: &mut Report) -> Option<BTreeMap<String
     ports
 }
 
-fn check_ports(host: &Host, place: &Place<'_>, probe: &Probe, report: &mut Report) {
+fn check_ports(host: &Host, place: &NodeRef<'_>, probe: &Probe, report: &mut Report) {
     let is_given = matches!(
         probe,
         Probe::Tcp { port: Some(_) } | Probe::Http(HttpProbe { port: Some(_), .. })
     );
     if host.http.or(host.https).or(host.tcp).is_none() && host.ports.is_empty() && !is_given {
-        place.fault(
+        place.error(
             report,
             "the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`, or its health check a `port`",
         );
@@ -103,6 +103,6 @@ fn check_ports(host: &Host, place: &Place<'_>, probe: &Probe, report: &mut Repor
             "the cluster's {kind} health check cannot reach this host, which has no `{kind}` port: give the host one, \
              or the check a `port`"
         );
-        place.fault(report, message);
+        place.error(report, message);
     }
 }

@@ -1,21 +1,23 @@
 //! API server of a cluster, and what is read from it.
 
-mod choice;
+mod shard;
 
 use std::path::PathBuf;
 
-use signalbox_core::model::kubernetes::{AddressType, Connection, KubernetesSource, Resource, RouterPods, Routers};
+use signalbox_core::model::kubernetes::{
+    AddressType, ApiServerAccess, KubernetesSource, Resource, RouterPods, Routers,
+};
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
-use super::scalar::{maybe, optional};
+use super::scalar::{optional_value, or_default};
 use super::selector;
 
 /// Most namespaces, each of which is a watch of its own; more are better chosen by a label selector over all.
-const MOST_NAMESPACES: usize = 256;
+const MAX_NAMESPACES: usize = 256;
 
-const ROUTERS: Routers = Routers {
+const DEFAULT_ROUTERS: Routers = Routers {
     pods: None,
     address: AddressType::Internal,
     http: None,
@@ -23,47 +25,47 @@ const ROUTERS: Routers = Routers {
 };
 
 /// Decodes the `kubernetes` key of a cluster.
-pub(super) fn source(place: &Place<'_>, report: &mut Report) -> Option<KubernetesSource> {
-    let mut map = Map::open(place, report)?;
-    let connection = Ways::take(&mut map);
+pub(super) fn source(place: &NodeRef<'_>, report: &mut Report) -> Option<KubernetesSource> {
+    let mut map = MapDecoder::open(place, report)?;
+    let connection = AccessKeys::take(&mut map);
     let resources = map.take("resources");
     let namespaces = map.take("namespaces");
     let labels = map.take("labels");
-    let choice = choice::Keys::take(&mut map);
+    let choice = shard::ShardKeys::take(&mut map);
     let wildcards = map.take("wildcards");
     let routers = map.take("routers");
     let known = map.finish(report);
 
     let connection = connection.decode(place, known, report);
-    let resources = maybe(resources.as_ref(), |place| self::resources(place, report));
-    let namespaces = maybe(namespaces.as_ref(), |place| self::namespaces(place, report));
-    let labels = maybe(labels.as_ref(), |place| selector::labels(place, report));
+    let resources = optional_value(resources.as_ref(), |place| self::resources(place, report));
+    let namespaces = optional_value(namespaces.as_ref(), |place| self::namespaces(place, report));
+    let labels = optional_value(labels.as_ref(), |place| selector::labels(place, report));
     let choice = choice.decode(resources.as_ref().and_then(Option::as_deref), report);
-    let wildcards = optional(wildcards.as_ref(), false, |place| place.flag(report));
-    let routers = optional(routers.as_ref(), ROUTERS, |place| self::routers(place, report));
+    let wildcards = or_default(wildcards.as_ref(), false, |place| place.flag(report));
+    let routers = or_default(routers.as_ref(), DEFAULT_ROUTERS, |place| self::routers(place, report));
     Some(KubernetesSource {
-        connection: connection?,
+        access: connection?,
         resources: resources?,
         namespaces: namespaces?.unwrap_or_default(),
         labels: labels?,
-        choice: choice?,
+        shard: choice?,
         wildcards,
         routers,
     })
 }
 
 /// Keys of the ways to reach the server; only those of one way may be given.
-struct Ways<'a> {
-    in_cluster: Option<Place<'a>>,
-    kubeconfig: Option<Place<'a>>,
-    context: Option<Place<'a>>,
-    url: Option<Place<'a>>,
-    token_file: Option<Place<'a>>,
-    ca_file: Option<Place<'a>>,
+struct AccessKeys<'a> {
+    in_cluster: Option<NodeRef<'a>>,
+    kubeconfig: Option<NodeRef<'a>>,
+    context: Option<NodeRef<'a>>,
+    url: Option<NodeRef<'a>>,
+    token_file: Option<NodeRef<'a>>,
+    ca_file: Option<NodeRef<'a>>,
 }
 
-impl<'a> Ways<'a> {
-    fn take(map: &mut Map<'a>) -> Self {
+impl<'a> AccessKeys<'a> {
+    fn take(map: &mut MapDecoder<'a>) -> Self {
         Self {
             in_cluster: map.take("in_cluster"),
             kubeconfig: map.take("kubeconfig"),
@@ -75,7 +77,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Decodes the connection. `known`: there is no unknown key that could be the missing way.
-    fn decode(&self, place: &Place<'_>, known: bool, report: &mut Report) -> Option<Connection> {
+    fn decode(&self, place: &NodeRef<'_>, known: bool, report: &mut Report) -> Option<ApiServerAccess> {
         let ways = [&self.in_cluster, &self.kubeconfig, &self.url];
         let given = ways.into_iter().flatten().count();
         if given > 1 || (given == 0 && known) {
@@ -84,35 +86,35 @@ impl<'a> Ways<'a> {
             } else {
                 "there is more than one"
             };
-            place.fault(
+            place.error(
                 report,
                 format!("an API server is reached by exactly one of `in_cluster`, `kubeconfig` and `url`; {found}"),
             );
         }
         if given == 1 {
-            self.check_company(report);
+            self.check_exclusive(report);
         }
-        let file = |place: &Option<Place<'_>>, report: &mut Report| {
-            maybe(place.as_ref(), |place| place.text(report).map(PathBuf::from))
+        let file = |place: &Option<NodeRef<'_>>, report: &mut Report| {
+            optional_value(place.as_ref(), |place| place.text(report).map(PathBuf::from))
         };
         let token = file(&self.token_file, report);
         let ca = file(&self.ca_file, report);
-        let context = maybe(self.context.as_ref(), |place| place.text(report).map(str::to_owned));
+        let context = optional_value(self.context.as_ref(), |place| place.text(report).map(str::to_owned));
         let kubeconfig = file(&self.kubeconfig, report)?;
-        let url = maybe(self.url.as_ref(), |place| self::url(place, report))?;
+        let url = optional_value(self.url.as_ref(), |place| self::url(place, report))?;
         if let Some(path) = kubeconfig {
             let context = context?;
-            return Some(Connection::Kubeconfig { path, context });
+            return Some(ApiServerAccess::Kubeconfig { path, context });
         }
         if let Some(url) = url {
             let (token, ca) = (token?, ca?);
-            return Some(Connection::Url { url, token, ca });
+            return Some(ApiServerAccess::Url { url, token, ca });
         }
         let in_cluster = self.in_cluster.as_ref()?;
         if in_cluster.flag(report)? {
-            return Some(Connection::InCluster);
+            return Some(ApiServerAccess::InCluster);
         }
-        in_cluster.fault(
+        in_cluster.error(
             report,
             "`in_cluster` is only ever true: give `kubeconfig` or `url` instead",
         );
@@ -120,7 +122,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Reports keys that belong to another way than the one given.
-    fn check_company(&self, report: &mut Report) {
+    fn check_exclusive(&self, report: &mut Report) {
         let companions = [
             (&self.context, "context", &self.kubeconfig, "kubeconfig"),
             (&self.token_file, "token_file", &self.url, "url"),
@@ -128,13 +130,13 @@ impl<'a> Ways<'a> {
         ];
         for (place, key, way, name) in companions {
             if let (Some(place), None) = (place, way) {
-                place.fault(report, format!("`{key}` goes with `{name}`, which is not here"));
+                place.error(report, format!("`{key}` goes with `{name}`, which is not here"));
             }
         }
     }
 }
 
-fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
+fn url(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     // A query, or a name and password, in the URL is never meant: the client would misuse them.
@@ -144,30 +146,30 @@ fn url(place: &Place<'_>, report: &mut Report) -> Option<String> {
         return Some(text.to_owned());
     }
     let shown = quote(text);
-    place.fault(
+    place.error(
         report,
         format!("{shown} is not an API server's address, such as https://api.east.example.com:6443"),
     );
     None
 }
 
-fn resources(place: &Place<'_>, report: &mut Report) -> Option<Vec<Resource>> {
+fn resources(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<Resource>> {
     distinct(place, "resources", usize::MAX, report, |item, report| {
-        item.word("a resource", &Resource::ALL, report)
+        item.keyword("a resource", &Resource::ALL, report)
     })
 }
 
-fn namespaces(place: &Place<'_>, report: &mut Report) -> Option<Vec<String>> {
-    distinct(place, "namespaces", MOST_NAMESPACES, report, selector::namespace)
+fn namespaces(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<String>> {
+    distinct(place, "namespaces", MAX_NAMESPACES, report, selector::namespace)
 }
 
 /// Decodes a list of at least one item, all distinct. `what`: the items' name in the plural.
 fn distinct<T: PartialEq>(
-    place: &Place<'_>,
+    place: &NodeRef<'_>,
     what: &str,
     most: usize,
     report: &mut Report,
-    read: impl Fn(&Place<'_>, &mut Report) -> Option<T>,
+    read: impl Fn(&NodeRef<'_>, &mut Report) -> Option<T>,
 ) -> Option<Vec<T>> {
     let mut found = Some(Vec::new());
     let mut none = true;
@@ -175,12 +177,12 @@ fn distinct<T: PartialEq>(
         none = false;
         match (read(&item, report), &mut found) {
             (Some(one), Some(found)) if !found.contains(&one) => found.push(one),
-            (Some(_), Some(_)) => item.fault(report, "this is given twice"),
+            (Some(_), Some(_)) => item.error(report, "this is given twice"),
             _ => found = None,
         }
     }
     if none {
-        place.fault(
+        place.error(
             report,
             format!("the list of {what} is empty: leave the key out for all of them"),
         );
@@ -189,8 +191,8 @@ fn distinct<T: PartialEq>(
     found
 }
 
-fn routers(place: &Place<'_>, report: &mut Report) -> Option<Routers> {
-    let mut map = Map::open(place, report)?;
+fn routers(place: &NodeRef<'_>, report: &mut Report) -> Option<Routers> {
+    let mut map = MapDecoder::open(place, report)?;
     let namespace = map.take("namespace");
     let labels = map.take("labels");
     let address = map.take("address");
@@ -198,7 +200,7 @@ fn routers(place: &Place<'_>, report: &mut Report) -> Option<Routers> {
     let https = map.take("https");
     map.finish(report);
     if let (Some(place), None) | (None, Some(place)) = (&namespace, &labels) {
-        place.fault(
+        place.error(
             report,
             "`namespace` and `labels` say together which pods are routers: give both, or neither for OpenShift's own",
         );
@@ -208,8 +210,8 @@ fn routers(place: &Place<'_>, report: &mut Report) -> Option<Routers> {
     let pods = namespace.zip(labels);
     Some(Routers {
         pods: pods.map(|(namespace, labels)| RouterPods { namespace, labels }),
-        address: optional(address.as_ref(), ROUTERS.address, |place| {
-            place.word("a type of address", &AddressType::ALL, report)
+        address: or_default(address.as_ref(), DEFAULT_ROUTERS.address, |place| {
+            place.keyword("a type of address", &AddressType::ALL, report)
         }),
         http: http.and_then(|place| place.port(report)),
         https: https.and_then(|place| place.port(report)),

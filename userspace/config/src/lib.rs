@@ -42,14 +42,14 @@ mod tests;
 
 use signalbox_core::model::Model;
 
-pub use error::{ConfigError, Errors};
+pub use error::{ConfigError, ConfigErrors};
 pub use load::{LoadError, MAX_BYTES, load};
 
-use address::Taken;
-use map::Map;
-use node::{Node, Place};
+use address::BindOwners;
+use map::MapDecoder;
+use node::{Node, NodeRef};
 use report::Report;
-use scalar::maybe;
+use scalar::optional_value;
 
 /// Configuration without mistakes, with its oddities.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub struct Parsed {
 }
 
 /// Parses a configuration; on failure, with all of its mistakes.
-pub fn parse(text: &str) -> Result<Parsed, Errors> {
+pub fn parse(text: &str) -> Result<Parsed, ConfigErrors> {
     let mut report = Report::default();
     let parsed = yaml::read(text, &mut report).and_then(|root| decode(&root, &mut report));
     match parsed {
@@ -77,8 +77,8 @@ pub fn parse(text: &str) -> Result<Parsed, Errors> {
 }
 
 fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)> {
-    let root = Place::root(root);
-    let mut map = Map::open(&root, report)?;
+    let root = NodeRef::root(root);
+    let mut map = MapDecoder::open(&root, report)?;
     let version = map.require("version");
     let admin = map.take("admin");
     let services = map.take("services");
@@ -107,22 +107,22 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     if let Some(version) = version {
         check_version(&version, report);
     }
-    let mut taken = Taken::default();
+    let mut taken = BindOwners::default();
     let admin = settings::admin(admin.as_ref(), &mut taken, report);
     let timeouts = settings::timeouts(timeouts.as_ref(), report);
     let limits = settings::limits(limits.as_ref(), report);
-    let datapath = settings::datapath(datapath.as_ref(), settings::DATAPATH, report);
+    let datapath = settings::datapath(datapath.as_ref(), settings::DEFAULT_DATAPATH, report);
     let (store, etcd) = settings::store(store.as_ref(), report);
-    let balancers = balancers::all(balancers_at.as_ref(), report);
+    let balancers = balancers::decode_all(balancers_at.as_ref(), report);
     let subset = subset::common(subset.as_ref(), balancers.as_deref().unwrap_or_default(), report);
     let metrics = observe::metrics(metrics.as_ref(), report);
     let connection_log = observe::log(log.as_ref(), report);
-    let (mut names, clusters) = clusters::all(clusters.as_ref(), report);
+    let (mut names, clusters) = clusters::decode_all(clusters.as_ref(), report);
     names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
     let listeners = match (&listeners, &services) {
         (None, Some(_)) => Some(Vec::new()),
-        _ => listeners::all(
+        _ => listeners::decode_all(
             listeners.as_ref(),
             (datapath, guarded.as_ref()),
             &names,
@@ -130,15 +130,15 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
             report,
         ),
     };
-    let services = services::all(services.as_ref(), guarded.as_ref(), &names, &mut taken, report);
+    let services = services::decode_all(services.as_ref(), guarded.as_ref(), &names, &mut taken, report);
     let layer4 = services::common(layer4.as_ref(), report);
-    let routes = routes::all(routes.as_ref(), &names, report);
+    let routes = routes::decode_all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
-    let balancers_spot = balancers_at.as_ref().map(Place::spot);
-    let events_spot = routing_events.as_ref().map(Place::spot);
-    let routing_events = maybe(routing_events.as_ref(), |place| {
+    let balancers_spot = balancers_at.as_ref().map(NodeRef::position);
+    let events_spot = routing_events.as_ref().map(NodeRef::position);
+    let routing_events = optional_value(routing_events.as_ref(), |place| {
         let count = services.as_ref().map_or(0, Vec::len);
-        routing_events::read(place, guarded.as_ref(), count, report)
+        routing_events::decode(place, guarded.as_ref(), count, report)
     });
 
     let (listener_spots, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
@@ -166,7 +166,7 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
         connection_log: connection_log?,
     };
     let expose_spots = expose_spots.unwrap_or_default();
-    let spots = warnings::Spots {
+    let spots = warnings::Positions {
         listeners: &listener_spots,
         clusters: &cluster_spots,
         events: events_spot,
@@ -177,12 +177,12 @@ fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)>
     Some((model, warnings))
 }
 
-fn check_version(version: &Place<'_>, report: &mut Report) {
+fn check_version(version: &NodeRef<'_>, report: &mut Report) {
     if let Some(text) = version.text(report)
         && text != "1"
     {
         let found = report::quote(text);
-        version.fault(
+        version.error(
             report,
             format!("{found} is not a version this signalbox knows: it must be 1"),
         );

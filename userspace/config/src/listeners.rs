@@ -1,20 +1,20 @@
 //! Listeners: where clients come in.
 
 use ipnet::IpNet;
-use signalbox_core::model::shield::Policy;
+use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::model::{Bind, Datapath, Listener, Protocol};
 
-use super::address::{self, Taken};
-use super::clusters::Names;
-use super::map::Map;
-use super::node::{Place, Spot};
+use super::address::{self, BindOwners};
+use super::clusters::ClusterNames;
+use super::map::MapDecoder;
+use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
-use super::scalar::maybe;
+use super::scalar::optional_value;
 use super::settings;
 use super::shield;
-use super::unique::Unique;
+use super::unique::UniqueNames;
 
-const MOST_LISTENERS: usize = 256;
+const MAX_LISTENERS: usize = 256;
 
 const PROTOCOLS: [(&str, Protocol); 3] = [
     (Protocol::Http.as_str(), Protocol::Http),
@@ -23,46 +23,46 @@ const PROTOCOLS: [(&str, Protocol); 3] = [
 ];
 
 /// Context that listeners are decoded in.
-struct Around<'a> {
+struct ListenerContext<'a> {
     datapath: Datapath,
-    guarded: Option<&'a Policy>,
-    names: &'a Names,
-    taken: &'a mut Taken,
-    unique: Unique,
+    default_shield: Option<&'a ShieldPolicy>,
+    names: &'a ClusterNames,
+    bind_owners: &'a mut BindOwners,
+    unique: UniqueNames,
 }
 
 /// Decodes all listeners with their places.
-pub(super) fn all(
-    place: Option<&Place<'_>>,
-    (datapath, guarded): (Datapath, Option<&Policy>),
-    names: &Names,
-    taken: &mut Taken,
+pub(super) fn decode_all(
+    place: Option<&NodeRef<'_>>,
+    (datapath, guarded): (Datapath, Option<&ShieldPolicy>),
+    names: &ClusterNames,
+    bind_owners: &mut BindOwners,
     report: &mut Report,
-) -> Option<Vec<(Spot, Listener)>> {
+) -> Option<Vec<(Position, Listener)>> {
     let place = place?;
-    let mut around = Around {
+    let mut around = ListenerContext {
         datapath,
-        guarded,
+        default_shield: guarded,
         names,
-        taken,
-        unique: Unique::default(),
+        bind_owners,
+        unique: UniqueNames::default(),
     };
-    let mut items = place.items("listeners", MOST_LISTENERS, report)?.peekable();
+    let mut items = place.items("listeners", MAX_LISTENERS, report)?.peekable();
     if items.peek().is_none() {
-        place.fault(report, "there is no listener: at least one is needed");
+        place.error(report, "there is no listener: at least one is needed");
     }
     let mut listeners = Some(Vec::new());
     for item in items {
         match (listener(&item, &mut around, report), &mut listeners) {
-            (Some(listener), Some(listeners)) => listeners.push((item.spot(), listener)),
+            (Some(listener), Some(listeners)) => listeners.push((item.position(), listener)),
             _ => listeners = None,
         }
     }
     listeners
 }
 
-fn listener(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> Option<Listener> {
-    let mut map = Map::open(place, report)?;
+fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut Report) -> Option<Listener> {
+    let mut map = MapDecoder::open(place, report)?;
     let name = map.require("name");
     let protocol = map.require("protocol");
     let listen = map.require("listen");
@@ -74,18 +74,18 @@ fn listener(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> 
 
     let label = name
         .as_ref()
-        .and_then(Place::plain)
+        .and_then(NodeRef::plain)
         .map_or_else(|| "a listener".to_owned(), owner);
-    let name = name.and_then(|name| around.unique.name(&name, "listener", report));
-    let protocol = protocol.and_then(|place| place.word("a protocol", &PROTOCOLS, report));
-    let listen = listen.and_then(|place| addresses(&place, &label, around.taken, report));
+    let name = name.and_then(|name| context.unique.name(&name, "listener", report));
+    let protocol = protocol.and_then(|place| place.keyword("a protocol", &PROTOCOLS, report));
+    let listen = listen.and_then(|place| addresses(&place, &label, context.bind_owners, report));
     if protocol == Some(Protocol::Tcp) && cluster.is_none() && known {
-        place.fault(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
+        place.error(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
     }
-    let cluster = maybe(cluster.as_ref(), |place| around.names.at(place, report));
-    let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted(&place, report));
-    let datapath = settings::datapath(datapath.as_ref(), around.datapath, report);
-    let shield = shield::of(shield.as_ref(), around.guarded, report);
+    let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
+    let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted_proxies(&place, report));
+    let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
+    let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
         name: name?,
         protocol: protocol?,
@@ -101,10 +101,10 @@ fn owner(name: &str) -> String {
     format!("listener {}", quote(name))
 }
 
-fn addresses(place: &Place<'_>, owner: &str, taken: &mut Taken, report: &mut Report) -> Option<Vec<Bind>> {
-    let items: Vec<Place<'_>> = place.items("addresses", usize::MAX, report)?.collect();
+fn addresses(place: &NodeRef<'_>, owner: &str, bind_owners: &mut BindOwners, report: &mut Report) -> Option<Vec<Bind>> {
+    let items: Vec<NodeRef<'_>> = place.items("addresses", usize::MAX, report)?.collect();
     if items.is_empty() {
-        place.fault(report, "a listener needs at least one address, such as 10.1.0.1:80");
+        place.error(report, "a listener needs at least one address, such as 10.1.0.1:80");
         return None;
     }
     let mut all = Vec::with_capacity(items.len());
@@ -112,20 +112,20 @@ fn addresses(place: &Place<'_>, owner: &str, taken: &mut Taken, report: &mut Rep
         let Some(text) = item.text(report) else { continue };
         let taken = address::binds(text).and_then(|binds| {
             for bind in &binds {
-                taken.take(*bind, owner, Some(item.spot()))?;
+                bind_owners.claim(*bind, owner, Some(item.position()))?;
             }
             Ok(binds)
         });
         match taken {
             Ok(binds) => all.extend(binds),
-            Err(problem) => item.fault(report, problem),
+            Err(problem) => item.error(report, problem),
         }
     }
     Some(all)
 }
 
-fn trusted(place: &Place<'_>, report: &mut Report) -> Option<Vec<IpNet>> {
-    let mut map = Map::open(place, report)?;
+fn trusted_proxies(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<IpNet>> {
+    let mut map = MapDecoder::open(place, report)?;
     let trusted = map.require("trusted");
     map.finish(report);
     let trusted = trusted?;

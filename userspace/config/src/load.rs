@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{Errors, Parsed, parse};
+use super::{ConfigErrors, Parsed, parse};
 
 /// Largest file that is read, in bytes. A configuration with all the routes signalbox can hold is far smaller; a log or
 /// a device named by mistake is not.
@@ -37,7 +37,7 @@ pub enum LoadError {
     },
     /// The configuration has mistakes.
     #[error(transparent)]
-    Config(#[from] Errors),
+    Config(#[from] ConfigErrors),
 }
 
 /// Reads and parses a file.

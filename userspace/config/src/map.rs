@@ -4,26 +4,26 @@ use std::collections::HashMap;
 use std::iter::{Enumerate, Take};
 use std::slice;
 
-use super::node::{Entry, Kind, Node, Path, Place, Spot};
+use super::node::{MapEntry, Node, NodeKind, NodePath, NodeRef, Position};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
 /// Mapping being decoded: every known key is taken, then `finish` reports the rest. All keys must be taken before the
 /// first is decoded, so that no early return leaves `finish` out.
 #[must_use = "unknown and missing keys are reported by `finish`"]
-pub(super) struct Map<'a> {
-    spot: Spot,
-    path: &'a Path<'a>,
-    entries: &'a [Entry],
+pub(super) struct MapDecoder<'a> {
+    spot: Position,
+    path: &'a NodePath<'a>,
+    entries: &'a [MapEntry],
     known: Vec<&'static str>,
     missing: Vec<&'static str>,
 }
 
-impl<'a> Map<'a> {
+impl<'a> MapDecoder<'a> {
     /// Opens a mapping; a null value (`admin:`) is an empty one. `None`: it is something else, and reported.
-    pub(super) fn open(place: &'a Place<'a>, report: &mut Report) -> Option<Self> {
+    pub(super) fn open(place: &'a NodeRef<'a>, report: &mut Report) -> Option<Self> {
         let entries = place.entries(report)?;
         Some(Self {
-            spot: place.spot(),
+            spot: place.position(),
             path: &place.path,
             entries,
             known: Vec::new(),
@@ -32,17 +32,17 @@ impl<'a> Map<'a> {
     }
 
     /// Takes the value of a key that may be left out.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Place<'a>> {
+    pub(super) fn take(&mut self, key: &'static str) -> Option<NodeRef<'a>> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        Some(Place {
+        Some(NodeRef {
             node: &entry.value,
             path: self.path.key(key),
         })
     }
 
     /// Takes the value of a key that may not be left out.
-    pub(super) fn require(&mut self, key: &'static str) -> Option<Place<'a>> {
+    pub(super) fn require(&mut self, key: &'static str) -> Option<NodeRef<'a>> {
         let value = self.take(key);
         if value.is_none() {
             self.missing.push(key);
@@ -68,7 +68,7 @@ impl<'a> Map<'a> {
             let path = self.path.key(&entry.key);
             if entry.key == "<<" {
                 let message = "merge keys (`<<`) are not supported: write the keys out, or alias the whole mapping";
-                report.error(entry.spot, &path, message);
+                report.error(entry.position, &path, message);
                 continue;
             }
             let suggestion = report.suggest(&entry.key, absent.iter().copied());
@@ -77,7 +77,7 @@ impl<'a> Map<'a> {
             let guess = did_you_mean(suggestion);
             let allowed = alternatives(self.known.iter().copied());
             report.error(
-                entry.spot,
+                entry.position,
                 &path,
                 format!("unknown key {key}{guess} (known here: {allowed})"),
             );
@@ -89,29 +89,29 @@ impl<'a> Map<'a> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> NodeRef<'a> {
     /// Notes a warning at this place: something is allowed but hardly meant.
     pub(super) fn warn(&self, report: &mut Report, message: impl Into<String>) {
-        report.warning(self.spot(), &self.path, message);
+        report.warning(self.position(), &self.path, message);
     }
 
     /// Notes a mistake at this place.
-    pub(super) fn fault(&self, report: &mut Report, message: impl Into<String>) {
-        report.error(self.spot(), &self.path, message);
+    pub(super) fn error(&self, report: &mut Report, message: impl Into<String>) {
+        report.error(self.position(), &self.path, message);
     }
 
     /// Entries of a mapping, each key once: a repeated key is reported. (Linear, as routes may name many clusters.)
-    pub(super) fn entries(&self, report: &mut Report) -> Option<&'a [Entry]> {
-        let entries: &'a [Entry] = match &self.node.kind {
-            Kind::Map(entries) => entries,
-            Kind::Null => &[],
+    pub(super) fn entries(&self, report: &mut Report) -> Option<&'a [MapEntry]> {
+        let entries: &'a [MapEntry] = match &self.node.kind {
+            NodeKind::Map(entries) => entries,
+            NodeKind::Null => &[],
             other => {
-                let found = other.name();
-                self.fault(report, format!("expected a mapping (`key: value`), found {found}"));
+                let found = other.type_name();
+                self.error(report, format!("expected a mapping (`key: value`), found {found}"));
                 return None;
             }
         };
-        let mut seen: HashMap<&str, Spot> = HashMap::with_capacity(entries.len());
+        let mut seen: HashMap<&str, Position> = HashMap::with_capacity(entries.len());
         for entry in entries {
             match seen.get(entry.key.as_str()) {
                 Some(first) => {
@@ -120,10 +120,10 @@ impl<'a> Place<'a> {
                         quote(&entry.key),
                         first.line
                     );
-                    report.error(entry.spot, &self.path.key(&entry.key), message);
+                    report.error(entry.position, &self.path.key(&entry.key), message);
                 }
                 None => {
-                    seen.insert(&entry.key, entry.spot);
+                    seen.insert(&entry.key, entry.position);
                 }
             }
         }
@@ -133,11 +133,11 @@ impl<'a> Place<'a> {
     /// Items of a list of at most `most`; null (`routes:`) is an empty list. `what`: the items' name in the plural.
     pub(super) fn items(&'a self, what: &str, most: usize, report: &mut Report) -> Option<Items<'a>> {
         let items: &'a [Node] = match &self.node.kind {
-            Kind::List(items) => items,
-            Kind::Null => &[],
+            NodeKind::List(items) => items,
+            NodeKind::Null => &[],
             other => {
-                let found = other.name();
-                self.fault(
+                let found = other.type_name();
+                self.error(
                     report,
                     format!("expected a list (`[a, b]`, or lines with `- `), found {found}"),
                 );
@@ -147,7 +147,7 @@ impl<'a> Place<'a> {
         let cut = items.get(most);
         if let Some(excess) = cut {
             let message = format!("there are {} {what}; at most {most} are allowed", items.len());
-            report.error(excess.spot, &self.path.index(most), message);
+            report.error(excess.position, &self.path.index(most), message);
         }
         Some(Items {
             path: &self.path,
@@ -159,18 +159,18 @@ impl<'a> Place<'a> {
 
 /// Items of a list.
 pub(super) struct Items<'a> {
-    path: &'a Path<'a>,
+    path: &'a NodePath<'a>,
     items: Enumerate<Take<slice::Iter<'a, Node>>>,
     /// Whether there are more items than allowed; further ones are left out.
     pub(super) cut: bool,
 }
 
 impl<'a> Iterator for Items<'a> {
-    type Item = Place<'a>;
+    type Item = NodeRef<'a>;
 
-    fn next(&mut self) -> Option<Place<'a>> {
+    fn next(&mut self) -> Option<NodeRef<'a>> {
         let (index, node) = self.items.next()?;
-        Some(Place {
+        Some(NodeRef {
             node,
             path: self.path.index(index),
         })

@@ -4,12 +4,12 @@ use std::fmt;
 
 /// Position in the text: line and column (in characters), both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-impl Spot {
+impl Position {
     /// Beginning of the text, for mistakes of the whole file.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
@@ -17,13 +17,13 @@ impl Spot {
 /// Node: a piece of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) spot: Spot,
-    pub(super) kind: Kind,
+    pub(super) position: Position,
+    pub(super) kind: NodeKind,
 }
 
 /// Kind of a node. Scalars stay text: only the decoder of a key knows whether `80` is a port or a name.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// Null: nothing, `~` or `null`.
     Null,
     /// Scalar; `quoted` text never is a number or a keyword.
@@ -33,12 +33,12 @@ pub(super) enum Kind {
     },
     List(Vec<Node>),
     /// Entries in the order of the file, duplicates included.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
-impl Kind {
+impl NodeKind {
     /// Name of the kind, for messages.
-    pub(super) fn name(&self) -> &'static str {
+    pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Scalar { .. } => "a single value",
@@ -50,65 +50,71 @@ impl Kind {
 
 /// Key with its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) spot: Spot,
+pub(super) struct MapEntry {
+    pub(super) position: Position,
     pub(super) key: String,
     pub(super) value: Node,
 }
 
 /// Path from the root to a node: a chain of borrowed steps, so that ten thousand right routes cost no strings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path<'a> {
+pub(super) struct NodePath<'a> {
     parent: Option<&'a Self>,
-    step: Step<'a>,
+    step: PathStep<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step<'a> {
+enum PathStep<'a> {
     Root,
     Key(&'a str),
     Index(usize),
 }
 
-impl<'a> Path<'a> {
+impl<'a> NodePath<'a> {
     pub(super) const ROOT: Self = Self {
         parent: None,
-        step: Step::Root,
+        step: PathStep::Root,
     };
 
     pub(super) fn key(&'a self, key: &'a str) -> Self {
         Self {
             parent: Some(self),
-            step: Step::Key(key),
+            step: PathStep::Key(key),
         }
     }
 
     pub(super) fn index(&'a self, index: usize) -> Self {
         Self {
             parent: Some(self),
-            step: Step::Index(index),
+            step: PathStep::Index(index),
         }
     }
 }
 
 /// Shows `clusters[0].hosts[1].weight`; keys that would not read well are quoted: `routes[0].clusters["a b"]`.
-impl fmt::Display for Path<'_> {
+impl fmt::Display for NodePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
         }
         match self.step {
-            Step::Root => Ok(()),
-            Step::Index(index) => write!(f, "[{index}]"),
-            Step::Key(key) if is_plain(key) => {
-                let dot = if matches!(self.parent, None | Some(Path { step: Step::Root, .. })) {
+            PathStep::Root => Ok(()),
+            PathStep::Index(index) => write!(f, "[{index}]"),
+            PathStep::Key(key) if is_plain(key) => {
+                let dot = if matches!(
+                    self.parent,
+                    None | Some(NodePath {
+                        step: PathStep::Root,
+                        ..
+                    })
+                ) {
                     ""
                 } else {
                     "."
                 };
                 write!(f, "{dot}{key}")
             }
-            Step::Key(key) => {
+            PathStep::Key(key) => {
                 let short: String = key.chars().take(64).collect();
                 write!(f, "[{short:?}]")
             }
@@ -122,32 +128,35 @@ fn is_plain(key: &str) -> bool {
 
 /// Node with the path to it, as decoders take it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct NodeRef<'a> {
     pub(super) node: &'a Node,
-    pub(super) path: Path<'a>,
+    pub(super) path: NodePath<'a>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NodeRef<'a> {
     pub(super) fn root(node: &'a Node) -> Self {
-        Self { node, path: Path::ROOT }
+        Self {
+            node,
+            path: NodePath::ROOT,
+        }
     }
 
-    pub(super) fn spot(&self) -> Spot {
-        self.node.spot
+    pub(super) fn position(&self) -> Position {
+        self.node.position
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Path;
+    use super::NodePath;
 
     #[test]
     fn paths_read_like_the_file() {
-        let clusters = Path::ROOT.key("clusters");
+        let clusters = NodePath::ROOT.key("clusters");
         let first = clusters.index(0);
         let weight = first.key("weight");
         assert_eq!(weight.to_string(), "clusters[0].weight");
         assert_eq!(first.key("a.b\n").to_string(), r#"clusters[0]["a.b\n"]"#);
-        assert_eq!(Path::ROOT.to_string(), "");
+        assert_eq!(NodePath::ROOT.to_string(), "");
     }
 }

@@ -2,56 +2,56 @@
 
 use std::path::Path;
 
-use signalbox_core::model::{ConnectionLog, ENDS, Ends, LogTarget, Metrics};
+use signalbox_core::model::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
-use super::scalar::{maybe, optional};
+use super::scalar::{optional_value, or_default};
 
 /// Most routes with a label: each costs some ten series of a Prometheus server.
 const MAX_ROUTE_LABELS: u32 = 1_000_000;
 
 const ALL_PPM: u32 = 1_000_000;
-const MAX_PER_SECOND: u32 = 1000;
+const DEFAULT_LINES_PER_SECOND: u32 = 1000;
 /// Most lines in a second that may be configured: more than one thread can write.
-const MOST_PER_SECOND: u32 = 1_000_000;
+const MAX_LINES_PER_SECOND: u32 = 1_000_000;
 
 /// Decodes the settings of `/metrics`.
-pub(super) fn metrics(place: Option<&Place<'_>>, report: &mut Report) -> Metrics {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+pub(super) fn metrics(place: Option<&NodeRef<'_>>, report: &mut Report) -> Metrics {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return Metrics::DEFAULT;
     };
     let routes = map.take("routes");
     map.finish(report);
     Metrics {
-        routes: optional(routes.as_ref(), Metrics::DEFAULT.routes, |place| {
+        routes: or_default(routes.as_ref(), Metrics::DEFAULT.routes, |place| {
             place.number(0, MAX_ROUTE_LABELS, report)
         }),
     }
 }
 
 /// Decodes the log of connections. `None`: there is a mistake.
-pub(super) fn log(place: Option<&Place<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
+pub(super) fn log(place: Option<&NodeRef<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
     let Some(place) = place else { return Some(None) };
-    let mut map = Map::open(place, report)?;
+    let mut map = MapDecoder::open(place, report)?;
     let connections = map.take("connections");
     map.finish(report);
-    maybe(connections.as_ref(), |place| connection_log(place, report))
+    optional_value(connections.as_ref(), |place| connection_log(place, report))
 }
 
-fn connection_log(place: &Place<'_>, report: &mut Report) -> Option<ConnectionLog> {
-    let mut map = Map::open(place, report)?;
+fn connection_log(place: &NodeRef<'_>, report: &mut Report) -> Option<ConnectionLog> {
+    let mut map = MapDecoder::open(place, report)?;
     let to = map.require("to");
     let sample = map.take("sample");
     let most = map.take("max_per_second");
     let only = map.take("only");
     map.finish(report);
-    let sample_ppm = optional(sample.as_ref(), ALL_PPM, |place| share(place, report));
-    let max_per_second = optional(most.as_ref(), MAX_PER_SECOND, |place| {
-        place.number(1, MOST_PER_SECOND, report)
+    let sample_ppm = or_default(sample.as_ref(), ALL_PPM, |place| sample_ppm(place, report));
+    let max_per_second = or_default(most.as_ref(), DEFAULT_LINES_PER_SECOND, |place| {
+        place.number(1, MAX_LINES_PER_SECOND, report)
     });
-    let only = optional(only.as_ref(), Ends::ALL, |place| ends(place, report));
+    let only = or_default(only.as_ref(), EndSet::ALL, |place| ends(place, report));
     Some(ConnectionLog {
         to: to.and_then(|place| target(&place, report))?,
         sample_ppm,
@@ -60,7 +60,7 @@ fn connection_log(place: &Place<'_>, report: &mut Report) -> Option<ConnectionLo
     })
 }
 
-fn target(place: &Place<'_>, report: &mut Report) -> Option<LogTarget> {
+fn target(place: &NodeRef<'_>, report: &mut Report) -> Option<LogTarget> {
     let text = place.text(report)?;
     let path = Path::new(text);
     match text {
@@ -68,7 +68,7 @@ fn target(place: &Place<'_>, report: &mut Report) -> Option<LogTarget> {
         _ if path.is_absolute() && !text.ends_with('/') => Some(LogTarget::File(path.to_owned())),
         _ => {
             let text = quote(text);
-            place.fault(
+            place.error(
                 report,
                 format!("{text} is neither `stdout` nor the absolute path of a file, such as /var/log/signalbox/connections.log"),
             );
@@ -78,7 +78,7 @@ fn target(place: &Place<'_>, report: &mut Report) -> Option<LogTarget> {
 }
 
 /// Decodes a share of all connections, more than nothing, in millionths.
-fn share(place: &Place<'_>, report: &mut Report) -> Option<u32> {
+fn sample_ppm(place: &NodeRef<'_>, report: &mut Report) -> Option<u32> {
     let text = place.text(report)?;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -89,29 +89,29 @@ fn share(place: &Place<'_>, report: &mut Report) -> Option<u32> {
         }
     }
     let text = quote(text);
-    place.fault(
+    place.error(
         report,
         format!("{text} is not a part of all connections from 0.000001 to 1, such as 0.1 for every tenth"),
     );
     None
 }
 
-fn ends(place: &Place<'_>, report: &mut Report) -> Option<Ends> {
+fn ends(place: &NodeRef<'_>, report: &mut Report) -> Option<EndSet> {
     let mut words = Vec::new();
-    for (at, word) in ENDS.into_iter().enumerate() {
+    for (at, word) in END_LABELS.into_iter().enumerate() {
         words.push((word, at));
     }
     let mut places = Vec::new();
-    let mut items = place.items("ways to end", ENDS.len(), report)?.peekable();
+    let mut items = place.items("ways to end", END_LABELS.len(), report)?.peekable();
     if items.peek().is_none() {
-        place.fault(
+        place.error(
             report,
             "an empty `only` logs nothing: leave `only` out to log every connection",
         );
         return None;
     }
     for item in items {
-        places.push(item.word("a way to end", &words, report)?);
+        places.push(item.keyword("a way to end", &words, report)?);
     }
-    Some(Ends::of(places))
+    Some(EndSet::from_indices(places))
 }

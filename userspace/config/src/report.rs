@@ -1,22 +1,22 @@
 //! Report: decoders note mistakes in it, and quote a person's text in them.
 
-use super::error::{ConfigError, Errors};
-use super::node::{Path, Spot};
+use super::error::{ConfigError, ConfigErrors};
+use super::node::{NodePath, Position};
 use super::suggest;
 
 /// Most pairs of characters that are compared in search of suggestions. A file in which everything is misspelt would
 /// otherwise cost errors times names.
-const EFFORT: usize = 50_000_000;
+const MAX_COMPARISONS: usize = 50_000_000;
 
 /// Longest quote of a person's text in a message, in characters.
-const LONGEST_QUOTE: usize = 80;
+const MAX_QUOTE_CHARS: usize = 80;
 
 /// Mistakes and warnings found so far.
 #[derive(Debug)]
 pub(super) struct Report {
     errors: Vec<ConfigError>,
     warnings: Vec<ConfigError>,
-    effort: usize,
+    comparisons_left: usize,
 }
 
 impl Default for Report {
@@ -24,20 +24,20 @@ impl Default for Report {
         Self {
             errors: Vec::new(),
             warnings: Vec::new(),
-            effort: EFFORT,
+            comparisons_left: MAX_COMPARISONS,
         }
     }
 }
 
 impl Report {
     /// Notes a mistake.
-    pub(super) fn error(&mut self, spot: Spot, path: &Path<'_>, message: impl Into<String>) {
+    pub(super) fn error(&mut self, spot: Position, path: &NodePath<'_>, message: impl Into<String>) {
         self.errors
             .push(ConfigError::new(spot, path.to_string(), message.into()));
     }
 
     /// Notes a warning: something is allowed but hardly meant.
-    pub(super) fn warning(&mut self, spot: Spot, path: &Path<'_>, message: impl Into<String>) {
+    pub(super) fn warning(&mut self, spot: Position, path: &NodePath<'_>, message: impl Into<String>) {
         self.warnings
             .push(ConfigError::new(spot, path.to_string(), message.into()));
     }
@@ -54,25 +54,29 @@ impl Report {
 
     /// Candidate that `word` was probably meant to be.
     pub(super) fn suggest<'a>(&mut self, word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-        suggest::nearest(word, candidates, &mut self.effort)
+        suggest::nearest(word, candidates, &mut self.comparisons_left)
     }
 
     /// Turns the report into errors, with the lines of `text` to show.
-    pub(super) fn into_errors(mut self, text: &str) -> Errors {
+    pub(super) fn into_errors(mut self, text: &str) -> ConfigErrors {
         if self.errors.is_empty() {
             // Not reached, as a decoder that gives up says why; if one forgot, refusing would beat half a model.
-            self.error(Spot::START, &Path::ROOT, "the configuration could not be understood");
+            self.error(
+                Position::START,
+                &NodePath::ROOT,
+                "the configuration could not be understood",
+            );
         }
-        Errors::new(self.errors, text)
+        ConfigErrors::new(self.errors, text)
     }
 }
 
 /// Quotes a person's text for a message: in backquotes, on one line, of limited length.
 pub(super) fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len().min(LONGEST_QUOTE) + 2);
+    let mut quoted = String::with_capacity(text.len().min(MAX_QUOTE_CHARS) + 2);
     quoted.push('`');
     for (at, character) in text.chars().enumerate() {
-        if at == LONGEST_QUOTE {
+        if at == MAX_QUOTE_CHARS {
             quoted.push_str("...");
             break;
         }

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
+use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::{Labels, is_key, is_value};
 use signalbox_core::model::{Preference, Route, Unmatched};
-use signalbox_core::name::{Depth, HostPattern};
 
-use super::clusters::Names;
-use super::map::Map;
-use super::node::{Kind, Place, Spot};
+use super::clusters::ClusterNames;
+use super::map::MapDecoder;
+use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, did_you_mean, quote};
 
 /// Most preferences of a route, because each connection looks through them.
 const MAX_PREFERENCES: usize = 16;
 
 /// Decodes all routes.
-pub(super) fn all(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Vec<Route>> {
+pub(super) fn decode_all(place: Option<&NodeRef<'_>>, names: &ClusterNames, report: &mut Report) -> Option<Vec<Route>> {
     let Some(place) = place else { return Some(Vec::new()) };
     let mut seen = HashMap::new();
     let mut routes = Some(Vec::new());
@@ -29,12 +29,12 @@ pub(super) fn all(place: Option<&Place<'_>>, names: &Names, report: &mut Report)
 }
 
 fn route(
-    place: &Place<'_>,
-    names: &Names,
-    seen: &mut HashMap<HostPattern, Spot>,
+    place: &NodeRef<'_>,
+    names: &ClusterNames,
+    seen: &mut HashMap<HostnamePattern, Position>,
     report: &mut Report,
 ) -> Option<Route> {
-    let mut map = Map::open(place, report)?;
+    let mut map = MapDecoder::open(place, report)?;
     let host = map.require("host");
     let prefer = map.take("prefer");
     let labels = map.take("labels");
@@ -46,7 +46,7 @@ fn route(
     };
     let drain = map.take("drain");
     map.finish(report);
-    let host = host.and_then(|place| host_pattern(&place, seen, report));
+    let host = host.and_then(|place| hostname_pattern(&place, seen, report));
     let clusters = match clusters {
         None if prefer.is_some() || labels.is_some() => Some(Vec::new()),
         clusters => clusters.and_then(|place| weights(&place, names, report)),
@@ -60,8 +60,8 @@ fn route(
         None => Some(Labels::new()),
     };
     Some(Route {
-        host: host?,
-        depth: Depth::Any,
+        hostname: host?,
+        depth: WildcardDepth::Any,
         clusters: clusters?,
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,
@@ -70,14 +70,14 @@ fn route(
 }
 
 /// Decodes labels as Kubernetes has them, by which `signalbox weight --selector` finds the name.
-fn labels(place: &Place<'_>, report: &mut Report) -> Option<Labels> {
-    if !matches!(place.node.kind, Kind::Map(_)) {
-        place.fault(report, "labels are keys with values, as in { app: shop, tier: web }");
+fn labels(place: &NodeRef<'_>, report: &mut Report) -> Option<Labels> {
+    if !matches!(place.node.kind, NodeKind::Map(_)) {
+        place.error(report, "labels are keys with values, as in { app: shop, tier: web }");
         return None;
     }
     let mut labels = Some(Labels::new());
     for entry in place.entries(report)? {
-        let place = Place {
+        let place = NodeRef {
             node: &entry.value,
             path: place.path.key(&entry.key),
         };
@@ -89,7 +89,7 @@ fn labels(place: &Place<'_>, report: &mut Report) -> Option<Labels> {
     labels
 }
 
-fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, String)> {
+fn label(key: &str, place: &NodeRef<'_>, report: &mut Report) -> Option<(String, String)> {
     // An empty text in quotes is a value too.
     let value = match place.plain() {
         Some("") => "",
@@ -97,7 +97,7 @@ fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, S
     };
     if !is_key(key) {
         let shown = quote(key);
-        place.fault(
+        place.error(
             report,
             format!("{shown} is not the key of a label: up to 63 letters, digits, `-`, `_` or `.`, perhaps behind a domain and `/`"),
         );
@@ -105,7 +105,7 @@ fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, S
     }
     if !is_value(value) {
         let shown = quote(value);
-        place.fault(
+        place.error(
             report,
             format!("{shown} is not the value of a label: up to 63 letters, digits, `-`, `_` or `.`, a letter or digit at both ends"),
         );
@@ -114,7 +114,7 @@ fn label(key: &str, place: &Place<'_>, report: &mut Report) -> Option<(String, S
     Some((key.to_owned(), value.to_owned()))
 }
 
-fn preferences(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<Preference>> {
+fn preferences(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Option<Vec<Preference>> {
     let mut all = Some(Vec::new());
     for item in place.items("preferences", MAX_PREFERENCES, report)? {
         match (preference(&item, names, report), &mut all) {
@@ -125,16 +125,16 @@ fn preferences(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<
     all
 }
 
-fn preference(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Preference> {
-    let mut map = Map::open(place, report)?;
+fn preference(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Option<Preference> {
+    let mut map = MapDecoder::open(place, report)?;
     let cluster = map.require("cluster");
     let clients = map.require("clients");
     map.finish(report);
-    let cluster = cluster.and_then(|place| names.at(&place, report));
+    let cluster = cluster.and_then(|place| names.find_at(&place, report));
     let place = clients?;
     let mut items = place.items("prefixes", usize::MAX, report)?.peekable();
     if items.peek().is_none() {
-        place.fault(
+        place.error(
             report,
             "a preference needs clients, as in { cluster: west, clients: [10.9.0.0/16] }",
         );
@@ -147,12 +147,16 @@ fn preference(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<P
     })
 }
 
-fn host_pattern(place: &Place<'_>, seen: &mut HashMap<HostPattern, Spot>, report: &mut Report) -> Option<HostPattern> {
+fn hostname_pattern(
+    place: &NodeRef<'_>,
+    seen: &mut HashMap<HostnamePattern, Position>,
+    report: &mut Report,
+) -> Option<HostnamePattern> {
     let text = place.text(report)?;
-    let problem = match HostPattern::parse(text) {
+    let problem = match HostnamePattern::parse(text) {
         Ok(host) => match seen.get(&host) {
             None => {
-                seen.insert(host.clone(), place.spot());
+                seen.insert(host.clone(), place.position());
                 return Some(host);
             }
             Some(first) => format!("{} already has a route on line {}", quote(text), first.line),
@@ -160,7 +164,7 @@ fn host_pattern(place: &Place<'_>, seen: &mut HashMap<HostPattern, Spot>, report
         Err(error) if error_is_port(text) => format!("{}: {error}; leave the port out", quote(text)),
         Err(error) => format!("{}: {error}", quote(text)),
     };
-    place.fault(report, problem);
+    place.error(report, problem);
     None
 }
 
@@ -169,9 +173,9 @@ fn error_is_port(text: &str) -> bool {
         .is_some_and(|(name, port)| !name.contains(':') && port.parse::<u16>().is_ok())
 }
 
-fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<(usize, u32)>> {
-    if matches!(place.node.kind, Kind::Scalar { .. } | Kind::List(_)) {
-        place.fault(
+fn weights(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Option<Vec<(usize, u32)>> {
+    if matches!(place.node.kind, NodeKind::Scalar { .. } | NodeKind::List(_)) {
+        place.error(
             report,
             "a route's clusters are names with weights from 0 to 100, as in { east: 10, west: 80 }",
         );
@@ -179,16 +183,16 @@ fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<
     }
     let entries = place.entries(report)?;
     if entries.is_empty() {
-        place.fault(report, "a route needs at least one cluster, as in { east: 100 }");
+        place.error(report, "a route needs at least one cluster, as in { east: 100 }");
         return None;
     }
     let mut weights = Some(Vec::with_capacity(entries.len()));
     for entry in entries {
-        let place = Place {
+        let place = NodeRef {
             node: &entry.value,
             path: place.path.key(&entry.key),
         };
-        let cluster = names.find(&entry.key, entry.spot, &place.path, report);
+        let cluster = names.find(&entry.key, entry.position, &place.path, report);
         let weight = place.number(0, 100, report);
         match (cluster, weight, &mut weights) {
             (Some(cluster), Some(weight), Some(weights)) => weights.push((cluster, weight)),
@@ -199,25 +203,25 @@ fn weights(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<Vec<
         .as_ref()
         .is_some_and(|weights| weights.iter().all(|(_, weight)| *weight == 0))
     {
-        place.fault(report, "all weights are 0: a route needs a cluster that gets something");
+        place.error(report, "all weights are 0: a route needs a cluster that gets something");
         return None;
     }
     weights
 }
 
 /// Decodes the treatment of a name without a route.
-pub(super) fn unmatched(place: Option<&Place<'_>>, names: &Names, report: &mut Report) -> Option<Unmatched> {
+pub(super) fn unmatched(place: Option<&NodeRef<'_>>, names: &ClusterNames, report: &mut Report) -> Option<Unmatched> {
     let Some(place) = place else {
         return Some(Unmatched::Reject);
     };
-    if !matches!(place.node.kind, Kind::Map(_)) {
+    if !matches!(place.node.kind, NodeKind::Map(_)) {
         return match place.text(report)? {
             "reject" => Some(Unmatched::Reject),
             "any" => Some(Unmatched::Any),
             other => {
                 let guess = did_you_mean(report.suggest(other, ["reject", "any"].into_iter()));
                 let other = quote(other);
-                place.fault(
+                place.error(
                     report,
                     format!("{other} is neither reject, any nor {{ cluster: NAME }}{guess}"),
                 );
@@ -225,10 +229,10 @@ pub(super) fn unmatched(place: Option<&Place<'_>>, names: &Names, report: &mut R
             }
         };
     }
-    let mut map = Map::open(place, report)?;
+    let mut map = MapDecoder::open(place, report)?;
     let cluster = map.require("cluster");
     map.finish(report);
     cluster
-        .and_then(|place| names.at(&place, report))
+        .and_then(|place| names.find_at(&place, report))
         .map(Unmatched::Cluster)
 }

@@ -4,37 +4,44 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::node::{Kind, Place};
+use super::node::{NodeKind, NodeRef};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
 /// Longest time in the configuration: room for every use, and adding it to a clock cannot overflow.
-const LONGEST: Duration = Duration::from_secs(8760 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(8760 * 3600);
 
-const UNITS: &str = "a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h";
+const DURATION_FORMAT: &str = "a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h";
 
 /// Decodes a value that may be left out; `default` also stands in for a mistake that has been reported.
-pub(super) fn optional<T>(place: Option<&Place<'_>>, default: T, read: impl FnOnce(&Place<'_>) -> Option<T>) -> T {
+pub(super) fn or_default<T>(
+    place: Option<&NodeRef<'_>>,
+    default: T,
+    read: impl FnOnce(&NodeRef<'_>) -> Option<T>,
+) -> T {
     place.and_then(read).unwrap_or(default)
 }
 
 /// Decodes a value that may be left out and has no default. `None`: there is a mistake.
-pub(super) fn maybe<T>(place: Option<&Place<'_>>, read: impl FnOnce(&Place<'_>) -> Option<T>) -> Option<Option<T>> {
+pub(super) fn optional_value<T>(
+    place: Option<&NodeRef<'_>>,
+    read: impl FnOnce(&NodeRef<'_>) -> Option<T>,
+) -> Option<Option<T>> {
     place.map_or(Some(None), |place| read(place).map(Some))
 }
 
-impl<'a> Place<'a> {
+impl<'a> NodeRef<'a> {
     /// Value as text as it is written; not empty.
     pub(super) fn text(&self, report: &mut Report) -> Option<&'a str> {
         let message = match &self.node.kind {
-            Kind::Scalar { text, .. } if !text.is_empty() => return Some(text),
-            Kind::Scalar { .. } => "the value is empty".to_owned(),
-            Kind::Null => "the value is missing".to_owned(),
+            NodeKind::Scalar { text, .. } if !text.is_empty() => return Some(text),
+            NodeKind::Scalar { .. } => "the value is empty".to_owned(),
+            NodeKind::Null => "the value is missing".to_owned(),
             other => {
-                let found = other.name();
+                let found = other.type_name();
                 format!("expected a single value, found {found} (a value with brackets or braces needs quotes)")
             }
         };
-        self.fault(report, message);
+        self.error(report, message);
         None
     }
 
@@ -45,7 +52,7 @@ impl<'a> Place<'a> {
         if text.len() <= 63 && text.bytes().all(allowed) {
             return Some(text);
         }
-        self.fault(
+        self.error(
             report,
             format!(
                 "{} is not a name: 1 to 63 letters, digits, `.`, `_` or `-`",
@@ -63,7 +70,7 @@ impl<'a> Place<'a> {
         report: &mut Report,
     ) -> Option<T> {
         let text = self.text(report)?;
-        let quoted = matches!(self.node.kind, Kind::Scalar { quoted: true, .. });
+        let quoted = matches!(self.node.kind, NodeKind::Scalar { quoted: true, .. });
         let digits = text.bytes().all(|b| b.is_ascii_digit());
         if digits && !quoted {
             let number = text.parse::<u64>().ok().and_then(|n| T::try_from(n).ok());
@@ -72,7 +79,7 @@ impl<'a> Place<'a> {
             }
         }
         let hint = if digits && quoted { " without quotes" } else { "" };
-        self.fault(
+        self.error(
             report,
             format!("{} is not a whole number from {least} to {most}{hint}", quote(text)),
         );
@@ -91,30 +98,30 @@ impl<'a> Place<'a> {
         let digits = text.strip_suffix(unit).unwrap_or_default();
         let quoted = quote(text);
         let message = match (digits, unit) {
-            ("", _) => format!("{quoted} is not a duration: write {UNITS}"),
-            (_, "") => format!("{quoted} has no unit: write {UNITS}"),
+            ("", _) => format!("{quoted} is not a duration: write {DURATION_FORMAT}"),
+            (_, "") => format!("{quoted} has no unit: write {DURATION_FORMAT}"),
             (_, "ms" | "s" | "m" | "h") => match in_milliseconds(digits, unit) {
                 Some(0) => format!("{quoted} is no time at all: it must be more than 0"),
-                Some(ms) if ms <= LONGEST.as_millis() => {
+                Some(ms) if ms <= MAX_TIMEOUT.as_millis() => {
                     return Some(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)));
                 }
                 _ => format!("{quoted} is too long: at most 8760h (a year)"),
             },
-            _ => format!("{quoted} is not a duration: write {UNITS}"),
+            _ => format!("{quoted} is not a duration: write {DURATION_FORMAT}"),
         };
-        self.fault(report, message);
+        self.error(report, message);
         None
     }
 
     /// Value as a word of a list; `what`: the value's name in messages, with its article.
-    pub(super) fn word<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
+    pub(super) fn keyword<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
         let text = self.text(report)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
         }
         let guess = did_you_mean(report.suggest(text, words.iter().map(|(word, _)| *word)));
         let allowed = alternatives(words.iter().map(|(word, _)| *word));
-        self.fault(
+        self.error(
             report,
             format!("{} is not {what}{guess} (allowed: {allowed})", quote(text)),
         );
@@ -123,19 +130,19 @@ impl<'a> Place<'a> {
 
     /// Value as `true` or `false`.
     pub(super) fn flag(&self, report: &mut Report) -> Option<bool> {
-        self.word("a yes or no", &[("true", true), ("false", false)], report)
+        self.keyword("a yes or no", &[("true", true), ("false", false)], report)
     }
 
     /// Value as text, if it is text at all; mistakes are not reported.
     pub(super) fn plain(&self) -> Option<&'a str> {
         match &self.node.kind {
-            Kind::Scalar { text, .. } => Some(text),
+            NodeKind::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
 
     /// Value as the address of a machine.
-    pub(super) fn machine(&self, report: &mut Report) -> Option<IpAddr> {
+    pub(super) fn host_address(&self, report: &mut Report) -> Option<IpAddr> {
         let text = self.text(report)?;
         let message = match text.parse::<IpAddr>() {
             Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
@@ -148,7 +155,7 @@ impl<'a> Place<'a> {
             Ok(ip) => return Some(ip),
             Err(_) => format!("{} is not an IP address, such as 10.2.0.2 or fd00:2::4", quote(text)),
         };
-        self.fault(report, message);
+        self.error(report, message);
         None
     }
 }
@@ -164,7 +171,7 @@ fn in_milliseconds(digits: &str, unit: &str) -> Option<u128> {
 }
 
 /// Shows a duration as the configuration writes it.
-pub(super) fn show(time: Duration) -> String {
+pub(super) fn duration_text(time: Duration) -> String {
     let ms = time.as_millis();
     [(3_600_000, "h"), (60_000, "m"), (1000, "s")]
         .iter()

@@ -2,17 +2,17 @@
 
 use signalbox_core::labels::Selector;
 
-use super::node::Place;
+use super::node::NodeRef;
 use super::report::{Report, quote};
 
 /// Decodes a namespace's name.
-pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn namespace(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if is_namespace(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
-    place.fault(
+    place.error(
         report,
         format!(
             "{shown} is not a namespace: 1 to 63 lower-case letters, digits or `-`, which is neither first nor last"
@@ -22,13 +22,13 @@ pub(super) fn namespace(place: &Place<'_>, report: &mut Report) -> Option<String
 }
 
 /// Decodes the name of any other object. `what`: the kind of object, for messages.
-pub(super) fn object_name(place: &Place<'_>, what: &str, report: &mut Report) -> Option<String> {
+pub(super) fn object_name(place: &NodeRef<'_>, what: &str, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     if is_object_name(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);
-    place.fault(
+    place.error(
         report,
         format!(
             "{shown} is not {what}: 1 to 253 lower-case letters, digits, `-` or `.`, which are neither first nor last"
@@ -53,13 +53,13 @@ pub(super) fn is_object_name(text: &str) -> bool {
 }
 
 /// Decodes a label selector. The text is kept as the file has it, because the API server reads it too.
-pub(super) fn labels(place: &Place<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn labels(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     match Selector::parse(text) {
         Ok(_) => Some(text.to_owned()),
         Err(error) => {
             let shown = quote(text);
-            place.fault(
+            place.error(
                 report,
                 format!(
                     "{shown} is not a label selector, such as `router=public`, `tier!=test,shard in (a, b)` or `!internal`: \

@@ -7,66 +7,66 @@ use std::time::Duration;
 use ipnet::IpNet;
 use signalbox_common::l4::abi::{MAX_SERVICES, MAX_SOURCES, MAX_TARGETS};
 use signalbox_core::model::services::{Affinity, Hook, Mode, ServiceBind, Transport};
-use signalbox_core::model::shield::Policy;
+use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::model::{Bind, Layer4, Service};
 
-use super::address::Taken;
-use super::clusters::Names;
-use super::map::Map;
-use super::node::{Place, Spot};
+use super::address::BindOwners;
+use super::clusters::ClusterNames;
+use super::map::MapDecoder;
+use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
-use super::scalar::{maybe, optional};
+use super::scalar::{optional_value, or_default};
 use super::shield;
-use super::unique::Unique;
+use super::unique::UniqueNames;
 
 /// Default times that a flow of UDP, and a connection of TCP, is known without a packet.
-const IDLE_UDP: Duration = Duration::from_secs(30);
-const IDLE_TCP: Duration = Duration::from_secs(3600);
+const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Range of the number of flows: fewer are of no use, and more hardly fit into the kernel's memory.
-const FLOWS: RangeInclusive<u32> = 1024..=16_777_216;
+const FLOWS_RANGE: RangeInclusive<u32> = 1024..=16_777_216;
 
 /// Context that services are decoded in.
-struct Around<'a> {
-    guarded: Option<&'a Policy>,
-    names: &'a Names,
-    taken: &'a mut Taken,
-    targets: Vec<(ServiceBind, Transport, String, Spot)>,
+struct ServiceContext<'a> {
+    default_shield: Option<&'a ShieldPolicy>,
+    names: &'a ClusterNames,
+    bind_owners: &'a mut BindOwners,
+    targets: Vec<(ServiceBind, Transport, String, Position)>,
     ports: usize,
-    unique: Unique,
+    unique: UniqueNames,
 }
 
 /// Decodes all services with their places.
-pub(super) fn all(
-    place: Option<&Place<'_>>,
-    guarded: Option<&Policy>,
-    names: &Names,
-    taken: &mut Taken,
+pub(super) fn decode_all(
+    place: Option<&NodeRef<'_>>,
+    default_shield: Option<&ShieldPolicy>,
+    names: &ClusterNames,
+    bind_owners: &mut BindOwners,
     report: &mut Report,
-) -> Option<Vec<(Spot, Service)>> {
+) -> Option<Vec<(Position, Service)>> {
     let Some(place) = place else {
         return Some(Vec::new());
     };
-    let mut around = Around {
-        guarded,
+    let mut around = ServiceContext {
+        default_shield,
         names,
-        taken,
+        bind_owners,
         targets: Vec::new(),
         ports: 0,
-        unique: Unique::default(),
+        unique: UniqueNames::default(),
     };
     let mut services = Some(Vec::new());
     for item in place.items("services", MAX_SERVICES as usize - 1, report)? {
         match (service(&item, &mut around, report), &mut services) {
-            (Some(service), Some(services)) => services.push((item.spot(), service)),
+            (Some(service), Some(services)) => services.push((item.position(), service)),
             _ => services = None,
         }
     }
     services
 }
 
-fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> Option<Service> {
-    let mut map = Map::open(place, report)?;
+fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut Report) -> Option<Service> {
+    let mut map = MapDecoder::open(place, report)?;
     let name = map.require("name");
     let protocol = map.require("protocol");
     let listen = map.require("listen");
@@ -79,25 +79,25 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
 
     let label = name
         .as_ref()
-        .and_then(Place::plain)
+        .and_then(NodeRef::plain)
         .map_or_else(|| "a service".to_owned(), |name| format!("service {}", quote(name)));
-    let name = name.and_then(|name| around.unique.name(&name, "service", report));
-    let protocol = protocol.and_then(|place| place.word("a protocol of services", &Transport::ALL, report));
-    let listen = listen.and_then(|place| addresses(&place, &label, protocol, around, report));
-    let cluster = maybe(cluster.as_ref(), |place| hosts_of(place, around.names, report));
-    let mode = optional(mode.as_ref(), Mode::Nat, |place| {
-        place.word("a mode", &Mode::ALL, report)
+    let name = name.and_then(|name| context.unique.name(&name, "service", report));
+    let protocol = protocol.and_then(|place| place.keyword("a protocol of services", &Transport::ALL, report));
+    let listen = listen.and_then(|place| addresses(&place, &label, protocol, context, report));
+    let cluster = optional_value(cluster.as_ref(), |place| cluster_of(place, context.names, report));
+    let mode = or_default(mode.as_ref(), Mode::Nat, |place| {
+        place.keyword("a mode", &Mode::ALL, report)
     });
-    let affinity = optional(affinity.as_ref(), Affinity::Flow, |place| {
-        place.word("an affinity", &Affinity::ALL, report)
+    let affinity = or_default(affinity.as_ref(), Affinity::Flow, |place| {
+        place.keyword("an affinity", &Affinity::ALL, report)
     });
     let default = if protocol == Some(Transport::Udp) {
-        IDLE_UDP
+        UDP_IDLE_TIMEOUT
     } else {
-        IDLE_TCP
+        TCP_IDLE_TIMEOUT
     };
-    let idle = optional(idle.as_ref(), default, |place| place.duration(report));
-    let shield = shield::of(shield.as_ref(), around.guarded, report);
+    let idle = or_default(idle.as_ref(), default, |place| place.duration(report));
+    let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Service {
         name: name?,
         protocol: protocol?,
@@ -111,59 +111,61 @@ fn service(place: &Place<'_>, around: &mut Around<'_>, report: &mut Report) -> O
 }
 
 /// Decodes the cluster of a service, which cannot be an application: its endpoints have different ports, a service one.
-fn hosts_of(place: &Place<'_>, names: &Names, report: &mut Report) -> Option<usize> {
+fn cluster_of(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Option<usize> {
     if let Some(name) = place.plain().filter(|name| name.contains('/')) {
         let name = quote(name);
-        place.fault(
+        place.error(
             report,
             format!("{name} is an application, whose endpoints have ports of their own: name a cluster, use a tcp listener, or `routing_events.expose`"),
         );
         return None;
     }
-    names.at(place, report)
+    names.find_at(place, report)
 }
 
 fn addresses(
-    place: &Place<'_>,
+    place: &NodeRef<'_>,
     owner: &str,
     protocol: Option<Transport>,
-    around: &mut Around<'_>,
+    around: &mut ServiceContext<'_>,
     report: &mut Report,
 ) -> Option<Vec<ServiceBind>> {
-    let items: Vec<Place<'_>> = place.items("addresses", usize::MAX, report)?.collect();
+    let items: Vec<NodeRef<'_>> = place.items("addresses", usize::MAX, report)?.collect();
     if items.is_empty() {
-        place.fault(report, "a service needs at least one address, such as 10.1.0.1:3306");
+        place.error(report, "a service needs at least one address, such as 10.1.0.1:3306");
         return None;
     }
     let mut all = Vec::with_capacity(items.len());
     for item in &items {
         let Some(text) = item.text(report) else { continue };
-        let bind = self::bind(text).and_then(|bind| {
-            take(&bind, owner, item.spot(), protocol, around)?;
+        let bind = self::parse_bind(text).and_then(|bind| {
+            claim_listen(&bind, owner, item.position(), protocol, around)?;
             Ok(bind)
         });
         match bind {
             Ok(bind) => all.push(bind),
-            Err(problem) => item.fault(report, problem),
+            Err(problem) => item.error(report, problem),
         }
     }
     Some(all)
 }
 
 /// Parses an address and a port, or a range of ports.
-pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
-    const FORMS: &str = "such as 10.1.0.1:3306, [fd00:1::1]:3306 or 10.1.0.9:7000-7100";
+pub(super) fn parse_bind(text: &str) -> Result<ServiceBind, String> {
+    const BIND_EXAMPLES: &str = "such as 10.1.0.1:3306, [fd00:1::1]:3306 or 10.1.0.9:7000-7100";
     let shown = quote(text);
     let parts = text.rsplit_once(':').filter(|(place, _)| !place.is_empty());
     let Some((place, ports)) = parts else {
-        return Err(format!("{shown} is not an address with a port, {FORMS}"));
+        return Err(format!("{shown} is not an address with a port, {BIND_EXAMPLES}"));
     };
     let inner = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let address = match inner.unwrap_or(place).parse::<IpAddr>() {
-        Ok(IpAddr::V6(_)) if inner.is_none() => return Err(format!("{shown} is not an address with a port, {FORMS}")),
+        Ok(IpAddr::V6(_)) if inner.is_none() => {
+            return Err(format!("{shown} is not an address with a port, {BIND_EXAMPLES}"));
+        }
         Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
             return Err(format!(
-                "{shown}: a service listens on addresses of its own, not on all there are, {FORMS}"
+                "{shown}: a service listens on addresses of its own, not on all there are, {BIND_EXAMPLES}"
             ));
         }
         Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
@@ -173,7 +175,7 @@ pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
             ));
         }
         Ok(ip) => ip,
-        Err(_) => return Err(format!("{shown} is not an address with a port, {FORMS}")),
+        Err(_) => return Err(format!("{shown} is not an address with a port, {BIND_EXAMPLES}")),
     };
     let port = |text: &str| {
         let digits = text.bytes().all(|b| b.is_ascii_digit());
@@ -186,20 +188,20 @@ pub(super) fn bind(text: &str) -> Result<ServiceBind, String> {
             ports: first..=last,
         }),
         _ => Err(format!(
-            "{shown} needs a port, or a range of them, from 1 to 65535, {FORMS}"
+            "{shown} needs a port, or a range of them, from 1 to 65535, {BIND_EXAMPLES}"
         )),
     }
 }
 
 /// Notes that an owner listens on a bind; the error names another owner that does already.
-fn take(
+fn claim_listen(
     bind: &ServiceBind,
     owner: &str,
-    spot: Spot,
+    spot: Position,
     protocol: Option<Transport>,
-    around: &mut Around<'_>,
+    around: &mut ServiceContext<'_>,
 ) -> Result<(), String> {
-    let overlaps = |other: &&(ServiceBind, Transport, String, Spot)| {
+    let overlaps = |other: &&(ServiceBind, Transport, String, Position)| {
         other.0.address == bind.address
             && Some(other.1) == protocol
             && other.0.ports.start() <= bind.ports.end()
@@ -211,7 +213,7 @@ fn take(
     if protocol == Some(Transport::Tcp) {
         for port in bind.ports.clone() {
             let prefix = IpNet::from(bind.address);
-            around.taken.take(Bind { prefix, port }, owner, Some(spot))?;
+            around.bind_owners.claim(Bind { prefix, port }, owner, Some(spot))?;
         }
     }
     around.ports += bind.ports.len();
@@ -225,9 +227,9 @@ fn take(
 }
 
 /// Decodes the settings that all services have in common.
-pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> Layer4 {
+pub(super) fn common(place: Option<&NodeRef<'_>>, report: &mut Report) -> Layer4 {
     let defaults = Layer4::default();
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return defaults;
     };
     let hook = map.take("hook");
@@ -240,11 +242,11 @@ pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> Layer4 {
         self::tunnel(&place, &defaults, report)
     });
     Layer4 {
-        hook: optional(hook.as_ref(), defaults.hook, |place| {
-            place.word("a place for programs", &Hook::ALL, report)
+        hook: or_default(hook.as_ref(), defaults.hook, |place| {
+            place.keyword("a place for programs", &Hook::ALL, report)
         }),
-        flows: optional(flows.as_ref(), defaults.flows, |place| {
-            place.number(*FLOWS.start(), *FLOWS.end(), report)
+        flows: or_default(flows.as_ref(), defaults.flows, |place| {
+            place.number(*FLOWS_RANGE.start(), *FLOWS_RANGE.end(), report)
         }),
         nat_sources,
         nat_ports,
@@ -253,8 +255,8 @@ pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> Layer4 {
     }
 }
 
-fn nat(place: &Place<'_>, report: &mut Report) -> (Vec<IpAddr>, Option<RangeInclusive<u16>>) {
-    let Some(mut map) = Map::open(place, report) else {
+fn nat(place: &NodeRef<'_>, report: &mut Report) -> (Vec<IpAddr>, Option<RangeInclusive<u16>>) {
+    let Some(mut map) = MapDecoder::open(place, report) else {
         return (Vec::new(), None);
     };
     let sources = map.take("sources");
@@ -264,13 +266,13 @@ fn nat(place: &Place<'_>, report: &mut Report) -> (Vec<IpAddr>, Option<RangeIncl
     if let Some(sources) = sources
         && let Some(items) = sources.items("addresses", MAX_SOURCES as usize / 4, report)
     {
-        addresses.extend(items.filter_map(|item| item.machine(report)));
+        addresses.extend(items.filter_map(|item| item.host_address(report)));
     }
     let ports = ports.and_then(|place| range(&place, report));
     (addresses, ports)
 }
 
-fn range(place: &Place<'_>, report: &mut Report) -> Option<RangeInclusive<u16>> {
+fn range(place: &NodeRef<'_>, report: &mut Report) -> Option<RangeInclusive<u16>> {
     let text = place.text(report)?;
     let parsed = text
         .split_once('-')
@@ -278,7 +280,7 @@ fn range(place: &Place<'_>, report: &mut Report) -> Option<RangeInclusive<u16>> 
         .filter(|range| *range.start() >= 1024 && range.start() < range.end());
     if parsed.is_none() {
         let shown = quote(text);
-        place.fault(
+        place.error(
             report,
             format!("{shown} is not a range of ports above 1023, such as 1024-32767"),
         );
@@ -286,9 +288,9 @@ fn range(place: &Place<'_>, report: &mut Report) -> Option<RangeInclusive<u16>> 
     parsed
 }
 
-fn tunnel(place: &Place<'_>, defaults: &Layer4, report: &mut Report) -> (ipnet::Ipv4Net, ipnet::Ipv6Net) {
+fn tunnel(place: &NodeRef<'_>, defaults: &Layer4, report: &mut Report) -> (ipnet::Ipv4Net, ipnet::Ipv6Net) {
     let mut found = (defaults.tunnel_v4, defaults.tunnel_v6);
-    let Some(mut map) = Map::open(place, report) else {
+    let Some(mut map) = MapDecoder::open(place, report) else {
         return found;
     };
     let v4 = map.take("source_ipv4");
@@ -297,14 +299,14 @@ fn tunnel(place: &Place<'_>, defaults: &Layer4, report: &mut Report) -> (ipnet::
     if let Some(place) = v4 {
         match place.prefix(report) {
             Some(IpNet::V4(net)) => found.0 = net,
-            Some(IpNet::V6(_)) => place.fault(report, "this is IPv6: write an IPv4 prefix, such as 172.16.0.0/16"),
+            Some(IpNet::V6(_)) => place.error(report, "this is IPv6: write an IPv4 prefix, such as 172.16.0.0/16"),
             None => {}
         }
     }
     if let Some(place) = v6 {
         match place.prefix(report) {
             Some(IpNet::V6(net)) if net.prefix_len() <= 96 => found.1 = net,
-            Some(_) => place.fault(report, "write an IPv6 prefix of /96 or shorter, such as 100::/64"),
+            Some(_) => place.error(report, "write an IPv6 prefix of /96 or shorter, such as 100::/64"),
             None => {}
         }
     }

@@ -10,26 +10,26 @@ use signalbox_core::model::{
     Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, Limits, PerSource, Tier, Timeouts,
 };
 
-use super::address::Taken;
-use super::map::Map;
-use super::node::Place;
+use super::address::BindOwners;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::{Report, quote};
-use super::scalar::optional;
+use super::scalar::or_default;
 
-const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
-const ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
+const DEFAULT_ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
+const DEFAULT_ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
 
 /// Longest path of a socket, in bytes: `sun_path` less its closing NUL.
-const LONGEST_SOCKET: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Most connections to the admin API, because each may hold a body of 64 MiB.
 const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 
 /// Most flows of tier `cut`: 1 GiB of flow table.
-const MOST_CUT_FLOWS: u32 = 1 << 22;
+const MAX_CUT_FLOWS: u32 = 1 << 22;
 
 /// Tiers where the configuration says nothing.
-pub(super) const DATAPATH: Datapath = Datapath { tier: None, cut: true };
+pub(super) const DEFAULT_DATAPATH: Datapath = Datapath { tier: None, cut: true };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
     ("auto", None),
@@ -40,7 +40,7 @@ const TIERS: [(&str, Option<Tier>); 4] = [
 
 const CUT: [(&str, bool); 2] = [("auto", true), ("off", false)];
 
-const TIMEOUTS: Timeouts = Timeouts {
+const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     peek_http: Duration::from_secs(10),
     peek_tls: Duration::from_secs(5),
@@ -51,46 +51,46 @@ const TIMEOUTS: Timeouts = Timeouts {
 };
 
 /// Most members of an etcd.
-const MOST_MEMBERS: usize = 16;
-const PREFIX: &str = "/signalbox/";
+const MAX_ETCD_MEMBERS: usize = 16;
+const DEFAULT_ETCD_PREFIX: &str = "/signalbox/";
 
-const STORE: &str = "/var/lib/signalbox/state.redb";
+const DEFAULT_STORE: &str = "/var/lib/signalbox/state.redb";
 
-const PER_SOURCE: PerSource = PerSource {
+const DEFAULT_PER_SOURCE: PerSource = PerSource {
     concurrent: 0,
     per_second: 0,
     peeking: 1024,
 };
 
 /// Decodes the admin API. Its address must be the first to be taken.
-pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut Report) -> Admin {
+pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, report: &mut Report) -> Admin {
     let mut admin = Admin {
-        listen: Some(ADMIN_LISTEN),
-        socket: PathBuf::from(ADMIN_SOCKET),
+        listen: Some(DEFAULT_ADMIN_LISTEN),
+        socket: PathBuf::from(DEFAULT_ADMIN_SOCKET),
         token_file: None,
         tls: None,
         max_connections: DEFAULT_ADMIN_CONNECTIONS,
     };
     let mut spot = None;
-    if let Some(mut map) = place.and_then(|place| Map::open(place, report)) {
+    if let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) {
         let listen = map.take("listen");
         let socket = map.take("socket");
         let token_file = map.take("token_file");
         let tls = map.take("tls");
         let most = map.take("max_connections");
         map.finish(report);
-        admin.max_connections = optional(most.as_ref(), admin.max_connections, |place| {
+        admin.max_connections = or_default(most.as_ref(), admin.max_connections, |place| {
             place.number(1, MAX_ADMIN_CONNECTIONS, report)
         });
         admin.tls = tls.and_then(|place| admin_tls(&place, report));
         admin.token_file = token_file.and_then(|place| place.text(report).map(PathBuf::from));
-        spot = listen.map(|place| place.spot());
-        admin.listen = optional(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
-        admin.socket = optional(socket.as_ref(), admin.socket, |place| admin_socket(place, report));
+        spot = listen.map(|place| place.position());
+        admin.listen = or_default(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
+        admin.socket = or_default(socket.as_ref(), admin.socket, |place| admin_socket(place, report));
     }
     if let Some(addr) = admin.listen {
         // The address is always free, because no other has been taken before it.
-        let _ = taken.take(
+        let _ = bind_owners.claim(
             Bind {
                 prefix: IpNet::from(addr.ip()),
                 port: addr.port(),
@@ -102,13 +102,13 @@ pub(super) fn admin(place: Option<&Place<'_>>, taken: &mut Taken, report: &mut R
     admin
 }
 
-fn admin_tls(place: &Place<'_>, report: &mut Report) -> Option<AdminTls> {
-    let mut map = Map::open(place, report)?;
+fn admin_tls(place: &NodeRef<'_>, report: &mut Report) -> Option<AdminTls> {
+    let mut map = MapDecoder::open(place, report)?;
     let cert = map.require("cert");
     let key = map.require("key");
     let client_ca = map.take("client_ca");
     map.finish(report);
-    let mut path = |place: Option<Place<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
+    let mut path = |place: Option<NodeRef<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
     let (cert, key, client_ca) = (path(cert), path(key), path(client_ca));
     Some(AdminTls {
         cert: cert?,
@@ -117,7 +117,7 @@ fn admin_tls(place: &Place<'_>, report: &mut Report) -> Option<AdminTls> {
     })
 }
 
-fn admin_listen(place: &Place<'_>, report: &mut Report) -> Option<Option<SocketAddr>> {
+fn admin_listen(place: &NodeRef<'_>, report: &mut Report) -> Option<Option<SocketAddr>> {
     if place.plain() == Some("none") {
         return Some(None);
     }
@@ -126,7 +126,7 @@ fn admin_listen(place: &Place<'_>, report: &mut Report) -> Option<Option<SocketA
         Ok(addr) if addr.port() > 0 => Some(Some(addr)),
         _ => {
             let text = quote(text);
-            place.fault(
+            place.error(
                 report,
                 format!("{text} is not an address with a port, such as 127.0.0.1:8089, nor `none`"),
             );
@@ -135,13 +135,13 @@ fn admin_listen(place: &Place<'_>, report: &mut Report) -> Option<Option<SocketA
     }
 }
 
-fn admin_socket(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
+fn admin_socket(place: &NodeRef<'_>, report: &mut Report) -> Option<PathBuf> {
     let text = place.text(report)?;
-    if text.len() > LONGEST_SOCKET || text.contains('\0') {
+    if text.len() > MAX_SOCKET_PATH_BYTES || text.contains('\0') {
         let text = quote(text);
-        place.fault(
+        place.error(
             report,
-            format!("{text} cannot name a socket: at most {LONGEST_SOCKET} bytes, none of them NUL"),
+            format!("{text} cannot name a socket: at most {MAX_SOCKET_PATH_BYTES} bytes, none of them NUL"),
         );
         return None;
     }
@@ -149,26 +149,26 @@ fn admin_socket(place: &Place<'_>, report: &mut Report) -> Option<PathBuf> {
 }
 
 /// Decodes tiers; `inherited` applies to keys that are left out.
-pub(super) fn datapath(place: Option<&Place<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return inherited;
     };
     let tier = map.take("tier");
     let cut = map.take("cut");
     map.finish(report);
-    let tier = optional(tier.as_ref(), inherited.tier, |place| {
-        place.word("a tier", &TIERS, report)
+    let tier = or_default(tier.as_ref(), inherited.tier, |place| {
+        place.keyword("a tier", &TIERS, report)
     });
-    let cut = optional(cut.as_ref(), inherited.cut, |place| {
-        place.word("a setting of cut", &CUT, report)
+    let cut = or_default(cut.as_ref(), inherited.cut, |place| {
+        place.keyword("a setting of cut", &CUT, report)
     });
     Datapath { tier, cut }
 }
 
 /// Decodes time limits.
-pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeouts {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
-        return TIMEOUTS;
+pub(super) fn timeouts(place: Option<&NodeRef<'_>>, report: &mut Report) -> Timeouts {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
+        return DEFAULT_TIMEOUTS;
     };
     let connect = map.take("connect");
     let peek_http = map.take("peek_http");
@@ -178,22 +178,22 @@ pub(super) fn timeouts(place: Option<&Place<'_>>, report: &mut Report) -> Timeou
     let drain = map.take("drain");
     let first_read = map.take("first_read");
     map.finish(report);
-    let mut time = |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.duration(report));
+    let mut time = |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.duration(report));
     Timeouts {
-        connect: time(connect, TIMEOUTS.connect),
-        peek_http: time(peek_http, TIMEOUTS.peek_http),
-        peek_tls: time(peek_tls, TIMEOUTS.peek_tls),
-        idle: time(idle, TIMEOUTS.idle),
-        shutdown: time(shutdown, TIMEOUTS.shutdown),
-        drain: time(drain, TIMEOUTS.drain),
-        first_read: time(first_read, TIMEOUTS.first_read),
+        connect: time(connect, DEFAULT_TIMEOUTS.connect),
+        peek_http: time(peek_http, DEFAULT_TIMEOUTS.peek_http),
+        peek_tls: time(peek_tls, DEFAULT_TIMEOUTS.peek_tls),
+        idle: time(idle, DEFAULT_TIMEOUTS.idle),
+        shutdown: time(shutdown, DEFAULT_TIMEOUTS.shutdown),
+        drain: time(drain, DEFAULT_TIMEOUTS.drain),
+        first_read: time(first_read, DEFAULT_TIMEOUTS.first_read),
     }
 }
 
 /// Decodes the store: its directory on this machine, and an etcd shared with other balancers.
-pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> (PathBuf, Option<EtcdStore>) {
-    let default = || PathBuf::from(STORE);
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+pub(super) fn store(place: Option<&NodeRef<'_>>, report: &mut Report) -> (PathBuf, Option<EtcdStore>) {
+    let default = || PathBuf::from(DEFAULT_STORE);
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return (default(), None);
     };
     let path = map.take("path");
@@ -204,28 +204,31 @@ pub(super) fn store(place: Option<&Place<'_>>, report: &mut Report) -> (PathBuf,
     (path.unwrap_or_else(default), etcd)
 }
 
-fn etcd(place: &Place<'_>, report: &mut Report) -> Option<EtcdStore> {
-    let mut map = Map::open(place, report)?;
+fn etcd(place: &NodeRef<'_>, report: &mut Report) -> Option<EtcdStore> {
+    let mut map = MapDecoder::open(place, report)?;
     let endpoints = map.require("endpoints");
     let prefix = map.take("prefix");
     let ca = map.take("ca");
     let cert = map.take("cert");
     let key = map.take("key");
     map.finish(report);
-    let mut path = |place: Option<Place<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
+    let mut path = |place: Option<NodeRef<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
     let (ca, cert, key) = (path(ca), path(cert), path(key));
     if cert.is_some() != key.is_some() {
-        place.fault(report, "`cert` and `key` go together");
+        place.error(report, "`cert` and `key` go together");
     }
     let mut urls = Vec::new();
     let at = endpoints?;
-    for item in at.items("endpoints", MOST_MEMBERS, report)? {
+    for item in at.items("endpoints", MAX_ETCD_MEMBERS, report)? {
         urls.push(super::balancers::url(&item, report)?);
     }
     if urls.is_empty() {
-        at.fault(report, "etcd has at least one member, such as http://127.0.0.1:2379");
+        at.error(report, "etcd has at least one member, such as http://127.0.0.1:2379");
     }
-    let mut prefix = prefix.and_then(|place| place.text(report)).unwrap_or(PREFIX).to_owned();
+    let mut prefix = prefix
+        .and_then(|place| place.text(report))
+        .unwrap_or(DEFAULT_ETCD_PREFIX)
+        .to_owned();
     if !prefix.ends_with('/') {
         prefix.push('/');
     }
@@ -238,25 +241,25 @@ fn etcd(place: &Place<'_>, report: &mut Report) -> Option<EtcdStore> {
 }
 
 /// Decodes limits against greedy clients.
-pub(super) fn limits(place: Option<&Place<'_>>, report: &mut Report) -> Limits {
+pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits {
     let defaults = Limits {
         max_connections: None,
         cut_flows: DEFAULT_FLOWS,
-        per_source: PER_SOURCE,
+        per_source: DEFAULT_PER_SOURCE,
     };
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return defaults;
     };
     let max_connections = map.take("max_connections");
     let cut_flows = map.take("cut_flows");
     let per_source = map.take("per_source");
     map.finish(report);
-    let max_connections = optional(max_connections.as_ref(), None, |place| match place.plain() {
+    let max_connections = or_default(max_connections.as_ref(), None, |place| match place.plain() {
         Some("auto") => Some(None),
         _ => place.number(1, u32::MAX, report).map(Some),
     });
-    let cut_flows = optional(cut_flows.as_ref(), defaults.cut_flows, |place| {
-        place.number(1, MOST_CUT_FLOWS, report)
+    let cut_flows = or_default(cut_flows.as_ref(), defaults.cut_flows, |place| {
+        place.number(1, MAX_CUT_FLOWS, report)
     });
     Limits {
         max_connections,
@@ -265,19 +268,19 @@ pub(super) fn limits(place: Option<&Place<'_>>, report: &mut Report) -> Limits {
     }
 }
 
-fn per_source(place: Option<&Place<'_>>, report: &mut Report) -> PerSource {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
-        return PER_SOURCE;
+fn per_source(place: Option<&NodeRef<'_>>, report: &mut Report) -> PerSource {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
+        return DEFAULT_PER_SOURCE;
     };
     let concurrent = map.take("concurrent");
     let per_second = map.take("per_second");
     let peeking = map.take("peeking");
     map.finish(report);
     let mut count =
-        |place: Option<Place<'_>>, default| optional(place.as_ref(), default, |p| p.number(0, u32::MAX, report));
+        |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.number(0, u32::MAX, report));
     PerSource {
-        concurrent: count(concurrent, PER_SOURCE.concurrent),
-        per_second: count(per_second, PER_SOURCE.per_second),
-        peeking: count(peeking, PER_SOURCE.peeking),
+        concurrent: count(concurrent, DEFAULT_PER_SOURCE.concurrent),
+        per_second: count(per_second, DEFAULT_PER_SOURCE.per_second),
+        peeking: count(peeking, DEFAULT_PER_SOURCE.peeking),
     }
 }

@@ -5,37 +5,37 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use signalbox_core::model::Shield;
-use signalbox_core::model::shield::{Lists, Policy, Rate, SourceLimits};
+use signalbox_core::model::shield::{PrefixLists, RateLimit, ShieldPolicy, SourceLimits};
 
-use super::map::Map;
-use super::node::Place;
+use super::map::MapDecoder;
+use super::node::NodeRef;
 use super::report::Report;
-use super::scalar::optional;
+use super::scalar::or_default;
 
 /// Most prefixes of a list in the configuration itself; longer lists belong into files.
-const MOST_PREFIXES: usize = 100_000;
-const MOST_FILES: usize = 64;
+const MAX_PREFIXES: usize = 100_000;
+const MAX_FILES: usize = 64;
 /// Least and most sources whose rates are known at once: 32 bytes each.
-const SOURCES: [u32; 2] = [1024, 16_777_216];
+const SOURCES_RANGE: [u32; 2] = [1024, 16_777_216];
 /// Largest packet in bytes: the kernel may have put it together from several.
-const LARGEST: u64 = 65_536;
+const MAX_PACKET_BYTES: u64 = 65_536;
 
 const MALFORMED: [(&str, bool); 2] = [("drop", true), ("pass", false)];
 const COOKIES: [(&str, bool); 2] = [("auto", true), ("off", false)];
 
 /// Decodes the settings common to all, and the default policy of listeners and services (`None`: no shield).
-pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> (Shield, Option<Policy>) {
+pub(super) fn common(place: Option<&NodeRef<'_>>, report: &mut Report) -> (Shield, Option<ShieldPolicy>) {
     let defaults = Shield::default();
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return (defaults, None);
     };
     let sources = map.take("sources");
     let required = map.take("required");
-    let mut policy = policy(map, Policy::default(), report);
-    let sources = optional(sources.as_ref(), defaults.sources, |place| {
-        place.number(SOURCES[0], SOURCES[1], report)
+    let mut policy = policy(map, ShieldPolicy::default(), report);
+    let sources = or_default(sources.as_ref(), defaults.sources, |place| {
+        place.number(SOURCES_RANGE[0], SOURCES_RANGE[1], report)
     });
-    let required = optional(required.as_ref(), defaults.required, |place| place.flag(report));
+    let required = or_default(required.as_ref(), defaults.required, |place| place.flag(report));
     let lists = std::mem::take(&mut policy.lists);
     let shield = Shield {
         lists,
@@ -46,18 +46,22 @@ pub(super) fn common(place: Option<&Place<'_>>, report: &mut Report) -> (Shield,
 }
 
 /// Decodes the policy of a listener or a service.
-pub(super) fn of(place: Option<&Place<'_>>, default: Option<&Policy>, report: &mut Report) -> Option<Policy> {
+pub(super) fn decode(
+    place: Option<&NodeRef<'_>>,
+    default: Option<&ShieldPolicy>,
+    report: &mut Report,
+) -> Option<ShieldPolicy> {
     let Some(place) = place else {
         return default.cloned();
     };
     if place.plain() == Some("off") {
         return None;
     }
-    let map = Map::open(place, report)?;
+    let map = MapDecoder::open(place, report)?;
     Some(policy(map, default.cloned().unwrap_or_default(), report))
 }
 
-fn policy(mut map: Map<'_>, default: Policy, report: &mut Report) -> Policy {
+fn policy(mut map: MapDecoder<'_>, default: ShieldPolicy, report: &mut Report) -> ShieldPolicy {
     let deny = map.take("deny");
     let allow = map.take("allow");
     let deny_files = map.take("deny_files");
@@ -66,33 +70,33 @@ fn policy(mut map: Map<'_>, default: Policy, report: &mut Report) -> Policy {
     let syn_cookies = map.take("syn_cookies");
     let limits = map.take("limits");
     map.finish(report);
-    let lists = Lists {
+    let lists = PrefixLists {
         deny: prefixes(deny.as_ref(), report),
         allow: prefixes(allow.as_ref(), report),
         deny_files: files(deny_files.as_ref(), report),
         allow_files: files(allow_files.as_ref(), report),
     };
-    Policy {
+    ShieldPolicy {
         lists: Arc::new(lists),
-        malformed: optional(malformed.as_ref(), default.malformed, |place| {
-            place.word("what becomes of packets that are not possible", &MALFORMED, report)
+        malformed: or_default(malformed.as_ref(), default.malformed, |place| {
+            place.keyword("what becomes of packets that are not possible", &MALFORMED, report)
         }),
-        syn_cookies: optional(syn_cookies.as_ref(), default.syn_cookies, |place| {
-            place.word("a way with SYN cookies", &COOKIES, report)
+        syn_cookies: or_default(syn_cookies.as_ref(), default.syn_cookies, |place| {
+            place.keyword("a way with SYN cookies", &COOKIES, report)
         }),
         limits: self::limits(limits.as_ref(), default.limits, report),
     }
 }
 
-pub(super) fn prefixes(place: Option<&Place<'_>>, report: &mut Report) -> Vec<IpNet> {
-    let Some(items) = place.and_then(|place| place.items("prefixes", MOST_PREFIXES, report)) else {
+pub(super) fn prefixes(place: Option<&NodeRef<'_>>, report: &mut Report) -> Vec<IpNet> {
+    let Some(items) = place.and_then(|place| place.items("prefixes", MAX_PREFIXES, report)) else {
         return Vec::new();
     };
     items.filter_map(|item| item.prefix(report)).collect()
 }
 
-fn files(place: Option<&Place<'_>>, report: &mut Report) -> Vec<PathBuf> {
-    let Some(items) = place.and_then(|place| place.items("files", MOST_FILES, report)) else {
+fn files(place: Option<&NodeRef<'_>>, report: &mut Report) -> Vec<PathBuf> {
+    let Some(items) = place.and_then(|place| place.items("files", MAX_FILES, report)) else {
         return Vec::new();
     };
     let mut all = Vec::new();
@@ -101,15 +105,15 @@ fn files(place: Option<&Place<'_>>, report: &mut Report) -> Vec<PathBuf> {
             if text.starts_with('/') {
                 all.push(text.into());
             } else {
-                item.fault(report, "write the whole path of the file, from / on");
+                item.error(report, "write the whole path of the file, from / on");
             }
         }
     }
     all
 }
 
-fn limits(place: Option<&Place<'_>>, default: SourceLimits, report: &mut Report) -> SourceLimits {
-    let Some(mut map) = place.and_then(|place| Map::open(place, report)) else {
+fn limits(place: Option<&NodeRef<'_>>, default: SourceLimits, report: &mut Report) -> SourceLimits {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return default;
     };
     let connections = map.take("connections");
@@ -122,33 +126,33 @@ fn limits(place: Option<&Place<'_>>, default: SourceLimits, report: &mut Report)
     SourceLimits {
         connections: rate(connections.as_ref(), default.connections, 1, report),
         packets: rate(packets.as_ref(), default.packets, 1, report),
-        bytes: rate(bytes.as_ref(), default.bytes, LARGEST, report),
-        concurrent: optional(concurrent.as_ref(), default.concurrent, |place| {
+        bytes: rate(bytes.as_ref(), default.bytes, MAX_PACKET_BYTES, report),
+        concurrent: or_default(concurrent.as_ref(), default.concurrent, |place| {
             place.number(0, u32::MAX, report)
         }),
-        ipv4_prefix: optional(ipv4_prefix.as_ref(), default.ipv4_prefix, |place| {
+        ipv4_prefix: or_default(ipv4_prefix.as_ref(), default.ipv4_prefix, |place| {
             place.number(8, 32, report)
         }),
-        ipv6_prefix: optional(ipv6_prefix.as_ref(), default.ipv6_prefix, |place| {
+        ipv6_prefix: or_default(ipv6_prefix.as_ref(), default.ipv6_prefix, |place| {
             place.number(16, 128, report)
         }),
     }
 }
 
 /// Decodes a rate with a burst of at least `least`, or `off`.
-fn rate(place: Option<&Place<'_>>, default: Option<Rate>, least: u64, report: &mut Report) -> Option<Rate> {
-    const MOST: u64 = 1 << 40;
+fn rate(place: Option<&NodeRef<'_>>, default: Option<RateLimit>, least: u64, report: &mut Report) -> Option<RateLimit> {
+    const MAX_RATE: u64 = 1 << 40;
     let Some(place) = place else { return default };
     if place.plain() == Some("off") {
         return None;
     }
-    let mut map = Map::open(place, report)?;
+    let mut map = MapDecoder::open(place, report)?;
     let rate = map.require("rate");
     let burst = map.take("burst");
     map.finish(report);
-    let rate = rate?.number(1, MOST, report)?;
-    let burst = optional(burst.as_ref(), rate.max(least), |place| {
-        place.number(least, MOST, report)
+    let rate = rate?.number(1, MAX_RATE, report)?;
+    let burst = or_default(burst.as_ref(), rate.max(least), |place| {
+        place.number(least, MAX_RATE, report)
     });
-    Some(Rate { rate, burst })
+    Some(RateLimit { rate, burst })
 }

@@ -1,7 +1,7 @@
 //! "Did you mean": finds the known word that a misspelt one is close to.
 
 /// Longest word that is compared, in characters: no key or name is longer.
-const LONGEST: usize = 64;
+const MAX_WORD_CHARS: usize = 64;
 
 /// Candidate with the fewest slips between it and `word`, if there are few enough for a slip to be likely. Every
 /// comparison takes its cost from `effort`; when that is used up there are no more suggestions.
@@ -10,8 +10,12 @@ pub(super) fn nearest<'a>(
     candidates: impl Iterator<Item = &'a str>,
     effort: &mut usize,
 ) -> Option<&'a str> {
-    let word: Vec<char> = word.chars().take(LONGEST + 1).map(|c| c.to_ascii_lowercase()).collect();
-    if word.is_empty() || word.len() > LONGEST {
+    let word: Vec<char> = word
+        .chars()
+        .take(MAX_WORD_CHARS + 1)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    if word.is_empty() || word.len() > MAX_WORD_CHARS {
         return None;
     }
     // Short words may have one slip, longer ones two, long ones three; with more, anything would resemble anything.

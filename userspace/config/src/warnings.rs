@@ -1,45 +1,45 @@
 //! Warnings about settings that are allowed but hardly meant.
 
 use signalbox_core::expose;
-use signalbox_core::model::{Expose, Listener, Model, Protocol, RoutingEvents, Unmatched};
-use signalbox_core::subset::Size;
+use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, RoutingEvents, Unmatched};
+use signalbox_core::subset::SubsetSize;
 
 use super::error::ConfigError;
-use super::node::{Path, Spot};
+use super::node::{NodePath, Position};
 use super::report::{Report, quote};
 
 /// Places in the file that warnings point at.
-pub(super) struct Spots<'a> {
-    pub(super) listeners: &'a [Spot],
-    pub(super) clusters: &'a [Spot],
-    pub(super) events: Option<Spot>,
+pub(super) struct Positions<'a> {
+    pub(super) listeners: &'a [Position],
+    pub(super) clusters: &'a [Position],
+    pub(super) events: Option<Position>,
     /// Places of the addresses of each rule.
-    pub(super) expose: &'a [Spot],
-    pub(super) balancers: Option<Spot>,
+    pub(super) expose: &'a [Position],
+    pub(super) balancers: Option<Position>,
 }
 
 /// Oddities of a configuration without mistakes, including those of the report, in the order of the file.
-pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec<ConfigError> {
+pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) -> Vec<ConfigError> {
     let mut warnings = report.take_warnings();
-    let root = Path::ROOT.key("clusters");
+    let root = NodePath::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
-        if cluster.hosts.is_empty() && !cluster.learns() {
+        if cluster.hosts.is_empty() && !cluster.accepts_discovery() {
             let name = quote(&cluster.name);
             let message = format!("the cluster {name} has no hosts: connections that it should get are refused");
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
-    let routed = Reach::of_routes(model);
-    let root = Path::ROOT.key("listeners");
+    let routed = RoutedProtocols::of_routes(model);
+    let root = NodePath::ROOT.key("listeners");
     for (at, (listener, spot)) in model.listeners.iter().zip(spots.listeners).enumerate() {
-        if let Some(message) = nowhere_to_go(listener, model, &routed) {
+        if let Some(message) = listener_leads_nowhere(listener, model, &routed) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
     if let (Some(settings), Some(spot)) = (&model.routing_events, spots.events)
-        && let Some(message) = forgetful(settings)
+        && let Some(message) = events_get_lost(settings)
     {
-        let path = Path::ROOT.key("routing_events").to_string();
+        let path = NodePath::ROOT.key("routing_events").to_string();
         warnings.push(ConfigError::new(spot, path, message));
     }
     if let Some(spot) = spots.balancers
@@ -47,11 +47,11 @@ pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec
         && model.balancers.iter().any(|other| other.name.is_none())
     {
         let message = "not all `balancers` have a `name`: a host may then be in no balancer's subset; give each a name";
-        let path = Path::ROOT.key("balancers").to_string();
+        let path = NodePath::ROOT.key("balancers").to_string();
         warnings.push(ConfigError::new(spot, path, message.to_owned()));
     }
     let rules = model.routing_events.iter().flat_map(|events| &events.expose);
-    let root = Path::ROOT.key("routing_events");
+    let root = NodePath::ROOT.key("routing_events");
     let root = root.key("expose");
     for (at, (rule, spot)) in rules.zip(spots.expose).enumerate() {
         if let Some(message) = ports_taken(model, rule) {
@@ -65,17 +65,21 @@ pub(super) fn find(model: &Model, spots: &Spots<'_>, report: &mut Report) -> Vec
 
 /// Reach of routes and `unmatched`: whether they lead to any cluster, and for which protocols one of these has a port.
 /// A cluster that learns may come to have any port, and routes that lead to it.
-struct Reach {
+struct RoutedProtocols {
     any: bool,
     http: bool,
     tls: bool,
 }
 
-impl Reach {
+impl RoutedProtocols {
     /// Computes the reach once for all listeners, as there may be many routes.
     fn of_routes(model: &Model) -> Self {
         let any = matches!(model.unmatched, Unmatched::Any);
-        let mut reached: Vec<bool> = model.clusters.iter().map(|cluster| any || cluster.learns()).collect();
+        let mut reached: Vec<bool> = model
+            .clusters
+            .iter()
+            .map(|cluster| any || cluster.accepts_discovery())
+            .collect();
         let routed = model
             .routes
             .iter()
@@ -105,10 +109,10 @@ impl Reach {
 }
 
 /// Warning about ports of a rule that clients cannot reach an application by.
-fn ports_taken(model: &Model, rule: &Expose) -> Option<String> {
-    let taken = expose::taken(model, rule);
+fn ports_taken(model: &Model, rule: &ExposeRule) -> Option<String> {
+    let taken = expose::reserved_ports(model, rule);
     let (port, who) = taken.first_key_value()?;
-    let listen = rule.shown();
+    let listen = rule.listen_text();
     Some(match taken.len() {
         count if count == rule.ports.len() => {
             format!(
@@ -123,11 +127,11 @@ fn ports_taken(model: &Model, rule: &Expose) -> Option<String> {
 }
 
 fn has_subsets(model: &Model) -> bool {
-    let is_some = |size: Size| size != Size::All;
+    let is_some = |size: SubsetSize| size != SubsetSize::All;
     is_some(model.subset.size) || model.clusters.iter().filter_map(|cluster| cluster.subset).any(is_some)
 }
 
-fn forgetful(events: &RoutingEvents) -> Option<String> {
+fn events_get_lost(events: &RoutingEvents) -> Option<String> {
     let kept = events.brokers.is_empty() || events.subscription.is_some() || !events.destination.starts_with("/topic/");
     (!kept).then(|| {
         "the broker keeps no events of a topic for a consumer that is away: give `client_id` and `subscription`, or the \
@@ -137,13 +141,12 @@ fn forgetful(events: &RoutingEvents) -> Option<String> {
 }
 
 fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
-    model
-        .clusters
-        .get(cluster)
-        .is_some_and(|cluster| cluster.learns() || cluster.hosts.iter().any(|host| host.port(protocol).is_some()))
+    model.clusters.get(cluster).is_some_and(|cluster| {
+        cluster.accepts_discovery() || cluster.hosts.iter().any(|host| host.port(protocol).is_some())
+    })
 }
 
-fn nowhere_to_go(listener: &Listener, model: &Model, routed: &Reach) -> Option<String> {
+fn listener_leads_nowhere(listener: &Listener, model: &Model, routed: &RoutedProtocols) -> Option<String> {
     let name = quote(&listener.name);
     let key = match listener.protocol {
         Protocol::Http => "http",

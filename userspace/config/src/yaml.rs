@@ -6,11 +6,11 @@
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::anchors::Anchors;
-use super::node::{Entry, Kind, Node, Path, Spot};
+use super::node::{MapEntry, Node, NodeKind, NodePath, Position};
 use super::report::{Report, quote};
 
 /// Deepest nesting; keeps recursion over the tree (dropping it, copying it) off the stack's end. The schema needs 7.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Reads the only document of `text`. `None`: there is a mistake, which is in the report.
 pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
@@ -21,15 +21,15 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
     };
     match builder.run(text.strip_prefix('\u{feff}').unwrap_or(text)) {
         Ok(()) => {}
-        Err(Broken(spot, message)) => {
-            report.error(spot, &Path::ROOT, message);
+        Err(YamlError(spot, message)) => {
+            report.error(spot, &NodePath::ROOT, message);
             return None;
         }
     }
     if builder.root.is_none() {
         report.error(
-            Spot::START,
-            &Path::ROOT,
+            Position::START,
+            &NodePath::ROOT,
             "the file is empty: it needs `version`, `listeners` and `clusters`",
         );
     }
@@ -37,9 +37,9 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
 }
 
 /// A mistake after which the rest of the file has no meaning.
-struct Broken(Spot, String);
+struct YamlError(Position, String);
 
-impl From<ScanError> for Broken {
+impl From<ScanError> for YamlError {
     fn from(error: ScanError) -> Self {
         let info = error.info();
         // Values taken for an alias are mostly an address or a wildcard.
@@ -48,7 +48,7 @@ impl From<ScanError> for Broken {
         } else {
             ""
         };
-        let spot = Spot {
+        let spot = Position {
             line: error.marker().line(),
             column: error.marker().col() + 1,
         };
@@ -58,8 +58,8 @@ impl From<ScanError> for Broken {
 }
 
 /// List or mapping whose end has not come yet.
-struct Open {
-    spot: Spot,
+struct OpenNode {
+    position: Position,
     anchor: usize,
     content: Content,
 }
@@ -67,19 +67,19 @@ struct Open {
 enum Content {
     List(Vec<Node>),
     Map {
-        entries: Vec<Entry>,
-        key: Option<(Spot, String)>,
+        entries: Vec<MapEntry>,
+        key: Option<(Position, String)>,
     },
 }
 
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     root: Option<Node>,
     anchors: Anchors,
 }
 
 impl Builder {
-    fn run(&mut self, text: &str) -> Result<(), Broken> {
+    fn run(&mut self, text: &str) -> Result<(), YamlError> {
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
             let (event, span) = event?;
@@ -91,13 +91,13 @@ impl Builder {
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event<'_>, span: &Span) -> Result<(), Broken> {
-        let spot = Spot {
+    fn on_event(&mut self, event: Event<'_>, span: &Span) -> Result<(), YamlError> {
+        let spot = Position {
             line: span.start.line(),
             column: span.start.col() + 1,
         };
         match event {
-            Event::DocumentStart(_) if self.root.is_some() => Err(Broken(
+            Event::DocumentStart(_) if self.root.is_some() => Err(YamlError(
                 spot,
                 "a second document begins here: a configuration is a single one".to_owned(),
             )),
@@ -105,7 +105,7 @@ impl Builder {
             | Event::SequenceStart(_, Some(tag))
             | Event::MappingStart(_, Some(tag)) => {
                 let tag = quote(&tag.suffix);
-                Err(Broken(
+                Err(YamlError(
                     spot,
                     format!("YAML tags (here {tag}) have no meaning in a configuration: leave it out"),
                 ))
@@ -113,20 +113,20 @@ impl Builder {
             Event::Scalar(text, style, anchor, None) => {
                 let quoted = style != ScalarStyle::Plain;
                 let kind = match &*text {
-                    "" | "~" | "null" | "Null" | "NULL" if !quoted => Kind::Null,
-                    _ => Kind::Scalar {
+                    "" | "~" | "null" | "Null" | "NULL" if !quoted => NodeKind::Null,
+                    _ => NodeKind::Scalar {
                         text: text.into_owned(),
                         quoted,
                     },
                 };
-                self.add(Node { spot, kind }, anchor)
+                self.add(Node { position: spot, kind }, anchor)
             }
             Event::Alias(id) => {
-                let room = DEEPEST.saturating_sub(self.open.len());
+                let room = MAX_DEPTH.saturating_sub(self.open.len());
                 let node = self
                     .anchors
                     .resolve(id, room)
-                    .map_err(|problem| Broken(spot, problem))?;
+                    .map_err(|problem| YamlError(spot, problem))?;
                 self.add(node, 0)
             }
             Event::SequenceStart(anchor, None) => self.begin(spot, anchor, Content::List(Vec::new())),
@@ -145,59 +145,72 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, spot: Spot, anchor: usize, content: Content) -> Result<(), Broken> {
-        if self.open.len() >= DEEPEST {
+    fn begin(&mut self, spot: Position, anchor: usize, content: Content) -> Result<(), YamlError> {
+        if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(spot));
         }
-        self.open.push(Open { spot, anchor, content });
+        self.open.push(OpenNode {
+            position: spot,
+            anchor,
+            content,
+        });
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Broken> {
-        let Some(Open { spot, anchor, content }) = self.open.pop() else {
+    fn end(&mut self) -> Result<(), YamlError> {
+        let Some(OpenNode {
+            position: spot,
+            anchor,
+            content,
+        }) = self.open.pop()
+        else {
             return Ok(());
         };
         let kind = match content {
-            Content::List(items) => Kind::List(items),
-            Content::Map { entries, .. } => Kind::Map(entries),
+            Content::List(items) => NodeKind::List(items),
+            Content::Map { entries, .. } => NodeKind::Map(entries),
         };
-        self.add(Node { spot, kind }, anchor)
+        self.add(Node { position: spot, kind }, anchor)
     }
 
     /// Adds a complete node to the innermost open list or mapping, or makes it the root.
-    fn add(&mut self, node: Node, anchor: usize) -> Result<(), Broken> {
+    fn add(&mut self, node: Node, anchor: usize) -> Result<(), YamlError> {
         if anchor != 0 {
             self.anchors
                 .define(anchor, &node)
-                .map_err(|problem| Broken(node.spot, problem))?;
+                .map_err(|problem| YamlError(node.position, problem))?;
         }
         match self.open.last_mut().map(|open| &mut open.content) {
             None => self.root = Some(node),
             Some(Content::List(items)) => items.push(node),
             Some(Content::Map { entries, key }) => match key.take() {
-                Some((spot, key)) => entries.push(Entry { spot, key, value: node }),
-                None => *key = Some((node.spot, key_text(node)?)),
+                Some((spot, key)) => entries.push(MapEntry {
+                    position: spot,
+                    key,
+                    value: node,
+                }),
+                None => *key = Some((node.position, key_text(node)?)),
             },
         }
         Ok(())
     }
 }
 
-fn too_deep(spot: Spot) -> Broken {
-    Broken(
+fn too_deep(spot: Position) -> YamlError {
+    YamlError(
         spot,
-        format!("lists and mappings are nested more than {DEEPEST} deep here; a configuration never is"),
+        format!("lists and mappings are nested more than {MAX_DEPTH} deep here; a configuration never is"),
     )
 }
 
-fn key_text(node: Node) -> Result<String, Broken> {
+fn key_text(node: Node) -> Result<String, YamlError> {
     match node.kind {
-        Kind::Null => Ok(String::new()),
-        Kind::Scalar { text, .. } => Ok(text),
-        Kind::List(_) | Kind::Map(_) => {
+        NodeKind::Null => Ok(String::new()),
+        NodeKind::Scalar { text, .. } => Ok(text),
+        NodeKind::List(_) | NodeKind::Map(_) => {
             let message =
                 "a list or mapping cannot be a key (a value with brackets or braces needs quotes: \"[::1]:80\")";
-            Err(Broken(node.spot, message.to_owned()))
+            Err(YamlError(node.position, message.to_owned()))
         }
     }
 }

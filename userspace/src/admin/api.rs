@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::health::Health;
 
-use super::openapi::{Described, Gives, Operation, Takes, change, read};
+use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, awaited, events, explain, export, figures, learn, log, metrics, mutate, rotations, selected, shield,
-    views, weights,
+    applications, discovery, events, explain, export, figures, log, metrics, mutate, pending_sources, rotations,
+    route_selection, shield, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::Filter;
@@ -29,21 +29,21 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Builds the router with all routes of the API.
 pub fn router(control: Control) -> Router {
-    let api = state(Described::default());
-    let api = changes(api).finish("/api/v1/openapi.json");
+    let api = add_reads(DescribedRouter::default());
+    let api = add_changes(api).finish("/api/v1/openapi.json");
     api.layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control))
 }
 
 fn text(path: &'static str, summary: &'static str) -> Operation {
     Operation {
-        gives: Gives::Text,
+        response: ResponseKind::Text,
         ..read(path, summary)
     }
 }
 
 /// Adds the operations that show state.
-fn state(api: Described) -> Described {
+fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let readyz_query = Operation {
         query: &[("verbose", "also say what is well")],
         ..text("/readyz", "Whether traffic should be sent here, or why not")
@@ -71,7 +71,7 @@ fn state(api: Described) -> Described {
         ..read("/api/v1/explain", "Why a name goes where it goes")
     };
     let events = Operation {
-        gives: Gives::Events,
+        response: ResponseKind::Events,
         ..read("/api/v1/events", "What changes, as it changes")
     };
     api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
@@ -93,7 +93,7 @@ fn state(api: Described) -> Described {
                 )],
                 ..read("/api/v1/routes", "Routes in force")
             },
-            selected::routes,
+            route_selection::routes,
         )
         .with(
             &read("/api/v1/routes/{host}", "A route in force, with its figures"),
@@ -167,7 +167,7 @@ fn state(api: Described) -> Described {
         )
         .with(
             &Operation {
-                gives: Gives::Events,
+                response: ResponseKind::Events,
                 ..read(
                     "/api/v1/drops/follow",
                     "Samples of packets that the shield drops, as it drops them",
@@ -183,7 +183,7 @@ fn state(api: Described) -> Described {
                 "/api/v1/sources",
                 "Where routes are learnt, how that is going, what is rejected",
             ),
-            learn::sources,
+            discovery::sources,
         )
         .with(
             &Operation {
@@ -208,7 +208,7 @@ fn state(api: Described) -> Described {
                 "/api/v1/applications/{namespace}/{name}",
                 "The routing table of an application",
             ),
-            applications::one,
+            applications::show,
         )
         .with(
             &read(
@@ -250,18 +250,18 @@ fn state(api: Described) -> Described {
                 query: &[("url!", "one of the configuration's balancers")],
                 ..read("/api/v1/jobs/{id}/elsewhere", "How far a job of another balancer is")
             },
-            rotations::job_elsewhere,
+            rotations::peer_job,
         )
 }
 
 /// Adds the operations that change state.
-fn changes(api: Described) -> Described {
+fn add_changes(api: DescribedRouter) -> DescribedRouter {
     api.with(
-        &change(POST, "/api/v1/diff", "What a configuration would change", Takes::Configuration),
-        explain::difference,
+        &change(POST, "/api/v1/diff", "What a configuration would change", RequestKind::Configuration),
+        explain::diff_config,
     )
     .with(
-        &change(POST, "/api/v1/reload", "Read the configuration file again", Takes::Nothing),
+        &change(POST, "/api/v1/reload", "Read the configuration file again", RequestKind::Nothing),
         mutate::reload,
     )
     .with(
@@ -269,12 +269,12 @@ fn changes(api: Described) -> Described {
             POST,
             "/api/v1/log/reopen",
             "Open the file of the log of connections anew: it has been renamed",
-            Takes::Nothing,
+            RequestKind::Nothing,
         ),
         log::reopen,
     )
     .with(
-        &change(PUT, "/api/v1/config", "Put a configuration in force", Takes::Configuration),
+        &change(PUT, "/api/v1/config", "Put a configuration in force", RequestKind::Configuration),
         mutate::config,
     )
     .with(
@@ -282,9 +282,9 @@ fn changes(api: Described) -> Described {
             PUT,
             "/api/v1/routes/{host}",
             "Weights of a route, until they are taken back",
-            Takes::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
+            RequestKind::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
         ),
-        weights::one,
+        weights::put_one,
     )
     .with(
         &change(
@@ -292,19 +292,19 @@ fn changes(api: Described) -> Described {
             "/api/v1/weights",
             "Weights of many routes, by name, namespace or label selector, all or none; null takes them back; dry_run shows what \
              would change",
-            Takes::Json(
+            RequestKind::Json(
                 r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } },
                      "selectors": { "app=shop,tier!=batch": { "east": 50, "west": 50 } }, "dry_run": true }"#,
             ),
         ),
-        weights::many,
+        weights::put_many,
     )
     .with(
         &change(
             PUT,
             "/api/v1/shield/prefixes/{name}",
             "Prefixes of a listener or a service, or of all (*), in place of those before",
-            Takes::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
+            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
         ),
         shield::replace,
     )
@@ -313,7 +313,7 @@ fn changes(api: Described) -> Described {
             POST,
             "/api/v1/shield/prefixes/{name}",
             "More prefixes, or fewer",
-            Takes::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
+            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
         ),
         shield::edit,
     )
@@ -322,12 +322,12 @@ fn changes(api: Described) -> Described {
             POST,
             "/api/v1/rotations",
             "Take something out of rotation, or in; timeout is in seconds",
-            Takes::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
+            RequestKind::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
         ),
         rotations::start,
     )
     .with(
-        &change(DELETE, "/api/v1/jobs/{id}", "Call a job off: what it took out is in again", Takes::Nothing),
+        &change(DELETE, "/api/v1/jobs/{id}", "Call a job off: what it took out is in again", RequestKind::Nothing),
         rotations::cancel,
     )
     .with(
@@ -335,24 +335,24 @@ fn changes(api: Described) -> Described {
             PUT,
             "/api/v1/clusters/{cluster}/learned",
             "All that an agent knows of a cluster",
-            Takes::Json(
+            RequestKind::Json(
                 r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
                      "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web", "labels": { "app": "shop" } }] }"#,
             ),
         ),
-        learn::by_agent,
+        discovery::put_by_agent,
     )
     .with(
         &change(
             POST,
             "/api/cluster/{cluster}",
             "All that a plugin of the prototype knows of a cluster",
-            Takes::Json(
+            RequestKind::Json(
                 r#"{ "routes": { "app.example.com": { "url": "app.example.com", "weight": 1 } },
                      "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }"#,
             ),
         ),
-        learn::by_plugin,
+        discovery::put_by_plugin,
     )
     .with(
         &Operation {
@@ -361,7 +361,7 @@ fn changes(api: Described) -> Described {
                 POST,
                 "/api/v1/routing-events",
                 "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
-                Takes::Configuration,
+                RequestKind::Configuration,
             )
         },
         applications::post,
@@ -371,7 +371,7 @@ fn changes(api: Described) -> Described {
             POST,
             "/api/v1/routing-events/skip",
             "Pass over the message from the broker that cannot be recorded; it is one of the dead letters then",
-            Takes::Nothing,
+            RequestKind::Nothing,
         ),
         applications::skip,
     )
@@ -380,14 +380,14 @@ fn changes(api: Described) -> Described {
             DELETE,
             "/api/v1/sources/{source}/clusters/{cluster}",
             "Forget what a source has told of a cluster",
-            Takes::Nothing,
+            RequestKind::Nothing,
         ),
-        learn::forget,
+        discovery::forget,
     )
 }
 
 /// Returns the reasons why traffic should not be sent here yet, or any more.
-pub fn unready(control: &Control) -> Vec<String> {
+pub fn unready_reasons(control: &Control) -> Vec<String> {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let mut reasons = Vec::new();
     if shared.stopping.load(Relaxed) {
@@ -399,7 +399,7 @@ pub fn unready(control: &Control) -> Vec<String> {
     let missing = control.missing_features();
     let missing = missing.iter().filter(|missing| missing.is_required);
     reasons.extend(missing.map(|missing| format!("{}: {}", missing.feature, missing.why)));
-    reasons.extend(awaited::awaited(control));
+    reasons.extend(pending_sources::pending_sources(control));
     // Unchecked hosts count only for a check's time-out after the start: a host that is added later must not make a
     // running balancer unready.
     let patience = snapshot
@@ -423,8 +423,8 @@ pub fn unready(control: &Control) -> Vec<String> {
     reasons
 }
 
-async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose>) -> Response {
-    let reasons = unready(&control);
+async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<ReadyzQuery>) -> Response {
+    let reasons = unready_reasons(&control);
     let status = if reasons.is_empty() {
         StatusCode::OK
     } else {
@@ -459,7 +459,7 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
             hosts().filter(|h| h.health().0.usable()).count(),
             hosts().count()
         );
-        text += &awaited::lines(&control);
+        text += &pending_sources::verbose_lines(&control);
         for missing in control.missing_features() {
             let mark = if missing.is_required { "-" } else { "~" };
             text += &format!("[{mark}] {}: {}\n", missing.feature, missing.why);
@@ -472,7 +472,7 @@ async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<Verbose
 }
 
 #[derive(Deserialize)]
-struct Verbose {
+struct ReadyzQuery {
     verbose: Option<String>,
 }
 
@@ -494,14 +494,14 @@ struct FlowQuery {
 }
 
 #[derive(Deserialize)]
-struct Most {
+struct ServiceFlowsQuery {
     limit: Option<usize>,
 }
 
 async fn service_flows(
     State(control): State<Arc<Control>>,
     axum::extract::Path(name): axum::extract::Path<String>,
-    Query(most): Query<Most>,
+    Query(most): Query<ServiceFlowsQuery>,
 ) -> Json<Value> {
     let services = Arc::clone(&control.services);
     let some = move || services.flows(Some(&name), most.limit.unwrap_or(1000));

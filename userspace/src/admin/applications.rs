@@ -9,16 +9,16 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_common::hash;
-use signalbox_core::spi::{AppKey, Application, host_names};
+use signalbox_core::spi::{AppKey, Application, endpoint_host_names};
 
 use super::api::problem;
 use super::{exposed, urls};
 use crate::control::Control;
-use crate::source::routing_spi::{ApplyError, RoutingSpi};
+use crate::source::routing_spi::{EventsError, RoutingSpi};
 use crate::state::Snapshot;
 
 /// Endpoint type of a load balancer: an endpoint that takes an application's connections for the others.
-const BALANCER: &str = "load_balancer";
+const LOAD_BALANCER_TYPE: &str = "load_balancer";
 
 fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
     let current = control.routing.read().unwrap_or_else(PoisonError::into_inner);
@@ -34,29 +34,33 @@ fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
 
 /// The query of a post of events.
 #[derive(Deserialize)]
-pub(super) struct How {
+pub(super) struct PostEventsQuery {
     dry_run: Option<bool>,
 }
 
 /// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. Answers 2xx only when the events are on
 /// disk.
-pub(super) async fn post(State(control): State<Arc<Control>>, Query(how): Query<How>, body: String) -> Response {
+pub(super) async fn post(
+    State(control): State<Arc<Control>>,
+    Query(how): Query<PostEventsQuery>,
+    body: String,
+) -> Response {
     let spi = match spi(&control) {
         Ok(spi) => spi,
         Err(response) => return *response,
     };
     let result = if how.dry_run.unwrap_or_default() {
         // A blocking thread, because `try_text` waits while the ledger writes.
-        let tried = tokio::task::spawn_blocking(move || spi.try_text(&body));
+        let tried = tokio::task::spawn_blocking(move || spi.dry_run(&body));
         tried
             .await
-            .unwrap_or_else(|_| Err(ApplyError::Ledger("signalbox is ending".to_owned())))
+            .unwrap_or_else(|_| Err(EventsError::Ledger("signalbox is ending".to_owned())))
     } else {
         spi.apply_text(&body).await
     };
     match result {
         Ok(outcome) => Json(json!({ "apiVersion": "v1", "outcome": outcome })).into_response(),
-        Err(error @ ApplyError::Text(_)) => problem(
+        Err(error @ EventsError::Text(_)) => problem(
             StatusCode::BAD_REQUEST,
             "The events are not understood; none of them counts",
             &error.to_string(),
@@ -94,7 +98,7 @@ pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
         Ok(spi) => {
             let view = json!({
                 "apiVersion": "v1",
-                "source": spi.standing().view(),
+                "source": spi.status().view(),
                 "blocked": spi.blocked(),
                 "dead_letters": spi.dead_letters(),
             });
@@ -106,7 +110,7 @@ pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
 
 /// Query that selects applications.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ApplicationsQuery {
     namespace: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -117,7 +121,7 @@ pub(super) struct Wanted {
 /// `GET /api/v1/applications`.
 pub(super) async fn list(
     State(control): State<Arc<Control>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ApplicationsQuery>,
     headers: HeaderMap,
 ) -> Response {
     let spi = match spi(&control) {
@@ -139,7 +143,7 @@ pub(super) async fn list(
     let limit = wanted.limit.unwrap_or(1000);
     let snapshot = control.shared.snapshot.load_full();
     let (mut total, mut shown) = (0, Vec::new());
-    spi.each(|app| {
+    spi.for_each(|app| {
         if matches(app) {
             total += 1;
             if shown.len() < limit {
@@ -147,15 +151,15 @@ pub(super) async fn list(
             }
         }
     });
-    let shown: Vec<_> = shown.iter().map(|app| line(&snapshot, app)).collect();
-    tagged(
+    let shown: Vec<_> = shown.iter().map(|app| summary_json(&snapshot, app)).collect();
+    with_etag(
         &headers,
         &json!({ "apiVersion": "v1", "total": total, "applications": shown }),
     )
 }
 
 /// Returns an application as a line of the list.
-fn line(snapshot: &Snapshot, app: &Application) -> Value {
+fn summary_json(snapshot: &Snapshot, app: &Application) -> Value {
     let exposed = exposed::of_application(snapshot, &app.key.to_string());
     let (there, missing): (Vec<_>, Vec<_>) = exposed.iter().partition(|one| one["reason"].is_null());
     let listen: Vec<_> = there
@@ -172,7 +176,7 @@ fn line(snapshot: &Snapshot, app: &Application) -> Value {
 }
 
 /// `GET /api/v1/applications/{namespace}/{name}`: addresses, names and endpoints of an application.
-pub(super) async fn one(
+pub(super) async fn show(
     State(control): State<Arc<Control>>,
     Path((namespace, app)): Path<(String, String)>,
     headers: HeaderMap,
@@ -183,7 +187,7 @@ pub(super) async fn one(
     };
     let key = AppKey { namespace, app };
     match spi.application(&key) {
-        Some(app) => tagged(&headers, &table(&control.shared.snapshot.load(), &app)),
+        Some(app) => with_etag(&headers, &details_json(&control.shared.snapshot.load(), &app)),
         None => problem(
             StatusCode::NOT_FOUND,
             "There is no such application",
@@ -193,7 +197,7 @@ pub(super) async fn one(
     }
 }
 
-fn table(snapshot: &Snapshot, app: &Application) -> Value {
+fn details_json(snapshot: &Snapshot, app: &Application) -> Value {
     let cluster = app.key.to_string();
     let model = &snapshot.model;
     let at = model.clusters.iter().position(|known| known.name == cluster);
@@ -203,10 +207,12 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
         .iter()
         .filter(|route| route.clusters.iter().any(|(c, _)| Some(*c) == at));
     let implied = implied
-        .map(|route| route.host.to_string())
+        .map(|route| route.hostname.to_string())
         .filter(|name| !app.aliases.contains(name));
     let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
-    let urls = at.map(|at| urls::of(model, at, &names)).unwrap_or_default();
+    let urls = at
+        .map(|at| urls::application_urls(model, at, &names))
+        .unwrap_or_default();
     let exposed = exposed::of_application(snapshot, &cluster);
     // A host counts as the application's if it belongs to the application's cluster, or to one of its services.
     let mine = |at: &usize| model.clusters.get(*at).and_then(|known| known.application_name()) == Some(&*cluster);
@@ -219,7 +225,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
     let endpoints: Vec<_> = app
         .endpoints
         .iter()
-        .zip(host_names(app))
+        .zip(endpoint_host_names(app))
         .map(|((address, endpoint), host)| {
             let state = states.iter().find(|state| state.name == host);
             let of = state.map_or(cluster.as_str(), |state| state.cluster.as_str());
@@ -232,12 +238,12 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
                 "types": endpoint.types,
                 "protocols": endpoint.protocols,
                 "mappings": endpoint.mappings,
-                "hostnames": if endpoint.types.contains(BALANCER) { &names[..] } else { &[] },
+                "hostnames": if endpoint.types.contains(LOAD_BALANCER_TYPE) { &names[..] } else { &[] },
                 "stopped": app.is_stopped(endpoint),
                 "geographies": app.geographies_of(endpoint),
                 "takes_connections": state.is_some(),
                 "health": state.map(|state| state.health().0),
-                "out_of_rotation": snapshot.rotation.by(of, &host, address.ip()).map(ToString::to_string),
+                "out_of_rotation": snapshot.rotation.taken_out_by(of, &host, address.ip()).map(ToString::to_string),
             })
         })
         .collect();
@@ -247,7 +253,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
     let is_balancer = |endpoint: &&Value| {
         endpoint["types"]
             .as_array()
-            .is_some_and(|types| types.contains(&json!(BALANCER)))
+            .is_some_and(|types| types.contains(&json!(LOAD_BALANCER_TYPE)))
     };
     let balancers: Vec<_> = endpoints
         .iter()
@@ -275,7 +281,7 @@ fn table(snapshot: &Snapshot, app: &Application) -> Value {
 }
 
 /// Adds an ETag (RFC 9110, section 8.8.3), so that a client that has this answer already need not load it again.
-fn tagged(headers: &HeaderMap, answer: &Value) -> Response {
+fn with_etag(headers: &HeaderMap, answer: &Value) -> Response {
     let body = answer.to_string();
     let tag = format!("\"{:016x}\"", hash::bytes(0, body.as_bytes()));
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());

@@ -18,22 +18,22 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use super::api::problem;
-use super::mutate::Asker;
-use super::tls::Peer;
+use super::mutate::Requester;
+use super::tls::TcpPeer;
 use crate::state::Shared;
 
 /// Changes that a source address may request at once, and in each second from then on.
-const BURST: f64 = 40.0;
-const PER_SECOND: f64 = 20.0;
+const BURST_CHANGES: f64 = 40.0;
+const CHANGES_PER_SECOND: f64 = 20.0;
 /// Changes that a wrong token counts as against [`BURST`].
-const WRONG: f64 = 8.0;
+const WRONG_TOKEN_COST: f64 = 8.0;
 /// Most source addresses that the rate limit remembers.
-const MOST_SOURCES: usize = 1024;
+const MAX_SOURCES: usize = 1024;
 /// Least and greatest length of a token in bytes: a shorter one can be guessed.
-const LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
+const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Decides on requests over TCP.
-pub(super) struct Gate {
+pub(super) struct AdminAuth {
     token_file: Option<PathBuf>,
     throttle: Throttle,
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct Throttle(Mutex<Vec<(IpAddr, f64, Instant)>>);
 
-impl Gate {
+impl AdminAuth {
     pub(super) fn new(token_file: Option<PathBuf>, shared: Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
             token_file,
@@ -52,13 +52,13 @@ impl Gate {
         })
     }
 
-    fn decide(&self, peer: Peer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    fn authorize(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let source = peer.addr.ip().to_canonical();
         if peer.certified {
             return if self.throttle.take(source, 1.0) {
                 Ok(())
             } else {
-                Err(Box::new(too_many()))
+                Err(Box::new(too_many_requests()))
             };
         }
         let Some(file) = &self.token_file else {
@@ -70,25 +70,25 @@ impl Gate {
             )));
         };
         if !self.throttle.take(source, 1.0) {
-            return Err(Box::new(too_many()));
+            return Err(Box::new(too_many_requests()));
         }
         let token = match std::fs::read_to_string(file) {
-            Ok(token) if LENGTHS.contains(&token.trim().len()) => token,
+            Ok(token) if TOKEN_LENGTHS.contains(&token.trim().len()) => token,
             Ok(_) => {
                 return Err(Box::new(unavailable(&format!(
                     "the token in {} must have {} to {} characters",
                     file.display(),
-                    LENGTHS.start(),
-                    LENGTHS.end()
+                    TOKEN_LENGTHS.start(),
+                    TOKEN_LENGTHS.end()
                 ))));
             }
             Err(error) => return Err(Box::new(unavailable(&format!("reading {}: {error}", file.display())))),
         };
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if given.is_some_and(|given| presents(given, token.trim())) {
+        if given.is_some_and(|given| has_token(given, token.trim())) {
             return Ok(());
         }
-        self.throttle.take(source, WRONG);
+        self.throttle.take(source, WRONG_TOKEN_COST);
         let mut response = problem(
             StatusCode::UNAUTHORIZED,
             "The token is missing or wrong",
@@ -111,28 +111,28 @@ impl Throttle {
             .iter()
             .position(|(known, ..)| *known == source)
             .unwrap_or_else(|| {
-                if sources.len() >= MOST_SOURCES {
+                if sources.len() >= MAX_SOURCES {
                     // The source that has been quiet for longest gives up its place.
                     let oldest = (0..sources.len()).min_by_key(|&i| sources[i].2).unwrap_or(0);
                     sources.swap_remove(oldest);
                 }
-                sources.push((source, BURST, now));
+                sources.push((source, BURST_CHANGES, now));
                 sources.len() - 1
             });
         let (_, left, since) = &mut sources[at];
-        *left = (*left + now.duration_since(*since).as_secs_f64() * PER_SECOND).min(BURST);
+        *left = (*left + now.duration_since(*since).as_secs_f64() * CHANGES_PER_SECOND).min(BURST_CHANGES);
         *since = now;
         let may = *left >= 1.0;
         // A refused request costs nothing, unless its token is wrong: a source that asks too often still gets its
         // share.
-        if may || cost == WRONG {
-            *left = (*left - cost).max(-BURST);
+        if may || cost == WRONG_TOKEN_COST {
+            *left = (*left - cost).max(-BURST_CHANGES);
         }
         may
     }
 }
 
-fn too_many() -> Response {
+fn too_many_requests() -> Response {
     problem(
         StatusCode::TOO_MANY_REQUESTS,
         "Too many changes",
@@ -152,13 +152,13 @@ fn unavailable(detail: &str) -> Response {
 }
 
 /// Returns whether a header presents this token.
-fn presents(given: &str, token: &str) -> bool {
+fn has_token(given: &str, token: &str) -> bool {
     let Some((scheme, value)) = given.split_once(' ') else {
         return false;
     };
     let value = value.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
-        return same(value.as_bytes(), token.as_bytes());
+        return constant_time_eq(value.as_bytes(), token.as_bytes());
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return false;
@@ -170,25 +170,25 @@ fn presents(given: &str, token: &str) -> bool {
         .iter()
         .position(|&byte| byte == b':')
         .map(|colon| &pair[colon + 1..]);
-    password.is_some_and(|password| same(password, token.as_bytes()))
+    password.is_some_and(|password| constant_time_eq(password, token.as_bytes()))
 }
 
 /// Compares in constant time, so that a token cannot be guessed byte by byte.
-fn same(a: &[u8], b: &[u8]) -> bool {
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(difference) == 0 && a.len() == b.len()
 }
 
 /// Names the caller over TCP: its address, and how it proved that it may change state.
-fn asker(peer: Peer) -> Asker {
+fn requester(peer: TcpPeer) -> Requester {
     let proof = if peer.certified { "client certificate" } else { "token" };
-    Asker(format!("{} ({proof})", peer.addr.ip().to_canonical()))
+    Requester(format!("{} ({proof})", peer.addr.ip().to_canonical()))
 }
 
 /// Lets reads through, and changes with the right credentials; changes are logged.
-pub(super) async fn gate(
-    State(gate): State<Arc<Gate>>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+pub(super) async fn require_auth(
+    State(gate): State<Arc<AdminAuth>>,
+    ConnectInfo(peer): ConnectInfo<TcpPeer>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -196,9 +196,9 @@ pub(super) async fn gate(
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = match gate.decide(peer, request.headers()) {
+    let response = match gate.authorize(peer, request.headers()) {
         Ok(()) => {
-            request.extensions_mut().insert(asker(peer));
+            request.extensions_mut().insert(requester(peer));
             next.run(request).await
         }
         Err(refused) => {
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn a_token_is_presented_as_bearer_or_as_a_password() {
-        assert!(presents("Bearer 0123456789abcdef", TOKEN));
-        assert!(presents("bearer  0123456789abcdef ", TOKEN));
+        assert!(has_token("Bearer 0123456789abcdef", TOKEN));
+        assert!(has_token("bearer  0123456789abcdef ", TOKEN));
         // plugin:0123456789abcdef
-        assert!(presents("Basic cGx1Z2luOjAxMjM0NTY3ODlhYmNkZWY=", TOKEN));
+        assert!(has_token("Basic cGx1Z2luOjAxMjM0NTY3ODlhYmNkZWY=", TOKEN));
         for wrong in [
             "",
             "Bearer",
@@ -233,7 +233,7 @@ mod tests {
             "Basic MDEyMzQ1Njc4OWFiY2RlZg==",
             "Digest 0123456789abcdef",
         ] {
-            assert!(!presents(wrong, TOKEN), "{wrong}");
+            assert!(!has_token(wrong, TOKEN), "{wrong}");
         }
     }
 
@@ -242,13 +242,13 @@ mod tests {
         let gate = Throttle::default();
         let source = |n: u8| IpAddr::from([10, 0, 0, n]);
         let tries = (0..1000)
-            .take_while(|_| gate.take(source(1), 1.0) && gate.take(source(1), WRONG))
+            .take_while(|_| gate.take(source(1), 1.0) && gate.take(source(1), WRONG_TOKEN_COST))
             .count();
         assert!((3..8).contains(&tries), "{tries}");
         assert!(gate.take(source(2), 1.0));
         for n in 0..5000u32 {
             gate.take(IpAddr::from(n.to_be_bytes()), 1.0);
         }
-        assert!(gate.0.lock().unwrap().len() <= MOST_SOURCES);
+        assert!(gate.0.lock().unwrap().len() <= MAX_SOURCES);
     }
 }

@@ -18,24 +18,24 @@ pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Limits of request bodies.
 #[derive(Clone)]
-pub(super) struct Patience {
+pub(super) struct BodyLimits {
     pub(super) shared: Arc<Shared>,
     pub(super) body_timeout: Duration,
 }
 
 /// Reads a body before the request goes on. A change that has begun is never broken off: the time is the client's.
-pub(super) async fn whole(State(patience): State<Patience>, request: Request, next: Next) -> Response {
+pub(super) async fn read_whole(State(patience): State<BodyLimits>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
     // A request whose Content-Length is too large is refused before its body is sent.
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return too_long();
+        return too_large();
     }
     match tokio::time::timeout(patience.body_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Ok(Err(error)) if is_too_long(&error) => too_long(),
+        Ok(Err(error)) if is_too_large(&error) => too_large(),
         Ok(Err(error)) => problem(
             StatusCode::BAD_REQUEST,
             "The body could not be read",
@@ -55,7 +55,7 @@ pub(super) async fn whole(State(patience): State<Patience>, request: Request, ne
     }
 }
 
-fn too_long() -> Response {
+fn too_large() -> Response {
     let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
     problem(
         StatusCode::PAYLOAD_TOO_LARGE,
@@ -65,7 +65,7 @@ fn too_long() -> Response {
     )
 }
 
-fn is_too_long(error: &axum::Error) -> bool {
+fn is_too_large(error: &axum::Error) -> bool {
     let source = std::error::Error::source(error);
     source.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
 }

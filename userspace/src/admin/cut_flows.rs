@@ -74,7 +74,7 @@ fn view(
         tier: Tier::Cut.as_str(),
         tier_reason: "fit for it",
         not_cut: "",
-        state: named(flow),
+        state: state_name(flow),
         age_seconds: between(flow.started, now).as_secs_f64(),
         idle_seconds: idle_for(flow, now).as_secs_f64(),
         bytes_in: ways[0].bytes,
@@ -84,7 +84,7 @@ fn view(
     }
 }
 
-fn named(flow: &Flow) -> &'static str {
+fn state_name(flow: &Flow) -> &'static str {
     let flags = [flow.ways[0].flags, flow.ways[1].flags];
     if flow.state == state::CLOSING {
         "closing"

@@ -11,12 +11,12 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_common::hash;
-use signalbox_core::balance::Draw;
+use signalbox_core::balance::PickContext;
 use signalbox_core::diff::diff;
-use signalbox_core::expose::in_force;
-use signalbox_core::merge::lost;
-use signalbox_core::model::{Listener, Protocol, Route, mapped};
-use signalbox_core::name::{Depth, HostName, HostPattern};
+use signalbox_core::expose::effective_model;
+use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
+use signalbox_core::merge::unserved_claims;
+use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::api::problem;
@@ -27,15 +27,15 @@ use crate::layer4::guards::Kind;
 use crate::state::{HostState, Snapshot};
 
 #[derive(Deserialize)]
-pub(super) struct Question {
+pub(super) struct ExplainQuery {
     host: String,
     /// Client address: IP, or IP:PORT.
     client: Option<String>,
     listener: Option<String>,
 }
 
-pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<Question>) -> Response {
-    match answer(&control, &question) {
+pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<ExplainQuery>) -> Response {
+    match explain_json(&control, &question) {
         Ok(answer) => Json(answer).into_response(),
         Err(error) => problem(
             StatusCode::BAD_REQUEST,
@@ -46,13 +46,13 @@ pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question)
     }
 }
 
-fn answer(control: &Control, question: &Question) -> Result<Value, String> {
+fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, String> {
     let snapshot = control.shared.snapshot.load_full();
     let client = question.client.as_deref().map(client_address).transpose()?;
     if let Ok(at) = question.host.parse() {
-        return Ok(exposed::at(control, &snapshot, at, client));
+        return Ok(exposed::explain_address(control, &snapshot, at, client));
     }
-    let name = HostName::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
+    let name = Hostname::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
     let listeners: Vec<_> = snapshot
         .model
         .listeners
@@ -71,7 +71,7 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
         .model
         .routes
         .iter()
-        .filter(|route| route.host.matches(&name, Depth::Any));
+        .filter(|route| route.hostname.matches(&name, WildcardDepth::Any));
     let found = snapshot.view.table.find(&name);
     let (mut chosen, mut others) = (Value::Null, Vec::new());
     for route in patterns {
@@ -80,7 +80,7 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
         if is_chosen {
             chosen = view;
         } else {
-            let reason = if route.host.matches(&name, route.depth) {
+            let reason = if route.hostname.matches(&name, route.depth) {
                 "a longer name matches"
             } else {
                 "its star stands for one label"
@@ -89,7 +89,7 @@ fn answer(control: &Control, question: &Question) -> Result<Value, String> {
         }
     }
     for pattern in patterns_of(&name) {
-        for (source, rejected) in lost(&snapshot.file, &snapshot.lore, &snapshot.weights, &pattern) {
+        for (source, rejected) in unserved_claims(&snapshot.file, &snapshot.lore, &snapshot.weights, &pattern) {
             others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
         }
     }
@@ -114,22 +114,22 @@ fn client_address(text: &str) -> Result<IpAddr, String> {
 
 /// Returns the name itself and every wildcard above it: an object that claims one of these may have been meant for the
 /// name.
-fn patterns_of(name: &HostName) -> Vec<HostPattern> {
-    let mut patterns = vec![HostPattern::Exact(name.clone())];
+fn patterns_of(name: &Hostname) -> Vec<HostnamePattern> {
+    let mut patterns = vec![HostnamePattern::Exact(name.clone())];
     let mut rest = name.as_str();
     while let Some((_, domain)) = rest.split_once('.') {
-        patterns.extend(HostName::parse(domain.as_bytes()).map(HostPattern::Wildcard));
+        patterns.extend(Hostname::parse(domain.as_bytes()).map(HostnamePattern::Wildcard));
         rest = domain;
     }
     patterns
 }
 
 /// Returns how many labels the star of a route's name stands for; `None` where there is no star.
-fn labels(route: &Route) -> Option<&'static str> {
-    let is_wildcard = matches!(route.host, HostPattern::Wildcard(_));
+fn wildcard_depth(route: &Route) -> Option<&'static str> {
+    let is_wildcard = matches!(route.hostname, HostnamePattern::Wildcard(_));
     is_wildcard.then_some(match route.depth {
-        Depth::One => "one label",
-        Depth::Any => "one or more labels",
+        WildcardDepth::One => "one label",
+        WildcardDepth::Any => "one or more labels",
     })
 }
 
@@ -139,15 +139,15 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
         .file
         .routes
         .iter()
-        .any(|r| r.host == route.host && !r.is_learnt());
-    let set = snapshot.weights.contains_key(&route.host.to_string());
+        .any(|r| r.hostname == route.hostname && !r.is_discovered());
+    let set = snapshot.weights.contains_key(&route.hostname.to_string());
     let mut origins = Vec::new();
     if in_file {
         origins.push(json!({ "source": "the configuration file" }));
     } else {
         for (source, clusters) in snapshot.lore.iter() {
             for (cluster, learned) in clusters {
-                for claim in learned.routes.iter().filter(|claim| claim.host == route.host) {
+                for claim in learned.routes.iter().filter(|claim| claim.hostname == route.hostname) {
                     origins.push(json!({
                         "source": source, "cluster": cluster, "origin": claim.origin, "weight": claim.weight, "notes": claim.notes,
                     }));
@@ -156,8 +156,8 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
         }
     }
     json!({
-        "host": route.host,
-        "labels": labels(route),
+        "host": route.hostname,
+        "labels": wildcard_depth(route),
         "origins": origins,
         "weights_set_by_api": set,
         "out_of_rotation": snapshot.rotation.is_closed(route),
@@ -169,7 +169,7 @@ fn at_listener(
     control: &Control,
     snapshot: &Snapshot,
     listener: &Listener,
-    name: &HostName,
+    name: &Hostname,
     client: Option<IpAddr>,
 ) -> Value {
     let protocol = listener.protocol;
@@ -183,7 +183,7 @@ fn at_listener(
         Destination::Cluster(cluster) => ("the listener's or the unmatched cluster", vec![(cluster, 1)]),
         Destination::Any => ("any usable host of all clusters", Vec::new()),
         Destination::Closed => ("refused: the application is out of rotation", Vec::new()),
-        Destination::Nowhere => ("refused: no route has the name", Vec::new()),
+        Destination::NoRoute => ("refused: no route has the name", Vec::new()),
     };
     let is_alive = |cluster: usize| !snapshot.view.usable(cluster, protocol).is_empty();
     let total: u32 = shares
@@ -221,7 +221,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         return Value::Null;
     };
     let usable = snapshot.view.usable(at, protocol);
-    let places = views::subset_places(snapshot, at);
+    let places = views::subset_roles(snapshot, at);
     let hosts: Vec<_> = (0u16..)
         .zip(hosts.iter().zip(&cluster.hosts))
         .map(|(index, (state, configured))| {
@@ -231,7 +231,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
             let reason = if takes {
                 ""
             } else {
-                why_not(snapshot, state, has_port, place)
+                unusable_reason(snapshot, state, has_port, place)
             };
             json!({
                 "name": state.name,
@@ -253,12 +253,17 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         "weight": weight,
         "share_percent": (percent * 10.0).round() / 10.0,
         "balance": cluster.balance,
-        "waits_for": crate::source::routing_spi::awaited(&snapshot.lore, cluster),
+        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.lore, cluster),
         "hosts": hosts,
     })
 }
 
-pub(super) fn why_not(snapshot: &Snapshot, state: &HostState, has_port: bool, place: Option<&str>) -> &'static str {
+pub(super) fn unusable_reason(
+    snapshot: &Snapshot,
+    state: &HostState,
+    has_port: bool,
+    place: Option<&str>,
+) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
     } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
@@ -287,13 +292,16 @@ fn next_host(
             .and_then(|client| snapshot.preferred(route, protocol, client))
             .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
         Destination::Cluster(cluster) => Some(cluster),
-        Destination::Any | Destination::Closed | Destination::Nowhere => None,
+        Destination::Any | Destination::Closed | Destination::NoRoute => None,
     }?;
     let ticket = snapshot.clusters.get(cluster)?.ticket.get();
-    let draw = Draw {
+    let draw = PickContext {
         ticket,
         random: hash::mix(control.shared.seed ^ hash::mix(ticket)),
-        source: hash::addr(0, mapped(client.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)))),
+        source_hash: hash::addr(
+            0,
+            ipv4_mapped(client.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))),
+        ),
     };
     let hosts = snapshot.hosts.get(cluster)?;
     let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
@@ -302,7 +310,7 @@ fn next_host(
 }
 
 /// `POST /api/v1/diff`: reports what a configuration would change.
-pub(super) async fn difference(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: String) -> Response {
     let parsed = match config::parse(&body) {
         Ok(parsed) => parsed,
         Err(errors) => {
@@ -316,7 +324,7 @@ pub(super) async fn difference(State(control): State<Arc<Control>>, body: String
         }
     };
     let snapshot = control.shared.snapshot.load_full();
-    let (after, _) = in_force(
+    let (after, _) = effective_model(
         &parsed.model,
         &snapshot.lore,
         &snapshot.weights,
@@ -328,7 +336,7 @@ pub(super) async fn difference(State(control): State<Arc<Control>>, body: String
         .model
         .routes
         .iter()
-        .map(|route| route.host.to_string())
+        .map(|route| route.hostname.to_string())
         .filter(|host| snapshot.weights.contains_key(host))
         .collect();
     Json(json!({

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signalbox_core::export::{Format, Table};
+use signalbox_core::export::{ExportTable, Format};
 use signalbox_core::model::Protocol;
 
 use super::api::problem;
@@ -16,13 +16,13 @@ use crate::state::Snapshot;
 
 /// The query of an export.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ExportQuery {
     format: String,
     protocol: Option<String>,
 }
 
 /// `GET /api/v1/export`.
-pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Query<Wanted>) -> Response {
+pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Query<ExportQuery>) -> Response {
     let snapshot = control.shared.snapshot.load_full();
     let protocol = match wanted.protocol.as_deref() {
         None | Some("http") => Protocol::Http,
@@ -30,7 +30,7 @@ pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Q
         Some(other) => return unknown("protocol", other, "http or tls"),
     };
     if wanted.format == "json" {
-        return Json(whole(&snapshot)).into_response();
+        return Json(export_json(&snapshot)).into_response();
     }
     let Some(format) = Format::parse(&wanted.format) else {
         return unknown(
@@ -40,12 +40,12 @@ pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Q
         );
     };
     let is_out = |cluster: &str, host: &str, address| snapshot.rotation.is_out(cluster, host, address);
-    let table = Table::new(&snapshot.model, protocol, &is_out, &|route| {
+    let table = ExportTable::new(&snapshot.model, protocol, &is_out, &|route| {
         snapshot.rotation.is_closed(route)
     });
     (
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
-        table.text(format),
+        table.render(format),
     )
         .into_response()
 }
@@ -60,7 +60,7 @@ fn unknown(what: &str, value: &str, known: &str) -> Response {
 }
 
 /// Returns the whole table: names with the weights of their clusters, clusters with their hosts.
-fn whole(snapshot: &Snapshot) -> Value {
+fn export_json(snapshot: &Snapshot) -> Value {
     let model = &snapshot.model;
     let named = |&(at, weight): &(usize, u32)| {
         let cluster = model.clusters.get(at);
@@ -71,7 +71,7 @@ fn whole(snapshot: &Snapshot) -> Value {
         .iter()
         .map(|route| {
             json!({
-                "host": route.host,
+                "host": route.hostname,
                 "clusters": route.clusters.iter().map(named).collect::<Vec<_>>(),
                 "out_of_rotation": snapshot.rotation.is_closed(route),
             })

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
-use signalbox_core::expose::Entry;
+use signalbox_core::expose::ExposedEntry;
 use signalbox_core::model::services::Transport;
 use signalbox_core::model::{Model, Service};
 
-use super::explain::why_not;
+use super::explain::unusable_reason;
 use super::views;
 use crate::control::Control;
 use crate::layer4::guards::Kind;
@@ -21,13 +21,13 @@ pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<Valu
 }
 
 /// Returns the services of all applications that a rule selects but that are not exposed, with the reason.
-pub(super) fn missing(snapshot: &Snapshot) -> Vec<Value> {
+pub(super) fn not_exposed(snapshot: &Snapshot) -> Vec<Value> {
     let entries = snapshot.exposure.entries.iter();
     let missing = entries.filter(|(_, entry)| entry.reason.is_some() || !entry.left_out.is_empty());
     missing.map(|(service, entry)| view(service, entry)).collect()
 }
 
-fn view(service: &str, entry: &Entry) -> Value {
+fn view(service: &str, entry: &ExposedEntry) -> Value {
     let mut view = json!({ "service": service });
     if let (Some(all), Ok(Value::Object(fields))) = (view.as_object_mut(), serde_json::to_value(entry)) {
         all.extend(fields);
@@ -37,7 +37,7 @@ fn view(service: &str, entry: &Entry) -> Value {
 
 /// Returns what `explain` says of an address and port: which service or listener gets the connection, which others
 /// have the address too, and which hosts of the service take connections.
-pub(super) fn at(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
+pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
     let model = &snapshot.model;
     let service = model.services.iter().find(|service| listens(service, at));
     let listener = snapshot.binds.find(at).and_then(|index| model.listeners.get(index));
@@ -55,7 +55,7 @@ pub(super) fn at(control: &Control, snapshot: &Snapshot, at: SocketAddr, client:
         "listener": listener.filter(|_| service.is_none()).map(|listener| &listener.name),
         "application": application.map(|entry| &entry.application),
         "left_out": application.map(|entry| &entry.left_out),
-        "clash": clash(snapshot, at),
+        "clash": port_conflict(snapshot, at),
         "shield": shield,
         "hosts": service.map(|service| hosts(snapshot, model, service)),
     })
@@ -69,7 +69,7 @@ fn listens(service: &Service, at: SocketAddr) -> bool {
 }
 
 /// Returns why no application gets a port of a range of `expose`.
-fn clash(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
+fn port_conflict(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
     let events = snapshot.model.routing_events.as_ref()?;
     let mut rules = events.expose.iter().zip(&snapshot.exposure.ranges);
     let (_, range) = rules.find(|(rule, _)| rule.addresses.contains(&at.ip()) && rule.ports.contains(&at.port()))?;
@@ -88,8 +88,8 @@ fn hosts(snapshot: &Snapshot, model: &Model, service: &Service) -> Vec<Value> {
     else {
         return Vec::new();
     };
-    let standing = snapshot.view.standing(service.cluster);
-    let places = views::subset_places(snapshot, service.cluster);
+    let standing = snapshot.view.eligible_hosts(service.cluster);
+    let places = views::subset_roles(snapshot, service.cluster);
     let hosts = (0u16..).zip(cluster.hosts.iter().zip(states));
     let views = hosts.map(|(index, (host, state))| {
         let takes = standing.contains(&index);
@@ -99,7 +99,7 @@ fn hosts(snapshot: &Snapshot, model: &Model, service: &Service) -> Vec<Value> {
             "address": host.address,
             "port": host.ports.get(&service.name),
             "takes_connections": takes,
-            "reason": if takes { "" } else { why_not(snapshot, state, true, place) },
+            "reason": if takes { "" } else { unusable_reason(snapshot, state, true, place) },
         })
     });
     views.collect()

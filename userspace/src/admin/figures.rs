@@ -18,18 +18,18 @@ use crate::state::unix_ms;
 
 /// Query that selects routes.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct FiguresQuery {
     cluster: Option<String>,
     limit: Option<usize>,
 }
 
 /// Returns the time at which the numbers were read, in seconds since 1970.
-fn at() -> f64 {
+fn read_at() -> f64 {
     unix_ms() as f64 / 1000.0
 }
 
 /// `GET /api/v1/figures`.
-pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<Wanted>) -> Json<Value> {
+pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<FiguresQuery>) -> Json<Value> {
     let snapshot = control.shared.snapshot.load_full();
     let limit = wanted.limit.unwrap_or(1000);
     let (mut total, mut routes) = (0, BTreeMap::new());
@@ -45,7 +45,7 @@ pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Que
     }
     Json(json!({
         "apiVersion": "v1",
-        "at": at(),
+        "at": read_at(),
         "uptime_seconds": control.shared.started.elapsed().as_secs_f64(),
         "total": total,
         "routes": routes,
@@ -61,7 +61,7 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
         Some((route, state)) => {
             let mut view = views::route_view(&snapshot, route, state);
             view["apiVersion"] = json!("v1");
-            view["at"] = json!(at());
+            view["at"] = json!(read_at());
             view["figures"] = crate::figures::view(state);
             Json(view).into_response()
         }
@@ -101,7 +101,7 @@ pub(super) async fn application(
         "apiVersion": "v1",
         "namespace": namespace,
         "name": name,
-        "at": at(),
+        "at": read_at(),
         "figures": sums.view(),
     }))
     .into_response()

@@ -16,8 +16,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use signalbox_common::Reason;
 use signalbox_core::claims::reason;
+use signalbox_core::discovery::Discovered;
 use signalbox_core::health::Health;
-use signalbox_core::learned::Lore;
 use signalbox_core::model::{Protocol, Tier};
 
 use super::histogram::Histogram;
@@ -27,7 +27,7 @@ use crate::datapath::relay::End;
 use crate::layer4::ServiceView;
 use crate::layer4::guards::Kind;
 use crate::rotate::Progress;
-use crate::source::Standing;
+use crate::source::SourceStatus;
 use crate::state::{Counter, Labelled};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -52,9 +52,9 @@ impl fmt::Debug for Scrape {
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Writes one metric with all its label sets.
-struct Out<'a>(DescriptorEncoder<'a>);
+struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
-impl Out<'_> {
+impl MetricWriter<'_> {
     fn counter<'l>(
         &mut self,
         name: &str,
@@ -115,9 +115,9 @@ impl Out<'_> {
 }
 
 /// Returns the number of names that are not served, by source and reason.
-fn rejected(lore: &Lore) -> Vec<(Labels<'_>, f64)> {
+fn rejected_names(discovered: &Discovered) -> Vec<(Labels<'_>, f64)> {
     let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-    for (source, clusters) in lore {
+    for (source, clusters) in discovered {
         for (word, n) in clusters.values().flat_map(|learned| reason::count(learned)) {
             *counts.entry((source.as_str(), word)).or_default() += n;
         }
@@ -126,7 +126,7 @@ fn rejected(lore: &Lore) -> Vec<(Labels<'_>, f64)> {
     counts.into_iter().map(labelled).collect()
 }
 
-fn of(source: &Standing) -> Labels<'_> {
+fn source_labels(source: &SourceStatus) -> Labels<'_> {
     vec![("source", &source.name)]
 }
 
@@ -140,7 +140,7 @@ fn by_label<'a>(key: &'static str, name: &'a str, what: &'static str, counters: 
 
 impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut out = Out(encoder);
+        let mut out = MetricWriter(encoder);
         self.process(&mut out)?;
         self.listeners(&mut out)?;
         self.clusters(&mut out)?;
@@ -155,7 +155,7 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
-    fn process(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn process(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let (shared, facts) = (&self.0.shared, &self.0.facts);
         let snapshot = shared.snapshot.load();
         let abi = signalbox_common::ABI_VERSION.to_string();
@@ -233,7 +233,7 @@ impl Scrape {
         out.gauge("steering", "How addresses are listened on", steering)
     }
 
-    fn listeners(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn listeners(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
         let all = || {
             snapshot
@@ -309,7 +309,7 @@ impl Scrape {
         Ok(())
     }
 
-    fn clusters(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn clusters(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
         let all = || {
             snapshot
@@ -363,7 +363,7 @@ impl Scrape {
         out.counter("health_checks", "Health checks", checks)
     }
 
-    fn hosts(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn hosts(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
         let all = || {
             snapshot
@@ -417,23 +417,25 @@ impl Scrape {
     }
 
     /// Writes the metrics of sources, rotations, and refused connections of the admin API.
-    fn control_plane(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn control_plane(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let (shared, snapshot) = (&self.0.shared, self.0.shared.snapshot.load());
         let sources = shared.sources();
         out.gauge(
             "source_connected",
             "Whether a source of routes is in touch with what it learns from",
-            sources.iter().map(|s| (of(s), f64::from(u8::from(s.connected())))),
+            sources
+                .iter()
+                .map(|s| (source_labels(s), f64::from(u8::from(s.connected())))),
         )?;
         out.gauge(
             "source_staleness_seconds",
             "Time since a source was last known to be up to date",
-            sources.iter().filter_map(|s| Some((of(s), s.staleness()?))),
+            sources.iter().filter_map(|s| Some((source_labels(s), s.staleness()?))),
         )?;
         out.counter(
             "source_failures",
             "Times that a source lost its way, or never found it",
-            sources.iter().map(|s| (of(s), s.failures.get())),
+            sources.iter().map(|s| (source_labels(s), s.failures.get())),
         )?;
         out.counter(
             "source_events",
@@ -445,7 +447,7 @@ impl Scrape {
         out.gauge(
             "routes_rejected",
             "Names that a source knows of and that are not served, by reason",
-            rejected(&snapshot.lore),
+            rejected_names(&snapshot.lore),
         )?;
         out.seconds(
             "table_swap",
@@ -488,7 +490,7 @@ impl Scrape {
         )
     }
 
-    fn services(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn services(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let (services, hooks) = (self.0.services.list(), self.0.services.hooks());
         let of = |get: fn(&ServiceView) -> u64| {
             let one = move |service: &'_ ServiceView| get(service);
@@ -553,7 +555,7 @@ impl Scrape {
         self.exposed(out)
     }
 
-    fn exposed(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn exposed(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let snapshot = self.0.shared.snapshot.load();
         let ranges = &snapshot.exposure.ranges;
         let ports = ranges.iter().flat_map(|range| {
@@ -592,7 +594,7 @@ impl Scrape {
         )
     }
 
-    fn shield(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn shield(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let guards = self.0.services.guards();
         let kind = |kind: Kind| if kind == Kind::Listener { "listener" } else { "service" };
         let decisions = guards.iter().flat_map(|guard| {
@@ -625,7 +627,7 @@ impl Scrape {
         )
     }
 
-    fn kernel(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn kernel(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let mut exits = self
             .0
             .counters

@@ -15,16 +15,16 @@ use crate::store::Applied;
 
 /// Peer of a connection to the unix socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
+pub(super) struct UnixPeer {
     uid: u32,
     pid: i32,
 }
 
 /// Author of a change, in words that are kept with the change.
 #[derive(Clone, Debug)]
-pub(super) struct Asker(pub(super) String);
+pub(super) struct Requester(pub(super) String);
 
-impl Caller {
+impl UnixPeer {
     pub(super) fn of(stream: &UnixStream) -> Self {
         stream.peer_cred().map_or(Self { uid: u32::MAX, pid: -1 }, |cred| Self {
             uid: cred.uid(),
@@ -42,21 +42,21 @@ fn user(uid: u32) -> String {
 }
 
 /// Logs each change with its caller and its outcome.
-pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<Caller>, mut request: Request, next: Next) -> Response {
+pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let asker = tokio::task::spawn_blocking(move || user(caller.uid)).await;
     let asker = asker.unwrap_or_else(|_| format!("uid {}", caller.uid));
-    request.extensions_mut().insert(Asker(asker));
+    request.extensions_mut().insert(Requester(asker));
     let response = next.run(request).await;
     let status = response.status().as_u16();
     tracing::info!(target: "signalbox::audit", uid = caller.uid, pid = caller.pid, %method, path, status, "Change requested.");
     response
 }
 
-pub(super) fn answer(outcome: Result<Applied, Refused>) -> Response {
+pub(super) fn apply_response(outcome: Result<Applied, Refused>) -> Response {
     match outcome {
         Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
         Err(refused) => problem(
@@ -69,11 +69,11 @@ pub(super) fn answer(outcome: Result<Applied, Refused>) -> Response {
 }
 
 pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
-    answer(control.reload("API").await)
+    apply_response(control.reload("API").await)
 }
 
 pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
-    answer(control.apply_instead(&body, "API").await)
+    apply_response(control.apply_instead(&body, "API").await)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::control::Control;
 
 /// Body of a request.
 #[derive(Clone, Copy)]
-pub(super) enum Takes {
+pub(super) enum RequestKind {
     Nothing,
     /// JSON, with an example.
     Json(&'static str),
@@ -23,7 +23,7 @@ pub(super) enum Takes {
 
 /// Body of an answer.
 #[derive(Clone, Copy)]
-pub(super) enum Gives {
+pub(super) enum ResponseKind {
     Json,
     Text,
     /// Server-sent events.
@@ -37,8 +37,8 @@ pub(super) struct Operation {
     pub summary: &'static str,
     /// Names and meanings of the query's parameters; a required one ends in `!`.
     pub query: &'static [(&'static str, &'static str)],
-    pub takes: Takes,
-    pub gives: Gives,
+    pub request: RequestKind,
+    pub response: ResponseKind,
 }
 
 /// Makes a GET that takes nothing and answers JSON.
@@ -48,31 +48,36 @@ pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation
         path,
         summary,
         query: &[],
-        takes: Takes::Nothing,
-        gives: Gives::Json,
+        request: RequestKind::Nothing,
+        response: ResponseKind::Json,
     }
 }
 
 /// Makes an operation that changes something.
-pub(super) const fn change(method: MethodFilter, path: &'static str, summary: &'static str, takes: Takes) -> Operation {
+pub(super) const fn change(
+    method: MethodFilter,
+    path: &'static str,
+    summary: &'static str,
+    takes: RequestKind,
+) -> Operation {
     Operation {
         method,
         path,
         summary,
         query: &[],
-        takes,
-        gives: Gives::Json,
+        request: takes,
+        response: ResponseKind::Json,
     }
 }
 
 /// A router and its description.
 #[derive(Default)]
-pub(super) struct Described {
+pub(super) struct DescribedRouter {
     router: Router<Arc<Control>>,
     paths: BTreeMap<&'static str, BTreeMap<&'static str, Value>>,
 }
 
-impl Described {
+impl DescribedRouter {
     /// Adds an operation.
     pub(super) fn with<H, T>(mut self, operation: &Operation, handler: H) -> Self
     where
@@ -83,7 +88,7 @@ impl Described {
         self.paths
             .entry(operation.path)
             .or_default()
-            .insert(word(operation.method), described);
+            .insert(method_name(operation.method), described);
         self.router = self.router.route(operation.path, on(operation.method, handler));
         self
     }
@@ -129,7 +134,7 @@ impl Described {
     }
 }
 
-fn word(method: MethodFilter) -> &'static str {
+fn method_name(method: MethodFilter) -> &'static str {
     match method {
         MethodFilter::POST => "post",
         MethodFilter::PUT => "put",
@@ -151,10 +156,10 @@ fn describe(operation: &Operation) -> Value {
         let name = name.trim_end_matches('!');
         json!({ "name": name, "in": "query", "required": needed, "description": meaning, "schema": { "type": "string" } })
     }));
-    let kind = match operation.gives {
-        Gives::Json => "application/json",
-        Gives::Text => "text/plain",
-        Gives::Events => "text/event-stream",
+    let kind = match operation.response {
+        ResponseKind::Json => "application/json",
+        ResponseKind::Text => "text/plain",
+        ResponseKind::Events => "text/event-stream",
     };
     let problem = json!({
         "description": "It was refused; nothing has changed",
@@ -171,14 +176,14 @@ fn describe(operation: &Operation) -> Value {
     if operation.method != MethodFilter::GET {
         described["security"] = json!([{ "token": [] }, { "password": [] }]);
     }
-    match operation.takes {
-        Takes::Nothing => {}
-        Takes::Json(example) => {
+    match operation.request {
+        RequestKind::Nothing => {}
+        RequestKind::Json(example) => {
             let example: Value = serde_json::from_str(example).unwrap_or_default();
             described["requestBody"] =
                 json!({ "required": true, "content": { "application/json": { "example": example } } });
         }
-        Takes::Configuration => {
+        RequestKind::Configuration => {
             described["requestBody"] = json!({ "required": true, "content": { "application/yaml": {} } });
         }
     }

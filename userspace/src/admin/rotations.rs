@@ -8,20 +8,20 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signalbox_core::rotation::NameError;
+use signalbox_core::rotation::SubjectError;
 
 use super::api::problem;
-use super::mutate::Asker;
+use super::mutate::Requester;
 use crate::control::Control;
 use crate::rotate::{Action, Request, RotateError};
 
 /// Longest time to drain that may be given, in seconds: a day.
-const LONGEST: f64 = 86_400.0;
+const MAX_TIMEOUT_SECS: f64 = 86_400.0;
 
 /// The body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Body {
+struct RotationBody {
     action: Action,
     names: Vec<String>,
     /// Time to drain, in seconds.
@@ -62,17 +62,20 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
 
 pub(super) async fn start(
     State(control): State<Arc<Control>>,
-    Extension(Asker(by)): Extension<Asker>,
+    Extension(Requester(by)): Extension<Requester>,
     body: String,
 ) -> Response {
     let expected =
         r#"expected for example {"action": "out", "names": ["east-1"], "timeout": 120}; timeout is in seconds"#;
-    let body: Body = match serde_json::from_str(&body) {
+    let body: RotationBody = match serde_json::from_str(&body) {
         Ok(body) => body,
-        Err(error) => return not_understood(&format!("{error}; {expected}")),
+        Err(error) => return bad_request(&format!("{error}; {expected}")),
     };
-    if body.timeout.is_some_and(|seconds| !(0.0..=LONGEST).contains(&seconds)) {
-        return not_understood("timeout is 0 to 86400 seconds");
+    if body
+        .timeout
+        .is_some_and(|seconds| !(0.0..=MAX_TIMEOUT_SECS).contains(&seconds))
+    {
+        return bad_request("timeout is 0 to 86400 seconds");
     }
     let request = Request {
         action: body.action,
@@ -122,15 +125,15 @@ pub(super) async fn start(
 
 /// Query that names the balancer which has the job.
 #[derive(Deserialize)]
-pub(super) struct Elsewhere {
+pub(super) struct PeerJobQuery {
     url: String,
 }
 
 /// Returns a job of another balancer. This balancer asks, because it knows the other's token.
-pub(super) async fn job_elsewhere(
+pub(super) async fn peer_job(
     State(control): State<Arc<Control>>,
     Path(id): Path<u64>,
-    Query(at): Query<Elsewhere>,
+    Query(at): Query<PeerJobQuery>,
 ) -> Response {
     match control.job_of(&at.url, id).await {
         Some(Ok(answer)) => Json(answer).into_response(),
@@ -169,7 +172,7 @@ pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u
     }
 }
 
-fn not_understood(detail: &str) -> Response {
+fn bad_request(detail: &str) -> Response {
     problem(
         StatusCode::BAD_REQUEST,
         "The body is not understood",
@@ -180,7 +183,7 @@ fn not_understood(detail: &str) -> Response {
 
 fn refused(error: &RotateError) -> Response {
     let status = match error {
-        RotateError::Name(NameError::Address(_)) | RotateError::Reason => StatusCode::BAD_REQUEST,
+        RotateError::Name(SubjectError::Address(_)) | RotateError::Reason => StatusCode::BAD_REQUEST,
         RotateError::Name(_) | RotateError::NoJob(_) | RotateError::NoMachine(_) => StatusCode::NOT_FOUND,
         RotateError::Nothing => StatusCode::BAD_REQUEST,
         RotateError::NotOut(_) | RotateError::Covered { .. } | RotateError::Last(_) => StatusCode::CONFLICT,

@@ -17,9 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tower::ServiceExt as _;
 
-use super::mutate::Caller;
-use super::seats::{Full, Seats};
-use super::tls::{Certificates, Peer};
+use super::connection_limit::{ConnectionLimiter, LimitReached};
+use super::mutate::UnixPeer;
+use super::tls::{AdminCertificates, TcpPeer};
 use crate::state::{AdminCounts, Shared};
 
 /// Time limit for a request's head, and for the pause between two requests.
@@ -36,17 +36,17 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Server of one of the API's two sockets.
 pub(super) struct Server {
     router: Router,
-    seats: Seats,
+    limiter: ConnectionLimiter,
     shared: Arc<Shared>,
     head_timeout: Duration,
     warned: Option<Instant>,
 }
 
 impl Server {
-    pub(super) fn new(router: Router, seats: Seats, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(router: Router, seats: ConnectionLimiter, shared: &Arc<Shared>) -> Self {
         Self {
             router,
-            seats,
+            limiter: seats,
             shared: Arc::clone(shared),
             head_timeout: HEAD_TIMEOUT,
             warned: None,
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Serves TCP; with TLS if there are certificates.
-    pub(super) async fn tcp(mut self, listener: TcpListener, mut certificates: Option<Certificates>) {
+    pub(super) async fn tcp(mut self, listener: TcpListener, mut certificates: Option<AdminCertificates>) {
         loop {
             let (stream, addr) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -63,7 +63,7 @@ impl Server {
                     continue;
                 }
             };
-            let seat = match self.seats.take(Some(addr.ip().to_canonical())) {
+            let seat = match self.limiter.acquire(Some(addr.ip().to_canonical())) {
                 Ok(seat) => seat,
                 Err(full) => {
                     self.refuse(full, Some(addr.ip()));
@@ -72,19 +72,19 @@ impl Server {
             };
             // The kernel ends a connection whose client does not read: without this the write would wait for ever.
             let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
-            let acceptor = certificates.as_mut().map(Certificates::acceptor);
+            let acceptor = certificates.as_mut().map(AdminCertificates::acceptor);
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
                 let _seat = seat;
                 let counts = &shared.admin;
                 let Some(acceptor) = acceptor else {
                     let certified = false;
-                    return serve(stream, router, Peer { addr, certified }, head_timeout, counts).await;
+                    return serve(stream, router, TcpPeer { addr, certified }, head_timeout, counts).await;
                 };
                 match handshake(acceptor, stream).await {
                     Some(stream) => {
                         let certified = stream.get_ref().1.peer_certificates().is_some();
-                        serve(stream, router, Peer { addr, certified }, head_timeout, counts).await;
+                        serve(stream, router, TcpPeer { addr, certified }, head_timeout, counts).await;
                     }
                     None => counts.refused.inc("tls_handshake"),
                 }
@@ -102,7 +102,7 @@ impl Server {
                     continue;
                 }
             };
-            let seat = match self.seats.take(None) {
+            let seat = match self.limiter.acquire(None) {
                 Ok(seat) => seat,
                 Err(full) => {
                     self.refuse(full, None);
@@ -112,13 +112,13 @@ impl Server {
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
                 let _seat = seat;
-                let caller = Caller::of(&stream);
+                let caller = UnixPeer::of(&stream);
                 serve(stream, router, caller, head_timeout, &shared.admin).await;
             });
         }
     }
 
-    fn refuse(&mut self, full: Full, source: Option<IpAddr>) {
+    fn refuse(&mut self, full: LimitReached, source: Option<IpAddr>) {
         self.shared.admin.refused.inc(full.label());
         if self.warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
             self.warned = Some(Instant::now());

@@ -24,7 +24,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Time that an answer waits until a change is in force: a million prefixes take a second.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Path segment for the prefixes that apply to all listeners and services.
-const ALL: &str = "*";
+const ALL_GUARDS: &str = "*";
 
 /// `GET /api/v1/shield`: all guarded listeners and services.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
@@ -44,7 +44,7 @@ pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value>
     let named: serde_json::Map<String, Value> = told
         .iter()
         .map(|(name, prefixes)| {
-            let name = if name.is_empty() { ALL } else { name };
+            let name = if name.is_empty() { ALL_GUARDS } else { name };
             (name.to_owned(), json!(**prefixes))
         })
         .collect();
@@ -54,7 +54,7 @@ pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value>
 /// Body of a change of prefixes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Edit {
+struct PrefixEdit {
     #[serde(default, deserialize_with = "nets")]
     deny: Vec<ipnet::IpNet>,
     #[serde(default, deserialize_with = "nets")]
@@ -67,24 +67,24 @@ struct Edit {
 pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
     match serde_json::from_str::<Prefixes>(&body) {
         Ok(prefixes) => set(&control, &name, PrefixChange::Replace(prefixes)).await,
-        Err(error) => wrong(&error),
+        Err(error) => bad_body(&error),
     }
 }
 
 pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
-    match serde_json::from_str::<Edit>(&body) {
-        Ok(Edit { deny, allow, forget }) => {
+    match serde_json::from_str::<PrefixEdit>(&body) {
+        Ok(PrefixEdit { deny, allow, forget }) => {
             let change = PrefixChange::Edit {
                 add: Prefixes { deny, allow },
                 forget,
             };
             set(&control, &name, change).await
         }
-        Err(error) => wrong(&error),
+        Err(error) => bad_body(&error),
     }
 }
 
-fn wrong(error: &serde_json::Error) -> Response {
+fn bad_body(error: &serde_json::Error) -> Response {
     let expected = r#"expected for example {"deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"]}"#;
     problem(
         StatusCode::BAD_REQUEST,
@@ -95,7 +95,7 @@ fn wrong(error: &serde_json::Error) -> Response {
 }
 
 async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
-    let name = if name == ALL { "" } else { name };
+    let name = if name == ALL_GUARDS { "" } else { name };
     let model = Arc::clone(&control.shared.snapshot.load().model);
     let listeners = model.listeners.iter().map(|l| (&l.name, l.shield.is_some()));
     let services = model.services.iter().map(|s| (&s.name, s.shield.is_some()));
@@ -162,14 +162,14 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Client {
+pub(super) struct ClientQuery {
     client: std::net::IpAddr,
 }
 
 /// Explains how each listener and service treats a client.
 pub(super) async fn explain(
     State(control): State<Arc<Control>>,
-    Query(Client { client }): Query<Client>,
+    Query(ClientQuery { client }): Query<ClientQuery>,
 ) -> Json<Value> {
     let services = Arc::clone(&control.services);
     // A blocking thread, because a million prefixes take time.
@@ -186,12 +186,12 @@ pub(super) async fn explain(
 }
 
 #[derive(Deserialize)]
-pub(super) struct Most {
+pub(super) struct DropsQuery {
     limit: Option<usize>,
 }
 
 /// Returns the latest samples of dropped packets.
-pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<Most>) -> Json<Value> {
+pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<DropsQuery>) -> Json<Value> {
     let drops = control.services.drops.latest(most.limit.unwrap_or(100));
     Json(json!({ "apiVersion": "v1", "drops": drops }))
 }

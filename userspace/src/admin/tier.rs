@@ -17,22 +17,22 @@ use crate::state::Snapshot;
 
 /// Interface that packets to an address go by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Leg {
+enum PacketPath {
     /// An interface with the programs of tier `cut`.
-    Seen,
+    Hooked,
     /// None: the address is this machine's own, and no such interface sees its packets.
-    Here,
+    Local,
     /// An interface without the programs of tier `cut`.
-    Unseen(String),
+    Unhooked(String),
     NoRoute,
     /// Unknown: the kernel gave no answer.
     Unknown,
 }
 
 /// Addresses of the connection's ends, as far as they are known.
-struct Ends {
-    client: Option<(IpAddr, Leg)>,
-    host: Option<(IpAddr, Leg)>,
+struct ConnectionEnds {
+    client: Option<(IpAddr, PacketPath)>,
+    host: Option<(IpAddr, PacketPath)>,
 }
 
 /// Returns the tier of a connection of this client to this host, with the reason.
@@ -51,15 +51,15 @@ pub(super) fn view(
     let netlink = Netlink::open().ok();
     let leg = |address: IpAddr| {
         let address = address.to_canonical();
-        (address, leg(netlink.as_ref(), address))
+        (address, packet_path(netlink.as_ref(), address))
     };
-    let ends = Ends {
+    let ends = ConnectionEnds {
         client: client.map(leg),
         host: host.map(leg),
     };
     let is_limited = snapshot.model.limits.per_source.concurrent != 0;
     let tier = listener.datapath.tier.map_or("splice or copy", |tier| tier.as_str());
-    match unfit(listener, is_limited, why_not_available, &ends) {
+    match ineligible(listener, is_limited, why_not_available, &ends) {
         Some((unfit, why)) => json!({
             "tier": tier,
             "verdict": "would not be cut",
@@ -82,14 +82,19 @@ pub(super) fn view(
 }
 
 /// Returns why a connection would not be cut: the first reason that the datapath would find.
-fn unfit(listener: &Listener, is_limited: bool, not_available: Option<String>, ends: &Ends) -> Option<(Unfit, String)> {
+fn ineligible(
+    listener: &Listener,
+    is_limited: bool,
+    not_available: Option<String>,
+    ends: &ConnectionEnds,
+) -> Option<(Unfit, String)> {
     if let Some(tier) = listener.datapath.tier {
         return Some((Unfit::Off, format!("the configuration demands tier {}", tier.as_str())));
     }
     if !listener.datapath.cut {
         return Some((Unfit::Off, "datapath.cut is off".to_owned()));
     }
-    let by_proxy = |(client, _): &(IpAddr, Leg)| listener.trusted_proxies.iter().any(|net| net.contains(client));
+    let by_proxy = |(client, _): &(IpAddr, PacketPath)| listener.trusted_proxies.iter().any(|net| net.contains(client));
     if is_limited && ends.client.as_ref().is_some_and(by_proxy) {
         let why = "limits.per_source.concurrent counts by the address that this proxy's PROXY header names";
         return Some((Unfit::NamedSource, why.to_owned()));
@@ -103,49 +108,51 @@ fn unfit(listener: &Listener, is_limited: bool, not_available: Option<String>, e
         let why = format!("the client {client} and the host {host} speak different versions of IP");
         return Some((Unfit::Families, why));
     }
-    of_host(ends).or_else(|| of_client(ends))
+    host_ineligible(ends).or_else(|| client_ineligible(ends))
 }
 
-fn of_host(ends: &Ends) -> Option<(Unfit, String)> {
+fn host_ineligible(ends: &ConnectionEnds) -> Option<(Unfit, String)> {
     let (host, leg) = ends.host.as_ref()?;
     match leg {
-        Leg::Seen | Leg::Unknown => None,
-        Leg::NoRoute => Some((Unfit::NoSource, format!("no route leads to the host {host}"))),
-        Leg::Here => Some((Unfit::NoHook, format!("the host {host} is on this machine"))),
-        Leg::Unseen(name) => Some((
+        PacketPath::Hooked | PacketPath::Unknown => None,
+        PacketPath::NoRoute => Some((Unfit::NoSource, format!("no route leads to the host {host}"))),
+        PacketPath::Local => Some((Unfit::NoHook, format!("the host {host} is on this machine"))),
+        PacketPath::Unhooked(name) => Some((
             Unfit::NoHook,
             format!("the host {host} is reached by {name}, an interface without the programs"),
         )),
     }
 }
 
-fn of_client(ends: &Ends) -> Option<(Unfit, String)> {
+fn client_ineligible(ends: &ConnectionEnds) -> Option<(Unfit, String)> {
     let (client, leg) = ends.client.as_ref()?;
     let why = match leg {
-        Leg::Seen | Leg::Unknown => return None,
-        Leg::NoRoute => format!("no route leads to the client {client}"),
-        Leg::Here => format!("the client {client} is on this machine"),
-        Leg::Unseen(name) => format!("the client {client} is reached by {name}, an interface without the programs"),
+        PacketPath::Hooked | PacketPath::Unknown => return None,
+        PacketPath::NoRoute => format!("no route leads to the client {client}"),
+        PacketPath::Local => format!("the client {client} is on this machine"),
+        PacketPath::Unhooked(name) => {
+            format!("the client {client} is reached by {name}, an interface without the programs")
+        }
     };
     Some((Unfit::Seen(why::NO_HANDSHAKE), why))
 }
 
-fn leg(netlink: Option<&Netlink>, address: IpAddr) -> Leg {
+fn packet_path(netlink: Option<&Netlink>, address: IpAddr) -> PacketPath {
     let way = match netlink.map(|netlink| netlink.way(address)) {
         Some(Ok(Some(way))) => way,
-        Some(Ok(None)) => return Leg::NoRoute,
-        Some(Err(_)) | None => return Leg::Unknown,
+        Some(Ok(None)) => return PacketPath::NoRoute,
+        Some(Err(_)) | None => return PacketPath::Unknown,
     };
     if way.local || address.is_loopback() {
-        return Leg::Here;
+        return PacketPath::Local;
     }
     // `carrying` lists the interfaces that the programs are attached to at each refresh.
     if interfaces::carrying().iter().any(|known| known.index == way.ifindex) {
-        return Leg::Seen;
+        return PacketPath::Hooked;
     }
     let all = nix::net::if_::if_nameindex();
     let named = all.iter().flatten().find(|known| known.index() == way.ifindex);
-    Leg::Unseen(named.map_or_else(
+    PacketPath::Unhooked(named.map_or_else(
         || format!("interface {}", way.ifindex),
         |known| known.name().to_string_lossy().into_owned(),
     ))
@@ -166,57 +173,66 @@ mod tests {
         listener
     }
 
-    fn label(listener: &Listener, is_limited: bool, client: (&str, Leg), host: (&str, Leg)) -> Option<&'static str> {
-        let end = |(address, leg): (&str, Leg)| Some((address.parse().unwrap(), leg));
-        let ends = Ends {
+    fn label(
+        listener: &Listener,
+        is_limited: bool,
+        client: (&str, PacketPath),
+        host: (&str, PacketPath),
+    ) -> Option<&'static str> {
+        let end = |(address, leg): (&str, PacketPath)| Some((address.parse().unwrap(), leg));
+        let ends = ConnectionEnds {
             client: end(client),
             host: end(host),
         };
-        unfit(listener, is_limited, None, &ends).map(|(unfit, _)| unfit.label())
+        ineligible(listener, is_limited, None, &ends).map(|(unfit, _)| unfit.label())
     }
 
     #[test]
     fn each_reason_has_the_label_that_the_datapath_counts_it_by() {
         let free = listener(true, None);
-        let (client, host) = (("192.0.2.1", Leg::Seen), ("10.2.0.2", Leg::Seen));
+        let (client, host) = (("192.0.2.1", PacketPath::Hooked), ("10.2.0.2", PacketPath::Hooked));
         let said = |listener: &Listener| label(listener, true, client.clone(), host.clone());
         assert_eq!(said(&free), None, "it would be cut");
         assert_eq!(said(&listener(false, None)), Some("off"));
         assert_eq!(said(&listener(true, Some(Tier::Splice))), Some("off"));
-        let proxy = ("10.9.9.9", Leg::Seen);
+        let proxy = ("10.9.9.9", PacketPath::Hooked);
         assert_eq!(
             label(&free, true, proxy.clone(), host.clone()),
             Some("source_named_by_proxy")
         );
         assert_eq!(label(&free, false, proxy, host.clone()), None, "nothing is limited");
-        let six = ("2001:db8::1", Leg::Seen);
+        let six = ("2001:db8::1", PacketPath::Hooked);
         assert_eq!(label(&free, true, six, host.clone()), Some("address_families_differ"));
         for (leg, of_client, of_host) in [
-            (Leg::Here, "client_handshake_not_seen", "host_handshake_not_seen"),
             (
-                Leg::Unseen("tun0".into()),
+                PacketPath::Local,
                 "client_handshake_not_seen",
                 "host_handshake_not_seen",
             ),
-            (Leg::NoRoute, "client_handshake_not_seen", "no_source_address"),
+            (
+                PacketPath::Unhooked("tun0".into()),
+                "client_handshake_not_seen",
+                "host_handshake_not_seen",
+            ),
+            (PacketPath::NoRoute, "client_handshake_not_seen", "no_source_address"),
         ] {
             let odd = ("192.0.2.1", leg.clone());
             assert_eq!(label(&free, true, odd, host.clone()), Some(of_client), "{leg:?}");
             let odd = ("10.2.0.2", leg.clone());
             assert_eq!(label(&free, true, client.clone(), odd), Some(of_host), "{leg:?}");
         }
-        let ends = Ends {
+        let ends = ConnectionEnds {
             client: None,
             host: None,
         };
-        let (unfit, why) = unfit(&free, true, Some("no rights".into()), &ends).unwrap();
+        let (unfit, why) = ineligible(&free, true, Some("no rights".into()), &ends).unwrap();
         assert_eq!((unfit.label(), &*why), ("not_available", "no rights"));
     }
 
     #[test]
     fn this_machine_s_own_addresses_are_here() {
         let netlink = Netlink::open().unwrap();
-        assert_eq!(leg(Some(&netlink), [127, 0, 0, 1].into()), Leg::Here);
-        assert_eq!(leg(None, [127, 0, 0, 1].into()), Leg::Unknown);
+        assert_eq!(packet_path(Some(&netlink), [127, 0, 0, 1].into()), PacketPath::Local);
+        assert_eq!(packet_path(None, [127, 0, 0, 1].into()), PacketPath::Unknown);
     }
 }

@@ -14,24 +14,24 @@ use crate::pem;
 
 /// Peer of a TLS connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct TcpPeer {
     pub addr: SocketAddr,
     /// True if the peer has shown a certificate that `client_ca` has signed.
     pub certified: bool,
 }
 
 /// Certificate, key and authorities, with the time at which they were read.
-pub(super) struct Certificates {
+pub(super) struct AdminCertificates {
     tls: AdminTls,
-    changed: Vec<Option<SystemTime>>,
+    modified: Vec<Option<SystemTime>>,
     acceptor: TlsAcceptor,
 }
 
-impl Certificates {
+impl AdminCertificates {
     /// Reads the files, so that a mistake is reported at the start. They are read again when they have changed.
     pub(super) fn new(tls: AdminTls) -> anyhow::Result<Self> {
         Ok(Self {
-            changed: changed(&tls),
+            modified: modified_times(&tls),
             acceptor: load(&tls)?,
             tls,
         })
@@ -39,9 +39,9 @@ impl Certificates {
 
     /// Returns an acceptor with the current files, or with the last good ones if the current cannot be used.
     pub(super) fn acceptor(&mut self) -> TlsAcceptor {
-        let now = changed(&self.tls);
-        if now != self.changed {
-            self.changed = now;
+        let now = modified_times(&self.tls);
+        if now != self.modified {
+            self.modified = now;
             match load(&self.tls) {
                 Ok(acceptor) => self.acceptor = acceptor,
                 Err(error) => {
@@ -57,7 +57,7 @@ impl Certificates {
     }
 }
 
-fn changed(tls: &AdminTls) -> Vec<Option<SystemTime>> {
+fn modified_times(tls: &AdminTls) -> Vec<Option<SystemTime>> {
     let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]
         .into_iter()

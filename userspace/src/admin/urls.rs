@@ -6,7 +6,7 @@ use signalbox_core::model::{Model, Protocol};
 
 /// Returns the URLs of each name, HTTPS first. An alias's certificate gives no URL by itself: TLS goes to a host's own
 /// TLS port, or nowhere. Hosts count whatever their health, so that a URL does not come and go with a check.
-pub(super) fn of(model: &Model, cluster: usize, names: &[String]) -> Vec<String> {
+pub(super) fn application_urls(model: &Model, cluster: usize, names: &[String]) -> Vec<String> {
     let schemes = [("https", Protocol::Tls, 443), ("http", Protocol::Http, 80)];
     let ports = schemes.map(|(scheme, protocol, usual)| (scheme, usual, ports(model, cluster, protocol)));
     let mut urls = Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn of(model: &Model, cluster: usize, names: &[String]) -> Vec<String>
 }
 
 fn leads_to(model: &Model, name: &str, cluster: usize) -> bool {
-    let route = model.routes.iter().find(|route| route.host.to_string() == *name);
+    let route = model.routes.iter().find(|route| route.hostname.to_string() == *name);
     route.is_some_and(|route| route.clusters.iter().any(|(at, _)| *at == cluster))
 }
 
@@ -67,13 +67,16 @@ routes:
     fn only_what_a_listener_and_a_host_serve_is_promised() {
         let model = crate::config::parse(CONFIG).unwrap().model;
         let names = ["plain.test", "both.test", "unknown.test"].map(str::to_owned);
-        assert_eq!(of(&model, 0, &names), ["http://plain.test/", "http://plain.test:8080/"]);
         assert_eq!(
-            of(&model, 1, &names),
+            application_urls(&model, 0, &names),
+            ["http://plain.test/", "http://plain.test:8080/"]
+        );
+        assert_eq!(
+            application_urls(&model, 1, &names),
             ["https://both.test/", "http://both.test/", "http://both.test:8080/"]
         );
         let mut without_listeners = model;
         without_listeners.listeners.clear();
-        assert!(of(&without_listeners, 1, &names).is_empty());
+        assert!(application_urls(&without_listeners, 1, &names).is_empty());
     }
 }

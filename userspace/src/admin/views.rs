@@ -19,7 +19,7 @@ pub fn status(control: &Control) -> Value {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .clone();
-    let ready = super::api::unready(control);
+    let ready = super::api::unready_reasons(control);
     json!({
         "apiVersion": "v1",
         "version": env!("CARGO_PKG_VERSION"),
@@ -79,7 +79,7 @@ pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     let names = by_name(&snapshot.file, &snapshot.lore);
     let mut all = Vec::new();
     for (route, state) in snapshot.model.routes.iter().zip(&snapshot.routes) {
-        let labels: &[&Labels] = names.get(&route.host).map_or(&[], Vec::as_slice);
+        let labels: &[&Labels] = names.get(&route.hostname).map_or(&[], Vec::as_slice);
         if selector.is_none_or(|selector| selector.matches_any(labels)) {
             let mut view = route_view(&snapshot, route, state);
             let distinct: BTreeSet<_> = labels.iter().filter(|labels| !labels.is_empty()).collect();
@@ -107,7 +107,7 @@ pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState)
         .collect();
     let figures = state.figures.read().total();
     json!({
-        "host": route.host.to_string(),
+        "host": route.hostname.to_string(),
         "clusters": clusters,
         "total_connections": state.total.get(),
         "active_connections": figures.active,
@@ -135,7 +135,7 @@ pub fn clusters(control: &Control) -> Value {
         .map(|((cluster, state), hosts)| {
             json!({
                 "name": cluster.name,
-                "waits_for": crate::source::routing_spi::awaited(&snapshot.lore, cluster),
+                "waits_for": crate::source::routing_spi::why_waiting(&snapshot.lore, cluster),
                 "balance": cluster.balance,
                 "proxy_protocol": cluster.proxy_protocol,
                 "hosts": hosts.len(),
@@ -153,7 +153,7 @@ pub fn hosts(control: &Control) -> Value {
     let snapshot = control.shared.snapshot.load();
     let clusters = snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate();
     let configured = clusters.flat_map(|(at, (cluster, states))| {
-        let places = subset_places(&snapshot, at);
+        let places = subset_roles(&snapshot, at);
         let hosts = cluster.hosts.iter().zip(states).enumerate();
         let views = hosts.map(|(index, (host, state))| {
             let mut view = host_view(&snapshot, state, Some(host.weight));
@@ -167,7 +167,7 @@ pub fn hosts(control: &Control) -> Value {
 }
 
 /// Returns each host's place in this balancer's subset of the cluster's hosts; empty where the balancer uses all.
-pub(super) fn subset_places(snapshot: &Snapshot, cluster: usize) -> Vec<&'static str> {
+pub(super) fn subset_roles(snapshot: &Snapshot, cluster: usize) -> Vec<&'static str> {
     let Some(order) = snapshot.subsets.get(cluster).and_then(Option::as_ref) else {
         return Vec::new();
     };
@@ -200,7 +200,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "last_check": last_check,
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
-        "out_of_rotation": snapshot.rotation.by(&state.cluster, &state.name, state.address).map(ToString::to_string),
+        "out_of_rotation": snapshot.rotation.taken_out_by(&state.cluster, &state.name, state.address).map(ToString::to_string),
         "weight": weight,
         "subset": null,
         "active_connections": state.active.get(),
@@ -219,7 +219,7 @@ pub fn services(control: &Control) -> Value {
         "apiVersion": "v1",
         "services": control.services.list(),
         "ranges": snapshot.exposure.ranges,
-        "not_exposed": super::exposed::missing(&snapshot),
+        "not_exposed": super::exposed::not_exposed(&snapshot),
         "hooks": control.services.hooks(),
         "troubles": control.services.troubles(),
     })

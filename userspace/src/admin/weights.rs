@@ -10,61 +10,61 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::json;
 use signalbox_core::diff::diff;
-use signalbox_core::expose::in_force;
+use signalbox_core::expose::effective_model;
+use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::labels::by_name;
-use signalbox_core::merge::{Shares, Weights, check_weights};
-use signalbox_core::name::HostPattern;
+use signalbox_core::merge::{ClusterWeights, WeightOverrides, check_weights};
 
 use super::api::problem;
-use super::mutate::answer;
-use super::selected::selector;
+use super::mutate::apply_response;
+use super::route_selection::parse_selector;
 use crate::control::Control;
 use crate::state::Snapshot;
 
 /// Body of a change of one route's weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct RouteWeights {
     clusters: BTreeMap<String, u32>,
 }
 
 /// Weights of clusters by name, namespace or selector; null removes weights that were set.
-type ByWhat = BTreeMap<String, Option<BTreeMap<String, u32>>>;
+type WeightsByKey = BTreeMap<String, Option<BTreeMap<String, u32>>>;
 
 /// Body of a change of many routes' weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Many {
+struct WeightsRequest {
     /// Weights by route name.
     #[serde(default)]
-    routes: ByWhat,
+    routes: WeightsByKey,
     /// Weights for all names of a namespace.
     #[serde(default)]
-    namespaces: ByWhat,
+    namespaces: WeightsByKey,
     /// Weights for all names that a label selector selects.
     #[serde(default)]
-    selectors: ByWhat,
+    selectors: WeightsByKey,
     #[serde(default)]
     dry_run: bool,
 }
 
 /// `PUT /api/v1/routes/{host}`.
-pub(super) async fn one(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
-    match serde_json::from_str::<One>(&body) {
-        Ok(one) => answer(
+pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
+    match serde_json::from_str::<RouteWeights>(&body) {
+        Ok(one) => apply_response(
             control
-                .set_weights(BTreeMap::from([(host, Some(shares(one.clusters)))]))
+                .set_weights(BTreeMap::from([(host, Some(cluster_weights(one.clusters)))]))
                 .await,
         ),
-        Err(error) => not_understood(&error, r#"{"clusters": {"east": 20, "west": 80}}"#),
+        Err(error) => bad_request(&error, r#"{"clusters": {"east": 20, "west": 80}}"#),
     }
 }
 
 /// `PUT /api/v1/weights`.
-pub(super) async fn many(State(control): State<Arc<Control>>, body: String) -> Response {
-    let many = match serde_json::from_str::<Many>(&body) {
+pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) -> Response {
+    let many = match serde_json::from_str::<WeightsRequest>(&body) {
         Ok(many) => many,
-        Err(error) => return not_understood(&error, r#"{"routes": {"app.example.com": {"east": 20, "west": 80}}}"#),
+        Err(error) => return bad_request(&error, r#"{"routes": {"app.example.com": {"east": 20, "west": 80}}}"#),
     };
     let snapshot = control.shared.snapshot.load_full();
     let is_tried = many.dry_run;
@@ -73,34 +73,42 @@ pub(super) async fn many(State(control): State<Arc<Control>>, body: String) -> R
         Err((status, why)) => return problem(status, "The weights are refused", &why, &json!({})),
     };
     if is_tried {
-        return tried(&snapshot, &set);
+        return dry_run_response(&snapshot, &set);
     }
-    answer(control.set_weights(set).await)
+    apply_response(control.set_weights(set).await)
 }
 
-fn shares(clusters: BTreeMap<String, u32>) -> Shares {
+fn cluster_weights(clusters: BTreeMap<String, u32>) -> ClusterWeights {
     clusters.into_iter().collect()
 }
 
 /// Group of names with one set of weights.
-struct Group {
+struct NameGroup {
     /// Property that the names share, in words.
-    what: String,
+    description: String,
     names: BTreeSet<String>,
-    set: Option<Shares>,
+    weights: Option<ClusterWeights>,
 }
 
 /// Resolves a change of many to names, each with its weights, or an error. Weights of a name itself override those of
 /// its namespace or its labels.
-fn resolve(snapshot: &Snapshot, many: Many) -> Result<BTreeMap<String, Option<Shares>>, (StatusCode, String)> {
+fn resolve(
+    snapshot: &Snapshot,
+    request: WeightsRequest,
+) -> Result<BTreeMap<String, Option<ClusterWeights>>, (StatusCode, String)> {
     let refused = |why: String| (StatusCode::UNPROCESSABLE_ENTITY, why);
-    let routes: BTreeMap<_, _> = many
+    let routes: BTreeMap<_, _> = request
         .routes
         .into_iter()
-        .map(|(name, clusters)| (name, clusters.map(shares)))
+        .map(|(name, clusters)| (name, clusters.map(cluster_weights)))
         .collect();
-    let mut chosen: BTreeMap<String, (String, Option<Shares>)> = BTreeMap::new();
-    for Group { what, mut names, set } in groups(snapshot, many.namespaces, many.selectors)? {
+    let mut chosen: BTreeMap<String, (String, Option<ClusterWeights>)> = BTreeMap::new();
+    for NameGroup {
+        description: what,
+        mut names,
+        weights: set,
+    } in groups(snapshot, request.namespaces, request.selectors)?
+    {
         if names.is_empty() {
             return Err(refused(format!("there is no name of {what}")));
         }
@@ -126,31 +134,36 @@ fn resolve(snapshot: &Snapshot, many: Many) -> Result<BTreeMap<String, Option<Sh
     Ok(all)
 }
 
-fn groups(snapshot: &Snapshot, namespaces: ByWhat, selectors: ByWhat) -> Result<Vec<Group>, (StatusCode, String)> {
+fn groups(
+    snapshot: &Snapshot,
+    namespaces: WeightsByKey,
+    selectors: WeightsByKey,
+) -> Result<Vec<NameGroup>, (StatusCode, String)> {
     let mut groups = Vec::new();
     for (namespace, clusters) in namespaces {
-        groups.push(Group {
-            what: format!("namespace {namespace}"),
-            names: of_namespace(snapshot, &namespace),
-            set: clusters.map(shares),
+        groups.push(NameGroup {
+            description: format!("namespace {namespace}"),
+            names: names_of_namespace(snapshot, &namespace),
+            weights: clusters.map(cluster_weights),
         });
     }
     let names = by_name(&snapshot.file, &snapshot.lore);
     for (text, clusters) in selectors {
-        let selector = selector(&text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
-        let routes = snapshot.model.routes.iter().map(|route| &route.host);
-        let is_selected = |host: &&HostPattern| names.get(host).is_some_and(|sets| selector.matches_any(sets));
-        groups.push(Group {
-            what: format!("selector {text}"),
+        let selector = parse_selector(&text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+        let routes = snapshot.model.routes.iter().map(|route| &route.hostname);
+        let is_selected =
+            |hostname: &&HostnamePattern| names.get(hostname).is_some_and(|sets| selector.matches_any(sets));
+        groups.push(NameGroup {
+            description: format!("selector {text}"),
             names: routes.filter(is_selected).map(ToString::to_string).collect(),
-            set: clusters.map(shares),
+            weights: clusters.map(cluster_weights),
         });
     }
     Ok(groups)
 }
 
 /// Returns the names that objects of a namespace claim, in any cluster.
-fn of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
+fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
     let claims = snapshot
         .lore
         .values()
@@ -158,12 +171,12 @@ fn of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
         .flat_map(|learned| &learned.routes);
     claims
         .filter(|claim| claim.owner == namespace)
-        .map(|claim| claim.host.to_string())
+        .map(|claim| claim.hostname.to_string())
         .collect()
 }
 
 /// Answers a dry run: what a change would do.
-fn tried(snapshot: &Snapshot, set: &BTreeMap<String, Option<Shares>>) -> Response {
+fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Response {
     if let Err(error) = check_weights(&snapshot.model, &snapshot.weights, set) {
         return problem(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -172,19 +185,19 @@ fn tried(snapshot: &Snapshot, set: &BTreeMap<String, Option<Shares>>) -> Respons
             &json!({}),
         );
     }
-    let mut weights: Weights = (*snapshot.weights).clone();
+    let mut weights: WeightOverrides = (*snapshot.weights).clone();
     for (host, shares) in set {
         match shares {
             Some(shares) => drop(weights.insert(host.clone(), shares.clone())),
             None => drop(weights.remove(host)),
         }
     }
-    let (after, _) = in_force(&snapshot.file, &snapshot.lore, &weights, &snapshot.exposure.ports);
+    let (after, _) = effective_model(&snapshot.file, &snapshot.lore, &weights, &snapshot.exposure.ports);
     let changes = diff(&snapshot.model, &after);
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }
 
-fn not_understood(error: &serde_json::Error, example: &str) -> Response {
+fn bad_request(error: &serde_json::Error, example: &str) -> Response {
     problem(
         StatusCode::BAD_REQUEST,
         "The body is not understood",

@@ -9,7 +9,7 @@ use crate::config;
 
 /// Arguments of the agent: either a file, or all that a file would say.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct AgentArgs {
     /// The agent's file: version, cluster, kubernetes, balancers.
     #[arg(short = 'f', long, env = "SIGNALBOX_AGENT_CONFIG", value_name = "FILE", conflicts_with_all = ["cluster", "push"])]
     config: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub(super) struct Args {
     key: Option<PathBuf>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.config {
         Some(path) => match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -42,7 +42,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(3));
             }
         },
-        None => written(&args),
+        None => as_file(&args),
     };
     let agent: Agent = match config::agent::parse(&text) {
         Ok(agent) => agent,
@@ -62,7 +62,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the file that the arguments stand for, so that mistakes in both are reported in the same words.
-fn written(args: &Args) -> String {
+fn as_file(args: &AgentArgs) -> String {
     let balancers: Vec<_> = args
         .push
         .iter()

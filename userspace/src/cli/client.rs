@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 
 /// Address of the signalbox that is asked.
 #[derive(clap::Args)]
-pub(super) struct At {
+pub(super) struct SocketArgs {
     /// The admin socket of the running signalbox.
     #[arg(
         long,
@@ -34,16 +34,16 @@ pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
 
 /// Sends a change and returns the answer; the error repeats the reason of a refusal.
 pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-    answered(path, ask(socket, method, path, body.map(ToString::to_string))?)
+    success_or_error(path, ask(socket, method, path, body.map(ToString::to_string))?)
 }
 
 /// Posts any text as the body and returns the answer.
 pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<Value> {
-    answered(path, ask(socket, &Method::POST, path, Some(body))?)
+    success_or_error(path, ask(socket, &Method::POST, path, Some(body))?)
 }
 
 /// Posts any text and returns status and answer, also of a refusal.
-pub(super) fn try_post_text(socket: &Path, path: &str, body: String) -> anyhow::Result<(StatusCode, Value)> {
+pub(super) fn post_text_raw(socket: &Path, path: &str, body: String) -> anyhow::Result<(StatusCode, Value)> {
     ask(socket, &Method::POST, path, Some(body))
 }
 
@@ -100,7 +100,7 @@ async fn send(
     Ok(sender.send_request(request).await?)
 }
 
-fn answered(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
+fn success_or_error(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
     if !status.is_success() {
         match answer.get("detail").and_then(Value::as_str) {
             Some(detail) => bail!("{detail}"),

@@ -1,6 +1,6 @@
 //! `signalbox events`: a dump of routing events posted in order, and a message that blocks all after it skipped.
 
-mod pieces;
+mod documents;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 use signalbox_core::spi;
 
-use super::client::At;
-use super::{Output, client, show};
-use pieces::{Piece, pieces};
+use super::client::SocketArgs;
+use super::{OutputFormat, client, show};
+use documents::{EventDocument, split_documents};
 
 #[derive(clap::Subcommand)]
-pub(super) enum Events {
+pub(super) enum EventsCommand {
     /// Show how routing events are taken, which message waits, and which messages were set aside.
-    Show(super::Show),
+    Show(super::ShowArgs),
     /// Pass over the message that cannot be recorded: it is set aside as a dead letter, and the next one is taken.
-    Skip(At),
+    Skip(SocketArgs),
     /// Post the events of a file in their order, as if the broker had sent them.
     ///
     /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that
@@ -33,7 +33,7 @@ pub(super) enum Events {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        at: At,
+        at: SocketArgs,
     },
 }
 
@@ -43,23 +43,23 @@ const PATH: &str = "/api/v1/routing-events";
 const MAX_POST_BYTES: usize = 1 << 20;
 const MAX_POST_EVENTS: usize = 1000;
 
-pub(super) fn run(what: &Events) -> anyhow::Result<ExitCode> {
+pub(super) fn run(what: &EventsCommand) -> anyhow::Result<ExitCode> {
     match what {
-        Events::Show(show) => shown(show),
-        Events::Skip(at) => {
+        EventsCommand::Show(show) => print_status(show),
+        EventsCommand::Skip(at) => {
             let answer = client::change(&at.socket, &Method::POST, "/api/v1/routing-events/skip", None)?;
             let letter = &answer["skipped"];
             let field = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
             println!("skipped: {}\n{}", field("reason"), field("text").trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        Events::Replay { file, dry_run, at } => replay(file, *dry_run, &at.socket),
+        EventsCommand::Replay { file, dry_run, at } => replay(file, *dry_run, &at.socket),
     }
 }
 
-fn shown(show: &super::Show) -> anyhow::Result<ExitCode> {
+fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
     let state = client::get(&show.socket, PATH)?;
-    if show.output != Output::Table {
+    if show.output != OutputFormat::Table {
         show::emit(&state, show.output)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -86,7 +86,7 @@ fn shown(show: &super::Show) -> anyhow::Result<ExitCode> {
 
 /// Results of a replay so far.
 #[derive(Default)]
-struct Tally {
+struct ReplayStats {
     taken: u64,
     changed: std::collections::BTreeSet<String>,
     refused: u64,
@@ -94,12 +94,12 @@ struct Tally {
 
 fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode> {
     let (name, text) = read(file)?;
-    let mut tally = Tally::default();
+    let mut tally = ReplayStats::default();
     let mut good = Vec::new();
-    for piece in pieces(&text) {
+    for piece in split_documents(&text) {
         match spi::parse(&piece.text) {
             Ok(_) => good.push(piece),
-            Err(error) => refuse(&mut tally, &name, piece.first_line + error.line - 1, &error.expected),
+            Err(error) => count_refused(&mut tally, &name, piece.first_line + error.line - 1, &error.expected),
         }
     }
     let path = if dry_run {
@@ -110,14 +110,14 @@ fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode>
     for batch in batches(&good) {
         let outcome = post(socket, &path, batch)?;
         if let Ok(answer) = outcome {
-            take(&mut tally, &answer);
+            count_answer(&mut tally, &answer);
             continue;
         }
         // A balancer of another version may understand less: events are posted one by one to find which it refuses.
         for piece in batch {
             match post(socket, &path, std::slice::from_ref(piece))? {
-                Ok(answer) => take(&mut tally, &answer),
-                Err(why) => refuse(&mut tally, &name, piece.first_line, &why),
+                Ok(answer) => count_answer(&mut tally, &answer),
+                Err(why) => count_refused(&mut tally, &name, piece.first_line, &why),
             }
         }
     }
@@ -142,12 +142,12 @@ fn read(file: &Path) -> anyhow::Result<(String, String)> {
     Ok((name, text))
 }
 
-fn refuse(tally: &mut Tally, name: &str, line: usize, why: &str) {
+fn count_refused(tally: &mut ReplayStats, name: &str, line: usize, why: &str) {
     tally.refused += 1;
     eprintln!("{name}:{line}: refused: {why}");
 }
 
-fn take(tally: &mut Tally, answer: &Value) {
+fn count_answer(tally: &mut ReplayStats, answer: &Value) {
     let outcome = &answer["outcome"];
     tally.taken += outcome["events"].as_u64().unwrap_or_default();
     let changed = outcome["changed"].as_array().into_iter().flatten();
@@ -163,9 +163,9 @@ fn take(tally: &mut Tally, answer: &Value) {
 }
 
 /// Posts some events. Returns the answer, or why they are not understood. Any other failure ends the replay.
-fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Value, String>> {
+fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Result<Value, String>> {
     let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
-    let (status, answer) = client::try_post_text(socket, path, body)?;
+    let (status, answer) = client::post_text_raw(socket, path, body)?;
     let detail = || {
         answer["detail"]
             .as_str()
@@ -185,7 +185,7 @@ fn post(socket: &Path, path: &str, some: &[Piece]) -> anyhow::Result<Result<Valu
 }
 
 /// Returns the events in their order, in batches of one post each.
-fn batches(all: &[Piece]) -> Vec<&[Piece]> {
+fn batches(all: &[EventDocument]) -> Vec<&[EventDocument]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, piece) in all.iter().enumerate() {
         if at > start && (bytes + piece.text.len() > MAX_POST_BYTES || at - start >= MAX_POST_EVENTS) {

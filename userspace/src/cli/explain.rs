@@ -7,31 +7,31 @@ use std::process::ExitCode;
 use hyper::Method;
 use serde_json::Value;
 
-use super::{Output, client, show};
+use super::{OutputFormat, client, show};
 
 pub(super) fn explain(
     host: &str,
     from: Option<&str>,
     listener: Option<&str>,
     socket: &Path,
-    output: Output,
+    output: OutputFormat,
 ) -> anyhow::Result<ExitCode> {
-    let mut path = format!("/api/v1/explain?host={}", escaped(host));
+    let mut path = format!("/api/v1/explain?host={}", percent_encoded(host));
     for (key, value) in [("client", from), ("listener", listener)] {
         if let Some(value) = value {
-            let _ = write!(path, "&{key}={}", escaped(value));
+            let _ = write!(path, "&{key}={}", percent_encoded(value));
         }
     }
     let answer = client::change(socket, &Method::GET, &path, None)?;
     match output {
-        Output::Table => print!("{}", told(&answer)),
+        OutputFormat::Table => print!("{}", name_text(&answer)),
         _ => show::emit(&answer, output)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Percent-encodes text for a query (RFC 3986, section 2.1).
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:[]*".contains(&byte) {
@@ -52,7 +52,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Formats the answer for an address and port: who answers there.
-fn told_of_address(answer: &Value) -> String {
+fn address_text(answer: &Value) -> String {
     let mut out = String::new();
     let at = text(&answer["address"]);
     let _ = match (answer["service"].as_str(), answer["listener"].as_str()) {
@@ -79,9 +79,9 @@ fn told_of_address(answer: &Value) -> String {
     out
 }
 
-fn told(answer: &Value) -> String {
+fn name_text(answer: &Value) -> String {
     if answer["address"].is_string() {
-        return told_of_address(answer);
+        return address_text(answer);
     }
     let mut out = String::new();
     let route = &answer["route"];
@@ -187,11 +187,11 @@ fn told(answer: &Value) -> String {
 }
 
 /// Prints the differences. Exits with 0 if nothing would change, 1 if something would.
-pub(super) fn diff(file: &Path, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn diff(file: &Path, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let body = std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
     let answer = client::post_text(socket, "/api/v1/diff", body)?;
     let none = list(&answer["changes"]).next().is_none();
-    if output == Output::Table {
+    if output == OutputFormat::Table {
         for change in list(&answer["changes"]) {
             let (what, name) = (text(&change["kind"]), text(&change["name"]));
             match (change["before"].as_str(), change["after"].as_str()) {

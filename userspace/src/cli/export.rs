@@ -6,23 +6,23 @@ use clap::ValueEnum;
 use hyper::Method;
 use serde_json::Value;
 
-use super::client::{self, At};
+use super::client::{self, SocketArgs};
 
 #[derive(clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportArgs {
     /// The form of the table.
     #[arg(long)]
-    format: Form,
+    format: ExportFormat,
     /// Whether the hosts' http ports or their https ports (tls) are exported.
     #[arg(long, default_value = "http")]
-    protocol: Speaks,
+    protocol: ExportProtocol,
     #[command(flatten)]
-    at: At,
+    at: SocketArgs,
 }
 
 /// A form of the table.
 #[derive(Clone, Copy, ValueEnum)]
-enum Form {
+enum ExportFormat {
     /// The whole table: names, clusters, weights, hosts and their health.
     Json,
     /// A map of names to backends, for map_str.
@@ -36,7 +36,7 @@ enum Form {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Speaks {
+enum ExportProtocol {
     Http,
     Tls,
 }
@@ -47,7 +47,7 @@ fn name(value: impl ValueEnum) -> String {
     known.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-pub(super) fn run(export: &Export) -> anyhow::Result<ExitCode> {
+pub(super) fn run(export: &ExportArgs) -> anyhow::Result<ExitCode> {
     let (format, protocol) = (name(export.format), name(export.protocol));
     let path = format!("/api/v1/export?format={format}&protocol={protocol}");
     match client::change(&export.at.socket, &Method::GET, &path, None)? {

@@ -9,15 +9,15 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client::At;
-use super::explain::escaped;
-use super::{Show, client, show};
+use super::client::SocketArgs;
+use super::explain::percent_encoded;
+use super::{ShowArgs, client, show};
 
 /// Interval at which the progress of a job is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Subcommand)]
-pub(super) enum Rotate {
+pub(super) enum RotateCommand {
     /// Take subjects out of rotation: they get no new flows; flows that have not ended by themselves in time are
     /// closed.
     Out {
@@ -46,7 +46,7 @@ pub(super) enum Rotate {
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
-        at: At,
+        at: SocketArgs,
     },
     /// Take subjects into rotation again: they get new flows.
     In {
@@ -59,23 +59,23 @@ pub(super) enum Rotate {
         #[arg(long)]
         all_balancers: bool,
         #[command(flatten)]
-        at: At,
+        at: SocketArgs,
     },
     /// Show the subjects that are out: why, since when, and who took them out.
-    List(Show),
+    List(ShowArgs),
     /// Show the jobs: their progress, and the flows that they wait for.
-    Jobs(Show),
+    Jobs(ShowArgs),
     /// Cancel a job: its subjects are in again, their flows go on.
     Cancel {
         job: u64,
         #[command(flatten)]
-        at: At,
+        at: SocketArgs,
     },
 }
 
-pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
+pub(super) fn run(what: RotateCommand) -> anyhow::Result<ExitCode> {
     match what {
-        Rotate::Out {
+        RotateCommand::Out {
             names,
             machine,
             reason,
@@ -85,7 +85,7 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
             no_wait,
             at,
         } => {
-            let names = and_machines(names, &machine);
+            let names = with_machines(names, &machine);
             let mut body = json!({ "action": "out", "names": names, "force": force, "all_balancers": all_balancers });
             if !reason.is_empty() {
                 body["reason"] = json!(reason);
@@ -104,28 +104,28 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
                     continue;
                 };
                 println!("{url}:");
-                let path = format!("/api/v1/jobs/{id}/elsewhere?url={}", escaped(url));
+                let path = format!("/api/v1/jobs/{id}/elsewhere?url={}", percent_encoded(url));
                 let job = client::change(&at.socket, &Method::GET, &path, None)?["job"].take();
                 let there = wait(&at.socket, &path, job)?;
                 code = if there == ExitCode::SUCCESS { code } else { there };
             }
             Ok(code)
         }
-        Rotate::In {
+        RotateCommand::In {
             names,
             machine,
             all_balancers,
             at,
         } => {
-            let names = and_machines(names, &machine);
+            let names = with_machines(names, &machine);
             let body = json!({ "action": "in", "names": names, "all_balancers": all_balancers });
             let job = start(&at.socket, &body)?["job"].take();
             println!("in rotation: {}", subjects(&job));
             Ok(ExitCode::SUCCESS)
         }
-        Rotate::List(show) => show::print("rotations", "/api/v1/rotations", &show.socket, show.output),
-        Rotate::Jobs(show) => show::print("jobs", "/api/v1/rotations", &show.socket, show.output),
-        Rotate::Cancel { job, at } => {
+        RotateCommand::List(show) => show::print("rotations", "/api/v1/rotations", &show.socket, show.output),
+        RotateCommand::Jobs(show) => show::print("jobs", "/api/v1/rotations", &show.socket, show.output),
+        RotateCommand::Cancel { job, at } => {
             let answer = client::change(&at.socket, &Method::DELETE, &format!("/api/v1/jobs/{job}"), None)?;
             println!("called off: {}", subjects(&answer["job"]));
             Ok(ExitCode::SUCCESS)
@@ -134,7 +134,7 @@ pub(super) fn run(what: Rotate) -> anyhow::Result<ExitCode> {
 }
 
 /// Adds machines to names as the API has them: an address with its kind in front.
-fn and_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
+fn with_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
     names.extend(machines.iter().map(|address| format!("machine:{address}")));
     names
 }

@@ -5,18 +5,18 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{Output, client, show};
+use super::{OutputFormat, client, show};
 
 /// Prints services; as a table with a line for each of their hosts.
-pub(super) fn print(socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn print(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, "/api/v1/services")?;
-    if output != Output::Table {
+    if output != OutputFormat::Table {
         show::emit(&answer, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    show::say(&show::table("services", &json!({ "services": lines(&answer) })))?;
+    show::print_text(&show::table("services", &json!({ "services": lines(&answer) })))?;
     for line in footnotes(&answer) {
-        show::say(&line)?;
+        show::print_text(&line)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -32,7 +32,7 @@ fn lines(answer: &Value) -> Vec<Value> {
             let share = host.get("share").and_then(Value::as_f64).unwrap_or(0.0);
             lines.push(json!({
                 "name": format!("  {}", host.get("name").and_then(Value::as_str).unwrap_or_default()),
-                "listen": at(&host),
+                "listen": address_text(&host),
                 "mode": if host.get("reachable") == Some(&Value::Bool(true)) { "" } else { "unreachable" },
                 "cluster": format!("{share:.1} %"),
                 "flows": host.get("flows"),
@@ -43,7 +43,7 @@ fn lines(answer: &Value) -> Vec<Value> {
 }
 
 /// Returns a host's address, with its port if that is its own.
-fn at(host: &Value) -> String {
+fn address_text(host: &Value) -> String {
     let address = host.get("address").and_then(Value::as_str).unwrap_or_default();
     match host.get("port").and_then(Value::as_u64) {
         Some(port) if address.contains(':') => format!("[{address}]:{port}"),

@@ -9,17 +9,17 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use signalbox_core::model::shield;
 
-use super::{Output, client, explain::escaped, show};
+use super::{OutputFormat, client, explain::percent_encoded, show};
 
 /// Actions on prefixes.
 #[derive(Subcommand)]
-pub(super) enum What {
+pub(super) enum ShieldCommand {
     /// Deny addresses or prefixes, now and after restarts.
-    Deny(Which),
+    Deny(PrefixArgs),
     /// Allow addresses or prefixes although a shorter prefix is denied.
-    Allow(Which),
+    Allow(PrefixArgs),
     /// Forget what was denied or allowed by this command.
-    Forget(Which),
+    Forget(PrefixArgs),
     /// Replace all prefixes that were denied by this command with those of a file, one a line.
     Load {
         file: PathBuf,
@@ -37,7 +37,7 @@ pub(super) enum What {
 }
 
 #[derive(clap::Args)]
-pub(super) struct Which {
+pub(super) struct PrefixArgs {
     /// Address or prefix, such as 192.0.2.7 or 2001:db8::/32.
     #[arg(required = true, value_parser = net)]
     prefixes: Vec<IpNet>,
@@ -47,25 +47,25 @@ pub(super) struct Which {
 }
 
 fn net(text: &str) -> Result<IpNet, String> {
-    let net = shield::net(text).map(|net| net.trunc());
+    let net = shield::parse_net(text).map(|net| net.trunc());
     net.ok_or_else(|| "neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32".to_owned())
 }
 
 fn path(on: Option<&str>) -> String {
-    format!("/api/v1/shield/prefixes/{}", escaped(on.unwrap_or("*")))
+    format!("/api/v1/shield/prefixes/{}", percent_encoded(on.unwrap_or("*")))
 }
 
-pub(super) fn run(what: Option<What>, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
-    let edit = |key: &str, which: &Which| {
+pub(super) fn run(what: Option<ShieldCommand>, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
+    let edit = |key: &str, which: &PrefixArgs| {
         let body = json!({ key: which.prefixes });
         client::change(socket, &Method::POST, &path(which.on.as_deref()), Some(&body))
     };
     let answer = match what {
         None => return guards(socket, output),
-        Some(What::Deny(which)) => edit("deny", &which)?,
-        Some(What::Allow(which)) => edit("allow", &which)?,
-        Some(What::Forget(which)) => edit("forget", &which)?,
-        Some(What::Load { file, on }) => {
+        Some(ShieldCommand::Deny(which)) => edit("deny", &which)?,
+        Some(ShieldCommand::Allow(which)) => edit("allow", &which)?,
+        Some(ShieldCommand::Forget(which)) => edit("forget", &which)?,
+        Some(ShieldCommand::Load { file, on }) => {
             let text = std::fs::read_to_string(&file)
                 .map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
             let mut deny = Vec::new();
@@ -80,11 +80,11 @@ pub(super) fn run(what: Option<What>, socket: &Path, output: Output) -> anyhow::
             let body = json!({ "deny": deny });
             client::change(socket, &Method::PUT, &path(on.as_deref()), Some(&body))?
         }
-        Some(What::List) => client::get(socket, "/api/v1/shield/prefixes")?,
-        Some(What::Explain { client }) => return explain(client, socket, output),
+        Some(ShieldCommand::List) => client::get(socket, "/api/v1/shield/prefixes")?,
+        Some(ShieldCommand::Explain { client }) => return explain(client, socket, output),
     };
-    if output == Output::Table {
-        show::say(&listed(&answer["prefixes"]))?;
+    if output == OutputFormat::Table {
+        show::print_text(&prefixes_text(&answer["prefixes"]))?;
     } else {
         show::emit(&answer, output)?;
     }
@@ -92,7 +92,7 @@ pub(super) fn run(what: Option<What>, socket: &Path, output: Output) -> anyhow::
 }
 
 /// Formats prefixes, those of one listener or service or those of all by name.
-fn listed(prefixes: &Value) -> String {
+fn prefixes_text(prefixes: &Value) -> String {
     let mut lines = Vec::new();
     let mut add = |name: &str, of: &Value| {
         for key in ["deny", "allow"] {
@@ -113,33 +113,33 @@ fn listed(prefixes: &Value) -> String {
     }
 }
 
-fn guards(socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+fn guards(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, "/api/v1/shield")?;
-    if output != Output::Table {
+    if output != OutputFormat::Table {
         show::emit(&answer, output)?;
         return Ok(ExitCode::SUCCESS);
     }
     let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
-    show::say(&show::table("guards", &json!({ "guards": lines })))?;
+    show::print_text(&show::table("guards", &json!({ "guards": lines })))?;
     for trouble in answer["troubles"].as_array().into_iter().flatten() {
-        show::say(&format!("! {}", trouble.as_str().unwrap_or_default()))?;
+        show::print_text(&format!("! {}", trouble.as_str().unwrap_or_default()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn explain(client: std::net::IpAddr, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+fn explain(client: std::net::IpAddr, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let answer = client::get(
         socket,
-        &format!("/api/v1/shield/explain?client={}", escaped(&client.to_string())),
+        &format!("/api/v1/shield/explain?client={}", percent_encoded(&client.to_string())),
     )?;
-    if output != Output::Table {
+    if output != OutputFormat::Table {
         show::emit(&answer, output)?;
         return Ok(ExitCode::SUCCESS);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     for guard in answer["guards"].as_array().into_iter().flatten() {
         let (kind, name, shield) = (text(&guard["kind"]), text(&guard["name"]), &guard["shield"]);
-        show::say(&format!(
+        show::print_text(&format!(
             "{kind} {name}: {}: {}",
             text(&shield["verdict"]),
             text(&shield["reason"])
@@ -157,21 +157,21 @@ fn line(guard: &Value) -> Value {
 }
 
 /// Prints samples of dropped packets: the latest ones, or new ones as they arrive.
-pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let print = |drop: &Value| match output {
-        Output::Table => show::say(&dropped(drop)),
-        _ => show::say(&drop.to_string()),
+        OutputFormat::Table => show::print_text(&dropped(drop)),
+        _ => show::print_text(&drop.to_string()),
     };
     if follow {
         client::events(socket, "/api/v1/drops/follow", |kind, data| match kind {
             "drop" => print(&serde_json::from_str(data).unwrap_or_default()),
-            "missed" => show::say(&format!("({data} were missed)")),
+            "missed" => show::print_text(&format!("({data} were missed)")),
             _ => Ok(()),
         })?;
         return Ok(ExitCode::SUCCESS);
     }
     let answer = client::get(socket, &format!("/api/v1/drops?limit={limit}"))?;
-    if output == Output::Table {
+    if output == OutputFormat::Table {
         for drop in answer["drops"].as_array().into_iter().flatten() {
             print(drop)?;
         }

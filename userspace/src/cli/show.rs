@@ -8,28 +8,28 @@ use comfy_table::{CellAlignment, Table, presets};
 use jiff::Zoned;
 use serde_json::Value;
 
-use super::{Output, client};
+use super::{OutputFormat, client};
 
 /// Requests a path and prints the answer.
-pub(super) fn print(what: &str, path: &str, socket: &Path, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn print(what: &str, path: &str, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let answer = client::get(socket, path)?;
     match output {
-        Output::Table => say(&table(what, &answer))?,
+        OutputFormat::Table => print_text(&table(what, &answer))?,
         _ => emit(&answer, output)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes JSON or YAML.
-pub fn emit(value: &Value, output: Output) -> anyhow::Result<()> {
+pub fn emit(value: &Value, output: OutputFormat) -> anyhow::Result<()> {
     match output {
-        Output::Yaml => say(&serde_saphyr::to_string(value)?),
-        Output::Json | Output::Table => say(&serde_json::to_string_pretty(value)?),
+        OutputFormat::Yaml => print_text(&serde_saphyr::to_string(value)?),
+        OutputFormat::Json | OutputFormat::Table => print_text(&serde_json::to_string_pretty(value)?),
     }
 }
 
 /// Prints text. A reader that closes the pipe early (`| head`) is no error.
-pub(super) fn say(text: &str) -> anyhow::Result<()> {
+pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
@@ -220,7 +220,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
         ("age_seconds" | "idle_seconds" | "seconds_since_heard", Value::Number(n)) => {
             format!("{:.1}s", n.as_f64().unwrap_or(0.0))
         }
-        ("clusters", Value::Array(clusters)) if what_told(clusters) => clusters
+        ("clusters", Value::Array(clusters)) if are_discoveries(clusters) => clusters
             .iter()
             .map(|c| {
                 let rejected = c.get("rejected").and_then(Value::as_array).map_or(0, Vec::len);
@@ -237,7 +237,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
             .collect::<Vec<_>>()
             .join(" "),
-        ("last_error", Value::String(error)) => cut(error),
+        ("last_error", Value::String(error)) => truncated(error),
         ("since", Value::Number(at)) => at
             .as_i64()
             .and_then(|at| clock(at, &Zoned::now()))
@@ -257,7 +257,7 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
 /// Greatest width of an error in a table, in characters; JSON and YAML have the whole text.
 const MAX_ERROR_WIDTH: usize = 72;
 
-fn cut(error: &str) -> String {
+fn truncated(error: &str) -> String {
     if error.chars().count() <= MAX_ERROR_WIDTH {
         return error.to_owned();
     }
@@ -303,7 +303,7 @@ fn age_of(seconds: u64) -> String {
 }
 
 /// Returns whether clusters are those that a source has told of, rather than the shares of a route.
-fn what_told(clusters: &[Value]) -> bool {
+fn are_discoveries(clusters: &[Value]) -> bool {
     clusters.iter().any(|cluster| cluster.get("rejected").is_some())
 }
 

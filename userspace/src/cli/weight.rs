@@ -8,10 +8,10 @@ use anyhow::{Context as _, bail};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client::{self, At};
+use super::client::{self, SocketArgs};
 
 #[derive(clap::Args)]
-pub(super) struct Weight {
+pub(super) struct WeightArgs {
     /// Names of routes, and the weights of their clusters from 0 to 100: app.example.com east=20 west=80. A cluster
     /// that is left out gets nothing.
     #[arg(value_name = "NAME|CLUSTER=WEIGHT")]
@@ -33,13 +33,13 @@ pub(super) struct Weight {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    at: At,
+    at: SocketArgs,
 }
 
 /// Clusters and their weights.
 type Clusters = BTreeMap<String, u32>;
 
-pub(super) fn run(weight: &Weight) -> anyhow::Result<ExitCode> {
+pub(super) fn run(weight: &WeightArgs) -> anyhow::Result<ExitCode> {
     let body = body(weight)?;
     let answer = client::change(&weight.at.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
     if !weight.dry_run {
@@ -57,7 +57,7 @@ pub(super) fn run(weight: &Weight) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn body(weight: &Weight) -> anyhow::Result<Value> {
+fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
     let (names, clusters) = words(weight.words.iter().map(String::as_str))?;
     let has_names = !(names.is_empty() && weight.namespace.is_empty() && weight.selector.is_empty());
     if weight.clear && !clusters.is_empty() {
@@ -131,7 +131,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        weight: Weight,
+        weight: WeightArgs,
     }
 
     fn of(line: &str) -> anyhow::Result<Value> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
-use signalbox_core::name::HostName;
+use signalbox_core::hostname::Hostname;
 
 use super::{End, Record};
 
@@ -61,7 +61,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &Record) {
         local: record.local,
         listener: record.listener.as_ref().map(|listener| listener.name.as_str()),
         protocol: record.protocol.map(signalbox_core::model::Protocol::as_str),
-        name: record.name.as_ref().map(HostName::as_str),
+        name: record.name.as_ref().map(Hostname::as_str),
         route: record.route.as_deref(),
         cluster: host.map(|(_, cluster)| cluster.name.as_str()),
         host: host.map(|(host, _)| host.name.as_str()),
@@ -94,7 +94,7 @@ pub(super) mod tests {
             local: "[2001:db8::1]:443".parse().unwrap(),
             listener: None,
             protocol: Some(signalbox_core::model::Protocol::Tls),
-            name: HostName::parse(b"App.Test").ok(),
+            name: Hostname::parse(b"App.Test").ok(),
             route: Some("*.test".into()),
             host: None,
             backend: None,

@@ -129,7 +129,7 @@ mod tests {
         let opening = |name: &str| {
             Box::new(Opening {
                 client: "192.0.2.9:1".parse().unwrap(),
-                name: signalbox_core::name::HostName::parse(name.as_bytes()).ok(),
+                name: signalbox_core::hostname::Hostname::parse(name.as_bytes()).ok(),
                 connect: Duration::from_millis(3),
                 before: Duration::from_millis(10),
             })

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::hash;
-use signalbox_core::balance::Draw;
-use signalbox_core::model::{Protocol, mapped};
+use signalbox_core::balance::PickContext;
+use signalbox_core::model::{Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use crate::figures::Share;
@@ -68,7 +68,7 @@ impl<'a> Chooser<'a> {
         let ticket = match to {
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
             Destination::Any => shared.any_ticket.ticket(),
-            Destination::Cluster(_) | Destination::Closed | Destination::Nowhere => 0,
+            Destination::Cluster(_) | Destination::Closed | Destination::NoRoute => 0,
         };
         let preferred = match to {
             Destination::Route(route) => snapshot.preferred(route, protocol, client),
@@ -80,7 +80,7 @@ impl<'a> Chooser<'a> {
             to,
             protocol,
             ticket,
-            source: hash::addr(0, mapped(client)),
+            source: hash::addr(0, ipv4_mapped(client)),
             seed: shared.seed,
             tried: Vec::new(),
         }
@@ -95,7 +95,7 @@ impl<'a> Chooser<'a> {
     /// choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
         let at = match self.to {
-            Destination::Closed | Destination::Nowhere => None,
+            Destination::Closed | Destination::NoRoute => None,
             Destination::Any => self.any(),
             Destination::Cluster(cluster) => self.in_cluster(cluster),
             Destination::Route(_) => {
@@ -114,10 +114,10 @@ impl<'a> Chooser<'a> {
     fn in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
         let hosts = self.snapshot.hosts.get(cluster)?;
         let ticket = self.snapshot.clusters.get(cluster)?.ticket.ticket();
-        let draw = Draw {
+        let draw = PickContext {
             ticket,
             random: hash::mix(self.seed ^ hash::mix(ticket)),
-            source: self.source,
+            source_hash: self.source,
         };
         // `tried` is nearly always empty: a `Vec` without elements does not allocate.
         let tried: Vec<u16> = self

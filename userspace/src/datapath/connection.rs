@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::limit::{Refusal as Limited, Source};
+use signalbox_core::hostname::Hostname;
+use signalbox_core::limit::{LimitExceeded as Limited, SourceCells};
 use signalbox_core::model::{Datapath, Protocol, Tier};
-use signalbox_core::name::HostName;
-use signalbox_core::peek::Asked;
-use signalbox_core::peek::h2::Greeted;
+use signalbox_core::peek::ClientRequest;
+use signalbox_core::peek::h2::GreetedClient;
 use signalbox_core::view::Destination;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
@@ -201,7 +201,7 @@ async fn place(
             .source_bits
             .get_or_init(|| (limits.ipv4_prefix, limits.ipv6_prefix));
         let source = state.source(shared.seed, peer.ip())?;
-        if shared.limiter.enter(source, most).is_err() {
+        if shared.limiter.try_acquire(source, most).is_err() {
             shared.totals.refused.inc();
             state.refused.inc("shield_concurrent");
             shared.crowded.tell(&state, peer.ip());
@@ -216,7 +216,7 @@ async fn place(
         .iter()
         .any(|prefix| prefix.contains(&peer.ip()));
     let (mut who, mut preread) = (peer, 0);
-    let mut outcome = Ok(Asked::default());
+    let mut outcome = Ok(ClientRequest::default());
     if trusted {
         match peek::proxy_header(&mut client, protocol, limit).await {
             Ok((len, named)) => (preread, who) = (len, named.map_or(peer, sys::canonical)),
@@ -227,7 +227,7 @@ async fn place(
     // A trusted proxy is exempt from the limits of a source; the clients that it names are counted instead.
     let limits = model.limits.per_source;
     if (limits.concurrent, limits.per_second, limits.peeking) != (0, 0, 0) && !(trusted && who == peer) {
-        let source = Source::new(shared.seed, who.ip());
+        let source = SourceCells::new(shared.seed, who.ip());
         if let Err(why) = shared.limiter.admit(source, &limits, shared.started.elapsed()) {
             shared.totals.refused.inc();
             let why = match why {
@@ -266,7 +266,7 @@ async fn place(
                 .binds
                 .find(local)
                 .and_then(|at| snapshot.model.listeners[at].cluster);
-            let to = snapshot.view.destination(asked.name.as_ref(), fallback);
+            let to = snapshot.view.destination(asked.hostname.as_ref(), fallback);
             let chooser = Chooser::new(shared, &snapshot, to, protocol, who.ip());
             let route = match to {
                 Destination::Route(route) => snapshot.routes.get(route),
@@ -278,7 +278,7 @@ async fn place(
                 Datapath { tier: None, cut: true } => Ok(()),
                 _ => Err(Unfit::Off),
             };
-            let (kept, taken, said) = greeted.as_ref().map_or((&[][..], 0, 0), Greeted::passed);
+            let (kept, taken, said) = greeted.as_ref().map_or((&[][..], 0, 0), GreetedClient::handoff);
             preread += taken;
             if let (Ok(()), 1.., Some((cutter, _))) = (fit, said, &worker.cut) {
                 fit = cutter.has_spoken(peer, local, said);
@@ -291,7 +291,7 @@ async fn place(
                 kept,
                 greeted: greeted.is_some(),
                 socket: client.as_raw_fd(),
-                name: asked.name.as_ref().map(signalbox_core::name::HostName::as_str),
+                name: asked.hostname.as_ref().map(signalbox_core::hostname::Hostname::as_str),
                 route,
                 listener: &state,
                 cut: fit,
@@ -327,7 +327,7 @@ async fn place(
                         Box::new(Opened {
                             accepted,
                             protocol,
-                            name: asked.name,
+                            name: asked.hostname,
                             connect: took,
                         })
                     });
@@ -346,13 +346,13 @@ async fn place(
                 }
                 Err(error) => {
                     let why = match (&error, to) {
-                        (None, Destination::Nowhere) if asked.name.is_none() => Refusal::NoName,
-                        (None, Destination::Nowhere) => Refusal::NoRoute,
+                        (None, Destination::NoRoute) if asked.hostname.is_none() => Refusal::NoName,
+                        (None, Destination::NoRoute) => Refusal::NoRoute,
                         (None, _) => Refusal::NoHost,
                         (Some(_), _) => Refusal::ConnectFailed,
                     };
-                    let route = count_refused(&snapshot, to, asked.name.as_ref(), error.is_some());
-                    caller.refused(asked.name.as_ref(), route, why.label());
+                    let route = count_refused(&snapshot, to, asked.hostname.as_ref(), error.is_some());
+                    caller.refused(asked.hostname.as_ref(), route, why.label());
                     why
                 }
             }
@@ -368,7 +368,7 @@ async fn turn_away(
     client: Socket,
     protocol: Protocol,
     why: Refusal,
-    greeted: Option<Greeted>,
+    greeted: Option<GreetedClient>,
 ) -> Option<Placed> {
     shared.totals.refused.inc();
     listener.refused.inc(why.label());
@@ -382,7 +382,7 @@ async fn turn_away(
 fn count_refused<'a>(
     snapshot: &'a Snapshot,
     to: Destination,
-    name: Option<&HostName>,
+    name: Option<&Hostname>,
     was_tried: bool,
 ) -> Option<&'a str> {
     let (route, why) = match to {
@@ -392,15 +392,15 @@ fn count_refused<'a>(
             name.and_then(|name| snapshot.view.table.find(name)),
             Refused::OutOfRotation,
         ),
-        Destination::Cluster(_) | Destination::Any | Destination::Nowhere => return None,
+        Destination::Cluster(_) | Destination::Any | Destination::NoRoute => return None,
     };
     let state = snapshot.routes.get(route?)?;
     state.figures.refuse(why);
     Some(&state.host)
 }
 
-fn count_found(state: &ListenerState, protocol: Protocol, asked: &Asked) {
-    match (protocol, &asked.name) {
+fn count_found(state: &ListenerState, protocol: Protocol, asked: &ClientRequest) {
+    match (protocol, &asked.hostname) {
         (Protocol::Tcp, _) => {}
         (_, Some(_)) => state.found.inc(),
         (Protocol::Tls, None) => state.peek.inc("no_sni"),

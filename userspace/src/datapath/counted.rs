@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use signalbox_common::cut::flow::{COUNTED, CROWDED};
-use signalbox_core::limit::Source;
+use signalbox_core::limit::SourceCells;
 
 use crate::state::{ListenerState, Shared};
 
@@ -44,9 +44,9 @@ impl Drop for Seat {
 pub(super) struct Counted {
     shared: Arc<Shared>,
     listener: Arc<ListenerState>,
-    pub(super) source: Option<(Source, bool)>,
+    pub(super) source: Option<(SourceCells, bool)>,
     /// Source of the connection for the listener's shield limit, `limits.concurrent`.
-    pub(super) crowd: Option<Source>,
+    pub(super) crowd: Option<SourceCells>,
     handed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Counted {
         if let Some((source, peeking)) = &mut self.source
             && std::mem::take(peeking)
         {
-            self.shared.limiter.peeked(*source);
+            self.shared.limiter.peek_ended(*source);
         }
     }
 }
@@ -90,10 +90,10 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.peeked();
         if let Some((source, _)) = self.source {
-            self.shared.limiter.closed(source);
+            self.shared.limiter.connection_closed(source);
         }
         if let Some(source) = self.crowd {
-            self.shared.limiter.closed(source);
+            self.shared.limiter.connection_closed(source);
         }
         if !self.handed {
             self.listener.active.leave();

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use signalbox_core::peek::Asked;
-use signalbox_core::peek::h2::Greeted;
+use signalbox_core::peek::ClientRequest;
+use signalbox_core::peek::h2::GreetedClient;
 use tokio::io::Interest;
 
 use super::half::with_scratch;
@@ -21,7 +21,7 @@ use super::sys;
 const SETTLE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Reads from a client whose first bytes are in its socket, and answers. Returns what the client asks for.
-pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Result<Asked, Unanswered> {
+pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -> Result<ClientRequest, Unanswered> {
     let stream = client.watched().map_err(|_| Unanswered::Closed)?;
     let fd = stream.as_raw_fd();
     loop {
@@ -29,18 +29,18 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Resu
         let read = stream.try_io(Interest::READABLE, || {
             with_scratch(|scratch| {
                 let n = sys::recv(fd, scratch, 0)?;
-                Ok((n > 0).then(|| greeted.hear(&scratch[..n])))
+                Ok((n > 0).then(|| greeted.receive(&scratch[..n])))
             })
         });
         match read {
             Ok(Some(heard)) => heard.map_err(Unanswered::Bad)?,
             // The client has sent its FIN: nothing can come any more that is not for the host.
-            Ok(None) if greeted.asked().is_some() => break,
+            Ok(None) if greeted.client_request().is_some() => break,
             Ok(None) => return Err(Unanswered::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => return Err(Unanswered::Closed),
         }
-        let answer = greeted.answer();
+        let answer = greeted.take_output();
         // The answer has some hundred bytes at the most, for which a send buffer always has room.
         if !answer.is_empty() && sys::send(fd, &answer).ok() != Some(answer.len()) {
             return Err(Unanswered::Closed);
@@ -56,5 +56,5 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut Greeted) -> Resu
         }
         tokio::time::sleep(SETTLE_INTERVAL).await;
     }
-    greeted.asked().cloned().ok_or(Unanswered::Closed)
+    greeted.client_request().cloned().ok_or(Unanswered::Closed)
 }

@@ -9,9 +9,9 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::h2::Greeted;
-use signalbox_core::peek::proxy::{self, Proxy};
-use signalbox_core::peek::{Asked, Fault, Peek, http, tls};
+use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::peek::proxy::{self, ProxyHeader};
+use signalbox_core::peek::{ClientRequest, Peek, PeekError, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub enum Unanswered {
     /// The client closed the connection without sending a byte: mostly a port check.
     Silent,
     /// The client's bytes cannot be parsed, and more of them would not help.
-    Bad(Fault),
+    Bad(PeekError),
 }
 
 impl Unanswered {
@@ -86,10 +86,10 @@ pub async fn asked(
     client: &mut Socket,
     protocol: Protocol,
     limit: Duration,
-    greeted: &mut Option<Greeted>,
-) -> Result<Asked, Unanswered> {
+    greeted: &mut Option<GreetedClient>,
+) -> Result<ClientRequest, Unanswered> {
     let look: fn(&[u8]) -> Peek = match protocol {
-        Protocol::Tcp => return Ok(Asked::default()),
+        Protocol::Tcp => return Ok(ClientRequest::default()),
         Protocol::Http => http::peek,
         Protocol::Tls => tls::peek,
     };
@@ -98,7 +98,7 @@ pub async fn asked(
             Peek::Incomplete => None,
             Peek::Greet => Some(Ok(None)),
             Peek::Found(asked) => Some(Ok(Some(asked))),
-            Peek::Bad(fault) => Some(Err(Unanswered::Bad(fault))),
+            Peek::Invalid(fault) => Some(Err(Unanswered::Bad(fault))),
         });
         match peeked.await?? {
             Some(asked) => Ok(asked),
@@ -107,7 +107,9 @@ pub async fn asked(
     };
     let answered = timeout(limit, answer).await;
     answered.unwrap_or_else(|_| {
-        let has_asked = greeted.as_ref().is_some_and(|greeted| greeted.asked().is_some());
+        let has_asked = greeted
+            .as_ref()
+            .is_some_and(|greeted| greeted.client_request().is_some());
         Err(if has_asked {
             Unanswered::Unacknowledged
         } else {
@@ -127,10 +129,10 @@ pub async fn proxy_header(
     limit: Duration,
 ) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
     let look = until(client, |bytes| match proxy::peek(bytes) {
-        Proxy::Incomplete => None,
-        Proxy::Absent => Some(Ok((0, None))),
-        Proxy::Header { len, client } => Some(Ok((len, client))),
-        Proxy::Malformed => Some(Err(Unanswered::Bad(Fault::Malformed("a broken PROXY header")))),
+        ProxyHeader::Incomplete => None,
+        ProxyHeader::Absent => Some(Ok((0, None))),
+        ProxyHeader::Header { len, client } => Some(Ok((len, client))),
+        ProxyHeader::Malformed => Some(Err(Unanswered::Bad(PeekError::Malformed("a broken PROXY header")))),
     });
     let (wait, silent) = match protocol {
         Protocol::Tcp => (PROXY_HEADER_TIMEOUT.min(limit), Ok(Ok((0, None)))),

@@ -4,8 +4,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use signalbox_core::model::Protocol;
-use signalbox_core::peek::h2::{self, Greeted, code};
-use signalbox_core::peek::{Fault, http};
+use signalbox_core::peek::h2::{self, GreetedClient, code};
+use signalbox_core::peek::{PeekError, http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -61,12 +61,12 @@ impl Refusal {
                 "Request Timeout",
                 "The acknowledgement of SETTINGS took too long to arrive.",
             ),
-            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => (
+            Self::Peek(Unanswered::Bad(PeekError::TooLarge)) => (
                 431,
                 "Request Header Fields Too Large",
                 "The request's head is too large.",
             ),
-            Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::WrongProtocol)) => {
+            Self::Peek(Unanswered::Bad(PeekError::Malformed(_) | PeekError::WrongProtocol)) => {
                 (400, "Bad Request", "The request could not be understood.")
             }
             Self::Peek(Unanswered::Closed | Unanswered::Silent) => return None,
@@ -74,13 +74,14 @@ impl Refusal {
     }
 
     /// HTTP/2 refusal: response and error code; `None` where the client gets no answer.
-    fn http2(self) -> Option<h2::Refusal<'static>> {
+    fn http2(self) -> Option<h2::H2Refusal<'static>> {
         let code = match self {
             Self::Peek(Unanswered::Unacknowledged) => code::SETTINGS_TIMEOUT,
-            Self::Peek(Unanswered::Bad(Fault::TooLarge)) => code::ENHANCE_YOUR_CALM,
+            Self::Peek(Unanswered::Bad(PeekError::TooLarge)) => code::ENHANCE_YOUR_CALM,
             _ => code::NO_ERROR,
         };
-        self.http().map(|(status, _, text)| h2::Refusal { status, text, code })
+        self.http()
+            .map(|(status, _, text)| h2::H2Refusal { status, text, code })
     }
 
     /// TLS alert: the description byte of a fatal alert.
@@ -89,7 +90,7 @@ impl Refusal {
         Some(match self {
             Self::NoRoute | Self::NoName => 112,      // unrecognized_name
             Self::NoHost | Self::ConnectFailed => 80, // internal_error
-            Self::Peek(Unanswered::Bad(Fault::Malformed(_) | Fault::TooLarge)) => 50, // decode_error
+            Self::Peek(Unanswered::Bad(PeekError::Malformed(_) | PeekError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,
         })
@@ -97,12 +98,12 @@ impl Refusal {
 
     /// Answer for a client that has sent `first`, apart from the bytes that were taken off its stream while it was
     /// greeted.
-    fn answer(self, protocol: Protocol, first: &[u8], greeted: Option<&Greeted>) -> Option<Vec<u8>> {
+    fn answer(self, protocol: Protocol, first: &[u8], greeted: Option<&GreetedClient>) -> Option<Vec<u8>> {
         match protocol {
             Protocol::Tcp => None,
             Protocol::Tls => self.alert().map(|description| vec![21, 3, 3, 0, 2, 2, description]),
-            Protocol::Http if greeted.is_some() || h2::begins(first) => self.http2().map(|refusal| {
-                greeted.map_or_else(|| refusal.to_stranger(first), |greeted| greeted.refusal(&refusal))
+            Protocol::Http if greeted.is_some() || h2::has_preface(first) => self.http2().map(|refusal| {
+                greeted.map_or_else(|| refusal.for_ungreeted(first), |greeted| greeted.refusal(&refusal))
             }),
             Protocol::Http => self.http().map(|(status, name, why)| {
                 let status = format!("{status} {name}");
@@ -126,7 +127,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const DISCARD: usize = 256 * 1024;
 
 /// Sends the answer of a refusal and closes the connection.
-pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, greeted: Option<Greeted>) {
+pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, greeted: Option<GreetedClient>) {
     if why.answer(protocol, &[], None).is_none() {
         return;
     }
@@ -140,7 +141,7 @@ pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, gre
             match sys::recv(stream.as_raw_fd(), scratch, 0) {
                 Ok(n) if n > 0 => {
                     left = left.saturating_sub(n);
-                    let room = http::LIMIT.saturating_sub(first.len());
+                    let room = http::MAX_HEAD_BYTES.saturating_sub(first.len());
                     first.extend_from_slice(&scratch[..n.min(room)]);
                 }
                 _ => return,
@@ -181,7 +182,7 @@ mod tests {
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
         assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp, &[], None), None);
         assert_eq!(
-            Refusal::Peek(Unanswered::Bad(Fault::WrongProtocol)).answer(Protocol::Tls, &[], None),
+            Refusal::Peek(Unanswered::Bad(PeekError::WrongProtocol)).answer(Protocol::Tls, &[], None),
             None
         );
         let frames = Refusal::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Protocol, Tier};
-use signalbox_core::name::HostName;
 
 use super::flow::{Direction, Flow, Parts};
 use super::relay;
@@ -27,7 +27,7 @@ pub(super) struct Caller<'a> {
 
 impl Caller<'_> {
     /// Logs that the connection is refused; `why` is the metric's label.
-    pub(super) fn refused(&self, name: Option<&HostName>, route: Option<&str>, why: &'static str) {
+    pub(super) fn refused(&self, name: Option<&Hostname>, route: Option<&str>, why: &'static str) {
         self.shared.log.ended(End::Refused(why), None, || Record {
             at_ms: unix_ms(),
             client: self.client,
@@ -53,7 +53,7 @@ impl Caller<'_> {
 pub(super) struct Opened {
     pub(super) accepted: Instant,
     pub(super) protocol: Protocol,
-    pub(super) name: Option<HostName>,
+    pub(super) name: Option<Hostname>,
     pub(super) connect: Duration,
 }
 

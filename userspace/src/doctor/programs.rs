@@ -10,7 +10,7 @@ use crate::kernel::{l4, object};
 use super::{Finding, degraded, ok};
 
 /// Features that are lost where the kernel refuses a program, by the program's name.
-const LOST: [(&str, &str); 7] = [
+const LOST_FEATURES: [(&str, &str); 7] = [
     (
         "steer",
         "each address is bound by itself, and prefixes cannot be listened on",
@@ -40,7 +40,7 @@ const LOST: [(&str, &str); 7] = [
 
 /// Returns the findings, and each program's verdict.
 pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
-    let is_ours = |name: &str| LOST.iter().any(|(program, _)| *program == name);
+    let is_ours = |name: &str| LOST_FEATURES.iter().any(|(program, _)| *program == name);
     let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
         Ok(verdicts) => verdicts,
         Err(error) => {
@@ -73,7 +73,7 @@ pub(super) fn print(verdicts: &[Verdict]) {
     }
 }
 
-fn is_taken(verdicts: &[Verdict], program: &str) -> bool {
+fn is_accepted(verdicts: &[Verdict], program: &str) -> bool {
     let of = verdicts.iter().find(|verdict| verdict.program == program);
     of.is_some_and(|verdict| matches!(verdict.outcome, Outcome::Accepted(_)))
 }
@@ -82,7 +82,7 @@ fn summary(verdicts: &[Verdict]) -> Finding {
     let (taken, refused): (Vec<_>, Vec<_>) = verdicts
         .iter()
         .map(|verdict| verdict.program.as_str())
-        .partition(|program| is_taken(verdicts, program));
+        .partition(|program| is_accepted(verdicts, program));
     if refused.is_empty() {
         return ok("eBPF programs", format!("the kernel takes {}", taken.join(", ")));
     }
@@ -98,7 +98,7 @@ fn refusal(verdict: &Verdict) -> Option<Finding> {
     let Outcome::Refused(refusal) = &verdict.outcome else {
         return None;
     };
-    let (name, lost) = LOST.iter().find(|(program, _)| *program == verdict.program)?;
+    let (name, lost) = LOST_FEATURES.iter().find(|(program, _)| *program == verdict.program)?;
     let found = format!("refused: {} ({})", refusal.reason, refusal.error);
     let is_rewriting = name.starts_with("cut_") || name.starts_with("l4_");
     let lacking = is_rewriting.then(|| rights::missing_for(Need::Rewriting)).flatten();
@@ -139,7 +139,7 @@ fn attached() -> Vec<Finding> {
 /// Finds the interfaces that tier `cut` would be attached to, and by which hook.
 fn cut(verdicts: &[Verdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
-    if !is_taken(verdicts, "cut_in") || !is_taken(verdicts, "cut_out") {
+    if !is_accepted(verdicts, "cut_in") || !is_accepted(verdicts, "cut_out") {
         return degraded(
             "cut-through",
             "its programs are refused: see cut_in and cut_out",
@@ -161,7 +161,7 @@ fn cut(verdicts: &[Verdict]) -> Finding {
 /// Finds where the programs of layer-4 services and of the shield would be attached.
 fn layer4(verdicts: &[Verdict]) -> Finding {
     let what = "services and shield";
-    match (is_taken(verdicts, "l4_tc"), is_taken(verdicts, "l4_xdp")) {
+    match (is_accepted(verdicts, "l4_tc"), is_accepted(verdicts, "l4_xdp")) {
         (false, false) => degraded(
             what,
             "their programs are refused: see l4_tc and l4_xdp",

@@ -10,10 +10,10 @@ use super::{Finding, degraded, ok};
 
 /// Tests all capabilities that signalbox uses.
 pub(super) fn capabilities() -> Finding {
-    of(&rights::missing())
+    missing_capabilities(&rights::missing())
 }
 
-fn of(missing: &[Right]) -> Finding {
+fn missing_capabilities(missing: &[Right]) -> Finding {
     let what = "capabilities";
     let all = rights::ALL.map(|right| right.capability);
     if missing.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn pins() -> Finding {
 }
 
 /// Reports what a running signalbox says of itself.
-pub(super) fn of_running(status: anyhow::Result<Value>) -> Finding {
+pub(super) fn running_capabilities(status: anyhow::Result<Value>) -> Finding {
     let what = "running signalbox";
     let status = match status {
         Ok(status) => status,
@@ -79,15 +79,15 @@ pub(super) fn of_running(status: anyhow::Result<Value>) -> Finding {
 mod tests {
     use serde_json::json;
 
-    use super::super::Standing;
+    use super::super::CheckStatus;
     use super::*;
 
     #[test]
     fn each_missing_capability_is_named_with_what_follows() {
-        let finding = of(&rights::ALL[2..4]);
+        let finding = missing_capabilities(&rights::ALL[2..4]);
         assert_eq!(
             (finding.standing, finding.found.as_str()),
-            (Standing::Degraded, "without CAP_PERFMON, CAP_NET_RAW")
+            (CheckStatus::Degraded, "without CAP_PERFMON, CAP_NET_RAW")
         );
         let advice = finding.advice.unwrap();
         for said in [
@@ -97,7 +97,7 @@ mod tests {
         ] {
             assert!(advice.contains(said), "{said}: {advice}");
         }
-        assert_eq!(of(&[]).standing, Standing::Ok);
+        assert_eq!(missing_capabilities(&[]).standing, CheckStatus::Ok);
     }
 
     #[test]
@@ -105,15 +105,18 @@ mod tests {
         let status = json!({
             "pid": 7, "state": "serving", "degraded": [{ "feature": "pins", "why": "private" }], "missing_features": [],
         });
-        let finding = of_running(Ok(status));
+        let finding = running_capabilities(Ok(status));
         assert_eq!(
             (finding.standing, finding.found.as_str(), finding.advice.as_deref()),
-            (Standing::Degraded, "pid 7, serving", Some("pins: private"))
+            (CheckStatus::Degraded, "pid 7, serving", Some("pins: private"))
         );
         assert_eq!(
-            of_running(Ok(json!({ "pid": 7, "state": "serving" }))).standing,
-            Standing::Ok
+            running_capabilities(Ok(json!({ "pid": 7, "state": "serving" }))).standing,
+            CheckStatus::Ok
         );
-        assert_eq!(of_running(Err(anyhow::anyhow!("refused"))).standing, Standing::Degraded);
+        assert_eq!(
+            running_capabilities(Err(anyhow::anyhow!("refused"))).standing,
+            CheckStatus::Degraded
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use signalbox_core::model::{CheckHeader, Host, HttpProbe, Page, Probe, TlsProbe};
+use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -20,7 +20,7 @@ const MAX_HEAD: usize = 16 * 1024;
 const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
 /// Answer of a host: an HTTP status, or `None` if it only accepts connections.
-pub(super) type Said = Option<u16>;
+pub(super) type ProbeAnswer = Option<u16>;
 
 /// A check of one host, ready to be made.
 pub(super) struct Prober {
@@ -36,9 +36,9 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    pub(super) fn new(probe: &Probe, header: CheckHeader, host: &Host) -> Self {
+    pub(super) fn new(probe: &Probe, header: CheckProxyHeader, host: &Host) -> Self {
         let is_lenient = *probe == Probe::Endpoint;
-        let probe = &of_host(probe, host);
+        let probe = &probe_for_host(probe, host);
         let port = match probe {
             Probe::Tcp { port: Some(port) } => Some(*port),
             Probe::Tcp { port: None } | Probe::Router | Probe::Endpoint => host
@@ -58,19 +58,19 @@ impl Prober {
         Self {
             target: port.map(|port| SocketAddr::new(host.address, port)),
             header: match header {
-                CheckHeader::Never => false,
-                CheckHeader::HostPorts => port.is_some() && [host.http, host.https, host.tcp].contains(&port),
-                CheckHeader::Always => true,
+                CheckProxyHeader::Never => false,
+                CheckProxyHeader::HostPorts => port.is_some() && [host.http, host.https, host.tcp].contains(&port),
+                CheckProxyHeader::Always => true,
             },
             request: http.map(|http| request(http, host.address)),
             is_lenient,
-            page: http.filter(|_| host.page.is_some()).map(said_of_page),
+            page: http.filter(|_| host.health_page.is_some()).map(page_description),
             tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
         }
     }
 
     /// Returns the request in words for an operator.
-    pub(super) fn asked(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let kind = match (&self.request, &self.tls) {
             (None, _) => "TCP connect",
             (Some(_), None) => "HTTP",
@@ -87,15 +87,15 @@ impl Prober {
     /// Makes the check: the host's answer, or what is wrong with it; `None` where no check was possible for a shortage
     /// of our own.
     pub(super) async fn ask(&self) -> Option<Result<String, String>> {
-        let judged = |said: Said| match said {
+        let judged = |said: ProbeAnswer| match said {
             Some(code @ 400..=499) if self.is_lenient => Ok(format!("HTTP {code}")),
-            other => judged(other),
+            other => judge(other),
         };
-        Some(self.say().await?.and_then(judged))
+        Some(self.answer().await?.and_then(judged))
     }
 
     /// Makes the check as [`Self::ask`], without judging the answer.
-    pub(super) async fn say(&self) -> Option<Result<Said, String>> {
+    pub(super) async fn answer(&self) -> Option<Result<ProbeAnswer, String>> {
         let target = match self.target.ok_or("the host has no port to check") {
             Ok(target) => target,
             Err(error) => return Some(Err(error.to_owned())),
@@ -103,13 +103,13 @@ impl Prober {
         let socket = crate::datapath::sys::plain_socket(target);
         let connected = async { socket?.connect(target).await };
         match connected.await {
-            Ok(stream) => Some(self.ask_over(stream).await),
+            Ok(stream) => Some(self.exchange(stream).await),
             Err(error) if sys::is_own_shortage(&error) => None,
             Err(error) => Some(Err(format!("connect to {target}: {error}"))),
         }
     }
 
-    async fn ask_over(&self, mut stream: TcpStream) -> Result<Said, String> {
+    async fn exchange(&self, mut stream: TcpStream) -> Result<ProbeAnswer, String> {
         if self.header {
             let sent = stream.write_all(&LOCAL_HEADER).await;
             sent.map_err(|error| format!("sending the PROXY header: {error}"))?;
@@ -131,9 +131,9 @@ impl Prober {
     }
 }
 
-fn said_of_page(http: &HttpProbe) -> String {
+fn page_description(http: &HttpProbe) -> String {
     let host = http
-        .host
+        .host_header
         .as_ref()
         .map_or_else(String::new, |host| format!(" of {host}"));
     format!(" for {}{host}", http.path)
@@ -141,10 +141,10 @@ fn said_of_page(http: &HttpProbe) -> String {
 
 /// Returns the check of a cluster for one host: an endpoint of an application has a page of its own, or speaks no
 /// HTTP.
-fn of_host(probe: &Probe, host: &Host) -> Probe {
-    let of_page = |http: &HttpProbe, page: &Page| HttpProbe {
+fn probe_for_host(probe: &Probe, host: &Host) -> Probe {
+    let of_page = |http: &HttpProbe, page: &HealthPage| HttpProbe {
         path: page.path.clone(),
-        host: page.host.clone().or_else(|| http.host.clone()),
+        host_header: page.host_header.clone().or_else(|| http.host_header.clone()),
         ..http.clone()
     };
     let http_port = |http: &HttpProbe| {
@@ -154,10 +154,10 @@ fn of_host(probe: &Probe, host: &Host) -> Probe {
     let plain = HttpProbe {
         port: None,
         path: "/".to_owned(),
-        host: None,
+        host_header: None,
         tls: None,
     };
-    match (probe, &host.page) {
+    match (probe, &host.health_page) {
         (Probe::Endpoint, Some(page)) if host.http.is_some() => Probe::Http(of_page(&plain, page)),
         (Probe::Http(http), Some(page)) if http_port(http).is_some() => Probe::Http(of_page(http, page)),
         (Probe::Endpoint, _) | (Probe::Http(_), Some(_)) => Probe::Tcp { port: None },
@@ -166,7 +166,7 @@ fn of_host(probe: &Probe, host: &Host) -> Probe {
 }
 
 /// Judges whether an answer means that the host is healthy.
-pub(super) fn judged(said: Said) -> Result<String, String> {
+pub(super) fn judge(said: ProbeAnswer) -> Result<String, String> {
     match said {
         None => Ok("accepts connections".into()),
         Some(code) if (200..400).contains(&code) => Ok(format!("HTTP {code}")),
@@ -175,7 +175,7 @@ pub(super) fn judged(said: Said) -> Result<String, String> {
 }
 
 fn request(http: &HttpProbe, address: IpAddr) -> String {
-    let host = http.host.clone().unwrap_or_else(|| match address {
+    let host = http.host_header.clone().unwrap_or_else(|| match address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("[{v6}]"),
     });
@@ -186,7 +186,7 @@ fn request(http: &HttpProbe, address: IpAddr) -> String {
     )
 }
 
-async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<Said, String> {
+async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<ProbeAnswer, String> {
     stream
         .write_all(request.as_bytes())
         .await
@@ -212,7 +212,7 @@ async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> 
 }
 
 fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let named = tls.sni.as_deref().or(http.host.as_deref());
+    let named = tls.sni.as_deref().or(http.host_header.as_deref());
     let name = match named {
         Some(name) => ServerName::try_from(name.to_owned())
             .map_err(|_| format!("{name} cannot be a server name for the health check"))?,
@@ -296,7 +296,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
         Probe::Http(HttpProbe {
             port: None,
             path: path.into(),
-            host: Some("app.test".into()),
+            host_header: Some("app.test".into()),
             tls,
         })
     }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     /// Returns the bytes that a host receives of a check before the check waits for an answer or ends.
-    async fn heard(probe: &Probe, header: CheckHeader, is_host_port: bool) -> Vec<u8> {
+    async fn heard(probe: &Probe, header: CheckProxyHeader, is_host_port: bool) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut probe = probe.clone();
@@ -356,10 +356,10 @@ mod tests {
         for probe in [&tcp, &http] {
             let rest: &[u8] = if probe == &tcp { b"" } else { b"GET /healthz " };
             for (when, is_host_port, sent) in [
-                (CheckHeader::HostPorts, true, true),
-                (CheckHeader::HostPorts, false, false),
-                (CheckHeader::Always, false, true),
-                (CheckHeader::Never, true, false),
+                (CheckProxyHeader::HostPorts, true, true),
+                (CheckProxyHeader::HostPorts, false, false),
+                (CheckProxyHeader::Always, false, true),
+                (CheckProxyHeader::Never, true, false),
             ] {
                 let heard = heard(probe, when, is_host_port).await;
                 let expected = if sent {
@@ -386,7 +386,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let prober = Prober::new(
                 &http("/healthz", None),
-                CheckHeader::Never,
+                CheckProxyHeader::Never,
                 &host(listener.local_addr().unwrap().port()),
             );
             let (asked, said) = tokio::join!(ask(&prober), async {
@@ -404,7 +404,7 @@ mod tests {
     async fn what_is_not_http_or_not_there_is_not_well() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let prober = Prober::new(&http("/", None), CheckHeader::Never, &host(port));
+        let prober = Prober::new(&http("/", None), CheckProxyHeader::Never, &host(port));
         let (asked, ()) = tokio::join!(ask(&prober), async {
             listener
                 .accept()
@@ -454,7 +454,7 @@ mod tests {
         };
         let prober = Prober::new(
             &http("/", Some(tls)),
-            CheckHeader::Never,
+            CheckProxyHeader::Never,
             &host(listener.local_addr().unwrap().port()),
         );
         let (asked, ()) = tokio::join!(ask(&prober), async {

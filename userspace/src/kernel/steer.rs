@@ -9,7 +9,7 @@ use aya::maps::lpm_trie::Key;
 use aya::programs::SkLookup;
 use aya::programs::sk_lookup::SkLookupLink;
 use signalbox_common::steer::{MAX_LISTENER_SLOTS, SteerKey, SteerValue};
-use signalbox_core::plan::{self, Bindings, Op};
+use signalbox_core::plan::{self, BindingOp, Bindings};
 
 use super::map::MapFd;
 use super::object::{KernelError, map_fd, program};
@@ -73,17 +73,17 @@ impl Steering {
         Ok(ops.len())
     }
 
-    fn carry_out(&mut self, op: Op) -> io::Result<()> {
+    fn carry_out(&mut self, op: BindingOp) -> io::Result<()> {
         match op {
-            Op::Set((bits, key), value) => self
+            BindingOp::Set((bits, key), value) => self
                 .bindings
                 .update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
-            Op::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
+            BindingOp::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
         }
         // `now` is kept in step with the kernel, so that a failure half-way leaves a true state to start from.
         match op {
-            Op::Set(key, value) => self.now.insert(key, (value.listener, value.slot)),
-            Op::Remove(key) => self.now.remove(&key),
+            BindingOp::Set(key, value) => self.now.insert(key, (value.listener, value.slot)),
+            BindingOp::Remove(key) => self.now.remove(&key),
         };
         Ok(())
     }

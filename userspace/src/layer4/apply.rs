@@ -230,7 +230,12 @@ impl Tables {
             let family = family(service.mode, bind.address);
             let key = (cluster.name.clone(), family);
             if !all.tables.contains(&key) {
-                self.build(kernel, key.clone(), cluster, snapshot.view.standing(service.cluster))?;
+                self.build(
+                    kernel,
+                    key.clone(),
+                    cluster,
+                    snapshot.view.eligible_hosts(service.cluster),
+                )?;
                 all.tables.insert(key.clone());
             }
             let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
@@ -417,7 +422,7 @@ impl Tables {
             let (Some(number), Some(cluster)) = (number, cluster) else {
                 continue;
             };
-            let standing = snapshot.view.standing(service.cluster);
+            let standing = snapshot.view.eligible_hosts(service.cluster);
             for (at, host) in (0u16..).zip(&cluster.hosts) {
                 let Some(host_number) = self.places.get(&Place::of(cluster, host)) else {
                     continue;

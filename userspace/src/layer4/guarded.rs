@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use signalbox_common::shield::abi::What;
 use signalbox_common::shield::{CrowdKey, Guard, Judged, Settings, rate, source};
 use signalbox_core::model::Model;
-use signalbox_core::model::shield::Policy;
+use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::prefixes::Verdict;
 
 use super::Services;
@@ -110,7 +110,7 @@ impl Services {
     #[must_use]
     pub fn guards(&self) -> Vec<GuardView> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.picture.load());
-        let view = |(kind, name, policy): (Kind, &String, &Policy)| {
+        let view = |(kind, name, policy): (Kind, &String, &ShieldPolicy)| {
             let number = picture.guarded.numbers.get(&(kind, name.clone())).copied();
             let judged = match (&picture.kernel, number) {
                 (Some(kernel), Some(number)) => kernel.shield.judged(number),

@@ -11,8 +11,8 @@ use signalbox_common::shield::prefixes::{DIRECT, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
-use signalbox_core::model::shield::{Policy, Rate};
-use signalbox_core::model::{Model, mapped};
+use signalbox_core::model::shield::{RateLimit, ShieldPolicy};
+use signalbox_core::model::{Model, ipv4_mapped};
 
 use super::lists::{Files, Source};
 use super::trouble::Trouble;
@@ -69,7 +69,7 @@ fn writing(what: &'static str) -> impl Fn(std::io::Error) -> Trouble {
 }
 
 /// Returns all guarded listeners and services, with their policies.
-pub(super) fn policies(model: &Model) -> impl Iterator<Item = (Kind, &String, &Policy)> {
+pub(super) fn policies(model: &Model) -> impl Iterator<Item = (Kind, &String, &ShieldPolicy)> {
     let listeners = model.listeners.iter();
     let listeners = listeners.filter_map(|l| Some((Kind::Listener, &l.name, l.shield.as_ref()?)));
     let services = model.services.iter();
@@ -238,7 +238,7 @@ impl Guards {
                 } else {
                     let v4 = bind.prefix.addr().is_ipv4();
                     let (family, bits) = if v4 { (4, 96) } else { (6, 0) };
-                    let place = SteerKey::new(bind.port, family, mapped(bind.prefix.network()));
+                    let place = SteerKey::new(bind.port, family, ipv4_mapped(bind.prefix.network()));
                     wanted
                         .prefixed
                         .insert((bits + u32::from(bind.prefix.prefix_len()), place), number);
@@ -276,7 +276,15 @@ impl Guards {
         Ok(wanted)
     }
 
-    fn want(&self, wanted: &mut Wanted, number: u32, policy: &Policy, snapshot: &Snapshot, name: &str, flags: u32) {
+    fn want(
+        &self,
+        wanted: &mut Wanted,
+        number: u32,
+        policy: &ShieldPolicy,
+        snapshot: &Snapshot,
+        name: &str,
+        flags: u32,
+    ) {
         let source = Source::new(&policy.lists, snapshot.shield.get(name), &self.files);
         let mut guard = guard(policy, flags);
         if source != Source::default() {
@@ -363,9 +371,9 @@ fn want_port(ports: &mut BTreeMap<u32, u64>, port: u16, protocol: u8) {
     *ports.entry(at.word).or_default() |= 1 << at.bit;
 }
 
-fn guard(policy: &Policy, flags: u32) -> Guard {
+fn guard(policy: &ShieldPolicy, flags: u32) -> Guard {
     let limits = &policy.limits;
-    let limit = |rate: Option<Rate>| rate.map_or_else(Limit::default, |rate| Limit::new(rate.rate, rate.burst));
+    let limit = |rate: Option<RateLimit>| rate.map_or_else(Limit::default, |rate| Limit::new(rate.rate, rate.burst));
     let on = |is_on: bool, flag: u32| if is_on { flag } else { 0 };
     Guard {
         flags: flags

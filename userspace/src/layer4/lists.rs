@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use signalbox_common::shield::prefixes::Node;
-use signalbox_core::model::shield::{Lists, Prefixes, net};
+use signalbox_core::model::shield::{PrefixLists, Prefixes, parse_net};
 use signalbox_core::prefixes::{Verdict, build};
 
 /// Largest file that is read: some four million prefixes.
@@ -136,7 +136,7 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
         if what.is_empty() {
             continue;
         }
-        match net(what) {
+        match parse_net(what) {
             // An address with host bits is refused: a truncated line may look like a shorter prefix.
             Some(net) if net == net.trunc() => all.push(net),
             _ => return Err((number, what.chars().take(60).collect())),
@@ -148,14 +148,14 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
 /// Lists that a prefix table is made of.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Source {
-    lists: Arc<Lists>,
+    lists: Arc<PrefixLists>,
     told: Arc<Prefixes>,
     /// Prefixes of files: denied, then allowed.
     files: [Vec<Arc<Vec<IpNet>>>; 2],
 }
 
 impl Source {
-    pub(super) fn new(lists: &Arc<Lists>, told: Option<&Arc<Prefixes>>, files: &Files) -> Self {
+    pub(super) fn new(lists: &Arc<PrefixLists>, told: Option<&Arc<Prefixes>>, files: &Files) -> Self {
         let all = |paths: &[PathBuf]| paths.iter().map(|path| files.of(path)).collect();
         Self {
             lists: Arc::clone(lists),
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_is_decisive_and_of_the_same_the_one_that_allows() {
-        let lists = Lists {
+        let lists = PrefixLists {
             deny: vec!["192.0.2.0/24".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
             allow: vec!["192.0.2.8/29".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
-            ..Lists::default()
+            ..PrefixLists::default()
         };
         let source = Source::new(&Arc::new(lists), None, &Files::default());
         let of = |text: &str| {

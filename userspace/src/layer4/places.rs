@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::l4::abi::MAX_HOSTS;
-use signalbox_core::model::{Cluster, Host, Service, mapped};
+use signalbox_core::model::{Cluster, Host, Service, ipv4_mapped};
 
 use super::trouble::Trouble;
 use crate::datapath::cut::from_words;
@@ -42,7 +42,7 @@ impl Place {
 
     /// Returns the bytes that decide the place's slots in a table.
     pub(super) fn identity(&self) -> [u8; 16] {
-        let mut identity = mapped(self.address());
+        let mut identity = ipv4_mapped(self.address());
         if let Self::Endpoint(at) = self {
             let [high, low] = at.port().to_be_bytes();
             // The changed bits are constant in all addresses of hosts, so no other address has this identity.

@@ -6,43 +6,43 @@
 //! crate's watcher hides bookmarks and refuses a whole list for one object that it cannot decode, and its client runs
 //! credential programs on threads that cannot be cancelled.
 
+mod access;
 mod client;
-mod complaint;
 mod connect;
 mod decode;
+mod diagnosis;
 mod feed;
 mod hub;
 mod lines;
-mod odd;
+mod malformed;
 mod path;
 mod program;
 mod proxy;
-mod reach;
+mod reachability;
 mod read;
-mod trouble;
-mod way;
-mod what;
+mod resource_kind;
+mod watch_error;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_core::claims::Rules;
+use signalbox_core::claims::ClaimRules;
 use signalbox_core::model::kubernetes::{AddressType, KubernetesSource, Resource, Routers};
 use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{Learnt, Standing};
+use super::{DiscoveryUpdate, SourceStatus};
 use connect::Connector;
-use feed::{Feed, Need};
+use feed::{Feed, Necessity};
 use hub::Hub;
-use what::What;
+use resource_kind::ResourceKind;
 
 pub use decode::{class, gateway, namespace, node, object, pod};
 
 /// Most events that wait for the hub before feeds stop reading: they come from the network, and faster than they are
 /// processed only while a list is read.
-const WAITING: usize = 1024;
+const MAX_QUEUED_UPDATES: usize = 1024;
 
 /// Settings of a cluster's watch: what is watched, and with which time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Configuration of the source.
     pub source: KubernetesSource,
     /// Intervals and time limits.
-    pub pace: Pace,
+    pub timings: Timings,
 }
 
 impl Settings {
@@ -59,21 +59,21 @@ impl Settings {
     pub fn new(source: KubernetesSource) -> Self {
         Self {
             source,
-            pace: Pace::default(),
+            timings: Timings::default(),
         }
     }
 
     /// Returns the rules by which the core chooses and reads objects.
     #[must_use]
-    pub fn rules(&self) -> Rules {
+    pub fn rules(&self) -> ClaimRules {
         let Routers {
             address, http, https, ..
         } = self.source.routers;
-        Rules {
-            choice: self.source.choice.clone(),
-            labelled: self.source.labels.is_some(),
+        ClaimRules {
+            shard: self.source.shard.clone(),
+            filtered_by_label: self.source.labels.is_some(),
             wildcards: self.source.wildcards,
-            address,
+            address_type: address,
             http,
             https,
         }
@@ -82,46 +82,46 @@ impl Settings {
 
 /// Intervals and time limits, which tests shorten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Timings {
     /// Least interval between two tellings. A change after a longer pause is told at once, further ones together.
     pub settle: Duration,
     /// First pause before a new attempt after a failure; at random, half of it at least.
     pub retry: Duration,
     /// Longest pause before a new attempt: pauses double up to it.
-    pub retry_most: Duration,
+    pub max_retry: Duration,
     /// Interval at which a lost server, and the files that a connection needs, are checked.
-    pub look: Duration,
+    pub check: Duration,
     /// Pause before a resource that the server does not have is requested again.
     pub absent: Duration,
     /// Pause before router pods are requested again in a namespace where that is forbidden, while another has them.
-    pub excused: Duration,
+    pub forbidden_retry: Duration,
     /// Age at which a list is read again although its watch reports no error: unnoticed losses end here.
     pub relist: Duration,
     /// Time limit of the program that gets the credentials.
-    pub program: Duration,
+    pub program_timeout: Duration,
     /// Time limit for the server to begin an answer.
-    pub answer: Duration,
+    pub answer_timeout: Duration,
     /// Length of a watch that is requested. Older servers send no bookmarks: the end of a watch is their only sign of
     /// life.
-    pub watch: Duration,
+    pub watch_timeout: Duration,
     /// Time without data after which a watch is given up; longer than the watch lasts.
-    pub silence: Duration,
+    pub silence_timeout: Duration,
 }
 
-impl Default for Pace {
+impl Default for Timings {
     fn default() -> Self {
         Self {
             settle: Duration::from_millis(100),
             retry: Duration::from_millis(250),
-            retry_most: Duration::from_secs(30),
-            look: Duration::from_secs(1),
+            max_retry: Duration::from_secs(30),
+            check: Duration::from_secs(1),
             absent: Duration::from_secs(60),
-            excused: Duration::from_secs(300),
+            forbidden_retry: Duration::from_secs(300),
             relist: Duration::from_secs(3600),
-            program: Duration::from_secs(30),
-            answer: Duration::from_secs(60),
-            watch: Duration::from_secs(120),
-            silence: Duration::from_secs(180),
+            program_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
+            watch_timeout: Duration::from_secs(120),
+            silence_timeout: Duration::from_secs(180),
         }
     }
 }
@@ -131,23 +131,23 @@ impl Default for Pace {
 pub fn spawn(
     settings: Settings,
     cluster: String,
-    standing: Arc<Standing>,
-    out: UnboundedSender<Learnt>,
+    status: Arc<SourceStatus>,
+    out: UnboundedSender<DiscoveryUpdate>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let connector = Arc::new(Connector::new(settings.source.connection.clone(), settings.pace));
-        let (news, told) = channel(WAITING);
+        let connector = Arc::new(Connector::new(settings.source.access.clone(), settings.timings));
+        let (news, told) = channel(MAX_QUEUED_UPDATES);
         let feeds = feeds(&settings.source);
-        let hub = Hub::new(&settings, cluster, Arc::clone(&standing), &feeds);
+        let hub = Hub::new(&settings, cluster, Arc::clone(&status), &feeds);
         // Feeds live in this task's set: they are aborted when it is dropped.
         let mut running = JoinSet::new();
         for (number, feed) in feeds.into_iter().enumerate() {
-            let teller = feed::Teller::new(number, news.clone());
-            let (connector, standing) = (Arc::clone(&connector), Arc::clone(&standing));
-            running.spawn(feed::follow(feed, connector, settings.pace, standing, teller));
+            let teller = feed::UpdateSender::new(number, news.clone());
+            let (connector, standing) = (Arc::clone(&connector), Arc::clone(&status));
+            running.spawn(feed::follow(feed, connector, settings.timings, standing, teller));
         }
         drop(news);
-        running.spawn(reach::tend(connector, settings.pace.look));
+        running.spawn(reachability::watch_reachability(connector, settings.timings.check));
         hub.run(told, out).await;
     })
 }
@@ -164,63 +164,67 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
     let mut feeds = Vec::new();
     for resource in resources {
         feeds.extend(namespaces.iter().map(|namespace| Feed {
-            what: What::of(*resource),
+            resource: ResourceKind::of(*resource),
             namespace: namespace.cloned(),
             labels: source.labels.clone(),
-            need: Need::Must,
+            necessity: Necessity::Required,
         }));
     }
     let need = match source.routers.pods {
-        None => Need::Guess,
-        Some(_) => Need::Must,
+        None => Necessity::Speculative,
+        Some(_) => Necessity::Required,
     };
     feeds.extend(source.router_pods().into_iter().map(|pods| Feed {
-        what: What::Pods,
+        resource: ResourceKind::Pods,
         namespace: Some(pods.namespace),
         labels: Some(pods.labels),
-        need,
+        necessity: need,
     }));
     // A pod's status has its node's internal address; for the external one the account needs the right to read nodes.
     if source.routers.address == AddressType::External {
         feeds.push(Feed {
-            what: What::Nodes,
+            resource: ResourceKind::Nodes,
             namespace: None,
             labels: None,
-            need: Need::Must,
+            necessity: Necessity::Required,
         });
     }
-    feeds.extend(helpers(source, resources));
+    feeds.extend(deciding_feeds(source, resources));
     feeds
 }
 
 /// Returns the feeds of objects that decide on others: classes, namespaces, Gateways.
-fn helpers(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed> {
-    let choice = &source.choice;
+fn deciding_feeds(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed> {
+    let choice = &source.shard;
     let everywhere = |what, labels: Option<String>, need| Feed {
-        what,
+        resource: what,
         namespace: None,
         labels,
-        need,
+        necessity: need,
     };
     let mut feeds = Vec::new();
     if let Some(labels) = &choice.namespace_labels {
         let by_status = !choice.router_names.is_empty();
-        let need = if by_status { Need::Help } else { Need::Must };
-        feeds.push(everywhere(What::Namespaces, Some(labels.clone()), need));
+        let need = if by_status {
+            Necessity::Optional
+        } else {
+            Necessity::Required
+        };
+        feeds.push(everywhere(ResourceKind::Namespaces, Some(labels.clone()), need));
     }
     if resources.contains(&Resource::Ingresses) && !choice.ingress_classes.is_empty() {
-        feeds.push(everywhere(What::IngressClasses, None, Need::Help));
+        feeds.push(everywhere(ResourceKind::IngressClasses, None, Necessity::Optional));
     }
     if resources.contains(&Resource::HttpRoutes) || resources.contains(&Resource::TlsRoutes) {
         if !choice.gateway_classes.is_empty() {
-            feeds.push(everywhere(What::Gateways, None, Need::Must));
+            feeds.push(everywhere(ResourceKind::Gateways, None, Necessity::Required));
         }
         let namespaces: BTreeSet<&String> = choice.gateways.iter().map(|gateway| &gateway.namespace).collect();
         feeds.extend(namespaces.into_iter().map(|namespace| Feed {
-            what: What::Gateways,
+            resource: ResourceKind::Gateways,
             namespace: Some(namespace.clone()),
             labels: None,
-            need: Need::Help,
+            necessity: Necessity::Optional,
         }));
     }
     feeds

@@ -12,15 +12,15 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use signalbox_core::discovery::{Claim, ClusterDiscovery, Rejected, WEIGHT_RANGE};
+use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::LabelSets;
-use signalbox_core::learned::{Claim, Learned, Rejected, WEIGHTS};
 use signalbox_core::model::Host;
-use signalbox_core::name::{Depth, HostPattern};
 
 // Field names of the wire; fields of later plugins are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+struct PluginBody {
     #[serde(default)]
     routes: Option<BTreeMap<String, Route>>,
     #[serde(default)]
@@ -71,14 +71,14 @@ fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result
 
 /// Parses a plugin's message. A route that cannot be served is rejected by itself; a host that cannot be understood
 /// makes the whole body wrong, since fewer hosts would carry the load.
-pub fn parse(text: &str) -> Result<Learned, String> {
+pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
     let expected = r#"expected {"routes": {"a.test": {"url": "a.test", "weight": 1}}, "routerHosts": {"router-1": {"name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443}}}"#;
     // Decoded as a map first: serde takes a list for an object's fields in order, and so an empty one for an empty
     // cluster.
-    let body: Body = serde_json::from_str::<serde_json::Map<String, Value>>(text)
+    let body: PluginBody = serde_json::from_str::<serde_json::Map<String, Value>>(text)
         .and_then(|object| serde_json::from_value(object.into()))
         .map_err(|error| format!("{error}; {expected}"))?;
-    let mut learned = Learned::default();
+    let mut learned = ClusterDiscovery::default();
     for (key, host) in body.router_hosts.unwrap_or_default() {
         let port = |port: u16| (port != 0).then_some(port);
         if host.name != key {
@@ -95,19 +95,21 @@ pub fn parse(text: &str) -> Result<Learned, String> {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         });
     }
     for (key, route) in body.routes.unwrap_or_default() {
-        let wrong = route.labels.as_ref().and_then(LabelSets::wrong);
-        let reason = match HostPattern::parse(&route.url) {
-            Ok(_) if !WEIGHTS.contains(&route.weight) => format!("weight {} is not 0 to 100", route.weight),
+        let wrong = route.labels.as_ref().and_then(LabelSets::invalid_label);
+        let reason = match HostnamePattern::parse(&route.url) {
+            Ok(_) if !WEIGHT_RANGE.contains(&route.weight) => format!("weight {} is not 0 to 100", route.weight),
             Ok(_) if wrong.is_some() => format!("{:?} is no label of Kubernetes", wrong.unwrap_or_default()),
-            Ok(host) if learned.routes.iter().any(|claim| claim.host == host) => "another route has the name".into(),
+            Ok(host) if learned.routes.iter().any(|claim| claim.hostname == host) => {
+                "another route has the name".into()
+            }
             Ok(host) => {
                 learned.routes.push(Claim {
-                    host,
-                    depth: Depth::Any,
+                    hostname: host,
+                    depth: WildcardDepth::Any,
                     // The plugin sends 1 where no weight is set.
                     weight: (route.weight != 1).then_some(route.weight),
                     owner: String::new(),
@@ -121,7 +123,7 @@ pub fn parse(text: &str) -> Result<Learned, String> {
             Err(error) => error.to_string(),
         };
         learned.rejected.push(Rejected {
-            host: route.url,
+            hostname: route.url,
             origin: format!("route {key}"),
             reason,
             rival: None,
@@ -139,7 +141,11 @@ mod tests {
         let text = r#"{"routes":{"a.test":{"url":"A.test","weight":30,"labels":{"app":"shop"}},"b.test":{"url":"b.test","labels":null}},
             "routerHosts":{"router-1":{"name":"router-1","hostIP":"10.2.0.2","httpPort":80,"httpsPort":"443"}}}"#;
         let learned = parse(text).unwrap();
-        let routes: Vec<_> = learned.routes.iter().map(|r| (r.host.to_string(), r.weight)).collect();
+        let routes: Vec<_> = learned
+            .routes
+            .iter()
+            .map(|r| (r.hostname.to_string(), r.weight))
+            .collect();
         assert_eq!(routes, [("a.test".into(), Some(30)), ("b.test".into(), None)]);
         let labels: Vec<_> = learned
             .routes
@@ -151,12 +157,12 @@ mod tests {
         assert_eq!((host.http, host.https, host.weight), (Some(80), Some(443), 1));
         assert_eq!(
             parse("{}").unwrap(),
-            Learned::default(),
+            ClusterDiscovery::default(),
             "a cluster that has lost everything"
         );
         assert_eq!(
             parse(r#"{"routes":null,"routerHosts":null}"#).unwrap(),
-            Learned::default(),
+            ClusterDiscovery::default(),
             "as Go writes nil maps"
         );
     }

@@ -6,8 +6,8 @@ use signalbox_core::model::RoutingEvents;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::Learnt;
-use super::routing_spi::{Ledger, RoutingSpi, SOURCE, Turn};
+use super::DiscoveryUpdate;
+use super::routing_spi::{Ledger, PendingRotation, RoutingSpi, SOURCE};
 use crate::durable::Durable;
 use crate::state::Shared;
 use crate::store::Event;
@@ -16,25 +16,25 @@ use crate::store::Event;
 const KIND: &str = "routing-spi";
 
 /// The source that runs now, for the API.
-pub type Current = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
+pub type CurrentSource = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
 
 /// Runner of the source of routing events.
-pub struct Routing {
+pub struct RoutingSupervisor {
     shared: Arc<Shared>,
     durable: Arc<Durable>,
-    current: Current,
-    out: mpsc::UnboundedSender<Learnt>,
+    current: CurrentSource,
+    out: mpsc::UnboundedSender<DiscoveryUpdate>,
     events: mpsc::UnboundedSender<Event>,
     /// Collector of knowledge at the start, when [`Self::begin`] returns it instead of telling the store.
-    known: Arc<Mutex<Option<Vec<Learnt>>>>,
+    restored: Arc<Mutex<Option<Vec<DiscoveryUpdate>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
     /// Settings with which the source could not be opened: logged once.
     failed: Option<RoutingEvents>,
 }
 
-struct Records(Arc<Durable>);
+struct StateDbLedger(Arc<Durable>);
 
-impl Ledger for Records {
+impl Ledger for StateDbLedger {
     fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), String> {
         let changes: Vec<_> = changed
             .iter()
@@ -44,13 +44,13 @@ impl Ledger for Records {
     }
 }
 
-impl Routing {
+impl RoutingSupervisor {
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
         durable: Arc<Durable>,
-        current: Current,
-        out: mpsc::UnboundedSender<Learnt>,
+        current: CurrentSource,
+        out: mpsc::UnboundedSender<DiscoveryUpdate>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         Self {
@@ -59,21 +59,21 @@ impl Routing {
             current,
             out,
             events,
-            known: Arc::default(),
+            restored: Arc::default(),
             running: None,
             failed: None,
         }
     }
 
     /// Starts the source, and returns what is known of all applications, so that the first table has them.
-    pub fn begin(&mut self, wanted: Option<&RoutingEvents>) -> Vec<Learnt> {
+    pub fn start(&mut self, wanted: Option<&RoutingEvents>) -> Vec<DiscoveryUpdate> {
         *self.lock() = Some(Vec::new());
         self.follow(wanted);
         self.lock().take().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Learnt>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<DiscoveryUpdate>>> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the source with these settings, or stops it. Blocks on files.
@@ -88,7 +88,7 @@ impl Routing {
         };
         match self.open(settings) {
             Ok(spi) => {
-                self.shared.add_source(Arc::clone(spi.standing()));
+                self.shared.add_source(Arc::clone(spi.status()));
                 let task = tokio::spawn(async move { match spi.run().await {} });
                 self.running = Some((settings.clone(), task));
                 self.failed = None;
@@ -110,9 +110,9 @@ impl Routing {
 
     fn open(&self, settings: &RoutingEvents) -> Result<Arc<RoutingSpi>, String> {
         let records = self.durable.raw(KIND).map_err(|error| crate::error_chain(&error))?;
-        let ledger = Arc::new(Records(Arc::clone(&self.durable)));
-        let (out, known) = (self.out.clone(), Arc::clone(&self.known));
-        let tell = Box::new(move |learnt: Learnt| {
+        let ledger = Arc::new(StateDbLedger(Arc::clone(&self.durable)));
+        let (out, known) = (self.out.clone(), Arc::clone(&self.restored));
+        let tell = Box::new(move |learnt: DiscoveryUpdate| {
             if let Some(known) = &mut *known.lock().unwrap_or_else(PoisonError::into_inner) {
                 known.push(learnt);
                 return;
@@ -121,7 +121,7 @@ impl Routing {
             let _ = out.send(learnt);
         });
         let events = self.events.clone();
-        let ask = Box::new(move |turn: Turn| drop(events.send(Event::Turn(turn))));
+        let ask = Box::new(move |turn: PendingRotation| drop(events.send(Event::Turn(turn))));
         let spi = RoutingSpi::open(settings.clone(), records, ledger, tell, ask);
         let spi = spi.map_err(|error| crate::error_chain(&error))?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&spi));
@@ -142,7 +142,7 @@ impl Routing {
 
     /// Stops the source and leaves the ledger to another process; [`Self::retry`] starts it again should that process
     /// fail.
-    pub fn lend(&mut self) {
+    pub fn pause(&mut self) {
         if let Some((settings, _)) = &self.running {
             self.failed = Some(settings.clone());
         }
@@ -150,7 +150,7 @@ impl Routing {
     }
 
     /// Stops the source for good, because another process takes events from now on.
-    pub fn give_up(&mut self) {
+    pub fn stop(&mut self) {
         self.close();
         self.failed = None;
     }
@@ -162,7 +162,7 @@ impl Routing {
     }
 }
 
-impl Drop for Routing {
+impl Drop for RoutingSupervisor {
     fn drop(&mut self) {
         self.close();
     }

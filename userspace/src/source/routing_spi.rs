@@ -13,43 +13,43 @@ mod dead_letters;
 mod intake;
 mod ledger;
 mod outcome;
+mod rotation;
 mod session;
 mod stomp;
-mod turning;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signalbox_core::learned::Lore;
+use signalbox_core::discovery::Discovered;
 use signalbox_core::model::{Cluster, RoutingEvents};
 use signalbox_core::spi::{AppKey, Application, parse};
 
-use super::Standing;
-use blocked::{Asked, Gate};
-use intake::{Books, Taken};
+use super::SourceStatus;
+use blocked::{BlockedSlot, SkipRequest};
+use intake::{AppliedEvents, Intake};
 
 pub use blocked::{Blocked, SkipError};
 pub use dead_letters::DeadLetter;
-pub use intake::{SOURCE, Tell};
+pub use intake::{SOURCE, UpdateSink};
 pub use ledger::Ledger;
-pub use outcome::{ApplyError, OpenError, Outcome};
-pub use turning::{AskTurn, OWNER, Turn, Turning};
+pub use outcome::{EventsError, EventsOutcome, OpenError};
+pub use rotation::{OWNER, PendingRotation, RotationRequest, RotationSink};
 
 /// Returns what a cluster of an application waits for, if the configuration names it; `None`: nothing.
 #[must_use]
-pub fn awaited(lore: &Lore, cluster: &Cluster) -> Option<&'static str> {
+pub fn why_waiting(discovered: &Discovered, cluster: &Cluster) -> Option<&'static str> {
     let application = cluster.application_name()?;
-    let is_known = lore.get(SOURCE).is_some_and(|of| of.contains_key(application));
+    let is_known = discovered.get(SOURCE).is_some_and(|of| of.contains_key(application));
     (!is_known).then_some("no routing event has told of this application yet")
 }
 
 /// Source of routing events.
 pub struct RoutingSpi {
     settings: RoutingEvents,
-    standing: Arc<Standing>,
+    status: Arc<SourceStatus>,
     /// Lock of the state, held while the ledger writes: events are taken one after the other.
-    books: Mutex<Books>,
-    gate: Gate,
+    intake: Mutex<Intake>,
+    blocked_message: BlockedSlot,
 }
 
 impl RoutingSpi {
@@ -62,23 +62,23 @@ impl RoutingSpi {
         settings: RoutingEvents,
         records: impl IntoIterator<Item = (String, Vec<u8>)>,
         ledger: Arc<dyn Ledger>,
-        tell: Tell,
-        ask: AskTurn,
+        tell: UpdateSink,
+        ask: RotationSink,
     ) -> Result<Arc<Self>, OpenError> {
-        let books = Books::open(settings.clone(), records, ledger, tell, ask)?;
+        let books = Intake::open(settings.clone(), records, ledger, tell, ask)?;
         Ok(Arc::new(Self {
             settings,
-            standing: Standing::new(SOURCE, SOURCE),
-            books: Mutex::new(books),
-            gate: Gate::default(),
+            status: SourceStatus::new(SOURCE, SOURCE),
+            intake: Mutex::new(books),
+            blocked_message: BlockedSlot::default(),
         }))
     }
 
     /// Returns the source's status. Events are counted by action, and as `bad_message`, `waiting` (for the ledger),
     /// `skipped` (by an operator) or `refused` (by the store).
     #[must_use]
-    pub fn standing(&self) -> &Arc<Standing> {
-        &self.standing
+    pub fn status(&self) -> &Arc<SourceStatus> {
+        &self.status
     }
 
     /// Consumes from the brokers, for ever. May be dropped at any point: unacknowledged messages are delivered again.
@@ -91,28 +91,28 @@ impl RoutingSpi {
     ///
     /// # Errors
     /// The text is wrong (the poster's fault), or it could not be recorded (ours; it can be posted again).
-    pub async fn apply_text(self: &Arc<Self>, text: &str) -> Result<Outcome, ApplyError> {
+    pub async fn apply_text(self: &Arc<Self>, text: &str) -> Result<EventsOutcome, EventsError> {
         let (spi, text) = (Arc::clone(self), text.to_owned());
-        let Taken {
+        let AppliedEvents {
             mut outcome,
             answers,
-            turns,
-        } = blocking(move || spi.books().take(&text, |kind| spi.standing.events.inc(kind))).await?;
+            rotations: turns,
+        } = blocking(move || spi.intake().apply(&text, |kind| spi.status.events.inc(kind))).await?;
         for (cluster, answer) in answers {
             // A closed channel means that the store has no objection.
             if let Ok(Err(reason)) = answer.await {
                 tracing::warn!(cluster, reason, "The store does not take what a routing event says.");
-                self.standing.events.inc("refused");
+                self.status.events.inc("refused");
                 outcome.refused.insert(cluster, reason);
             }
         }
         for turn in turns {
             // Without an answer the process is ending, and the events come again.
             let answer = turn.await.unwrap_or_else(|_| Err("signalbox is ending".to_owned()));
-            answer.map_err(ApplyError::Rotation)?;
+            answer.map_err(EventsError::Rotation)?;
         }
         if self.settings.brokers.is_empty() {
-            self.standing.heard();
+            self.status.mark_heard();
         }
         Ok(outcome)
     }
@@ -121,20 +121,20 @@ impl RoutingSpi {
     ///
     /// # Errors
     /// The text is wrong.
-    pub fn try_text(&self, text: &str) -> Result<Outcome, ApplyError> {
+    pub fn dry_run(&self, text: &str) -> Result<EventsOutcome, EventsError> {
         let events = parse(text)?;
-        let changed = self.books().applications.after(&events);
-        Ok(Outcome {
+        let changed = self.intake().applications.changes_after(&events);
+        Ok(EventsOutcome {
             events: events.len(),
             changed: changed.keys().map(AppKey::to_string).collect(),
-            ..Outcome::default()
+            ..EventsOutcome::default()
         })
     }
 
     /// Returns the message from the broker that cannot be recorded, for which all later ones wait.
     #[must_use]
     pub fn blocked(&self) -> Option<Blocked> {
-        self.gate.blocked()
+        self.blocked_message.blocked()
     }
 
     /// Passes over the message that cannot be recorded: it becomes a dead letter, and the next one is taken.
@@ -142,55 +142,59 @@ impl RoutingSpi {
     /// # Errors
     /// No message waits, or the connection to the broker was lost in that moment.
     pub async fn skip(&self) -> Result<DeadLetter, SkipError> {
-        self.gate.skip().await
+        self.blocked_message.skip().await
     }
 
-    async fn pass_over(self: &Arc<Self>, asked: Asked, reason: &str, text: &str) {
+    async fn pass_over(self: &Arc<Self>, request: SkipRequest, reason: &str, text: &str) {
         let (spi, reason, text) = (Arc::clone(self), reason.to_owned(), text.to_owned());
-        let skip = move || spi.books().skip(&reason, &text, |kind| spi.standing.events.inc(kind));
+        let skip = move || spi.intake().skip(&reason, &text, |kind| spi.status.events.inc(kind));
         let letter = blocking(skip).await;
         tracing::warn!(reason = letter.reason, "A message was passed over.");
         // The operator's request may have been cancelled.
-        let _ = asked.send(letter);
+        let _ = request.send(letter);
     }
 
     /// Returns all applications, in order, for views: secrets are hidden in their JSON. Waits while the ledger writes.
     #[must_use]
     pub fn applications(&self) -> Vec<Application> {
-        self.books().applications.iter().cloned().collect()
+        self.intake().applications.iter().cloned().collect()
     }
 
     /// Shows each application, in order. Waits while the ledger writes; the ledger waits for this.
-    pub fn each(&self, mut show: impl FnMut(&Application)) {
-        self.books().applications.iter().for_each(&mut show);
+    pub fn for_each(&self, mut show: impl FnMut(&Application)) {
+        self.intake().applications.iter().for_each(&mut show);
     }
 
     /// Returns an application.
     #[must_use]
     pub fn application(&self, key: &AppKey) -> Option<Application> {
-        self.books().applications.get(key).cloned()
+        self.intake().applications.get(key).cloned()
     }
 
     /// Returns dead letters, oldest first, at most the newest 100. Waits while the ledger writes.
     #[must_use]
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
-        self.books().dead.iter().cloned().collect()
+        self.intake().dead.iter().cloned().collect()
     }
 
     /// Records nothing any more: when this returns, another instance may be opened from the ledger, with other
     /// settings.
     pub fn close(&self) {
-        self.books().closed = true;
+        self.intake().closed = true;
     }
 
-    async fn bury(self: &Arc<Self>, reason: &str, text: &str) -> Result<(), ApplyError> {
+    async fn add_dead_letter(self: &Arc<Self>, reason: &str, text: &str) -> Result<(), EventsError> {
         let (spi, reason, text) = (Arc::clone(self), reason.to_owned(), text.to_owned());
-        blocking(move || spi.books().bury(&reason, &text, |kind| spi.standing.events.inc(kind))).await
+        blocking(move || {
+            spi.intake()
+                .add_dead_letter(&reason, &text, |kind| spi.status.events.inc(kind))
+        })
+        .await
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn intake(&self) -> MutexGuard<'_, Intake> {
         // A panic leaves the state as the ledger has it: changes are made to both or, at worst, only told later.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,8 +8,8 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::Learnt;
-use super::routing::{Current, Routing};
+use super::DiscoveryUpdate;
+use super::routing::{CurrentSource, RoutingSupervisor};
 use super::routing_spi::SOURCE;
 use crate::durable::Durable;
 use crate::source;
@@ -17,14 +17,14 @@ use crate::state::Shared;
 use crate::store::Event;
 
 /// Prefix of the watches' source names: `kube:CLUSTER`.
-pub const PREFIX: &str = "kube:";
+pub const KUBE_PREFIX: &str = "kube:";
 
 /// Runner of watches, and of the source of routing events.
 pub struct Watchers {
     shared: Arc<Shared>,
-    out: mpsc::UnboundedSender<Learnt>,
+    out: mpsc::UnboundedSender<DiscoveryUpdate>,
     running: HashMap<String, (KubernetesSource, JoinHandle<()>)>,
-    routing: Routing,
+    routing: RoutingSupervisor,
 }
 
 impl Watchers {
@@ -33,7 +33,7 @@ impl Watchers {
     pub fn new(
         shared: Arc<Shared>,
         durable: Arc<Durable>,
-        routing: Current,
+        routing: CurrentSource,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let (out, mut learnt) = mpsc::unbounded_channel();
@@ -46,7 +46,7 @@ impl Watchers {
             }
         });
         Self {
-            routing: Routing::new(Arc::clone(&shared), durable, routing, out.clone(), turns),
+            routing: RoutingSupervisor::new(Arc::clone(&shared), durable, routing, out.clone(), turns),
             shared,
             out,
             running: HashMap::new(),
@@ -67,7 +67,7 @@ impl Watchers {
             let stays = wanted.get(cluster.as_str()) == Some(&&*source);
             if !stays {
                 task.abort();
-                shared.forget_source(&format!("{PREFIX}{cluster}"));
+                shared.forget_source(&format!("{KUBE_PREFIX}{cluster}"));
             }
             stays
         });
@@ -75,7 +75,7 @@ impl Watchers {
             if self.running.contains_key(cluster) {
                 continue;
             }
-            let standing = self.shared.source(&format!("{PREFIX}{cluster}"), "kubernetes");
+            let standing = self.shared.source(&format!("{KUBE_PREFIX}{cluster}"), "kubernetes");
             let settings = source::kube::Settings::new(source.clone());
             let task = source::kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
             self.running.insert(cluster.to_owned(), (source.clone(), task));
@@ -83,14 +83,14 @@ impl Watchers {
     }
 
     /// Starts the source of routing events, and returns what it knows already.
-    pub fn begin(&mut self, model: &Model) -> Vec<Learnt> {
-        self.routing.begin(model.routing_events.as_ref())
+    pub fn start(&mut self, model: &Model) -> Vec<DiscoveryUpdate> {
+        self.routing.start(model.routing_events.as_ref())
     }
 
     /// Returns whether a source's knowledge of a cluster is still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {
-        match source.strip_prefix(PREFIX) {
+        match source.strip_prefix(KUBE_PREFIX) {
             Some(_) => self.running.contains_key(cluster),
             None => source != SOURCE || self.routing.is_wanted(),
         }
@@ -102,16 +102,16 @@ impl Watchers {
     }
 
     /// Ends all sources for good, because another process has taken over.
-    pub fn give_up(&mut self) {
-        self.routing.give_up();
+    pub fn stop(&mut self) {
+        self.routing.stop();
         for (_, (_, task)) in self.running.drain() {
             task.abort();
         }
     }
 
     /// Closes the source of routing events, because another process is to have the database.
-    pub fn let_go(&mut self) {
-        self.routing.lend();
+    pub fn release_ledger(&mut self) {
+        self.routing.pause();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use signalbox_core::expose::{Exposure, in_force};
+use signalbox_core::expose::{ExposeResult, effective_model};
 
 use super::{Applied, Store};
 
@@ -12,7 +12,7 @@ impl Store {
     /// disk before.
     pub(super) fn remake(&mut self) -> Result<Applied, String> {
         let memory = &self.memory;
-        let (model, exposure) = in_force(&self.file, &memory.lore, &memory.weights, &memory.ports);
+        let (model, exposure) = effective_model(&self.file, &memory.lore, &memory.weights, &memory.ports);
         let ports_before = Arc::clone(&memory.ports);
         self.memory.keep_ports(&exposure.ports);
         let before = std::mem::replace(&mut self.exposure, Arc::new(exposure));
@@ -26,7 +26,7 @@ impl Store {
         outcome
     }
 
-    fn tell_of_exposure(&self, before: &Exposure) {
+    fn tell_of_exposure(&self, before: &ExposeResult) {
         for (service, entry) in &self.exposure.entries {
             if before.entries.get(service) == Some(entry) {
                 continue;

@@ -37,12 +37,12 @@ impl Heard {
         let Some(on_disk) = &mut self.on_disk else { return };
         for (name, ms) in on_disk.iter() {
             if name.starts_with(AGENT) && memory.lore.contains_key(name) {
-                shared.source(name, "agent").was_heard_at(*ms);
+                shared.source(name, "agent").restore_heard_at(*ms);
             }
         }
         for source in shared.sources() {
             if let Some(ms) = on_disk.get(&source.name) {
-                source.was_heard_at(*ms);
+                source.restore_heard_at(*ms);
             }
         }
         if self.saved.is_some_and(|saved| saved.elapsed() < SAVE_INTERVAL) {

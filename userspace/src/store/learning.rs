@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::json;
-use signalbox_core::merge::{Shares, check_weights};
+use signalbox_core::merge::{ClusterWeights, check_weights};
 use signalbox_core::model::Model;
 
 use super::memory::{Instead, Keep};
 use super::{Applied, Store};
-use crate::source::Learnt;
-use crate::source::routing_spi::{SOURCE, awaited};
+use crate::source::DiscoveryUpdate;
+use crate::source::routing_spi::{SOURCE, why_waiting};
 
 impl Store {
     /// Applies a new configuration, whole or not at all. A text that replaces the file's is on disk before it is in
@@ -43,7 +43,7 @@ impl Store {
     fn put_in_force(&mut self, model: Model) -> Result<Applied, String> {
         let is_first = !self.served;
         if is_first {
-            for learnt in tokio::task::block_in_place(|| self.watchers.begin(&model)) {
+            for learnt in tokio::task::block_in_place(|| self.watchers.start(&model)) {
                 self.learn(learnt);
             }
         }
@@ -65,7 +65,7 @@ impl Store {
     /// Warns of applications that the file names and no source has told of: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
-            if let Some(why) = awaited(&self.memory.lore, cluster) {
+            if let Some(why) = why_waiting(&self.memory.lore, cluster) {
                 tracing::warn!(
                     cluster = cluster.name,
                     why,
@@ -82,10 +82,10 @@ impl Store {
         for (source, clusters) in lore.iter() {
             for cluster in clusters.keys() {
                 if !self.watchers.wants(source, cluster) {
-                    self.learn(Learnt {
+                    self.learn(DiscoveryUpdate {
                         source: source.clone(),
                         cluster: cluster.clone(),
-                        what: None,
+                        discovery: None,
                         done: None,
                     });
                 }
@@ -94,13 +94,13 @@ impl Store {
     }
 
     /// Takes what a source has told. It is in force with the next model.
-    pub(super) fn learn(&mut self, learnt: Learnt) {
+    pub(super) fn learn(&mut self, learnt: DiscoveryUpdate) {
         // An error is ignored here: writing fails, too, and reports it.
         let _ = self.remember();
-        let Learnt {
+        let DiscoveryUpdate {
             source,
             cluster,
-            what,
+            discovery: what,
             done,
         } = learnt;
         // A watch that has been ended may have sent a last word: it is ignored.
@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// Sets the weights of routes, all or none. A route without any gets those of the file and sources.
-    pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<Applied, String> {
+    pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, String> {
         check_weights(&self.model, &self.memory.weights, set)?;
         self.remember().map_err(|error| crate::error_chain(&error))?;
         self.memory.set_weights(set).map_err(|e| crate::error_chain(&e))?;

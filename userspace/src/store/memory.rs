@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use signalbox_core::discovery::{ClusterDiscovery, Discovered};
 use signalbox_core::expose::Ports;
-use signalbox_core::learned::{Learned, Lore};
-use signalbox_core::merge::{Shares, Weights};
-use signalbox_core::model::shield::{Prefixes, Told};
-use signalbox_core::rotation::{Out, Rotation, Subject};
+use signalbox_core::merge::{ClusterWeights, WeightOverrides};
+use signalbox_core::model::shield::{ApiPrefixes, Prefixes};
+use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
 
 use crate::durable::{Change, Durable, DurableError};
 use crate::etcd::{Etcd, EtcdError, Records};
@@ -45,11 +45,11 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Memory {
     pub durable: Arc<Durable>,
     pub jobs: Arc<Jobs>,
-    pub lore: Arc<Lore>,
-    pub weights: Arc<Weights>,
+    pub lore: Arc<Discovered>,
+    pub weights: Arc<WeightOverrides>,
     pub rotation: Arc<Rotation>,
     /// Prefixes of the shield. Each balancer has its own: a record in etcd has no room for a million prefixes.
-    pub shield: Arc<Told>,
+    pub shield: Arc<ApiPrefixes>,
     /// Ports of exposed services, and those whose records are still to be written.
     pub ports: Arc<Ports>,
     unsaved_ports: BTreeSet<String>,
@@ -82,7 +82,7 @@ pub enum MemoryError {
 #[derive(Debug, Default)]
 pub struct Adopted {
     /// Subjects taken out of rotation, and (`is_in`) those taken in.
-    pub is_out: Vec<(Subject, Out)>,
+    pub is_out: Vec<(Subject, RotatedOut)>,
     pub is_in: Vec<Subject>,
     /// True if a new model is to be made.
     pub model: bool,
@@ -110,14 +110,14 @@ pub struct Instead {
 /// Weights in the format of earlier versions.
 #[derive(Deserialize)]
 struct WeightsRecord {
-    weights: Weights,
+    weights: WeightOverrides,
 }
 
 /// A subject that is out of rotation.
 #[derive(Serialize, Deserialize)]
 struct OutRecord {
     subject: Subject,
-    out: Out,
+    out: RotatedOut,
 }
 
 impl Memory {
@@ -149,10 +149,10 @@ impl Memory {
         if self.restored {
             return Ok(false);
         }
-        let learnt = self.durable.all::<Learned>(LEARNT)?;
+        let learnt = self.durable.all::<ClusterDiscovery>(LEARNT)?;
         let out = self.durable.all::<OutRecord>(ROTATION)?;
         let jobs = self.durable.all::<Job>(JOB)?;
-        let mut weights: Weights = self.durable.all(WEIGHT)?.into_iter().collect();
+        let mut weights: WeightOverrides = self.durable.all(WEIGHT)?.into_iter().collect();
         let mut converted = Vec::new();
         for (key, before) in self.durable.all::<WeightsRecord>(WEIGHTS)? {
             converted.extend(
@@ -258,15 +258,15 @@ impl Memory {
             return adopted;
         }
         self.revision = records.revision;
-        let mut lore: Lore = (*self.lore).clone();
+        let mut lore: Discovered = (*self.lore).clone();
         lore.retain(|source, _| !is_shared(source));
-        let (mut rotation, mut weights) = (Rotation::default(), Weights::new());
+        let (mut rotation, mut weights) = (Rotation::default(), WeightOverrides::new());
         let mut ports = Ports::new();
         let mut copies = Vec::new();
         for (kind, key, value) in &records.all {
             let kind = match kind.as_str() {
                 LEARNT => {
-                    let learned = serde_json::from_slice::<Learned>(value);
+                    let learned = serde_json::from_slice::<ClusterDiscovery>(value);
                     if let (Some((source, cluster)), Ok(learned)) = (key.split_once(SEPARATOR), learned) {
                         let of = lore.entry(source.to_owned()).or_default();
                         of.insert(cluster.to_owned(), Arc::new(learned));
@@ -355,8 +355,9 @@ impl Memory {
     }
 
     /// Sets the weights of names, all or none. Names without any get those of the file and sources.
-    pub fn set_weights(&mut self, set: &BTreeMap<String, Option<Shares>>) -> Result<(), MemoryError> {
-        let record = |(host, shares): (&String, &Option<Shares>)| (WEIGHT, host.clone(), shares.as_ref().map(json));
+    pub fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<(), MemoryError> {
+        let record =
+            |(host, shares): (&String, &Option<ClusterWeights>)| (WEIGHT, host.clone(), shares.as_ref().map(json));
         let changes: Vec<Change> = set.iter().map(record).collect();
         self.put_shared(&changes)?;
         let weights = Arc::make_mut(&mut self.weights);
@@ -388,7 +389,7 @@ impl Memory {
         &mut self,
         source: &str,
         cluster: &str,
-        what: Option<Arc<Learned>>,
+        what: Option<Arc<ClusterDiscovery>>,
         keep: Keep,
     ) -> Result<bool, MemoryError> {
         let known = self.lore.get(source).and_then(|of| of.get(cluster));
@@ -538,7 +539,7 @@ fn is_shared(source: &str) -> bool {
     source.starts_with("api:") || source.starts_with("agent:")
 }
 
-fn learnt_record((source, cluster): &(String, String), what: Option<&Learned>) -> Change {
+fn learnt_record((source, cluster): &(String, String), what: Option<&ClusterDiscovery>) -> Change {
     (LEARNT, format!("{source}{SEPARATOR}{cluster}"), what.map(json))
 }
 

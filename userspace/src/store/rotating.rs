@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::json;
-use signalbox_core::rotation::{Out, Rotation, Subject};
-use signalbox_core::view::{Destination, View};
+use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
+use signalbox_core::view::{Destination, RoutingView};
 
 use super::{Store, standing};
 use crate::etcd::Records;
 use crate::rotate::{Action, Job, MAX_REASON_CHARS, Progress, Request, RotateError};
-use crate::source::routing_spi::{OWNER, Turning};
+use crate::source::routing_spi::{OWNER, RotationRequest};
 use crate::state::unix_ms;
 
 /// Most applications that a refusal names.
@@ -36,21 +36,21 @@ impl Store {
 
     /// Carries out a rotation that a routing event asks for. A subject that is out already gets no second job, and a
     /// subject that somebody else took out is not taken in.
-    pub(super) fn turn(&mut self, what: Turning) -> Result<(), RotateError> {
+    pub(super) fn turn(&mut self, what: RotationRequest) -> Result<(), RotateError> {
         self.remember()
             .map_err(|error| RotateError::Durable(crate::error_chain(&error)))?;
         let out = &self.memory.rotation.0;
         let (action, subject, timeout, reason) = match what {
-            Turning::Out { subject, .. } if out.contains_key(&subject) => return Ok(()),
-            Turning::Out {
+            RotationRequest::Out { subject, .. } if out.contains_key(&subject) => return Ok(()),
+            RotationRequest::Out {
                 subject,
                 timeout,
                 reason,
             } => (Action::Out, subject, timeout, reason),
-            Turning::In(subject) if out.get(&subject).is_some_and(|out| out.by == OWNER) => {
+            RotationRequest::In(subject) if out.get(&subject).is_some_and(|out| out.by == OWNER) => {
                 (Action::In, subject, None, String::new())
             }
-            Turning::In(_) => return Ok(()),
+            RotationRequest::In(_) => return Ok(()),
         };
         // Forced, because the publisher knows what it does: the last gear of an application may go, too.
         let request = Request {
@@ -74,7 +74,7 @@ impl Store {
         for subject in named {
             match request.action {
                 Action::Out => {
-                    let out = rotation.0.entry(subject.clone()).or_insert_with(|| Out {
+                    let out = rotation.0.entry(subject.clone()).or_insert_with(|| RotatedOut {
                         since: now / 1000,
                         job: id,
                         until,
@@ -237,7 +237,7 @@ impl Store {
         }
         if let Subject::Host { cluster, host } = &subject
             && let Some(address) = self.address_of(cluster, host)
-            && let Some(by) = self.memory.rotation.by(cluster, host, address)
+            && let Some(by) = self.memory.rotation.taken_out_by(cluster, host, address)
         {
             return Err(RotateError::Covered {
                 name: name.to_owned(),
@@ -257,23 +257,23 @@ impl Store {
     fn left_without(&self, rotation: &Rotation) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
         let (model, before) = (&snapshot.model, &snapshot.view);
-        let after = View::new(
+        let after = RoutingView::new(
             model,
             |cluster, host| standing(&snapshot.hosts, rotation, cluster, host),
             // Taking out an application itself is meant to leave it without hosts.
             |_| false,
         );
-        let has = |view: &View, route| view.cluster(Destination::Route(route), 0).is_some();
+        let has = |view: &RoutingView, route| view.cluster(Destination::Route(route), 0).is_some();
         let mut lost: Vec<_> = model
             .routes
             .iter()
             .enumerate()
             .filter(|&(route, _)| has(before, route) && !has(&after, route))
-            .map(|(_, route)| route.host.to_string())
+            .map(|(_, route)| route.hostname.to_string())
             .collect();
         for listener in &model.listeners {
             let Some(cluster) = listener.cluster else { continue };
-            let has = |view: &View| !view.usable(cluster, listener.protocol).is_empty();
+            let has = |view: &RoutingView| !view.usable(cluster, listener.protocol).is_empty();
             if has(before) && !has(&after) {
                 lost.push(format!("listener {}", listener.name));
             }
@@ -290,7 +290,11 @@ impl Store {
     fn patience(&self, subjects: &[Subject]) -> Duration {
         let of = |subject: &Subject| match subject {
             Subject::Application(name) => {
-                let route = self.model.routes.iter().find(|route| route.host.to_string() == *name);
+                let route = self
+                    .model
+                    .routes
+                    .iter()
+                    .find(|route| route.hostname.to_string() == *name);
                 route.and_then(|route| route.drain)
             }
             subject => {

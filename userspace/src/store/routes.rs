@@ -9,9 +9,9 @@ impl Store {
         book.set_max(self.model.metrics.routes);
         let mut before = std::mem::take(&mut self.routes);
         for route in &self.model.routes {
-            let known = before.remove(&route.host);
-            let state = known.unwrap_or_else(|| book.revive(&route.host.to_string()));
-            self.routes.insert(route.host.clone(), state);
+            let known = before.remove(&route.hostname);
+            let state = known.unwrap_or_else(|| book.revive(&route.hostname.to_string()));
+            self.routes.insert(route.hostname.clone(), state);
         }
         for gone in before.into_values() {
             book.retire(gone);

@@ -4,32 +4,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use signalbox_core::learned::Learned;
-use signalbox_core::name::HostPattern;
+use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::hostname::HostnamePattern;
 
 /// Time that a name may be away and keep its age: tools delete a Route and make it anew.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Names that clusters have lost lately, with their age.
 #[derive(Default)]
-pub(super) struct Gone(HashMap<String, HashMap<HostPattern, (u64, Instant)>>);
+pub(super) struct Gone(HashMap<String, HashMap<HostnamePattern, (u64, Instant)>>);
 
 impl Gone {
     /// Dates the names that a source tells of: by what is known of them, by their own dates, or by now.
-    pub(super) fn dated(&self, cluster: &str, known: Option<&Arc<Learned>>, what: Arc<Learned>) -> Arc<Learned> {
+    pub(super) fn dated(
+        &self,
+        cluster: &str,
+        known: Option<&Arc<ClusterDiscovery>>,
+        what: Arc<ClusterDiscovery>,
+    ) -> Arc<ClusterDiscovery> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let claims = known.iter().flat_map(|known| &known.routes);
-        let known: HashMap<&HostPattern, u64> = claims.map(|claim| (&claim.host, claim.since)).collect();
+        let known: HashMap<&HostnamePattern, u64> = claims.map(|claim| (&claim.hostname, claim.since)).collect();
         let gone = self.0.get(cluster);
         let mut what = what;
         for claim in &mut Arc::make_mut(&mut what).routes {
-            let lately = gone.and_then(|gone| gone.get(&claim.host));
+            let lately = gone.and_then(|gone| gone.get(&claim.hostname));
             let lately = lately
                 .filter(|(_, when)| when.elapsed() < RETURN_TIMEOUT)
                 .map(|(since, _)| *since);
-            let before = known.get(&claim.host).copied().or(lately);
+            let before = known.get(&claim.hostname).copied().or(lately);
             let said = (claim.since != 0).then_some(claim.since);
             claim.since = match (before, said) {
                 (Some(before), Some(said)) => before.min(said),
@@ -40,37 +45,40 @@ impl Gone {
     }
 
     /// Remembers names that are gone.
-    pub(super) fn note(&mut self, cluster: &str, before: &Learned, now: Option<&Learned>) {
-        let still: std::collections::HashSet<&HostPattern> = now
+    pub(super) fn note(&mut self, cluster: &str, before: &ClusterDiscovery, now: Option<&ClusterDiscovery>) {
+        let still: std::collections::HashSet<&HostnamePattern> = now
             .iter()
             .flat_map(|now| &now.routes)
-            .map(|claim| &claim.host)
+            .map(|claim| &claim.hostname)
             .collect();
         let when = Instant::now();
         let left: Vec<_> = before
             .routes
             .iter()
-            .filter(|claim| !still.contains(&claim.host))
+            .filter(|claim| !still.contains(&claim.hostname))
             .collect();
         if left.is_empty() {
             return;
         }
         let gone = self.0.entry(cluster.to_owned()).or_default();
         gone.retain(|_, (_, when)| when.elapsed() < RETURN_TIMEOUT);
-        gone.extend(left.into_iter().map(|claim| (claim.host.clone(), (claim.since, when))));
+        gone.extend(
+            left.into_iter()
+                .map(|claim| (claim.hostname.clone(), (claim.since, when))),
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use signalbox_core::learned::Claim;
+    use signalbox_core::discovery::Claim;
 
     use super::*;
 
-    fn told(since: u64) -> Arc<Learned> {
+    fn told(since: u64) -> Arc<ClusterDiscovery> {
         let claim = Claim {
-            host: HostPattern::parse("app.test").unwrap(),
-            depth: signalbox_core::name::Depth::Any,
+            hostname: HostnamePattern::parse("app.test").unwrap(),
+            depth: signalbox_core::hostname::WildcardDepth::Any,
             weight: None,
             owner: "shop".into(),
             since,
@@ -78,9 +86,9 @@ mod tests {
             notes: Vec::new(),
             labels: signalbox_core::labels::LabelSets::default(),
         };
-        Arc::new(Learned {
+        Arc::new(ClusterDiscovery {
             routes: vec![claim],
-            ..Learned::default()
+            ..ClusterDiscovery::default()
         })
     }
 

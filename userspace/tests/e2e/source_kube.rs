@@ -10,8 +10,8 @@ use kube_api::Api;
 use kube_api::objects::{gateway_route, ingress, node, route, router, router_of_3};
 use kube_api::watching::{Watching, count, settings};
 use serde_json::{Value, json};
-use signalbox::source::kube::Pace;
-use signalbox_core::model::kubernetes::{AddressType, Connection, Resource};
+use signalbox::source::kube::Timings;
+use signalbox_core::model::kubernetes::{AddressType, ApiServerAccess, Resource};
 
 /// Two Routes, one of them in vain, an object of each other kind, and three router pods of which one is not ready.
 pub(crate) fn fill(api: &Api) {
@@ -217,7 +217,7 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
             .unwrap()
             .routes
             .iter()
-            .any(|claim| claim.host.to_string() == "odd.test")
+            .any(|claim| claim.hostname.to_string() == "odd.test")
     );
     assert_eq!(watching.standing.view()["notes"], json!({}));
     api.change(|store| store.put("routes", odd));
@@ -255,7 +255,7 @@ async fn silence_is_not_taken_for_peace() {
     let (api, _server) = Api::start().await;
     fill(&api);
     let mut hurried = settings(&api);
-    hurried.pace.silence = Duration::from_millis(300);
+    hurried.timings.silence_timeout = Duration::from_millis(300);
     let mut watching = Watching::start(hurried);
     watching.settles(&api).await;
     api.change(|store| {
@@ -267,7 +267,7 @@ async fn silence_is_not_taken_for_peace() {
     // Nor is a list that never comes.
     api.change(|store| store.moods.held.insert("routes"));
     let mut hurried = settings(&api);
-    hurried.pace.answer = Duration::from_millis(300);
+    hurried.timings.answer_timeout = Duration::from_millis(300);
     let mut watching = Watching::start(hurried);
     let view = watching.stands(|view| view["last_error"].is_string()).await;
     assert!(
@@ -440,7 +440,7 @@ async fn only_what_is_asked_for_is_read() {
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     let learned = watching.told.last().unwrap();
-    let names: Vec<_> = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+    let names: Vec<_> = learned.routes.iter().map(|claim| claim.hostname.to_string()).collect();
     assert_eq!(names, ["bank-in.test", "shop-in.test"]);
     assert_eq!(learned.hosts.len(), 1);
     // Out of the selection, and into it.
@@ -460,7 +460,7 @@ async fn a_token_that_is_replaced_is_read_again() {
     api.change(|store| store.moods.token = Some("first"));
     let file = Scratch::new("token", "first\n");
     let mut settings = settings(&api);
-    settings.source.connection = Connection::Url {
+    settings.source.access = ApiServerAccess::Url {
         url: format!("http://{}/", api.addr),
         token: Some(file.0.clone()),
         ca: None,
@@ -515,15 +515,15 @@ async fn the_servers_certificate_is_checked() {
     let token = Scratch::new("tls-token", "right");
     let url = format!("https://127.0.0.1:{}", api.addr.port());
     let mut settings = settings(&api);
-    let by_url = |ca: &Scratch| Connection::Url {
+    let by_url = |ca: &Scratch| ApiServerAccess::Url {
         url: url.clone(),
         token: Some(token.0.clone()),
         ca: Some(ca.0.clone()),
     };
-    settings.source.connection = by_url(&authority);
+    settings.source.access = by_url(&authority);
     Watching::start(settings.clone()).settles(&api).await;
 
-    settings.source.connection = by_url(&stranger);
+    settings.source.access = by_url(&stranger);
     let watching = Watching::start(settings.clone());
     let view = watching.stands(|view| view["last_error"].is_string()).await;
     assert!(view["last_error"].as_str().unwrap().contains("certificate"), "{view:#}");
@@ -535,14 +535,14 @@ async fn the_servers_certificate_is_checked() {
         "contexts": [{"name": "admin", "context": {"cluster": "c", "user": "u"}}],
     });
     let kubeconfig = Scratch::new("kubeconfig", &kubeconfig.to_string());
-    let by_file = |context: &str| Connection::Kubeconfig {
+    let by_file = |context: &str| ApiServerAccess::Kubeconfig {
         path: kubeconfig.0.clone(),
         context: Some(context.to_owned()),
     };
-    settings.source.connection = by_file("admin");
+    settings.source.access = by_file("admin");
     Watching::start(settings.clone()).settles(&api).await;
 
-    settings.source.connection = by_file("nobody");
+    settings.source.access = by_file("nobody");
     let watching = Watching::start(settings);
     let view = watching.stands(|view| view["last_error"].is_string()).await;
     let error = view["last_error"].as_str().unwrap();
@@ -554,7 +554,7 @@ async fn what_is_no_api_server_is_not_believed() {
     let (api, _server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    settings.source.connection = Connection::Url {
+    settings.source.access = ApiServerAccess::Url {
         url: format!("http://{}/not/here", api.addr),
         token: None,
         ca: None,
@@ -588,7 +588,7 @@ async fn ten_thousand_routes() {
     put(1);
     let began = Instant::now();
     let mut usual = settings(&api);
-    usual.pace.settle = Pace::default().settle;
+    usual.timings.settle = Timings::default().settle;
     let mut watching = Watching::start(usual);
     watching.settles(&api).await;
     println!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kube_api::Api;
 use kube_api::objects::route;
 use kube_api::watching::{Watching, count, settings};
-use signalbox_core::model::kubernetes::Connection;
+use signalbox_core::model::kubernetes::ApiServerAccess;
 
 /// Longer than any test waits: only a wake-up ends this pause in time.
 const UNREACHED_INTERVAL: Duration = Duration::from_secs(600);
@@ -26,7 +26,7 @@ async fn what_has_gone_wrong_unseen_ends_with_the_next_list() {
     let (api, _server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    settings.pace.relist = Duration::from_secs(2);
+    settings.timings.relist = Duration::from_secs(2);
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     // No watch tells of this.
@@ -40,9 +40,9 @@ async fn one_feed_that_gets_through_wakes_all_others() {
     let (api, server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
+    (settings.timings.retry, settings.timings.max_retry) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
     // Orderly ends would be waited after, too.
-    settings.pace.watch = UNREACHED_INTERVAL;
+    settings.timings.watch_timeout = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     server.kill().await;
@@ -61,8 +61,8 @@ async fn a_token_that_is_replaced_ends_the_wait() {
     api.change(|store| store.moods.token = Some("second"));
     let file = Scratch::new("wait-token", "first");
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
-    settings.source.connection = Connection::Url {
+    (settings.timings.retry, settings.timings.max_retry) = (UNREACHED_INTERVAL, UNREACHED_INTERVAL);
+    settings.source.access = ApiServerAccess::Url {
         url: format!("http://{}", api.addr),
         token: Some(file.0.clone()),
         ca: None,
@@ -79,7 +79,7 @@ async fn a_server_that_starts_may_refuse_for_a_moment() {
     let (api, server) = Api::start().await;
     fill(&api);
     let mut settings = settings(&api);
-    (settings.pace.retry, settings.pace.retry_most) = (Duration::from_millis(100), UNREACHED_INTERVAL);
+    (settings.timings.retry, settings.timings.max_retry) = (Duration::from_millis(100), UNREACHED_INTERVAL);
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     server.kill().await;
@@ -100,7 +100,7 @@ async fn the_first_change_is_told_at_once_and_what_follows_together() {
     fill(&api);
     let mut settings = settings(&api);
     let settle = Duration::from_secs(8);
-    settings.pace.settle = settle;
+    settings.timings.settle = settle;
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     tokio::time::sleep(settle).await;
@@ -129,8 +129,8 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
         store.moods.held.insert("pods/default");
     });
     let mut settings = settings(&api);
-    settings.pace.watch = UNREACHED_INTERVAL;
-    settings.pace.excused = UNREACHED_INTERVAL;
+    settings.timings.watch_timeout = UNREACHED_INTERVAL;
+    settings.timings.forbidden_retry = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.stands(|_| all_watches(&api) == 5).await;
     assert!(!watching.standing.connected());
@@ -153,7 +153,7 @@ async fn a_source_is_as_stale_as_the_feed_that_was_heard_longest_ago() {
     fill(&api);
     api.change(|store| store.moods.old = true);
     let mut settings = settings(&api);
-    settings.pace.watch = UNREACHED_INTERVAL;
+    settings.timings.watch_timeout = UNREACHED_INTERVAL;
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
     watching.stands(|view| connected(view) && all_watches(&api) == 6).await;

@@ -19,7 +19,7 @@ fn shards(api: &Api) -> [Settings; 2] {
     });
     ["default", "internal"].map(|router| {
         let mut settings = settings(api);
-        settings.source.choice.router_names = vec![router.to_owned()];
+        settings.source.shard.router_names = vec![router.to_owned()];
         settings
     })
 }
@@ -27,7 +27,7 @@ fn shards(api: &Api) -> [Settings; 2] {
 /// The names told last, and the hosts.
 fn told(watching: &Watching) -> (Vec<String>, Vec<&str>) {
     let learned = watching.told.last().unwrap();
-    let names = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+    let names = learned.routes.iter().map(|claim| claim.hostname.to_string()).collect();
     (names, learned.hosts.iter().map(|host| host.name.as_str()).collect())
 }
 
@@ -42,7 +42,7 @@ fn left_out(watching: &Watching, host: &str, reason: &str) {
     let found = learned
         .rejected
         .iter()
-        .any(|one| one.host == host && one.reason.starts_with(reason));
+        .any(|one| one.hostname == host && one.reason.starts_with(reason));
     assert!(found, "{host}: {reason}: {:#?}", learned.rejected);
 }
 
@@ -91,7 +91,7 @@ async fn each_shard_has_its_own_routes_and_hosts_and_a_route_that_moves_follows(
 async fn the_labels_of_namespaces_are_followed() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
-    settings.source.choice.namespace_labels = Some("shard=public".into());
+    settings.source.shard.namespace_labels = Some("shard=public".into());
     let labelled = |name: &str, shard: &str| namespace(name, &json!({"shard": shard}));
     api.change(|store| {
         store.put("namespaces", labelled("shop", "public"));
@@ -126,7 +126,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
     settings.source.resources = Some(vec![Resource::Routes]);
-    settings.source.choice.namespace_labels = Some("shard=public".into());
+    settings.source.shard.namespace_labels = Some("shard=public".into());
     api.change(|store| {
         store.moods.forbidden.insert("namespaces");
         store.put("namespaces", namespace("shop", &json!({"shard": "public"})));
@@ -152,7 +152,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
 
     // Nothing is told: without namespaces it is unknown whose a Route is, and names would be missing.
     api.change(|store| store.moods.forbidden.insert("namespaces"));
-    settings.source.choice.router_names.clear();
+    settings.source.shard.router_names.clear();
     let mut watching = Watching::start(settings);
     let view = watching
         .stands(|view| count(view, "listed") == 3 && view["last_error"].is_string())
@@ -167,8 +167,8 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
 async fn ingresses_of_other_classes_are_left_out_and_the_default_class_is_followed() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
-    settings.source.choice.router_names.clear();
-    settings.source.choice.ingress_classes = vec!["public".to_owned()];
+    settings.source.shard.router_names.clear();
+    settings.source.shard.ingress_classes = vec!["public".to_owned()];
     let of_class = |class: &str| {
         let mut object = ingress(1, &format!("shop/{class}"), &format!("{class}.test"));
         object["spec"]["ingressClassName"] = json!(class);
@@ -219,8 +219,8 @@ async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
     let (api, _server) = Api::start().await;
     let [mut settings, _] = shards(&api);
     settings.source.wildcards = true;
-    settings.source.choice.router_names.clear();
-    settings.source.choice.gateways = vec![GatewayName {
+    settings.source.shard.router_names.clear();
+    settings.source.shard.gateways = vec![GatewayName {
         namespace: "infra".to_owned(),
         name: "public".to_owned(),
     }];
@@ -286,8 +286,8 @@ async fn routes_of_the_gateway_api_follow_their_gateways_and_listeners() {
         "{note}"
     );
     drop(watching);
-    settings.source.choice.gateways.clear();
-    settings.source.choice.gateway_classes = vec!["istio".to_owned()];
+    settings.source.shard.gateways.clear();
+    settings.source.shard.gateway_classes = vec!["istio".to_owned()];
     let mut watching = Watching::start(settings);
     let error = |view: &serde_json::Value| view["last_error"].as_str().unwrap_or_default().to_owned();
     let view = watching

@@ -94,7 +94,7 @@ async fn storm(seed: u64) {
     let (api, server) = Api::start().await;
     let mut server = Some(server);
     let mut settings = settings(&api);
-    settings.pace.silence = Duration::from_millis(300);
+    settings.timings.silence_timeout = Duration::from_millis(300);
     let mut watching = Watching::start(settings);
     for _ in 0..8 {
         for _ in 0..25 {

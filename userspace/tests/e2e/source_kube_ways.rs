@@ -14,7 +14,7 @@ use kube_api::Api;
 use kube_api::watching::{Watching, settings};
 use serde_json::{Value, json};
 use signalbox::source::kube::Settings;
-use signalbox_core::model::kubernetes::Connection;
+use signalbox_core::model::kubernetes::ApiServerAccess;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -30,7 +30,7 @@ fn kubeconfig(cluster: &Value, user: &Value) -> String {
 
 fn by(file: &Scratch, api: &Api) -> Settings {
     let mut settings = settings(api);
-    settings.source.connection = Connection::Kubeconfig {
+    settings.source.access = ApiServerAccess::Kubeconfig {
         path: file.0.clone(),
         context: None,
     };
@@ -65,7 +65,7 @@ async fn a_program_that_hangs_is_given_up_and_the_next_one_asked() {
     };
     let file = Scratch::new("program", &program("echo secret; exec sleep 1000"));
     let mut settings = by(&file, &api);
-    settings.pace.program = Duration::from_secs(1);
+    settings.timings.program_timeout = Duration::from_secs(1);
     let mut watching = Watching::start(settings);
     let view = watching.stands(|view| view["last_error"].is_string()).await;
     let error = view["last_error"].as_str().unwrap();

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::root::{prebuilt_object, root};
 
 #[derive(clap::Args, Default)]
-pub(crate) struct Args {
+pub(crate) struct AbiArgs {
     /// Rewrite ebpf/abi.txt
     #[arg(long)]
     update: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     object: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &AbiArgs) -> Result<()> {
     let root = root()?;
     let path = args.object.clone().unwrap_or_else(|| prebuilt_object(&root));
     let bytes = fs::read(&path)

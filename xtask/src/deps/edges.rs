@@ -27,11 +27,11 @@ const NOT_IN_CORE: [&str; 4] = ["tokio", "aya", "kube", "k8s-openapi"];
 
 #[derive(Deserialize)]
 struct Metadata {
-    packages: Vec<Package>,
+    packages: Vec<CargoPackage>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Package {
+pub(super) struct CargoPackage {
     name: String,
     dependencies: Vec<Dependency>,
 }
@@ -46,7 +46,7 @@ struct Dependency {
 }
 
 /// Reads the manifests as cargo understands them, those outside the workspace, too.
-pub(super) fn read(root: &Path) -> Result<Vec<Package>> {
+pub(super) fn read(root: &Path) -> Result<Vec<CargoPackage>> {
     let mut packages = Vec::new();
     for manifest in ["Cargo.toml", "ebpf/Cargo.toml", "fuzz/Cargo.toml"] {
         if !root.join(manifest).exists() {
@@ -68,9 +68,9 @@ pub(super) fn read(root: &Path) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-pub(super) fn check(packages: &[Package]) -> Vec<String> {
+pub(super) fn check(packages: &[CargoPackage]) -> Vec<String> {
     let mut faults = Vec::new();
-    for Package { name, dependencies } in packages {
+    for CargoPackage { name, dependencies } in packages {
         let Some((_, allowed)) = ALLOWED.iter().find(|(package, _)| package == name) else {
             faults.push(format!(
                 "{name} is not in the table of xtask/src/deps/edges.rs; say there what it may depend on"

@@ -34,13 +34,13 @@ const CRATES: [&str; 7] = [
 const FOLDERS: [&str; 7] = ["bench", "common", "core", "ebpf", "fuzz", "userspace", "xtask"];
 
 #[derive(clap::Args, Default)]
-pub(crate) struct Args {
+pub(crate) struct DepsArgs {
     /// List which module of the product imports which, circles among its files, and names and comments to mend
     #[arg(long)]
     list: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     if args.list {
         return list();
     }

@@ -21,7 +21,7 @@ use record::Record;
 pub(crate) use install::ensure as ensure_toolchain;
 
 #[derive(clap::Args, Default)]
-pub(crate) struct Args {
+pub(crate) struct EbpfArgs {
     /// Install a toolchain first if there is none that works
     #[arg(long)]
     pub(crate) install: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(crate) next_abi: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &EbpfArgs) -> Result<()> {
     let root = root()?;
     if args.install {
         install::ensure()?;

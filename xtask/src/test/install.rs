@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::{
-    apt::{self, Package, package},
+    apt::{self, AptPackage, package},
     ebpf,
     exec::Run,
     fuzz, vm,
@@ -11,12 +11,12 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [Package; 25] = [
+const PACKAGES: [AptPackage; 25] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
     package("haproxy"),
-    Package {
+    AptPackage {
         name: "nginx-light",
         or: &["nginx", "nginx-core", "nginx-full", "nginx-extras"],
     },
@@ -45,7 +45,7 @@ const PACKAGES: [Package; 25] = [
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
 /// kube-apiserver.
-const NIGHTLY: [Package; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
+const NIGHTLY: [AptPackage; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
 
 /// Version of nextest that `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";

@@ -18,7 +18,7 @@ pub(crate) use stages::OBJECT;
 use summary::{Counts, Summary};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TestArgs {
     /// Fuzz for 5 seconds a target instead of 15
     #[arg(long)]
     quick: bool,
@@ -82,7 +82,7 @@ struct Context {
     counts: Counts,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.kernel.is_empty() {
         let depth = match (args.whole, args.two_machines) {
             (true, _) => vm::Depth::Whole,
@@ -155,7 +155,7 @@ impl Stage {
             Self::Install => install::run(context.nightly),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
-            Self::Deps => crate::deps::run(&crate::deps::Args::default()),
+            Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),
             Self::Packets => stages::packets(context),

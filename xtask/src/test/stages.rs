@@ -34,15 +34,15 @@ pub(super) fn clippy() -> Result<()> {
 }
 
 pub(super) fn ebpf(context: &mut Context) -> Result<()> {
-    ebpf::run(&ebpf::Args {
+    ebpf::run(&ebpf::EbpfArgs {
         check: true,
-        ..ebpf::Args::default()
+        ..ebpf::EbpfArgs::default()
     })?;
-    abi::run(&abi::Args::default())?;
+    abi::run(&abi::AbiArgs::default())?;
     let object = fresh_object(&root()?);
-    ebpf::run(&ebpf::Args {
+    ebpf::run(&ebpf::EbpfArgs {
         out: Some(object.clone()),
-        ..ebpf::Args::default()
+        ..ebpf::EbpfArgs::default()
     })?;
     context.object = Some(object);
     Ok(())
@@ -109,10 +109,10 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
 fn next_version() -> Result<PathBuf> {
     let root = root()?;
     let object = root.join("target/ebpf/next-abi.bpf.o");
-    ebpf::run(&ebpf::Args {
+    ebpf::run(&ebpf::EbpfArgs {
         out: Some(object.clone()),
         next_abi: true,
-        ..ebpf::Args::default()
+        ..ebpf::EbpfArgs::default()
     })?;
     let build = Run::cargo(["build", "-p", "signalbox", "--features", "next_abi"])?;
     build.env(OBJECT, &object).run()?;
@@ -152,9 +152,9 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
         (false, true) => 5,
         (false, false) => 15,
     };
-    fuzz::run(&fuzz::Args {
+    fuzz::run(&fuzz::FuzzArgs {
         seconds,
-        ..fuzz::Args::default()
+        ..fuzz::FuzzArgs::default()
     })
 }
 

@@ -24,7 +24,7 @@ echo \"@@ kernel $(cat /proc/version)\"
 ";
 
 /// A step: name, time limit in seconds, command.
-type Step = (&'static str, u32, String);
+type JobStep = (&'static str, u32, String);
 
 /// Job for a kernel.
 pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
@@ -32,7 +32,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     if kernel.is_too_old() {
         return job(&[doctor, ("old", 300, test("e2e", &["machines::old::"]))]);
     }
-    let mut steps: Vec<Step> = vec![
+    let mut steps: Vec<JobStep> = vec![
         doctor,
         ("scenario", 900, test("e2e", &["machines::everywhere::"])),
         (
@@ -103,7 +103,7 @@ fn test(program: &str, names: &[&str]) -> String {
     format!("/job/{program} --test-threads=1 --show-output {}", names.join(" "))
 }
 
-fn job(steps: &[Step]) -> Job {
+fn job(steps: &[JobStep]) -> Job {
     let mut script = HEAD.to_owned();
     let (mut names, mut seconds) = (Vec::new(), 60);
     for (name, limit, command) in steps {

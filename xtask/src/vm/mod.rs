@@ -24,14 +24,14 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    apt::{self, Package, package},
+    apt::{self, AptPackage, package},
     root::root,
 };
 use kernels::Kernel;
 use outcome::Outcome;
 
 /// Debian packages that machines are made of. The rest of a root file system are the tests' own tools.
-pub(crate) const PACKAGES: [Package; 9] = [
+pub(crate) const PACKAGES: [AptPackage; 9] = [
     package("qemu-system-x86"),
     package("busybox-static"),
     package("kmod"),
@@ -40,7 +40,7 @@ pub(crate) const PACKAGES: [Package; 9] = [
     package("xz-utils"),
     package("zstd"),
     package("haproxy"),
-    Package {
+    AptPackage {
         name: "nginx-light",
         or: &["nginx", "nginx-core", "nginx-full", "nginx-extras"],
     },

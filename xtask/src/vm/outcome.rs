@@ -8,7 +8,7 @@ use super::{job::Job, kernels::Kernel};
 
 /// Step of a job.
 #[derive(Clone, Debug, Default)]
-struct Step {
+struct StepOutcome {
     name: String,
     /// Exit status; `None` where the step has not ended.
     exit: Option<i32>,
@@ -28,7 +28,7 @@ pub(super) struct Outcome {
     pub(super) doctor: Value,
     /// Whether programs are expected to be refused.
     pub(super) is_too_old: bool,
-    steps: Vec<Step>,
+    steps: Vec<StepOutcome>,
     seconds: f64,
 }
 
@@ -38,7 +38,7 @@ impl Outcome {
     }
 
     pub(super) fn read_named(kernel: &Kernel, name: &str, job: &Job, log: &str, took: Duration) -> Self {
-        let steps: Vec<Step> = job.steps.iter().map(|step| read_step(step, log)).collect();
+        let steps: Vec<StepOutcome> = job.steps.iter().map(|step| read_step(step, log)).collect();
         let doctor = steps
             .iter()
             .find(|step| step.name == "doctor")
@@ -92,7 +92,7 @@ impl Outcome {
         all
     }
 
-    fn wrong(&self, step: &Step) -> Vec<String> {
+    fn wrong(&self, step: &StepOutcome) -> Vec<String> {
         let of = |what: &str| format!("kernel {}: {}: {what}", self.name, step.name);
         let mut wrong: Vec<String> = step.failed.iter().map(|test| of(&format!("{test} failed"))).collect();
         wrong.extend(step.skipped.iter().map(|line| of(line)));
@@ -141,10 +141,10 @@ impl Outcome {
     }
 }
 
-fn read_step(name: &str, log: &str) -> Step {
-    let mut step = Step {
+fn read_step(name: &str, log: &str) -> StepOutcome {
+    let mut step = StepOutcome {
         name: name.to_owned(),
-        ..Step::default()
+        ..StepOutcome::default()
     };
     let Some((_, rest)) = log.split_once(&format!("@@ begin {name}\n")) else {
         return step;

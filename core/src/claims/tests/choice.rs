@@ -1,52 +1,52 @@
 //! Choice of the objects that the cluster's routers serve.
 
 use super::*;
-use crate::model::kubernetes::Choice;
+use crate::model::kubernetes::ShardFilter;
 
 /// Names that are served, and the first word of the reason against each other name.
-fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, choice: &Choice) -> Vec<String> {
-    let rules = Rules {
-        choice: choice.clone(),
-        labelled,
+fn outcome(objects: &[Object], namespaces: Option<Vec<&str>>, labelled: bool, choice: &ShardFilter) -> Vec<String> {
+    let rules = ClaimRules {
+        shard: choice.clone(),
+        filtered_by_label: labelled,
         wildcards: true,
-        ..Rules::default()
+        ..ClaimRules::default()
     };
-    let learned = learn(
-        Seen {
+    let learned = discover(
+        ClusterObjects {
             namespaces,
             ..seen(objects)
         },
         &rules,
     );
-    let served = learned.routes.iter().map(|claim| claim.host.to_string());
+    let served = learned.routes.iter().map(|claim| claim.hostname.to_string());
     let rejected = learned.rejected.iter().map(|one| {
         let (word, why) = one.reason.split_once(": ").unwrap();
         assert!(!why.is_empty());
-        format!("{} {word}", one.host)
+        format!("{} {word}", one.hostname)
     });
     served.chain(rejected).collect()
 }
 
-fn of_routers(names: &[&str]) -> Choice {
-    Choice {
+fn of_routers(names: &[&str]) -> ShardFilter {
+    ShardFilter {
         router_names: names.iter().map(|name| (*name).to_owned()).collect(),
-        ..Choice::default()
+        ..ShardFilter::default()
     }
 }
 
 fn with_said(said: &[(&str, Admission)], object: Object) -> Object {
     let said = said
         .iter()
-        .map(|(router, admission)| super::said(router, &object.hosts[0], admission.clone()));
+        .map(|(router, admission)| super::said(router, &object.hostnames[0], admission.clone()));
     Object {
-        said: said.collect(),
+        router_statuses: said.collect(),
         ..object
     }
 }
 
 #[test]
 fn a_route_counts_where_one_of_the_named_routers_admits_it() {
-    use Admission::{Admitted, Refused, Unsaid};
+    use Admission::{Admitted, Refused, Unknown};
     let refused = || Refused("HostAlreadyClaimed: taken".into());
     let mine = of_routers(&["default", "spare"]);
     for (said, expected) in [
@@ -59,7 +59,7 @@ fn a_route_counts_where_one_of_the_named_routers_admits_it() {
             "app.test RouteNotAdmitted",
         ),
         (vec![("internal", refused())], "app.test OtherRouter"),
-        (vec![("default", Unsaid)], "app.test OtherRouter"),
+        (vec![("default", Unknown)], "app.test OtherRouter"),
         (vec![], "app.test OtherRouter"),
     ] {
         let objects = [with_said(&said, route(1, "shop/web", "app.test"))];
@@ -67,7 +67,7 @@ fn a_route_counts_where_one_of_the_named_routers_admits_it() {
     }
     // Any router will do where no router name is configured.
     let objects = [with_said(&[("internal", Admitted)], route(1, "shop/web", "app.test"))];
-    assert_eq!(outcome(&objects, None, false, &Choice::default()), ["app.test"]);
+    assert_eq!(outcome(&objects, None, false, &ShardFilter::default()), ["app.test"]);
 }
 
 #[test]
@@ -76,12 +76,18 @@ fn who_is_meant_and_who_has_spoken_is_said() {
         &[("internal", Admission::Admitted)],
         route(1, "shop/web", "app.test"),
     )];
-    let rules = Rules {
-        choice: of_routers(&["default", "spare"]),
-        ..Rules::default()
+    let rules = ClaimRules {
+        shard: of_routers(&["default", "spare"]),
+        ..ClaimRules::default()
     };
     let why = "OtherRouter: not admitted by router default or spare; spoken of by router internal";
-    only_rejected(&learn(seen(&objects), &rules), "app.test", "Route shop/web", why, None);
+    only_rejected(
+        &discover(seen(&objects), &rules),
+        "app.test",
+        "Route shop/web",
+        why,
+        None,
+    );
 }
 
 #[test]
@@ -94,7 +100,7 @@ fn labels_say_whose_a_route_is_that_no_router_has_spoken_of() {
         route(1, "shop/web", "app.test"),
     )];
     assert_eq!(outcome(&others, None, true, &mine), ["app.test OtherRouter"]);
-    let mine = Choice {
+    let mine = ShardFilter {
         namespace_labels: Some("shard=public".into()),
         ..mine
     };
@@ -103,14 +109,14 @@ fn labels_say_whose_a_route_is_that_no_router_has_spoken_of() {
 
 #[test]
 fn only_names_of_namespaces_that_match_are_served() {
-    let choice = Choice {
+    let choice = ShardFilter {
         namespace_labels: Some("shard=public".into()),
-        ..Choice::default()
+        ..ShardFilter::default()
     };
     let objects = [
         route(1, "shop/web", "shop.test"),
         route(1, "bank/web", "bank.test"),
-        of_kind(Kind::Ingress, route(1, "bank/in", "in.test")),
+        of_kind(ObjectKind::Ingress, route(1, "bank/in", "in.test")),
     ];
     let (left_out, unseen) = (
         ["shop.test", "bank.test OtherNamespace", "in.test OtherNamespace"],
@@ -134,7 +140,7 @@ fn only_names_of_namespaces_that_match_are_served() {
 
 #[test]
 fn where_namespaces_may_not_be_read_a_routers_word_decides() {
-    let choice = Choice {
+    let choice = ShardFilter {
         namespace_labels: Some("shard=public".into()),
         ..of_routers(&["default"])
     };
@@ -142,7 +148,7 @@ fn where_namespaces_may_not_be_read_a_routers_word_decides() {
     let objects = [
         admitted(route(1, "shop/web", "app.test")),
         route(1, "shop/new", "new.test"),
-        of_kind(Kind::Ingress, route(1, "bank/in", "in.test")),
+        of_kind(ObjectKind::Ingress, route(1, "bank/in", "in.test")),
     ];
     let expected = ["app.test", "in.test OtherNamespace", "new.test OtherRouter"];
     assert_eq!(outcome(&objects, None, false, &choice), expected);
@@ -157,8 +163,8 @@ fn where_namespaces_may_not_be_read_a_routers_word_decides() {
 fn a_route_without_a_host_has_what_the_named_routers_give_it() {
     let given = |router, host| said(router, host, Admission::Admitted);
     let object = Object {
-        hosts: Vec::new(),
-        said: vec![
+        hostnames: Vec::new(),
+        router_statuses: vec![
             given("internal", "web.internal.test"),
             given("default", "web.apps.test"),
             given("spare", "web.apps.test"),
@@ -167,7 +173,7 @@ fn a_route_without_a_host_has_what_the_named_routers_give_it() {
     };
     let objects = [object];
     assert_eq!(
-        outcome(&objects, None, false, &Choice::default()),
+        outcome(&objects, None, false, &ShardFilter::default()),
         ["web.apps.test", "web.internal.test"]
     );
     assert_eq!(
@@ -182,17 +188,17 @@ fn a_route_without_a_host_has_what_the_named_routers_give_it() {
 
 #[test]
 fn every_name_of_what_is_left_out_is_shown() {
-    let choice = Choice {
+    let choice = ShardFilter {
         namespace_labels: Some("shard=public".into()),
-        ..Choice::default()
+        ..ShardFilter::default()
     };
     let mut made = route(3, "bank/web-x7k2p", "app.test");
     made.ingress = Some("uid-bank/web".into());
     let objects = [
         wildcard(route(1, "bank/star", "www.acme.test")),
         Object {
-            hosts: ["app.test", "other.test", "other.test"].map(str::to_owned).to_vec(),
-            ..of_kind(Kind::Ingress, route(1, "bank/web", ""))
+            hostnames: ["app.test", "other.test", "other.test"].map(str::to_owned).to_vec(),
+            ..of_kind(ObjectKind::Ingress, route(1, "bank/web", ""))
         },
         made,
     ];
@@ -202,13 +208,13 @@ fn every_name_of_what_is_left_out_is_shown() {
 
 #[test]
 fn an_ingress_counts_where_its_class_is_one_of_those_named() {
-    let choice = Choice {
+    let choice = ShardFilter {
         ingress_classes: ["openshift-default", "public"].map(str::to_owned).to_vec(),
-        ..Choice::default()
+        ..ShardFilter::default()
     };
     let of_class = |class: Option<&str>, host: &str| Object {
         class: class.map(str::to_owned),
-        ..of_kind(Kind::Ingress, route(1, &format!("shop/{host}"), host))
+        ..of_kind(ObjectKind::Ingress, route(1, &format!("shop/{host}"), host))
     };
     let objects = [
         of_class(Some("public"), "a.test"),
@@ -221,19 +227,19 @@ fn an_ingress_counts_where_its_class_is_one_of_those_named() {
         is_default,
     };
     let with = |classes: Option<&[IngressClass]>| {
-        let rules = Rules {
-            choice: choice.clone(),
-            ..Rules::default()
+        let rules = ClaimRules {
+            shard: choice.clone(),
+            ..ClaimRules::default()
         };
         let ingress_classes = classes.map(|all| all.iter().collect());
-        let learned = learn(
-            Seen {
+        let learned = discover(
+            ClusterObjects {
                 ingress_classes,
                 ..seen(&objects)
             },
             &rules,
         );
-        let names: Vec<_> = learned.routes.iter().map(|claim| claim.host.to_string()).collect();
+        let names: Vec<_> = learned.routes.iter().map(|claim| claim.hostname.to_string()).collect();
         let reasons: Vec<_> = learned.rejected.into_iter().map(|one| one.reason).collect();
         (names.join(" "), reasons)
     };
@@ -267,7 +273,7 @@ fn an_ingress_counts_where_its_class_is_one_of_those_named() {
         );
     }
     assert_eq!(
-        outcome(&objects, None, false, &Choice::default()).len(),
+        outcome(&objects, None, false, &ShardFilter::default()).len(),
         4,
         "all, where none is named"
     );
@@ -275,12 +281,12 @@ fn an_ingress_counts_where_its_class_is_one_of_those_named() {
 
 #[test]
 fn an_ingress_of_another_class_is_not_rejected_where_its_route_speaks_for_it() {
-    let choice = Choice {
+    let choice = ShardFilter {
         ingress_classes: vec!["public".into()],
-        ..Choice::default()
+        ..ShardFilter::default()
     };
     let mut made = route(3, "shop/web-x7k2p", "app.test");
     made.ingress = Some("uid-shop/web".into());
-    let ingress = of_kind(Kind::Ingress, route(1, "shop/web", "app.test"));
+    let ingress = of_kind(ObjectKind::Ingress, route(1, "shop/web", "app.test"));
     assert_eq!(outcome(&[ingress, made], None, false, &choice), ["app.test"]);
 }

@@ -1,7 +1,7 @@
 //! Choice of the routes of the Gateway API that the cluster's routers serve, and the names that these have.
 
 use super::*;
-use crate::model::kubernetes::{Choice, GatewayName};
+use crate::model::kubernetes::{GatewayName, ShardFilter};
 
 fn name(text: &str) -> GatewayName {
     let (namespace, name) = text.split_once('/').unwrap();
@@ -16,7 +16,7 @@ fn gateway(at: &str, class: &str, listeners: &[&str]) -> Gateway {
     let listener = |text: &&str| {
         let mut words = text.split(' ');
         let mut word = || words.next().unwrap_or_default().to_owned();
-        Listener {
+        GatewayListener {
             name: word(),
             protocol: word(),
             port: word().parse().unwrap(),
@@ -33,47 +33,47 @@ fn gateway(at: &str, class: &str, listeners: &[&str]) -> Gateway {
 fn parent(gateway: &str) -> Parent {
     Parent {
         gateway: name(gateway),
-        section: None,
+        section_name: None,
         port: None,
         admission: Admission::Admitted,
     }
 }
 
-fn attached(kind: Kind, hosts: &[&str], parents: Vec<Parent>) -> Object {
+fn attached(kind: ObjectKind, hosts: &[&str], parents: Vec<Parent>) -> Object {
     Object {
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        hostnames: hosts.iter().map(|host| (*host).to_owned()).collect(),
         parents,
         ..of_kind(kind, route(1, "shop/web", ""))
     }
 }
 
-fn by_name(names: &[&str]) -> Choice {
-    Choice {
+fn by_name(names: &[&str]) -> ShardFilter {
+    ShardFilter {
         gateways: names.iter().map(|text| name(text)).collect(),
-        ..Choice::default()
+        ..ShardFilter::default()
     }
 }
 
 /// Names that are served, and the reason against each other name.
-fn outcome(object: &Object, gateways: Option<&[Gateway]>, choice: &Choice) -> Vec<String> {
-    let rules = Rules {
-        choice: choice.clone(),
+fn outcome(object: &Object, gateways: Option<&[Gateway]>, choice: &ShardFilter) -> Vec<String> {
+    let rules = ClaimRules {
+        shard: choice.clone(),
         wildcards: true,
-        ..Rules::default()
+        ..ClaimRules::default()
     };
     let gateways = gateways.map(|all| all.iter().collect());
-    let learned = learn(
-        Seen {
+    let learned = discover(
+        ClusterObjects {
             gateways,
             ..seen(std::slice::from_ref(object))
         },
         &rules,
     );
-    let served = learned.routes.iter().map(|claim| claim.host.to_string());
+    let served = learned.routes.iter().map(|claim| claim.hostname.to_string());
     let rejected = learned
         .rejected
         .iter()
-        .map(|one| format!("{} {}", one.host, one.reason));
+        .map(|one| format!("{} {}", one.hostname, one.reason));
     served.chain(rejected).collect()
 }
 
@@ -89,7 +89,7 @@ fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
         ..parent(gateway)
     };
     let unsaid = |gateway: &str| Parent {
-        admission: Admission::Unsaid,
+        admission: Admission::Unknown,
         ..parent(gateway)
     };
     let public = by_name(&["infra/public"]);
@@ -107,24 +107,24 @@ fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
         ),
         (vec![], "app.test OtherGateway: it names no Gateway"),
     ] {
-        let object = attached(Kind::HttpRoute, &["app.test"], parents);
+        let object = attached(ObjectKind::HttpRoute, &["app.test"], parents);
         assert_eq!(outcome(&object, Some(&all), &public), [expected]);
     }
     // Chosen by class; and without a choice, whatever the parents are.
-    let of_class = Choice {
+    let of_class = ShardFilter {
         gateway_classes: vec!["istio".into()],
-        ..Choice::default()
+        ..ShardFilter::default()
     };
-    let at = |gateway: &str| attached(Kind::HttpRoute, &["app.test"], vec![parent(gateway)]);
+    let at = |gateway: &str| attached(ObjectKind::HttpRoute, &["app.test"], vec![parent(gateway)]);
     assert_eq!(outcome(&at("infra/internal"), Some(&all), &of_class), ["app.test"]);
     let other = ["app.test OtherGateway: its Gateway is infra/other"];
     assert_eq!(outcome(&at("infra/other"), Some(&all), &of_class), other);
-    assert_eq!(outcome(&at("infra/none"), None, &Choice::default()), ["app.test"]);
+    assert_eq!(outcome(&at("infra/none"), None, &ShardFilter::default()), ["app.test"]);
 }
 
 #[test]
 fn a_gateway_that_is_not_there_serves_nothing_unless_gateways_may_not_be_seen() {
-    let object = attached(Kind::TlsRoute, &["app.test"], vec![parent("infra/public")]);
+    let object = attached(ObjectKind::TlsRoute, &["app.test"], vec![parent("infra/public")]);
     let public = by_name(&["infra/public"]);
     assert_eq!(
         outcome(&object, Some(&[]), &public),
@@ -146,7 +146,7 @@ fn names_are_those_that_a_listener_takes() {
         ],
     )];
     let public = by_name(&["infra/public"]);
-    let http = |hosts: &[&str]| attached(Kind::HttpRoute, hosts, vec![parent("infra/public")]);
+    let http = |hosts: &[&str]| attached(ObjectKind::HttpRoute, hosts, vec![parent("infra/public")]);
     let none = |host: &str| format!("{host} NoMatchingListenerHostname: no listener of its Gateway takes this name");
     assert_eq!(
         outcome(
@@ -170,7 +170,7 @@ fn names_are_those_that_a_listener_takes() {
         ["one.test", "*.apps.test"],
         "inherited"
     );
-    let tls = |hosts: &[&str]| attached(Kind::TlsRoute, hosts, vec![parent("infra/public")]);
+    let tls = |hosts: &[&str]| attached(ObjectKind::TlsRoute, hosts, vec![parent("infra/public")]);
     assert_eq!(outcome(&tls(&["a.tls.test"]), Some(&all), &public), ["a.tls.test"]);
     assert_eq!(
         outcome(&tls(&["a.apps.test"]), Some(&all), &public),
@@ -192,11 +192,11 @@ fn a_parent_may_mean_one_listener_or_one_port() {
     let public = by_name(&["infra/public"]);
     let inherits = |section: Option<&str>, port| {
         let parent = Parent {
-            section: section.map(str::to_owned),
+            section_name: section.map(str::to_owned),
             port,
             ..parent("infra/public")
         };
-        outcome(&attached(Kind::HttpRoute, &[], vec![parent]), Some(&all), &public)
+        outcome(&attached(ObjectKind::HttpRoute, &[], vec![parent]), Some(&all), &public)
     };
     assert_eq!(inherits(None, None), ["*.a.test", "*.b.test", "*.c.test"]);
     assert_eq!(inherits(Some("b"), None), ["*.b.test"]);
@@ -210,7 +210,7 @@ fn a_parent_may_mean_one_listener_or_one_port() {
 #[test]
 fn a_route_and_a_listener_for_all_names_have_none() {
     let all = [gateway("infra/public", "istio", &["web HTTP 80"])];
-    let object = attached(Kind::HttpRoute, &[], vec![parent("infra/public")]);
+    let object = attached(ObjectKind::HttpRoute, &[], vec![parent("infra/public")]);
     let [why] = &outcome(&object, Some(&all), &by_name(&["infra/public"]))[..] else {
         panic!()
     };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::{Admission, Kind, Learned, Object, Rules, learn, route, said, seen};
+use super::{Admission, ClaimRules, ClusterDiscovery, Object, ObjectKind, discover, route, said, seen};
 
 /// Accepted claims: name and path, and the object.
 type Accepted<'a> = Vec<(String, &'a Object)>;
@@ -27,21 +27,24 @@ fn model(objects: &[Object], wildcards: bool) -> (Served, Refused) {
                 let created = object.created.clone().unwrap_or_else(|| "9999".into());
                 let [namespace, name, uid] = [&object.namespace, &object.name, &object.uid].map(Clone::clone);
                 let tie = match object.kind {
-                    Kind::Route => [uid, namespace, name],
+                    ObjectKind::Route => [uid, namespace, name],
                     _ => [namespace, name, uid],
                 };
                 (created, object.kind, tie)
             })
             .unwrap();
         let object = left.remove(oldest);
-        let is_refused = !object.said.is_empty();
+        let is_refused = !object.router_statuses.is_empty();
         let mut mine: Vec<String> = Vec::new();
-        for host in &object.hosts {
-            let twin = |other: &Object| other.ingress.as_ref() == Some(&object.uid) && other.hosts.contains(host);
-            if object.kind == Kind::Ingress && objects.iter().any(twin) {
+        for host in &object.hostnames {
+            let twin = |other: &Object| other.ingress.as_ref() == Some(&object.uid) && other.hostnames.contains(host);
+            if object.kind == ObjectKind::Ingress && objects.iter().any(twin) {
                 continue;
             }
-            let name = match (object.subdomain && object.kind == Kind::Route, host.split_once('.')) {
+            let name = match (
+                object.subdomain && object.kind == ObjectKind::Route,
+                host.split_once('.'),
+            ) {
                 (true, Some((_, domain))) => format!("*.{domain}"),
                 _ => host.clone(),
             };
@@ -92,7 +95,9 @@ fn rival<'a>(name: &str, object: &Object, accepted: &Accepted<'a>) -> Option<&'a
     let related =
         |taken: &str| (over(taken, name) && !name.starts_with("*.")) || (over(name, taken) && !taken.starts_with("*."));
     let domain = accepted.iter().find(|(taken, other)| {
-        related(taken) && other.namespace != object.namespace && (object.kind, other.kind) == (Kind::Route, Kind::Route)
+        related(taken)
+            && other.namespace != object.namespace
+            && (object.kind, other.kind) == (ObjectKind::Route, ObjectKind::Route)
     });
     let twin = same
         .clone()
@@ -102,10 +107,10 @@ fn rival<'a>(name: &str, object: &Object, accepted: &Accepted<'a>) -> Option<&'a
 
 fn objects() -> impl Strategy<Value = Vec<Object>> {
     let kind = prop_oneof![
-        4 => Just(Kind::Route),
-        1 => Just(Kind::Ingress),
-        1 => Just(Kind::TlsRoute),
-        1 => Just(Kind::HttpRoute),
+        4 => Just(ObjectKind::Route),
+        1 => Just(ObjectKind::Ingress),
+        1 => Just(ObjectKind::TlsRoute),
+        1 => Just(ObjectKind::HttpRoute),
     ];
     let host = prop::sample::select(&["a.test", "b.test", "x.a.test", "y.a.test", "z.x.a.test"][..]);
     let one = (
@@ -131,20 +136,20 @@ fn objects() -> impl Strategy<Value = Vec<Object>> {
                 object.uid = format!("u{at}");
                 object.kind = kind;
                 object.created = age.and(object.created);
-                object.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-                if kind == Kind::Route {
-                    object.hosts.truncate(1);
+                object.hostnames = hosts.iter().map(|host| (*host).to_owned()).collect();
+                if kind == ObjectKind::Route {
+                    object.hostnames.truncate(1);
                     object.subdomain = sub;
                     object.ingress = ingress.map(|at| format!("u{at}"));
                     object.path = Some(["", "/a", "/b"][path].to_owned());
                 } else {
                     object.path = None;
-                    if sub && object.hosts[0] == "a.test" {
-                        object.hosts[0] = "*.a.test".into();
+                    if sub && object.hostnames[0] == "a.test" {
+                        object.hostnames[0] = "*.a.test".into();
                     }
                 }
                 if admission == 0 {
-                    object.said = vec![said("default", "", Admission::Refused("no".into()))];
+                    object.router_statuses = vec![said("default", "", Admission::Refused("no".into()))];
                 }
                 object
                     .annotations
@@ -156,12 +161,12 @@ fn objects() -> impl Strategy<Value = Vec<Object>> {
     })
 }
 
-fn with(objects: &[Object], wildcards: bool) -> Learned {
-    learn(
+fn with(objects: &[Object], wildcards: bool) -> ClusterDiscovery {
+    discover(
         seen(objects),
-        &Rules {
+        &ClaimRules {
             wildcards,
-            ..Rules::default()
+            ..ClaimRules::default()
         },
     )
 }
@@ -174,13 +179,13 @@ proptest! {
         let learned = with(&objects, wildcards);
         let (served, rejected) = model(&objects, wildcards);
         let mut found: Vec<_> =
-            learned.routes.iter().map(|claim| (claim.host.to_string(), claim.origin.clone(), claim.weight)).collect();
+            learned.routes.iter().map(|claim| (claim.hostname.to_string(), claim.origin.clone(), claim.weight)).collect();
         found.sort();
         prop_assert_eq!(found, served);
         let mut found: Vec<_> = learned
             .rejected
             .iter()
-            .map(|one| (one.host.clone(), one.origin.clone(), one.rival.clone()))
+            .map(|one| (one.hostname.clone(), one.origin.clone(), one.rival.clone()))
             .collect();
         found.sort();
         prop_assert_eq!(found, rejected);

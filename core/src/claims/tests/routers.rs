@@ -12,16 +12,16 @@ fn pod(name: &str, node: &str) -> RouterPod {
         http: None,
         https: None,
         ready: true,
-        ending: false,
+        terminating: false,
     }
 }
 
-fn hosts(pods: &[RouterPod], nodes: &[Node], rules: &Rules) -> (Vec<String>, Vec<String>) {
-    let learned = learn(
-        Seen {
+fn hosts(pods: &[RouterPod], nodes: &[Node], rules: &ClaimRules) -> (Vec<String>, Vec<String>) {
+    let learned = discover(
+        ClusterObjects {
             pods: pods.iter().collect(),
             nodes: nodes.iter().collect(),
-            ..Seen::default()
+            ..ClusterObjects::default()
         },
         rules,
     );
@@ -44,7 +44,7 @@ fn hosts(pods: &[RouterPod], nodes: &[Node], rules: &Rules) -> (Vec<String>, Vec
 
 #[test]
 fn a_host_keeps_its_name_when_its_pod_is_replaced() {
-    let rules = Rules::default();
+    let rules = ClaimRules::default();
     let before = hosts(&[pod("router-1-abc", "n1"), pod("router-1-def", "nn2")], &[], &rules);
     assert_eq!(before.0, ["n1 10.0.0.2 80 443", "nn2 10.0.0.3 80 443"]);
     let during = hosts(
@@ -74,7 +74,7 @@ fn pods_of_one_node_do_not_clash() {
         https: Some(9443),
         ..pod("tls", "n1")
     };
-    let (hosts, _) = hosts(&[shard, tls_only, pod("router", "n1")], &[], &Rules::default());
+    let (hosts, _) = hosts(&[shard, tls_only, pod("router", "n1")], &[], &ClaimRules::default());
     assert_eq!(
         hosts,
         [
@@ -88,7 +88,7 @@ fn pods_of_one_node_do_not_clash() {
 #[test]
 fn pods_that_cannot_serve_are_left_out_and_readiness_never_takes_the_last() {
     let ending = RouterPod {
-        ending: true,
+        terminating: true,
         ..pod("a", "n1")
     };
     let homeless = RouterPod {
@@ -104,9 +104,12 @@ fn pods_that_cannot_serve_are_left_out_and_readiness_never_takes_the_last() {
         ..pod("d", "nnnn4")
     };
     let useless = [ending, homeless, unready.clone(), nowhere];
-    assert_eq!(hosts(&useless, &[], &Rules::default()).0, ["nnn3 10.0.0.4 80 443"]);
+    assert_eq!(hosts(&useless, &[], &ClaimRules::default()).0, ["nnn3 10.0.0.4 80 443"]);
     let with_ready = [unready, pod("e", "nnnnn5")];
-    assert_eq!(hosts(&with_ready, &[], &Rules::default()).0, ["nnnnn5 10.0.0.6 80 443"]);
+    assert_eq!(
+        hosts(&with_ready, &[], &ClaimRules::default()).0,
+        ["nnnnn5 10.0.0.6 80 443"]
+    );
 }
 
 #[test]
@@ -118,10 +121,10 @@ fn addresses_and_ports_can_be_chosen() {
     };
     let nodes = [node("n1", Some([192, 0, 2, 1])), node("nn2", None)];
     let pods = [pod("a", "n1"), pod("b", "nn2")];
-    let external = Rules {
-        address: AddressType::External,
+    let external = ClaimRules {
+        address_type: AddressType::External,
         http: Some(30080),
-        ..Rules::default()
+        ..ClaimRules::default()
     };
     let (found, rejected) = hosts(&pods, &nodes, &external);
     assert_eq!(found, ["n1-30080-443 192.0.2.1 30080 443"]);
@@ -129,7 +132,10 @@ fn addresses_and_ports_can_be_chosen() {
         rejected,
         ["Pod openshift-ingress/b: NoHostValue: its node nn2 has no ExternalIP"]
     );
-    assert_eq!(hosts(&pods[..1], &nodes, &Rules::default()).0, ["n1 10.9.9.9 80 443"]);
+    assert_eq!(
+        hosts(&pods[..1], &nodes, &ClaimRules::default()).0,
+        ["n1 10.9.9.9 80 443"]
+    );
 }
 
 #[test]
@@ -138,16 +144,16 @@ fn a_pod_behind_a_cloud_balancer_says_what_it_needs() {
         host_network: false,
         ..pod("a", "n1")
     };
-    let (found, rejected) = hosts(std::slice::from_ref(&inner), &[], &Rules::default());
+    let (found, rejected) = hosts(std::slice::from_ref(&inner), &[], &ClaimRules::default());
     assert_eq!(found, Vec::<String>::new());
     assert!(
         rejected[0].contains("set `routers.http` and `routers.https`"),
         "{rejected:?}"
     );
-    let node_ports = Rules {
+    let node_ports = ClaimRules {
         http: Some(30080),
         https: Some(30443),
-        ..Rules::default()
+        ..ClaimRules::default()
     };
     assert_eq!(
         hosts(&[inner], &[], &node_ports).0,

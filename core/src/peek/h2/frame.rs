@@ -6,7 +6,7 @@ pub(super) const HEADER: usize = 9;
 pub(super) const MAX_PAYLOAD: usize = 16_384;
 
 /// Frame types (RFC 9113, section 6).
-pub(super) mod kind {
+pub(super) mod frame_type {
     pub(in super::super) const DATA: u8 = 0;
     pub(in super::super) const HEADERS: u8 = 1;
     pub(in super::super) const SETTINGS: u8 = 4;
@@ -45,7 +45,7 @@ pub mod code {
 pub(super) struct Header {
     /// Payload size in bytes.
     pub(super) len: usize,
-    pub(super) kind: u8,
+    pub(super) frame_type: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
 }
@@ -58,29 +58,30 @@ impl Header {
 
 /// First frame of some bytes, as far as it is there.
 #[derive(Debug)]
-pub(super) enum Front<'a> {
+pub(super) enum FirstFrame<'a> {
     /// Less than a frame's header is there.
-    Less,
+    Incomplete,
     /// The header is there, and not the whole payload.
-    Begun(Header),
+    Partial(Header),
     /// A whole frame is there: header and payload.
     Whole(Header, &'a [u8]),
 }
 
 /// Reads the first frame.
-pub(super) fn front(bytes: &[u8]) -> Front<'_> {
+pub(super) fn first_frame(bytes: &[u8]) -> FirstFrame<'_> {
     let Some((&[a, b, c, kind, flags, s, t, r, e], rest)) = bytes.split_first_chunk::<HEADER>() else {
-        return Front::Less;
+        return FirstFrame::Incomplete;
     };
     let header = Header {
         len: u32::from_be_bytes([0, a, b, c]) as usize,
-        kind,
+        frame_type: kind,
         flags,
         // The first bit is reserved, and ignored.
         stream: u32::from_be_bytes([s, t, r, e]) & 0x7fff_ffff,
     };
-    rest.get(..header.len)
-        .map_or(Front::Begun(header), |payload| Front::Whole(header, payload))
+    rest.get(..header.len).map_or(FirstFrame::Partial(header), |payload| {
+        FirstFrame::Whole(header, payload)
+    })
 }
 
 /// Appends a frame; the payload is short.

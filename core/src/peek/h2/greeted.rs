@@ -6,164 +6,171 @@
 //! taken out of the client's stream, which is read and kept until the acknowledgement has come.
 
 use super::PREFACE;
-use super::frame::{self, Front, Header, MAX_PAYLOAD, code, flag, kind};
-use super::head::{Broken, Head};
-use super::refusal::Refusal;
-use crate::peek::{Asked, Fault, http::LIMIT};
+use super::frame::{self, FirstFrame, Header, MAX_PAYLOAD, code, flag, frame_type};
+use super::refusal::H2Refusal;
+use super::request::{ProtocolError, RequestParser};
+use crate::peek::{ClientRequest, PeekError, http::MAX_HEAD_BYTES};
 
 /// Most PINGs that are answered before the first request; later ones are the host's to answer.
 const MAX_PINGS: u32 = 8;
 
 /// Most bytes of a client's stream that are kept while its acknowledgement is under way. A client can send a request's
 /// head and 65 535 bytes of bodies before a server says anything (RFC 9113, section 6.9.2).
-const MAX_KEPT: usize = 128 * 1024;
+const MAX_BUFFERED_BYTES: usize = 128 * 1024;
 
 /// Stream of a client from its first byte until it acknowledges the greeting.
 #[derive(Debug)]
-pub struct Greeted {
+pub struct GreetedClient {
     /// Bytes that have come and belong to the host.
-    kept: Vec<u8>,
+    buffer: Vec<u8>,
     /// Index in `kept` of the first frame that has not been looked at.
-    at: usize,
-    head: Head,
+    parsed: usize,
+    request: RequestParser,
     is_acknowledged: bool,
     /// Mistake of the client, once it has made one.
-    broken: Option<Broken>,
+    broken: Option<ProtocolError>,
     pings: u32,
     /// Bytes to send to the client now.
-    answer: Vec<u8>,
-    said: u32,
-    taken: u64,
+    output: Vec<u8>,
+    bytes_sent: u32,
+    bytes_received: u64,
 }
 
-impl Default for Greeted {
+impl Default for GreetedClient {
     fn default() -> Self {
         let mut answer = Vec::new();
-        frame::write(&mut answer, kind::SETTINGS, 0, 0, &[]);
+        frame::write(&mut answer, frame_type::SETTINGS, 0, 0, &[]);
         Self {
-            kept: Vec::new(),
-            at: PREFACE.len(),
-            head: Head::default(),
+            buffer: Vec::new(),
+            parsed: PREFACE.len(),
+            request: RequestParser::default(),
             is_acknowledged: false,
             broken: None,
             pings: 0,
-            answer,
-            said: 0,
-            taken: 0,
+            output: answer,
+            bytes_sent: 0,
+            bytes_received: 0,
         }
     }
 }
 
-impl Greeted {
+impl GreetedClient {
     /// Takes the next bytes of the client's stream, which begins with the preface.
     ///
     /// # Errors
     ///
     /// The client breaks the protocol and is to be refused.
-    pub fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.taken += bytes.len() as u64;
-        self.kept.extend_from_slice(bytes);
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), PeekError> {
+        self.bytes_received += bytes.len() as u64;
+        self.buffer.extend_from_slice(bytes);
         while !self.is_complete() {
-            match self.frame() {
+            match self.next_frame() {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(broken) => {
                     self.broken = Some(broken);
-                    return Err(broken.fault);
+                    return Err(broken.error);
                 }
             }
         }
-        let most = if self.head.asked.is_some() { MAX_KEPT } else { LIMIT };
-        if !self.is_complete() && self.kept.len() >= most {
-            return Err(Fault::TooLarge);
+        let most = if self.request.client_request.is_some() {
+            MAX_BUFFERED_BYTES
+        } else {
+            MAX_HEAD_BYTES
+        };
+        if !self.is_complete() && self.buffer.len() >= most {
+            return Err(PeekError::TooLarge);
         }
         Ok(())
     }
 
     /// Looks at the next frame; false where the frame is not whole.
-    fn frame(&mut self) -> Result<bool, Broken> {
-        let (header, payload) = match frame::front(self.kept.get(self.at..).unwrap_or_default()) {
-            Front::Less => return Ok(false),
-            Front::Begun(header) => return expect(&mut self.head, &header).map(|()| false),
-            Front::Whole(header, payload) => (header, payload),
+    fn next_frame(&mut self) -> Result<bool, ProtocolError> {
+        let (header, payload) = match frame::first_frame(self.buffer.get(self.parsed..).unwrap_or_default()) {
+            FirstFrame::Incomplete => return Ok(false),
+            FirstFrame::Partial(header) => return check_frame(&mut self.request, &header).map(|()| false),
+            FirstFrame::Whole(header, payload) => (header, payload),
         };
-        expect(&mut self.head, &header)?;
-        let end = self.at + frame::HEADER + header.len;
+        check_frame(&mut self.request, &header)?;
+        let end = self.parsed + frame::HEADER + header.len;
         if is_acknowledgement(&header) && !self.is_acknowledged {
             self.is_acknowledged = true;
-            self.kept.drain(self.at..end);
-        } else if is_ping(&header) && self.head.may_wait() && self.pings < MAX_PINGS {
+            self.buffer.drain(self.parsed..end);
+        } else if is_ping(&header) && self.request.may_await_settings() && self.pings < MAX_PINGS {
             // A client may wait for the answer to its PING before it sends a request.
             self.pings += 1;
-            frame::write(&mut self.answer, kind::PING, flag::ACK, 0, payload);
-            self.kept.drain(self.at..end);
+            frame::write(&mut self.output, frame_type::PING, flag::ACK, 0, payload);
+            self.buffer.drain(self.parsed..end);
         } else {
-            if self.head.asked.is_none() {
-                self.head.take(&header, payload)?;
+            if self.request.client_request.is_none() {
+                self.request.push_frame(&header, payload)?;
             }
-            self.at = end;
+            self.parsed = end;
         }
         Ok(true)
     }
 
     /// Takes out the bytes to send to the client now.
-    pub fn answer(&mut self) -> Vec<u8> {
-        self.said += self.answer.len() as u32;
-        std::mem::take(&mut self.answer)
+    pub fn take_output(&mut self) -> Vec<u8> {
+        self.bytes_sent += self.output.len() as u32;
+        std::mem::take(&mut self.output)
     }
 
     /// Whether the connection can be given to a host: the client's request is known, and its acknowledgement has come.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.is_acknowledged && self.head.asked.is_some()
+        self.is_acknowledged && self.request.client_request.is_some()
     }
 
     /// Name that the client asks for; `None` while it is not known.
     #[must_use]
-    pub const fn asked(&self) -> Option<&Asked> {
-        self.head.asked.as_ref()
+    pub const fn client_request(&self) -> Option<&ClientRequest> {
+        self.request.client_request.as_ref()
     }
 
     /// Bytes that refuse the client.
     #[must_use]
-    pub fn refusal(&self, refusal: &Refusal<'_>) -> Vec<u8> {
-        let mut out = self.answer.clone();
-        refusal.append(&mut out, &self.head, self.broken);
+    pub fn refusal(&self, refusal: &H2Refusal<'_>) -> Vec<u8> {
+        let mut out = self.output.clone();
+        refusal.append(&mut out, &self.request, self.broken);
         out
     }
 
     /// Traffic before a host has the connection: the client's stream as the host is to have it, the number of bytes
     /// taken off that stream, and the number of bytes sent to the client.
     #[must_use]
-    pub fn passed(&self) -> (&[u8], u64, u32) {
-        (&self.kept, self.taken, self.said)
+    pub fn handoff(&self) -> (&[u8], u64, u32) {
+        (&self.buffer, self.bytes_received, self.bytes_sent)
     }
 }
 
 fn is_acknowledgement(header: &Header) -> bool {
-    header.kind == kind::SETTINGS && header.has(flag::ACK)
+    header.frame_type == frame_type::SETTINGS && header.has(flag::ACK)
 }
 
 fn is_ping(header: &Header) -> bool {
-    header.kind == kind::PING && !header.has(flag::ACK) && (header.len, header.stream) == (8, 0)
+    header.frame_type == frame_type::PING && !header.has(flag::ACK) && (header.len, header.stream) == (8, 0)
 }
 
 /// Checks a frame's header, whose payload need not be there.
-fn expect(head: &mut Head, header: &Header) -> Result<(), Broken> {
-    if head.asked.is_none() {
-        head.expect(header)?;
+fn check_frame(request: &mut RequestParser, header: &Header) -> Result<(), ProtocolError> {
+    if request.client_request.is_none() {
+        request.check_header(header)?;
     }
     if header.len > MAX_PAYLOAD {
-        return Err(Broken::connection(code::FRAME_SIZE_ERROR, "a frame that is too large"));
+        return Err(ProtocolError::connection(
+            code::FRAME_SIZE_ERROR,
+            "a frame that is too large",
+        ));
     }
     if is_acknowledgement(header) && header.len > 0 {
-        return Err(Broken::connection(
+        return Err(ProtocolError::connection(
             code::FRAME_SIZE_ERROR,
             "an acknowledgement that has SETTINGS of its own",
         ));
     }
     if is_acknowledgement(header) && header.stream > 0 {
-        return Err(Broken::connection(code::PROTOCOL_ERROR, "SETTINGS of a stream"));
+        return Err(ProtocolError::connection(code::PROTOCOL_ERROR, "SETTINGS of a stream"));
     }
     Ok(())
 }
@@ -174,22 +181,22 @@ mod tests {
 
     use super::super::tests::{REQUEST, SETTINGS, message};
     use super::*;
-    use crate::name::HostName;
+    use crate::hostname::Hostname;
 
     type Frame = (u8, u8, u32, &'static [u8]);
 
-    const ACK: Frame = (kind::SETTINGS, flag::ACK, 0, b"");
-    const HEADERS: Frame = (kind::HEADERS, flag::END_HEADERS, 1, REQUEST);
-    const PING: Frame = (kind::PING, 0, 0, b"12345678");
+    const ACK: Frame = (frame_type::SETTINGS, flag::ACK, 0, b"");
+    const HEADERS: Frame = (frame_type::HEADERS, flag::END_HEADERS, 1, REQUEST);
+    const PING: Frame = (frame_type::PING, 0, 0, b"12345678");
     const WINDOW_UPDATE: Frame = (8, 0, 0, b"\0\0\0\x09");
     const PRIORITY: Frame = (2, 0, 3, b"\0\0\0\0\x10");
     const DATA: Frame = (
-        kind::DATA,
+        frame_type::DATA,
         0,
         1,
         b"some of the body, and the bytes of an ACK: \0\0\0\x04\x01\0\0\0\0",
     );
-    const SOME_SETTINGS: Frame = (kind::SETTINGS, 0, 0, b"\0\x03\0\0\0\x64");
+    const SOME_SETTINGS: Frame = (frame_type::SETTINGS, 0, 0, b"\0\x03\0\0\0\x64");
 
     fn bytes(frames: &[Frame]) -> Vec<u8> {
         message(frames)[PREFACE.len()..].to_vec()
@@ -200,20 +207,23 @@ mod tests {
 
     /// Feeds a client's stream in pieces that end at `cuts`. Bytes still in the socket go to the host too. `None`: the
     /// stream is not complete.
-    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, Fault> {
-        let (mut greeted, mut answers, mut from) = (Greeted::default(), Vec::new(), 0);
+    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, PeekError> {
+        let (mut greeted, mut answers, mut from) = (GreetedClient::default(), Vec::new(), 0);
         for to in cuts
             .iter()
             .copied()
             .chain([whole.len()])
             .filter(|to| *to <= whole.len())
         {
-            greeted.hear(&whole[from..to.max(from)])?;
-            answers.extend(greeted.answer());
+            greeted.receive(&whole[from..to.max(from)])?;
+            answers.extend(greeted.take_output());
             from = to.max(from);
             if greeted.is_complete() {
-                assert_eq!(greeted.asked().unwrap().name, Some(HostName::parse(b"a.test").unwrap()));
-                let (kept, taken, said) = greeted.passed();
+                assert_eq!(
+                    greeted.client_request().unwrap().hostname,
+                    Some(Hostname::parse(b"a.test").unwrap())
+                );
+                let (kept, taken, said) = greeted.handoff();
                 assert_eq!((taken, said), (from as u64, answers.len() as u32));
                 return Ok(Some((answers, [kept, &whole[from..]].concat())));
             }
@@ -249,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_ping_before_the_request_is_answered_and_one_behind_it_is_the_hosts() {
-        let answer: Frame = (kind::PING, flag::ACK, 0, b"12345678");
+        let answer: Frame = (frame_type::PING, flag::ACK, 0, b"12345678");
         check(
             &[SETTINGS, PING, ACK, HEADERS],
             &[SETTINGS, HEADERS],
@@ -265,12 +275,18 @@ mod tests {
     #[test]
     fn what_is_no_acknowledgement_is_an_error_or_stays() {
         for (frame, code) in [
-            ((kind::SETTINGS, flag::ACK, 0, &b"123456"[..]), code::FRAME_SIZE_ERROR),
-            ((kind::SETTINGS, flag::ACK, 3, b""), code::PROTOCOL_ERROR),
+            (
+                (frame_type::SETTINGS, flag::ACK, 0, &b"123456"[..]),
+                code::FRAME_SIZE_ERROR,
+            ),
+            ((frame_type::SETTINGS, flag::ACK, 3, b""), code::PROTOCOL_ERROR),
         ] {
             for frames in [&[SETTINGS, frame, HEADERS][..], &[SETTINGS, HEADERS, frame]] {
-                let mut greeted = Greeted::default();
-                assert!(matches!(greeted.hear(&message(frames)), Err(Fault::Malformed(_))));
+                let mut greeted = GreetedClient::default();
+                assert!(matches!(
+                    greeted.receive(&message(frames)),
+                    Err(PeekError::Malformed(_))
+                ));
                 assert_eq!(greeted.broken.unwrap().code, code);
             }
         }
@@ -278,25 +294,25 @@ mod tests {
             hear(&message(&[ACK, HEADERS]), &[]).is_err(),
             "the first SETTINGS are no acknowledgement"
         );
-        let in_a_block: &[Frame] = &[SETTINGS, (kind::HEADERS, 0, 1, b"\x82"), ACK];
+        let in_a_block: &[Frame] = &[SETTINGS, (frame_type::HEADERS, 0, 1, b"\x82"), ACK];
         assert!(hear(&message(in_a_block), &[]).is_err());
         assert!(hear(&message(&[SETTINGS, HEADERS, PING, DATA]), &[]).unwrap().is_none());
     }
 
     #[test]
     fn a_client_that_does_not_acknowledge_is_not_kept_for_ever() {
-        let mut greeted = Greeted::default();
-        greeted.hear(&message(&[SETTINGS, HEADERS])).unwrap();
-        let mut data = bytes(&[(kind::DATA, 0, 1, &[7; MAX_PAYLOAD])]);
+        let mut greeted = GreetedClient::default();
+        greeted.receive(&message(&[SETTINGS, HEADERS])).unwrap();
+        let mut data = bytes(&[(frame_type::DATA, 0, 1, &[7; MAX_PAYLOAD])]);
         for _ in 0..4 {
-            greeted.hear(&data).unwrap();
+            greeted.receive(&data).unwrap();
         }
-        assert!((0..8).any(|_| greeted.hear(&data) == Err(Fault::TooLarge)));
+        assert!((0..8).any(|_| greeted.receive(&data) == Err(PeekError::TooLarge)));
         data.clear();
-        let mut greeted = Greeted::default();
-        greeted.hear(&message(&[SETTINGS])).unwrap();
+        let mut greeted = GreetedClient::default();
+        greeted.receive(&message(&[SETTINGS])).unwrap();
         let updates = bytes(&[WINDOW_UPDATE; 100]);
-        assert!((0..LIMIT / updates.len() + 1).any(|_| greeted.hear(&updates) == Err(Fault::TooLarge)));
+        assert!((0..MAX_HEAD_BYTES / updates.len() + 1).any(|_| greeted.receive(&updates) == Err(PeekError::TooLarge)));
     }
 
     fn any_frame() -> impl Strategy<Value = Frame> {

@@ -1,13 +1,13 @@
 //! Refusal of an HTTP/2 client: a whole response on the stream of its first request, then the end of the connection.
 
-use super::frame::{code, flag, kind, write};
-use super::head::{Broken, Head};
+use super::frame::{code, flag, frame_type, write};
+use super::request::{ProtocolError, RequestParser};
 use super::scan;
-use crate::peek::Fault;
+use crate::peek::PeekError;
 
 /// Response and error code that refuse a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal<'a> {
+pub struct H2Refusal<'a> {
     /// Status code of the response.
     pub status: u16,
     /// Reason as a sentence.
@@ -16,38 +16,38 @@ pub struct Refusal<'a> {
     pub code: u32,
 }
 
-impl Refusal<'_> {
+impl H2Refusal<'_> {
     /// Bytes that refuse a client that has sent `bytes` and has been sent nothing yet.
     #[must_use]
-    pub fn to_stranger(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut head = Head::default();
+    pub fn for_ungreeted(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut head = RequestParser::default();
         let broken = scan(&mut head, bytes).err();
         let mut out = Vec::new();
-        write(&mut out, kind::SETTINGS, 0, 0, &[]);
+        write(&mut out, frame_type::SETTINGS, 0, 0, &[]);
         self.append(&mut out, &head, broken);
         out
     }
 
     /// Appends everything that follows the balancer's SETTINGS.
-    pub(super) fn append(&self, out: &mut Vec<u8>, head: &Head, broken: Option<Broken>) {
+    pub(super) fn append(&self, out: &mut Vec<u8>, request: &RequestParser, broken: Option<ProtocolError>) {
         //= https://www.rfc-editor.org/rfc/rfc9113#section-6.5.3
         //# the recipient MUST immediately emit a SETTINGS frame with the ACK flag set
-        for _ in 0..head.settings {
-            write(out, kind::SETTINGS, flag::ACK, 0, &[]);
+        for _ in 0..request.settings {
+            write(out, frame_type::SETTINGS, flag::ACK, 0, &[]);
         }
         let broken = broken.filter(|broken| broken.code != code::NO_ERROR);
-        let answered = head.stream.filter(|_| broken.is_none());
+        let answered = request.stream.filter(|_| broken.is_none());
         if let Some(stream) = answered {
-            self.respond(out, stream, head.is_head);
+            self.respond(out, stream, request.is_head);
         }
-        let (code, why) = broken.map_or((self.code, ""), |broken| match broken.fault {
-            Fault::Malformed(what) => (broken.code, what),
-            Fault::TooLarge | Fault::WrongProtocol => (broken.code, ""),
+        let (code, why) = broken.map_or((self.code, ""), |broken| match broken.error {
+            PeekError::Malformed(what) => (broken.code, what),
+            PeekError::TooLarge | PeekError::WrongProtocol => (broken.code, ""),
         });
         let mut end = answered.unwrap_or_default().to_be_bytes().to_vec();
         end.extend_from_slice(&code.to_be_bytes());
         end.extend_from_slice(why.as_bytes());
-        write(out, kind::GOAWAY, 0, 0, &end);
+        write(out, frame_type::GOAWAY, 0, 0, &end);
     }
 
     /// Appends a whole response. RST_STREAM does not stop a request that goes on: curl 7.88 would throw the response
@@ -68,10 +68,16 @@ impl Refusal<'_> {
             loona_hpack::Encoder::new().encode(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         block.extend_from_slice(&encoded);
         if is_head {
-            write(out, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, &block);
+            write(
+                out,
+                frame_type::HEADERS,
+                flag::END_HEADERS | flag::END_STREAM,
+                stream,
+                &block,
+            );
         } else {
-            write(out, kind::HEADERS, flag::END_HEADERS, stream, &block);
-            write(out, kind::DATA, flag::END_STREAM, stream, body.as_bytes());
+            write(out, frame_type::HEADERS, flag::END_HEADERS, stream, &block);
+            write(out, frame_type::DATA, flag::END_STREAM, stream, body.as_bytes());
         }
     }
 }
@@ -79,10 +85,10 @@ impl Refusal<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{REQUEST, SETTINGS, message};
-    use super::super::{Greeted, PREFACE, frame};
+    use super::super::{GreetedClient, PREFACE, frame};
     use super::*;
 
-    const NOT_FOUND: Refusal<'_> = Refusal {
+    const NOT_FOUND: H2Refusal<'_> = H2Refusal {
         status: 404,
         text: "Nothing here.",
         code: code::NO_ERROR,
@@ -91,8 +97,8 @@ mod tests {
     /// Kind, flags, stream and payload of each frame.
     fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
         let mut frames = Vec::new();
-        while let frame::Front::Whole(header, payload) = frame::front(bytes) {
-            frames.push((header.kind, header.flags, header.stream, payload.to_vec()));
+        while let frame::FirstFrame::Whole(header, payload) = frame::first_frame(bytes) {
+            frames.push((header.frame_type, header.flags, header.stream, payload.to_vec()));
             bytes = &bytes[frame::HEADER + header.len..];
         }
         assert!(bytes.is_empty(), "left over: {bytes:?}");
@@ -100,31 +106,34 @@ mod tests {
     }
 
     fn goaway(stream: u8, code: u8) -> (u8, u8, u32, Vec<u8>) {
-        (kind::GOAWAY, 0, 0, vec![0, 0, 0, stream, 0, 0, 0, code])
+        (frame_type::GOAWAY, 0, 0, vec![0, 0, 0, stream, 0, 0, 0, code])
     }
 
     fn check_response(frames: &[(u8, u8, u32, Vec<u8>)], stream: u32) {
         assert_eq!(
             (frames[0].0, frames[0].1, frames[0].2),
-            (kind::HEADERS, flag::END_HEADERS, stream)
+            (frame_type::HEADERS, flag::END_HEADERS, stream)
         );
         let fields = loona_hpack::Decoder::new().decode(&frames[0].3).unwrap();
         assert_eq!(fields[0], (b":status".to_vec(), b"404".to_vec()));
         assert!(fields.contains(&(b"content-length".to_vec(), b"14".to_vec())));
         assert_eq!(
             frames[1],
-            (kind::DATA, flag::END_STREAM, stream, b"Nothing here.\n".to_vec())
+            (frame_type::DATA, flag::END_STREAM, stream, b"Nothing here.\n".to_vec())
         );
     }
 
     #[test]
     fn a_request_gets_a_response_on_its_stream_and_the_connection_its_end() {
         let ended = flag::END_HEADERS | flag::END_STREAM;
-        let answer =
-            frames(&NOT_FOUND.to_stranger(&message(&[SETTINGS, SETTINGS, (kind::HEADERS, ended, 5, REQUEST)])));
-        assert_eq!(answer[0], (kind::SETTINGS, 0, 0, vec![]));
+        let answer = frames(&NOT_FOUND.for_ungreeted(&message(&[
+            SETTINGS,
+            SETTINGS,
+            (frame_type::HEADERS, ended, 5, REQUEST),
+        ])));
+        assert_eq!(answer[0], (frame_type::SETTINGS, 0, 0, vec![]));
         for acknowledgement in &answer[1..3] {
-            assert_eq!(*acknowledgement, (kind::SETTINGS, flag::ACK, 0, vec![]));
+            assert_eq!(*acknowledgement, (frame_type::SETTINGS, flag::ACK, 0, vec![]));
         }
         check_response(&answer[3..], 5);
         assert_eq!(answer[5..], [goaway(5, 0)]);
@@ -132,33 +141,33 @@ mod tests {
 
     #[test]
     fn a_request_that_goes_on_is_answered_and_one_for_the_head_gets_no_body() {
-        let posted = message(&[SETTINGS, (kind::HEADERS, flag::END_HEADERS, 1, REQUEST)]);
-        let answer = frames(&NOT_FOUND.to_stranger(&posted));
+        let posted = message(&[SETTINGS, (frame_type::HEADERS, flag::END_HEADERS, 1, REQUEST)]);
+        let answer = frames(&NOT_FOUND.for_ungreeted(&posted));
         check_response(&answer[2..], 1);
         assert_eq!(answer[4..], [goaway(1, 0)]);
         let ended = flag::END_HEADERS | flag::END_STREAM;
         let head = message(&[
             SETTINGS,
-            (kind::HEADERS, ended, 1, b"\x02\x04HEAD\x86\x84\x41\x06a.test"),
+            (frame_type::HEADERS, ended, 1, b"\x02\x04HEAD\x86\x84\x41\x06a.test"),
         ]);
-        let answer = frames(&NOT_FOUND.to_stranger(&head));
-        assert_eq!((answer[2].0, answer[2].1), (kind::HEADERS, ended));
+        let answer = frames(&NOT_FOUND.for_ungreeted(&head));
+        assert_eq!((answer[2].0, answer[2].1), (frame_type::HEADERS, ended));
         assert_eq!(answer[3..], [goaway(1, 0)]);
     }
 
     #[test]
     fn who_has_been_greeted_is_not_sent_settings_again() {
-        let mut greeted = Greeted::default();
+        let mut greeted = GreetedClient::default();
         let ended = flag::END_HEADERS | flag::END_STREAM;
-        greeted.hear(&message(&[SETTINGS])).unwrap();
-        assert_eq!(frames(&greeted.answer()), [(kind::SETTINGS, 0, 0, vec![])]);
+        greeted.receive(&message(&[SETTINGS])).unwrap();
+        assert_eq!(frames(&greeted.take_output()), [(frame_type::SETTINGS, 0, 0, vec![])]);
         assert_eq!(
             frames(&greeted.refusal(&NOT_FOUND)),
-            [(kind::SETTINGS, flag::ACK, 0, vec![]), goaway(0, 0)],
+            [(frame_type::SETTINGS, flag::ACK, 0, vec![]), goaway(0, 0)],
             "nothing has been asked"
         );
         greeted
-            .hear(&message(&[(kind::HEADERS, ended, 1, REQUEST)])[PREFACE.len()..])
+            .receive(&message(&[(frame_type::HEADERS, ended, 1, REQUEST)])[PREFACE.len()..])
             .unwrap();
         let answer = frames(&greeted.refusal(&NOT_FOUND));
         check_response(&answer[1..], 1);
@@ -169,40 +178,40 @@ mod tests {
     fn frames_out_of_order_end_the_connection_with_their_code() {
         let headers = flag::END_HEADERS;
         for (frames_in, code) in [
-            (&[(kind::HEADERS, headers, 1, REQUEST)][..], code::PROTOCOL_ERROR),
+            (&[(frame_type::HEADERS, headers, 1, REQUEST)][..], code::PROTOCOL_ERROR),
             (
-                &[SETTINGS, (kind::HEADERS, headers, 1, b"\xff\xff\xff\xff")],
+                &[SETTINGS, (frame_type::HEADERS, headers, 1, b"\xff\xff\xff\xff")],
                 code::COMPRESSION_ERROR,
             ),
             (
-                &[SETTINGS, (kind::CONTINUATION, headers, 1, REQUEST)],
+                &[SETTINGS, (frame_type::CONTINUATION, headers, 1, REQUEST)],
                 code::PROTOCOL_ERROR,
             ),
         ] {
-            let answer = frames(&NOT_FOUND.to_stranger(&message(frames_in)));
+            let answer = frames(&NOT_FOUND.for_ungreeted(&message(frames_in)));
             let (last, before) = answer.split_last().unwrap();
             assert_eq!(
                 (last.0, &last.3[..8]),
-                (kind::GOAWAY, &[0, 0, 0, 0, 0, 0, 0, code as u8][..])
+                (frame_type::GOAWAY, &[0, 0, 0, 0, 0, 0, 0, code as u8][..])
             );
             assert!(last.3.len() > 8, "it is said what was wrong");
-            assert!(before.iter().all(|frame| frame.0 == kind::SETTINGS), "{before:?}");
+            assert!(before.iter().all(|frame| frame.0 == frame_type::SETTINGS), "{before:?}");
         }
         let mut large = message(&[SETTINGS]);
         large.extend([0, 0x40, 1, 0, 0, 0, 0, 0, 1]);
-        let answer = frames(&NOT_FOUND.to_stranger(&large));
+        let answer = frames(&NOT_FOUND.for_ungreeted(&large));
         assert_eq!(answer.last(), Some(&goaway(0, code::FRAME_SIZE_ERROR as u8)));
         // A request that alone is wrong gets an answer.
-        let twice = message(&[SETTINGS, (kind::HEADERS, headers, 1, b"\x41\x01a\x41\x01a")]);
-        let answer = frames(&NOT_FOUND.to_stranger(&twice));
+        let twice = message(&[SETTINGS, (frame_type::HEADERS, headers, 1, b"\x41\x01a\x41\x01a")]);
+        let answer = frames(&NOT_FOUND.for_ungreeted(&twice));
         check_response(&answer[2..], 1);
     }
 
     #[test]
     fn part_of_a_preface_is_answered_too() {
         assert_eq!(
-            frames(&NOT_FOUND.to_stranger(&PREFACE[..10])),
-            [(kind::SETTINGS, 0, 0, vec![]), goaway(0, 0)]
+            frames(&NOT_FOUND.for_ungreeted(&PREFACE[..10])),
+            [(frame_type::SETTINGS, 0, 0, vec![]), goaway(0, 0)]
         );
     }
 }

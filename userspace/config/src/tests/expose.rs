@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use signalbox_core::model::services::{Affinity, Mode};
-use signalbox_core::model::{Expose, Probe};
+use signalbox_core::model::{ExposeRule, Probe};
 
 use super::{documented, only_mistake, plus, right};
 
@@ -11,7 +11,7 @@ fn rules(all: &str) -> String {
     plus(&format!("routing_events: {{ expose: [ {all} ] }}"))
 }
 
-fn parsed(all: &str) -> Vec<Expose> {
+fn parsed(all: &str) -> Vec<ExposeRule> {
     right(&rules(all)).model.routing_events.unwrap().expose
 }
 
@@ -27,7 +27,7 @@ fn what_the_reference_shows_of_expose_means_what_it_says() {
         (3306..=3306, &["mysql-*".to_owned()][..])
     );
     assert_eq!((all.addresses.len(), all.ports.clone()), (2, 20_000..=20_099));
-    assert_eq!(all.shown(), "10.1.0.9:20000-20099, [fd00:1::9]:20000-20099");
+    assert_eq!(all.listen_text(), "10.1.0.9:20000-20099, [fd00:1::9]:20000-20099");
     assert_eq!(
         (&all.health.probe, all.health.interval),
         (&Probe::Tcp { port: None }, Duration::from_secs(10))
@@ -43,7 +43,7 @@ fn what_is_left_out_of_a_rule_is_as_of_a_service() {
         (rule.mode, rule.affinity, rule.idle),
         (Mode::Nat, Affinity::Flow, Duration::from_secs(3600))
     );
-    assert_eq!((&rule.health, &rule.shield), (&Expose::HEALTH, &None));
+    assert_eq!((&rule.health, &rule.shield), (&ExposeRule::HEALTH, &None));
     assert!(rule.port_names.is_empty() && rule.protocols.is_empty());
     let text = "{ match: a/b, listen: [\"10.1.0.9:25\"], mode: dsr-l2, affinity: source, idle: 5m, protocols: [smtp], \
                 health: { http: { port: 8080, path: /up } } }";

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use signalbox_core::model::kubernetes::{AddressType, Choice, Connection, KubernetesSource, Resource, RouterPods};
+use signalbox_core::model::kubernetes::{
+    AddressType, ApiServerAccess, KubernetesSource, Resource, RouterPods, ShardFilter,
+};
 
 use super::{bent, mistakes_of, only_mistake, only_mistakes, right};
 
@@ -23,8 +25,8 @@ fn meaning(settings: &str) -> KubernetesSource {
 fn the_least_and_the_most_that_can_be_said() {
     let least = meaning("{ in_cluster: true }");
     assert_eq!(
-        (&least.connection, &least.resources, &least.labels),
-        (&Connection::InCluster, &None, &None)
+        (&least.access, &least.resources, &least.labels),
+        (&ApiServerAccess::InCluster, &None, &None)
     );
     assert!(least.namespaces.is_empty() && !least.wildcards && least.routers.pods.is_none());
     assert_eq!(least.routers.address, AddressType::Internal);
@@ -34,8 +36,8 @@ fn the_least_and_the_most_that_can_be_said() {
          routers: { namespace: infra, labels: app=router, address: ExternalIP, http: 8080, https: 8443 } }",
     );
     assert_eq!(
-        most.connection,
-        Connection::Url {
+        most.access,
+        ApiServerAccess::Url {
             url: "https://api.east.test:6443".into(),
             token: Some("/t".into()),
             ca: Some("/c".into()),
@@ -53,8 +55,8 @@ fn the_least_and_the_most_that_can_be_said() {
     let path = PathBuf::from("/k");
     let context = Some("admin".to_owned());
     assert_eq!(
-        meaning("{ kubeconfig: /k, context: admin }").connection,
-        Connection::Kubeconfig { path, context }
+        meaning("{ kubeconfig: /k, context: admin }").access,
+        ApiServerAccess::Kubeconfig { path, context }
     );
 }
 
@@ -69,7 +71,7 @@ fn who_learns_needs_no_hosts() {
     ] {
         let parsed = right(&bent(hosts, settings));
         let cluster = &parsed.model.clusters[1];
-        assert!(cluster.hosts.is_empty() && cluster.learns(), "{settings}");
+        assert!(cluster.hosts.is_empty() && cluster.accepts_discovery(), "{settings}");
         assert_eq!(cluster.learn, learn, "{settings}");
         assert_eq!(parsed.warnings, [], "{settings}");
     }
@@ -176,7 +178,7 @@ fn what_is_read_is_named_as_kubernetes_does() {
 #[test]
 fn the_objects_of_a_set_of_routers_are_chosen() {
     let none = meaning("{ in_cluster: true }");
-    assert_eq!(none.choice, Choice::default());
+    assert_eq!(none.shard, ShardFilter::default());
     let places = |source: &KubernetesSource| -> Vec<(String, String)> {
         let pods = source.router_pods().into_iter();
         pods.map(|pods| (pods.namespace, pods.labels)).collect()
@@ -190,20 +192,20 @@ fn the_objects_of_a_set_of_routers_are_chosen() {
     };
     assert_eq!(places(&none), at("=default", "=router"));
     let one = meaning("{ in_cluster: true, router_name: internal, namespace_labels: \"shard=a,!x\" }");
-    assert_eq!(one.choice.router_names, ["internal"]);
-    assert_eq!(one.choice.namespace_labels.as_deref(), Some("shard=a,!x"));
+    assert_eq!(one.shard.router_names, ["internal"]);
+    assert_eq!(one.shard.namespace_labels.as_deref(), Some("shard=a,!x"));
     assert_eq!(places(&one), at("=internal", "=internal"));
     let two = meaning("{ in_cluster: true, router_name: [default, internal], resources: [routes] }");
-    assert_eq!(two.choice.router_names, ["default", "internal"]);
+    assert_eq!(two.shard.router_names, ["default", "internal"]);
     assert_eq!(places(&two), at(" in (default, internal)", " in (default, internal)"));
     let class = meaning("{ in_cluster: true, ingress_class: [public, openshift-default] }");
-    assert_eq!(class.choice.ingress_classes, ["public", "openshift-default"]);
+    assert_eq!(class.shard.ingress_classes, ["public", "openshift-default"]);
     let gateways = meaning("{ in_cluster: true, gateways: [infra/public, shop/own.1], resources: [tlsroutes] }");
-    let names: Vec<_> = gateways.choice.gateways.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = gateways.shard.gateways.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["infra/public", "shop/own.1"]);
     let class = meaning("{ in_cluster: true, gateway_class: istio }");
     assert_eq!(
-        (class.choice.gateway_classes.len(), class.choice.by_gateway()),
+        (class.shard.gateway_classes.len(), class.shard.filters_gateways()),
         (1, true)
     );
     let said = meaning("{ in_cluster: true, router_name: a, routers: { namespace: infra, labels: app=router } }");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use signalbox_core::model::{Balance, CheckHeader, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
+use signalbox_core::model::{Balance, CheckProxyHeader, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
 
 use super::{EXAMPLE, bent, documented, plus, right};
 
@@ -40,7 +40,7 @@ fn the_example_means_what_it_says() {
     let probe = HttpProbe {
         port: Some(1936),
         path: "/healthz".to_owned(),
-        host: None,
+        host_header: None,
         tls: None,
     };
     assert_eq!((east.name.as_str(), east.balance), ("east", Balance::LeastConnections));
@@ -61,7 +61,7 @@ fn the_example_means_what_it_says() {
     let routes: Vec<_> = model
         .routes
         .iter()
-        .map(|route| (route.host.to_string(), &route.clusters[..]))
+        .map(|route| (route.hostname.to_string(), &route.clusters[..]))
         .collect();
     let expected = [
         ("app1.example.com".to_owned(), &[(0, 10), (1, 80)][..]),
@@ -99,7 +99,7 @@ fn what_is_left_out_has_its_default() {
     );
     let health = &cluster.health;
     assert_eq!((&health.probe, health.rise, health.fall), (&Probe::Router, 2, 1));
-    assert_eq!(health.header, CheckHeader::Never);
+    assert_eq!(health.proxy_header, CheckProxyHeader::Never);
     assert_eq!((health.interval, health.timeout), (seconds(5), seconds(2)));
     let ejection = cluster.ejection;
     assert_eq!(
@@ -170,7 +170,7 @@ fn every_setting_is_read() {
     let probe = HttpProbe {
         port: Some(1),
         path: "/a?b=c".to_owned(),
-        host,
+        host_header: host,
         tls: Some(tls),
     };
     assert_eq!(cluster.health.probe, Probe::Http(probe));
@@ -189,15 +189,15 @@ fn checks_begin_with_a_proxy_header_as_the_cluster_s_connections_do_unless_they_
         right(&text).model.clusters[1].health.clone()
     };
     let west = "    proxy_protocol: v2\n";
-    assert_eq!(check("").header, CheckHeader::Never);
-    assert_eq!(check(west).header, CheckHeader::HostPorts);
+    assert_eq!(check("").proxy_header, CheckProxyHeader::Never);
+    assert_eq!(check(west).proxy_header, CheckProxyHeader::HostPorts);
     let tcp = format!("{west}    health: {{ tcp: }}\n");
-    assert_eq!(check(&tcp).header, CheckHeader::HostPorts);
+    assert_eq!(check(&tcp).proxy_header, CheckProxyHeader::HostPorts);
     let none = format!("{west}    health: {{ tcp:, proxy_protocol: none }}\n");
-    assert_eq!(check(&none).header, CheckHeader::Never);
+    assert_eq!(check(&none).proxy_header, CheckProxyHeader::Never);
     assert_eq!(
-        check("    health: { proxy_protocol: v2 }\n").header,
-        CheckHeader::Always
+        check("    health: { proxy_protocol: v2 }\n").proxy_header,
+        CheckProxyHeader::Always
     );
 }
 
@@ -221,7 +221,7 @@ fn a_check_that_hangs_has_failed_within_the_interval() {
             "{to}"
         );
         assert_eq!(check.fall, 1, "one failure is enough");
-        assert_eq!(check.longest_unnoticed(), check.interval, "{to}");
+        assert_eq!(check.max_detection_time(), check.interval, "{to}");
         assert_eq!(check.fast_interval, None);
     }
     let fast = check("{ fall: 3, fast_interval: 500ms }").fast_interval;

@@ -30,7 +30,7 @@ fn a_route_may_say_no_more_than_who_prefers_what() {
         "prefer: [{ cluster: west, clients: [10.9.0.0/16] }]",
     );
     let parsed = crate::parse(&only).unwrap();
-    assert!(parsed.model.routes[1].is_learnt());
+    assert!(parsed.model.routes[1].is_discovered());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn applications_are_named_where_clusters_are() {
     let [.., web, app] = &model.clusters[..] else { panic!() };
     assert_eq!((web.name.as_str(), app.name.as_str()), ("shop/web", "bank/app"));
     assert_eq!((web.balance, app.balance), (Balance::Maglev, Balance::LeastConnections));
-    assert!(web.hosts.is_empty() && web.learns());
+    assert!(web.hosts.is_empty() && web.accepts_discovery());
     let at = |name: &str| model.clusters.iter().position(|cluster| cluster.name == name).unwrap();
     assert_eq!(model.routes[1].clusters, [(at("west"), 100), (at("shop/web"), 10)]);
     assert_eq!(model.routes[1].prefer[0].cluster, at("bank/app"));
@@ -161,7 +161,7 @@ fn labels_of_a_route() {
     );
     assert!(route(&with("{ }")).labels.is_empty());
     let only = route(&bent("clusters: { west: 100 }", "labels: { team: blue }"));
-    assert!(only.is_learnt() && only.labels.len() == 1);
+    assert!(only.is_discovered() && only.labels.len() == 1);
 
     only_mistakes(
         &with,

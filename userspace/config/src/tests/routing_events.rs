@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use signalbox_core::model::{Balance, CheckHeader, Probe};
-use signalbox_core::spi::Asking;
+use signalbox_core::model::{Balance, CheckProxyHeader, Probe};
+use signalbox_core::spi::HealthPageTemplate;
 
 use super::{documented, only_mistake, plus, right};
 
@@ -183,19 +183,19 @@ fn applications_are_set_by_the_first_pattern_that_matches() {
     );
     assert_eq!((bank.proxy_protocol, bank.ejection.failures), (true, 7));
     assert_eq!(
-        (bank.health.interval, bank.health.header),
-        (Duration::from_secs(3), CheckHeader::HostPorts)
+        (bank.health.interval, bank.health.proxy_header),
+        (Duration::from_secs(3), CheckProxyHeader::HostPorts)
     );
-    let wanted = Asking {
+    let wanted = HealthPageTemplate {
         path: Some("/health".into()),
-        host: Some("{gear}-{namespace}.cloud.test".into()),
-        all: true,
+        host_header: Some("{gear}-{namespace}.cloud.test".into()),
+        include_non_http: true,
     };
-    assert_eq!(bank.asking, wanted);
-    assert!(matches!(&bank.health.probe, Probe::Http(probe) if probe.port == Some(80) && probe.host.is_none()));
+    assert_eq!(bank.health_page, wanted);
+    assert!(matches!(&bank.health.probe, Probe::Http(probe) if probe.port == Some(80) && probe.host_header.is_none()));
     assert_eq!(
-        of("shop/web").asking,
-        Asking::default(),
+        of("shop/web").health_page,
+        HealthPageTemplate::default(),
         "path and host are each endpoint's own"
     );
     assert_eq!(
@@ -212,7 +212,7 @@ fn what_the_reference_shows_of_applications_is_right() {
         .routing_events
         .unwrap();
     assert_eq!(events.settings_of("bank/app").unwrap().balance, Balance::Maglev);
-    assert!(events.settings_of("shop/web").unwrap().asking.all);
+    assert!(events.settings_of("shop/web").unwrap().health_page.include_non_http);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The shield.
 
-use signalbox_core::model::shield::{Policy, Rate};
+use signalbox_core::model::shield::{RateLimit, ShieldPolicy};
 
 use super::{documented, only_mistake, right};
 
@@ -42,10 +42,10 @@ fn what_the_reference_shows_means_what_it_says() {
     assert_eq!(lists.deny_files, [std::path::PathBuf::from("/etc/signalbox/deny.txt")]);
     let dns = model.services[0].shield.as_ref().unwrap();
     assert!(dns.lists.is_empty(), "what holds for all is no service's own");
-    assert_eq!(dns.limits.connections, Some(Rate { rate: 50, burst: 200 }));
+    assert_eq!(dns.limits.connections, Some(RateLimit { rate: 50, burst: 200 }));
     assert_eq!(
         dns.limits.packets,
-        Some(Rate {
+        Some(RateLimit {
             rate: 20_000,
             burst: 20_000
         })
@@ -62,7 +62,7 @@ fn a_listener_has_the_rules_of_all_but_for_its_own() {
     assert_eq!((web.lists.deny.len(), web.lists.allow.len()), (0, 1));
     assert_eq!(
         web.limits.connections,
-        Some(Rate { rate: 50, burst: 200 }),
+        Some(RateLimit { rate: 50, burst: 200 }),
         "not its own"
     );
     assert_eq!(
@@ -79,7 +79,7 @@ fn without_a_shield_nothing_is_guarded_but_what_says_so() {
     assert_eq!(model.services[0].shield, None);
     let web = model.listeners[0].shield.as_ref().unwrap();
     assert_eq!((web.limits.connections, web.limits.concurrent), (None, 5));
-    assert_eq!(web.malformed, Policy::default().malformed);
+    assert_eq!(web.malformed, ShieldPolicy::default().malformed);
 }
 
 #[test]

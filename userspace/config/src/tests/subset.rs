@@ -1,6 +1,6 @@
 //! Messages of the rules for subsets of hosts when broken.
 
-use signalbox_core::subset::Size;
+use signalbox_core::subset::SubsetSize;
 
 use super::{bent, documented, only_mistake, plus, right};
 
@@ -9,14 +9,14 @@ const OTHER: &str = "balancers: [{ url: \"http://lb-2:8089\", token_file: /t, na
 #[test]
 fn a_size_is_a_number_a_part_or_all() {
     for (text, size) in [
-        ("3", Size::Hosts(3)),
-        ("50%", Size::Percent(50)),
-        ("'50%'", Size::Percent(50)),
-        ("all", Size::All),
+        ("3", SubsetSize::Hosts(3)),
+        ("50%", SubsetSize::Percent(50)),
+        ("'50%'", SubsetSize::Percent(50)),
+        ("all", SubsetSize::All),
     ] {
         let model = right(&bent("balance: least-connections", &format!("subset: {text}"))).model;
         assert_eq!(model.clusters[0].subset, Some(size), "{text}");
-        assert_eq!((model.clusters[1].subset, model.subset.size), (None, Size::All));
+        assert_eq!((model.clusters[1].subset, model.subset.size), (None, SubsetSize::All));
         assert_eq!(
             right(&plus(&format!("subset: {{ size: {text} }}"))).model.subset.size,
             size
@@ -38,7 +38,10 @@ fn each_balancer_has_a_name_of_its_own() {
         (model.subset.name.as_deref(), model.balancers[0].name.as_deref()),
         (Some("lb-1"), Some("lb-2"))
     );
-    assert_eq!(right(&plus(documented("subset:"))).model.subset.size, Size::Percent(50));
+    assert_eq!(
+        right(&plus(documented("subset:"))).model.subset.size,
+        SubsetSize::Percent(50)
+    );
     only_mistake(
         &plus(&format!("{OTHER}subset: {{ name: lb-2 }}")),
         "subset.name",

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Labels, Out, Scrape};
+use super::{Labels, MetricWriter, Scrape};
 use crate::figures::{Refused, Sum, Sums};
 
 /// Function that reads one figure of a route in a cluster.
-type Of = fn(&Sum) -> u64;
+type RouteCounter = fn(&Sum) -> u64;
 
-fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Item = (Labels<'a>, u64)> {
+fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: RouteCounter) -> impl Iterator<Item = (Labels<'a>, u64)> {
     all.iter().flat_map(move |(route, sums)| {
         let of = move |(cluster, sum): (&'a String, &'a Sum)| {
             let labels = vec![("route", route.as_str()), ("cluster", cluster.as_str())];
@@ -20,7 +20,7 @@ fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: Of) -> impl Iterator<Ite
 }
 
 impl Scrape {
-    pub(super) fn routes(&self, out: &mut Out<'_>) -> fmt::Result {
+    pub(super) fn routes(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let shared = &self.0.shared;
         let all = {
             // The lock keeps routes from being added or removed meanwhile, so that each counts once.
@@ -41,7 +41,7 @@ impl Scrape {
             "Connections of a route to hosts of a cluster now",
             by_cluster(&all, |sum| sum.active).map(|(labels, n)| (labels, n as f64)),
         )?;
-        let directions: [(&str, Of); 2] = [("in", |sum| sum.bytes_in), ("out", |sum| sum.bytes_out)];
+        let directions: [(&str, RouteCounter); 2] = [("in", |sum| sum.bytes_in), ("out", |sum| sum.bytes_out)];
         let bytes = directions.into_iter().flat_map(|(direction, get)| {
             by_cluster(&all, get).map(move |(mut labels, n)| {
                 labels.push(("direction", direction));
@@ -61,7 +61,7 @@ impl Scrape {
     }
 
     /// Writes the metrics of the connection log.
-    pub(super) fn connection_log(&self, out: &mut Out<'_>) -> fmt::Result {
+    pub(super) fn connection_log(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let log = &self.0.shared.log;
         out.counter(
             "connection_log_lines",

@@ -33,7 +33,7 @@ fn api() -> Api {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap();
-    let patience = body::Patience {
+    let patience = body::BodyLimits {
         shared: Arc::clone(&shared),
         body_timeout: SHORT_TIMEOUT,
     };
@@ -43,9 +43,9 @@ fn api() -> Api {
             axum::routing::get(async || "here\n").post(async |body: String| body),
         )
         .route("/stream", axum::routing::get(stream))
-        .layer(axum::middleware::from_fn_with_state(patience, body::whole));
+        .layer(axum::middleware::from_fn_with_state(patience, body::read_whole));
     let counts = Arc::clone(&shared);
-    let seats = Seats::new(8, move |comes| {
+    let seats = ConnectionLimiter::new(8, move |comes| {
         let gauge = &counts.admin.tcp;
         if comes { gauge.enter() } else { gauge.leave() }
     });

@@ -118,7 +118,8 @@ impl Ports {
         if n >= self.ours.len() {
             return n;
         }
-        let offset = signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::mapped(host.ip()));
+        let offset =
+            signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::ipv4_mapped(host.ip()));
         (offset as usize % self.ours.len() + n) % self.ours.len()
     }
 

@@ -15,8 +15,8 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
 use kube::config::AuthInfo;
 
-use super::path::escaped;
-use super::way::Way;
+use super::access::ResolvedAccess;
+use super::path::query_encoded;
 
 /// Time limit of a connect, with its proxy and TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,12 +39,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(way: &Way) -> Result<Self, String> {
-        let mut headers = impersonation(&way.config.auth_info)?;
+    pub(super) fn new(access: &ResolvedAccess) -> Result<Self, String> {
+        let mut headers = impersonation(&access.config.auth_info)?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         Ok(Self {
-            send: sender(way)?,
-            server: way.config.cluster_url.clone(),
+            send: sender(access)?,
+            server: access.config.cluster_url.clone(),
             headers,
         })
     }
@@ -67,13 +67,13 @@ impl Client {
     }
 }
 
-fn sender(way: &Way) -> Result<Sender, String> {
+fn sender(access: &ResolvedAccess) -> Result<Sender, String> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_keepalive(Some(KEEPALIVE_IDLE_TIMEOUT));
     http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     http.set_keepalive_retries(Some(MAX_KEEPALIVE_PROBES));
-    let config = &way.config;
+    let config = &access.config;
     // A macro, because the connectors' types differ, and the kube crate keeps the name of its own private.
     macro_rules! with_tls {
         ($connector:expr) => {{
@@ -89,7 +89,7 @@ fn sender(way: &Way) -> Result<Sender, String> {
             Arc::new(move |request| pool.request(request))
         }};
     }
-    Ok(match &way.proxy {
+    Ok(match &access.proxy {
         None => pool!(http),
         Some(proxy) if proxy.is_socks() => {
             let mut socks = SocksV5::new(proxy.uri.clone(), http);
@@ -132,7 +132,7 @@ fn impersonation(user: &AuthInfo) -> Result<HeaderMap, String> {
     }
     for (key, values) in user.impersonate_user_extra.iter().flatten() {
         for value in values {
-            add(&format!("impersonate-extra-{}", escaped(key)), value)?;
+            add(&format!("impersonate-extra-{}", query_encoded(key)), value)?;
         }
     }
     Ok(headers)

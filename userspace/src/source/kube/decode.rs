@@ -1,9 +1,9 @@
 //! Decodes the API's objects into the core's types. Fields that are not used are not examined, and may be anything.
 
+mod claiming_objects;
 mod classes;
 mod gateways;
-mod names;
-mod places;
+mod pods_and_nodes;
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use signalbox_core::claims::{Gateway, IngressClass, Node, Object, RouterPod};
 
+pub use claiming_objects::object;
 pub use classes::class;
 pub use gateways::gateway;
-pub use names::object;
-pub use places::{namespace, node, pod};
+pub use pods_and_nodes::{namespace, node, pod};
 
-use super::what::What;
+use super::resource_kind::ResourceKind;
 
 /// An object of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum WatchedObject {
     /// Boxed, because it is by far the largest.
     Names(Box<Object>),
     Pod(RouterPod),
@@ -31,15 +31,15 @@ pub(super) enum Item {
     Gateway(Gateway),
 }
 
-impl Item {
-    pub(super) fn decode(what: What, value: &Value) -> Result<Self, serde_json::Error> {
+impl WatchedObject {
+    pub(super) fn decode(what: ResourceKind, value: &Value) -> Result<Self, serde_json::Error> {
         match what {
-            What::Names(kind) => object(kind, value).map(|object| Self::Names(Box::new(object))),
-            What::Pods => pod(value).map(Self::Pod),
-            What::Nodes => node(value).map(Self::Node),
-            What::Namespaces => namespace(value).map(Self::Namespace),
-            What::Gateways => gateway(value).map(Self::Gateway),
-            What::IngressClasses => class(value).map(Self::Class),
+            ResourceKind::Claiming(kind) => object(kind, value).map(|object| Self::Names(Box::new(object))),
+            ResourceKind::Pods => pod(value).map(Self::Pod),
+            ResourceKind::Nodes => node(value).map(Self::Node),
+            ResourceKind::Namespaces => namespace(value).map(Self::Namespace),
+            ResourceKind::Gateways => gateway(value).map(Self::Gateway),
+            ResourceKind::IngressClasses => class(value).map(Self::Class),
         }
     }
 }
@@ -87,7 +87,7 @@ fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserialize
 }
 
 /// Returns an object's key (namespace and name) and version, even if the rest of the object makes no sense.
-pub(super) fn place(value: &Value) -> Option<(String, Option<String>)> {
+pub(super) fn object_key(value: &Value) -> Option<(String, Option<String>)> {
     let metadata = value.get("metadata")?;
     let text = |key| {
         metadata

@@ -8,40 +8,40 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
 use tokio::time::{sleep, timeout};
 
-use super::complaint::complaint;
 use super::connect::Connector;
-use super::decode::Item;
-use super::read::{Place, Reader};
-use super::trouble::Trouble;
-use super::what::What;
-use super::{Pace, Standing};
+use super::decode::WatchedObject;
+use super::diagnosis::diagnosis;
+use super::read::{Reader, WatchPosition};
+use super::resource_kind::ResourceKind;
+use super::watch_error::WatchError;
+use super::{SourceStatus, Timings};
 use crate::backoff::Backoff;
 
 /// Times that a resource must be absent before that is believed, because a server that starts (or an API service
 /// behind it) does not have all resources yet. The second number, a minute or so, is for resources whose names would
 /// be removed.
-const MISSES: u32 = 3;
-const MISSES_ONCE_LISTED: u32 = 10;
+const MAX_NOT_FOUND: u32 = 3;
+const MAX_NOT_FOUND_ONCE_LISTED: u32 = 10;
 
 /// Resource, namespace and labels that are listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Feed {
-    pub(super) what: What,
+    pub(super) resource: ResourceKind,
     /// Namespace; `None`: all.
     pub(super) namespace: Option<String>,
     pub(super) labels: Option<String>,
-    pub(super) need: Need,
+    pub(super) necessity: Necessity,
 }
 
 /// Loss where a feed's objects may not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum Necessity {
     /// Names or hosts are lost.
-    Must,
+    Required,
     /// Nothing is lost as long as another guess succeeds: the feed is one of several namespaces where routers may be.
-    Guess,
+    Speculative,
     /// Only details of other objects are lost.
-    Help,
+    Optional,
 }
 
 impl Feed {
@@ -51,42 +51,42 @@ impl Feed {
             .namespace
             .as_ref()
             .map(|namespace| format!(" in namespace {namespace}"));
-        format!("{}{}", self.what.in_roles(), place.unwrap_or_default())
+        format!("{}{}", self.resource.in_roles(), place.unwrap_or_default())
     }
 }
 
 /// Message of a feed to the hub.
-pub(super) enum News {
+pub(super) enum FeedUpdate {
     /// All objects.
-    Listed(HashMap<String, Item>),
+    Listed(HashMap<String, WatchedObject>),
     /// A new or changed object by its key; `None`: it is gone, or can no longer be decoded.
-    Changed(String, Option<Item>),
+    Changed(String, Option<WatchedObject>),
     /// The server does not have the resource.
     Absent,
     /// No change, but the server is there.
     Heard,
     /// The feed does not get its objects. `denied`: because a right is missing.
-    Trouble {
+    Failed {
         text: String,
         /// Verdict on the server, for the log.
-        verdict: &'static str,
+        remark: &'static str,
         denied: bool,
     },
 }
 
 /// Channel of a feed to the hub.
-pub(super) struct Teller {
+pub(super) struct UpdateSender {
     number: usize,
-    hub: Sender<(usize, News)>,
+    hub: Sender<(usize, FeedUpdate)>,
 }
 
-impl Teller {
-    pub(super) fn new(number: usize, hub: Sender<(usize, News)>) -> Self {
+impl UpdateSender {
+    pub(super) fn new(number: usize, hub: Sender<(usize, FeedUpdate)>) -> Self {
         Self { number, hub }
     }
 
-    pub(super) async fn tell(&self, news: News) {
-        if self.hub.send((self.number, news)).await.is_err() {
+    pub(super) async fn send(&self, update: FeedUpdate) {
+        if self.hub.send((self.number, update)).await.is_err() {
             // The hub has ended, and aborts this task as soon as it waits.
             std::future::pending::<()>().await;
         }
@@ -94,46 +94,59 @@ impl Teller {
 }
 
 /// Lists and watches until aborted.
-pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, standing: Arc<Standing>, teller: Teller) {
-    let mut backoff = Backoff::new(pace.retry, pace.retry_most, &feed.name());
+pub(super) async fn follow(
+    feed: Feed,
+    connector: Arc<Connector>,
+    timings: Timings,
+    status: Arc<SourceStatus>,
+    updates: UpdateSender,
+) {
+    let mut backoff = Backoff::new(timings.retry, timings.max_retry, &feed.name());
     // Jitter: feeds that are woken together do not send requests together.
-    let mut jitter = Backoff::new(pace.look / 4, pace.look / 4, &feed.name());
+    let mut jitter = Backoff::new(timings.check / 4, timings.check / 4, &feed.name());
     // Jitter: feeds that were listed together are not listed again together.
-    let relist = Backoff::new(pace.relist, pace.relist, &feed.name()).pause();
-    let mut woken = connector.reach.woken();
-    let mut reader = Reader::new(feed, Arc::clone(&connector), pace, Arc::clone(&standing), teller);
+    let relist = Backoff::new(timings.relist, timings.relist, &feed.name()).pause();
+    let mut woken = connector.reachability.wake_signal();
+    let mut reader = Reader::new(feed, Arc::clone(&connector), timings, Arc::clone(&status), updates);
     // Place from which the next watch starts; `None`: a list comes first.
-    let mut at: Option<Place> = None;
+    let mut at: Option<WatchPosition> = None;
     let mut misses = 0;
-    let mut most_misses = MISSES;
+    let mut most_misses = MAX_NOT_FOUND;
     loop {
         woken.mark_unchanged();
         // A watch that the server has ended is resumed at once, unless the server ends watches at once.
         let mut wait = None;
-        match step(&mut reader, &mut at, &mut backoff, pace).await {
-            Ok(Step::Listed) => {
+        match advance(&mut reader, &mut at, &mut backoff, timings).await {
+            Ok(FeedStep::Listed) => {
                 misses = 0;
-                most_misses = MISSES_ONCE_LISTED;
+                most_misses = MAX_NOT_FOUND_ONCE_LISTED;
                 continue;
             }
-            Ok(Step::Watched) => at = at.filter(|place| place.listed.elapsed() < relist),
+            Ok(FeedStep::Watched) => at = at.filter(|place| place.listed.elapsed() < relist),
             Err(trouble) => {
-                standing.events.inc(trouble.label());
-                if matches!(trouble, Trouble::Broken(_)) {
-                    connector.reach.lose();
+                status.events.inc(trouble.label());
+                if matches!(trouble, WatchError::Broken(_)) {
+                    connector.reachability.mark_lost();
                 }
                 at = at.filter(|_| trouble.resumes());
-                misses += u32::from(trouble == Trouble::Absent);
-                if misses >= most_misses && trouble == Trouble::Absent {
-                    reader.teller.tell(News::Absent).await;
-                    most_misses = MISSES;
-                    sleep(pace.absent).await;
+                misses += u32::from(trouble == WatchError::Absent);
+                if misses >= most_misses && trouble == WatchError::Absent {
+                    reader.updates.send(FeedUpdate::Absent).await;
+                    most_misses = MAX_NOT_FOUND;
+                    sleep(timings.absent).await;
                     continue;
                 }
-                wait = patience(&trouble, &reader.feed, at.is_some(), &connector, &mut backoff, pace);
-                let verdict = trouble.verdict();
-                if let Some((text, denied)) = complaint(&reader.feed, trouble, at.is_some()) {
-                    reader.teller.tell(News::Trouble { text, verdict, denied }).await;
+                wait = retry_delay(&trouble, &reader.feed, at.is_some(), &connector, &mut backoff, timings);
+                let verdict = trouble.remark();
+                if let Some((text, denied)) = diagnosis(&reader.feed, trouble, at.is_some()) {
+                    reader
+                        .updates
+                        .send(FeedUpdate::Failed {
+                            text,
+                            remark: verdict,
+                            denied,
+                        })
+                        .await;
                 }
             }
         }
@@ -146,48 +159,53 @@ pub(super) async fn follow(feed: Feed, connector: Arc<Connector>, pace: Pace, st
 }
 
 /// Success of a step.
-enum Step {
+enum FeedStep {
     Listed,
     /// The feed watched until the server ended the watch in order.
     Watched,
 }
 
-async fn step(reader: &mut Reader, at: &mut Option<Place>, backoff: &mut Backoff, pace: Pace) -> Result<Step, Trouble> {
+async fn advance(
+    reader: &mut Reader,
+    at: &mut Option<WatchPosition>,
+    backoff: &mut Backoff,
+    timings: Timings,
+) -> Result<FeedStep, WatchError> {
     let Some(place) = at else {
         *at = Some(reader.list().await?);
-        return Ok(Step::Listed);
+        return Ok(FeedStep::Listed);
     };
     let began = Instant::now();
     let outcome = reader.watch(place, backoff).await;
-    if began.elapsed() >= pace.retry_most {
+    if began.elapsed() >= timings.max_retry {
         backoff.reset();
     }
-    outcome.map(|()| Step::Watched)
+    outcome.map(|()| FeedStep::Watched)
 }
 
 /// Returns the pause after a trouble; `None`: the usual back-off.
-fn patience(
-    trouble: &Trouble,
+fn retry_delay(
+    trouble: &WatchError,
     feed: &Feed,
     watching: bool,
     connector: &Connector,
     backoff: &mut Backoff,
-    pace: Pace,
+    pace: Timings,
 ) -> Option<Duration> {
     match trouble {
         // Another feed has the objects, and each refusal is a line in the server's audit log: a long pause is right.
-        Trouble::Forbidden(_)
+        WatchError::Forbidden(_)
             if !watching
-                && match feed.need {
-                    Need::Must => false,
-                    Need::Guess => connector.reach.routers_found.load(Relaxed),
-                    Need::Help => !connector.reach.is_starting(),
+                && match feed.necessity {
+                    Necessity::Required => false,
+                    Necessity::Speculative => connector.reachability.routers_found.load(Relaxed),
+                    Necessity::Optional => !connector.reachability.is_starting(),
                 } =>
         {
-            Some(pace.excused)
+            Some(pace.forbidden_retry)
         }
         // A server that starts may refuse what it grants a moment later.
-        Trouble::Forbidden(_) | Trouble::Failed(_) if connector.reach.is_starting() => {
+        WatchError::Forbidden(_) | WatchError::Failed(_) if connector.reachability.is_starting() => {
             backoff.reset();
             None
         }

@@ -6,10 +6,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 use tokio::time::timeout;
 
-use super::trouble::Trouble;
+use super::watch_error::WatchError;
 
 /// Longest line in bytes: etcd limits objects to 1.5 MiB.
-const LONGEST: usize = 16 << 20;
+const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Reads a body piece by piece.
 pub(super) struct Lines {
@@ -33,7 +33,7 @@ impl Lines {
     }
 
     /// Returns the next line; `None` at the end. A last line without a newline was cut off and is dropped.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, WatchError> {
         loop {
             let new = self.buffer.iter().skip(self.searched).position(|byte| *byte == b'\n');
             if let Some(at) = new {
@@ -44,20 +44,20 @@ impl Lines {
                 return Ok(Some(line));
             }
             self.searched = self.buffer.len();
-            if self.searched > LONGEST {
-                return Err(Trouble::Garbled("a line has no end".to_owned()));
+            if self.searched > MAX_LINE_BYTES {
+                return Err(WatchError::Garbled("a line has no end".to_owned()));
             }
-            match piece(&mut self.body, self.silence).await? {
+            match next_chunk(&mut self.body, self.silence).await? {
                 Some(piece) => self.buffer.extend_from_slice(&piece),
                 None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Trouble::Broken("the watch ended within an event".to_owned())),
+                None => return Err(WatchError::Broken("the watch ended within an event".to_owned())),
             }
         }
     }
 }
 
 /// Returns the next bytes of a body; `None` at its end.
-async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Trouble> {
+async fn next_chunk(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, WatchError> {
     loop {
         match timeout(silence, body.frame()).await {
             Ok(Some(Ok(frame))) => {
@@ -65,20 +65,20 @@ async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, 
                     return Ok(Some(data));
                 }
             }
-            Ok(Some(Err(error))) => return Err(Trouble::Broken(crate::error_chain(&error))),
+            Ok(Some(Err(error))) => return Err(WatchError::Broken(crate::error_chain(&error))),
             Ok(None) => return Ok(None),
-            Err(_) => return Err(Trouble::Broken(format!("nothing came for {silence:?}"))),
+            Err(_) => return Err(WatchError::Broken(format!("nothing came for {silence:?}"))),
         }
     }
 }
 
 /// Reads a whole body of at most `most` bytes.
-pub(super) async fn whole(mut body: Incoming, most: usize, silence: Duration) -> Result<Vec<u8>, Trouble> {
+pub(super) async fn read_body(mut body: Incoming, max: usize, silence: Duration) -> Result<Vec<u8>, WatchError> {
     let mut bytes = Vec::new();
-    while let Some(piece) = piece(&mut body, silence).await? {
+    while let Some(piece) = next_chunk(&mut body, silence).await? {
         bytes.extend_from_slice(&piece);
-        if bytes.len() > most {
-            return Err(Trouble::Garbled(format!("the answer is longer than {most} bytes")));
+        if bytes.len() > max {
+            return Err(WatchError::Garbled(format!("the answer is longer than {max} bytes")));
         }
     }
     Ok(bytes)

@@ -6,19 +6,19 @@ use super::feed::Feed;
 
 /// Returns the path of a feed's objects at one API group and version, with a query.
 pub(super) fn path(feed: &Feed, home: &str, query: &str) -> String {
-    let plural = feed.what.plural();
+    let plural = feed.resource.plural();
     let mut path = match &feed.namespace {
         Some(namespace) => format!("/{home}/namespaces/{namespace}/{plural}?{query}"),
         None => format!("/{home}/{plural}?{query}"),
     };
     if let Some(labels) = &feed.labels {
-        let _ = write!(path, "&labelSelector={}", escaped(labels)); // a String takes everything
+        let _ = write!(path, "&labelSelector={}", query_encoded(labels)); // a String takes everything
     }
     path
 }
 
 /// Percent-encodes text for a query.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn query_encoded(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn a_selector_survives_a_query() {
         assert_eq!(
-            escaped("a/b=c,d in (e, é)&x"),
+            query_encoded("a/b=c,d in (e, é)&x"),
             "a%2Fb%3Dc%2Cd%20in%20%28e%2C%20%C3%A9%29%26x"
         );
     }

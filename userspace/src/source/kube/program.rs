@@ -25,7 +25,7 @@ const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 /// Credentials from a program: `status` of an `ExecCredential`.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Given {
+pub(super) struct ExecCredentialStatus {
     pub(super) token: Option<String>,
     /// Certificate in PEM, as is the key.
     pub(super) client_certificate_data: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Given {
     expiration_timestamp: Option<String>,
 }
 
-impl Given {
+impl ExecCredentialStatus {
     /// Returns whether the program has to be run again. Without an expiry time it is run when the server refuses.
     pub(super) fn has_expired(&self) -> bool {
         let until = self
@@ -45,14 +45,14 @@ impl Given {
 }
 
 #[derive(Deserialize)]
-struct Credential {
-    status: Option<Given>,
+struct ExecCredential {
+    status: Option<ExecCredentialStatus>,
 }
 
 /// A running program with all its children: killed when dropped.
-struct Running(Child);
+struct RunningProgram(Child);
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // The whole process group, because a shell script leaves its children behind otherwise.
         if let Ok(group) = i32::try_from(self.0.id()) {
@@ -63,7 +63,7 @@ impl Drop for Running {
 }
 
 /// Runs the program for at most `limit`.
-pub(super) async fn run(exec: &ExecConfig, limit: Duration) -> Result<Given, String> {
+pub(super) async fn run(exec: &ExecConfig, limit: Duration) -> Result<ExecCredentialStatus, String> {
     let Some(name) = &exec.command else {
         return Err("the kubeconfig's `exec` names no `command`".to_owned());
     };
@@ -90,13 +90,13 @@ pub(super) async fn run(exec: &ExecConfig, limit: Duration) -> Result<Given, Str
     }
     let credential = std::str::from_utf8(&output)
         .ok()
-        .and_then(|text| serde_saphyr::from_str::<Credential>(text).ok());
+        .and_then(|text| serde_saphyr::from_str::<ExecCredential>(text).ok());
     let given = credential.and_then(|credential| credential.status);
     let given = given.filter(|given| given.token.is_some() || given.client_certificate_data.is_some());
     given.ok_or_else(|| format!("{shown} has ended well but printed no ExecCredential with a token or a certificate"))
 }
 
-fn start(exec: &ExecConfig, name: &str) -> std::io::Result<Running> {
+fn start(exec: &ExecConfig, name: &str) -> std::io::Result<RunningProgram> {
     let mut spec = json!({ "interactive": false });
     if exec.provide_cluster_info {
         spec["cluster"] = json!(exec.cluster);
@@ -118,7 +118,7 @@ fn start(exec: &ExecConfig, name: &str) -> std::io::Result<Running> {
     for name in exec.drop_env.iter().flatten() {
         command.env_remove(name);
     }
-    command.spawn().map(Running)
+    command.spawn().map(RunningProgram)
 }
 
 /// Reads all output without a thread: a thread that waits for a program could not be cancelled.

@@ -38,23 +38,23 @@ pub enum SkipError {
 }
 
 /// Interval and number of requests to the consumer while it makes an attempt.
-const ASK_INTERVAL: Duration = Duration::from_millis(20);
-const ASKS: u32 = 250;
+const SKIP_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_SKIP_TRIES: u32 = 250;
 
 /// Request for the message to be passed over; answered with the dead letter.
-pub(super) type Asked = oneshot::Sender<DeadLetter>;
+pub(super) type SkipRequest = oneshot::Sender<DeadLetter>;
 
 /// Meeting point of the consumer of messages and operators.
 #[derive(Debug, Default)]
-pub(super) struct Gate(Mutex<Option<(Blocked, Option<oneshot::Sender<Asked>>)>>);
+pub(super) struct BlockedSlot(Mutex<Option<(Blocked, Option<oneshot::Sender<SkipRequest>>)>>);
 
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, Option<(Blocked, Option<oneshot::Sender<Asked>>)>> {
+impl BlockedSlot {
+    fn lock(&self) -> MutexGuard<'_, Option<(Blocked, Option<oneshot::Sender<SkipRequest>>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows a message that could not be recorded. The receiver gets a request to pass it over.
-    pub(super) fn wait(&self, reason: &str, text: &str) -> oneshot::Receiver<Asked> {
+    pub(super) fn wait(&self, reason: &str, text: &str) -> oneshot::Receiver<SkipRequest> {
         let (ask, asked) = oneshot::channel();
         let mut slot = self.lock();
         let before = slot.take().map(|(before, _)| before);
@@ -69,7 +69,7 @@ impl Gate {
     }
 
     /// Removes the message, because it is recorded, passed over, or lost with its connection.
-    pub(super) fn open(&self) {
+    pub(super) fn clear(&self) {
         *self.lock() = None;
     }
 
@@ -80,7 +80,7 @@ impl Gate {
 
     /// Has the waiting message passed over. Returns the dead letter that it becomes.
     pub(super) async fn skip(&self) -> Result<DeadLetter, SkipError> {
-        for _ in 0..ASKS {
+        for _ in 0..MAX_SKIP_TRIES {
             let ask = match self.lock().as_mut() {
                 Some((_, ask)) => ask.take(),
                 None => return Err(SkipError::NotBlocked),
@@ -90,7 +90,7 @@ impl Gate {
             if ask.is_some_and(|ask| ask.send(tell).is_ok()) {
                 return told.await.map_err(|_| SkipError::Lost);
             }
-            tokio::time::sleep(ASK_INTERVAL).await;
+            tokio::time::sleep(SKIP_RETRY_INTERVAL).await;
         }
         Err(SkipError::Busy)
     }

@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use signalbox_core::spi::{AppKey, Application};
 
 /// Longest part of a file's name that is the alias's own, in bytes: 255 less endings and a hash.
-const LONGEST: usize = 200;
+const MAX_ALIAS_BYTES: usize = 200;
 
 /// Directory of certificate files: `DIR/NAMESPACE+APP/ALIAS.crt`, `.key` and `.pass`.
 #[derive(Debug)]
-pub(super) struct Certificates(PathBuf);
+pub(super) struct CertificateFiles(PathBuf);
 
-impl Certificates {
+impl CertificateFiles {
     /// Makes the directory if it is not there, and closes it to others.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         private_directory(directory)?;
@@ -27,10 +27,10 @@ impl Certificates {
     }
 
     /// Brings the files in line with these applications. Directories with other names stay as they are.
-    pub(super) fn settle_all<'a>(&self, applications: impl Iterator<Item = &'a Application>) -> io::Result<()> {
+    pub(super) fn reconcile_all<'a>(&self, applications: impl Iterator<Item = &'a Application>) -> io::Result<()> {
         let mut known: HashSet<OsString> = HashSet::new();
         for application in applications {
-            self.settle(&application.key, Some(application))?;
+            self.reconcile(&application.key, Some(application))?;
             known.insert(directory_name(&application.key).into());
         }
         for entry in fs::read_dir(&self.0)? {
@@ -44,7 +44,7 @@ impl Certificates {
     }
 
     /// Brings the files of one application in line with it; `None`: it is gone.
-    pub(super) fn settle(&self, key: &AppKey, application: Option<&Application>) -> io::Result<()> {
+    pub(super) fn reconcile(&self, key: &AppKey, application: Option<&Application>) -> io::Result<()> {
         let directory = self.0.join(directory_name(key));
         let wanted = application.map(files).unwrap_or_default();
         if wanted.is_empty() {
@@ -107,12 +107,12 @@ fn file_name(alias: &str) -> String {
             name.push_str(&format!("%{byte:02X}"));
         }
     }
-    if name.len() > LONGEST {
+    if name.len() > MAX_ALIAS_BYTES {
         // FNV-1a, because file names must not change from one version to the next.
         let hash = alias.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        name.truncate(LONGEST);
+        name.truncate(MAX_ALIAS_BYTES);
         name.push_str(&format!("~{hash:016x}"));
     }
     name

@@ -13,31 +13,31 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::connect;
-use super::session::{HEART_BEAT_INTERVAL, Message, News, Session};
-use super::{ApplyError, RoutingSpi, SOURCE};
+use super::session::{BrokerEvent, HEART_BEAT_INTERVAL, Message, Session};
+use super::{EventsError, RoutingSpi, SOURCE};
 use crate::backoff::Backoff;
 
 /// First and longest pause before the next attempt.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
 /// Time limit of a connect, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most errors remembered as logged: brokers put addresses and the like into their messages.
-const MOST_SAID: usize = 100;
+const MAX_ERROR_CHARS: usize = 100;
 
 /// Age from which on a lost connection resets the back-off, as does a message.
 const MIN_GOOD_CONNECTION_INTERVAL: Duration = Duration::from_secs(30);
 
 fn backoff() -> Backoff {
-    Backoff::new(PAUSES.0, PAUSES.1, SOURCE)
+    Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, SOURCE)
 }
 
 /// Consumes for ever. May be dropped at any point: unacknowledged messages are delivered again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
     if spi.settings.brokers.is_empty() {
         // Without brokers, events are only posted, and the source is up to date at any time.
-        spi.standing.heard();
+        spi.status.mark_heard();
         return std::future::pending().await;
     }
     let mut backoff = self::backoff();
@@ -65,10 +65,10 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             if said.insert(error.clone()) {
                 tracing::warn!(error, "The broker of routing events is out of reach.");
             }
-            if took || said.len() >= MOST_SAID {
+            if took || said.len() >= MAX_ERROR_CHARS {
                 said.clear();
             }
-            spi.standing.failed(error);
+            spi.status.mark_failed(error);
             if took || begun.elapsed() >= MIN_GOOD_CONNECTION_INTERVAL {
                 backoff.reset();
                 // The broker may only be restarting: the next one comes first, but not at once.
@@ -82,19 +82,19 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
 async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) -> Result<Infallible, String> {
     let mut subscribed = false;
     loop {
-        match session.news().await? {
-            News::Subscribed => {
+        match session.next_event().await? {
+            BrokerEvent::Subscribed => {
                 tracing::info!("Routing events are coming in.");
                 subscribed = true;
-                spi.standing.heard();
+                spi.status.mark_heard();
             }
             // Heart-beats prove that nothing has happened: the source is up to date.
-            News::Quiet if subscribed => spi.standing.heard(),
-            News::Quiet => {}
-            News::Message(message) => {
+            BrokerEvent::HeartBeat if subscribed => spi.status.mark_heard(),
+            BrokerEvent::HeartBeat => {}
+            BrokerEvent::Message(message) => {
                 take(spi, session, &message).await?;
                 session.ack(&message).await?;
-                spi.standing.heard();
+                spi.status.mark_heard();
                 *took = true;
             }
         }
@@ -102,18 +102,18 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
 }
 
 /// Guard that removes the waiting message when dropped, whatever has become of it.
-struct Opens<'a>(&'a RoutingSpi);
+struct ClearOnDrop<'a>(&'a RoutingSpi);
 
-impl Drop for Opens<'_> {
+impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.gate.open();
+        self.0.blocked_message.clear();
     }
 }
 
 /// Takes a message. Returns when it may be acknowledged.
 async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -> Result<(), String> {
     let mut backoff = self::backoff();
-    let _opens = Opens(spi);
+    let _opens = ClearOnDrop(spi);
     loop {
         let text = match std::str::from_utf8(&message.body) {
             _ if message.cut => Err((
@@ -127,39 +127,41 @@ async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -
             )),
         };
         let result = match text {
-            Ok(text) => match session.during(spi.apply_text(text)).await? {
-                Err(ApplyError::Text(error)) => bury(spi, session, &error.to_string(), text).await?,
+            Ok(text) => match session.run_with_heart_beats(spi.apply_text(text)).await? {
+                Err(EventsError::Text(error)) => add_dead_letter(spi, session, &error.to_string(), text).await?,
                 other => other.map(drop),
             },
-            Err((reason, text)) => bury(spi, session, &reason, &text).await?,
+            Err((reason, text)) => add_dead_letter(spi, session, &reason, &text).await?,
         };
         let Err(error) = result else { return Ok(()) };
         tracing::warn!(%error, "A routing event waits.");
-        spi.standing.events.inc("waiting");
+        spi.status.events.inc("waiting");
         let error = error.to_string();
         let text = String::from_utf8_lossy(&message.body);
-        let skip = spi.gate.wait(&error, &text);
-        spi.standing.failed(error.clone());
+        let skip = spi.blocked_message.wait(&error, &text);
+        spi.status.mark_failed(error.clone());
         let pause = async {
             tokio::select! {
                 asked = skip => asked.ok(),
                 () = sleep(backoff.pause()) => None,
             }
         };
-        if let Some(asked) = session.during(pause).await? {
-            session.during(spi.pass_over(asked, &error, &text)).await?;
+        if let Some(asked) = session.run_with_heart_beats(pause).await? {
+            session
+                .run_with_heart_beats(spi.pass_over(asked, &error, &text))
+                .await?;
             return Ok(());
         }
     }
 }
 
-async fn bury(
+async fn add_dead_letter(
     spi: &Arc<RoutingSpi>,
     session: &mut Session,
     reason: &str,
     text: &str,
-) -> Result<Result<(), ApplyError>, String> {
-    let result = session.during(spi.bury(reason, text)).await?;
+) -> Result<Result<(), EventsError>, String> {
+    let result = session.run_with_heart_beats(spi.add_dead_letter(reason, text)).await?;
     if result.is_ok() {
         tracing::warn!(reason, "A message is no routing event: it was set aside.");
     }

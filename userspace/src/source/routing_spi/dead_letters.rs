@@ -9,7 +9,7 @@ use super::ledger;
 use crate::state::unix_ms;
 
 /// Number of dead letters that are kept, so that a broken publisher cannot fill the disk.
-const MOST: usize = 100;
+const MAX_DEAD_LETTERS: usize = 100;
 
 /// Message that was set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,9 +44,9 @@ impl DeadLetters {
     }
 
     /// Returns the change of records that makes a message a dead letter; once recorded, it can be added.
-    pub(super) fn change(&self, letter: &DeadLetter) -> Vec<(String, Option<Vec<u8>>)> {
+    pub(super) fn record_of(&self, letter: &DeadLetter) -> Vec<(String, Option<Vec<u8>>)> {
         let bytes = serde_json::to_vec(letter).expect("two strings and a number are JSON");
-        let excess = (self.0.len() + 1).saturating_sub(MOST);
+        let excess = (self.0.len() + 1).saturating_sub(MAX_DEAD_LETTERS);
         let old = self
             .0
             .iter()
@@ -57,7 +57,7 @@ impl DeadLetters {
 
     pub(super) fn add(&mut self, letter: DeadLetter) {
         self.0.push_back((self.next(), letter));
-        let excess = self.0.len().saturating_sub(MOST);
+        let excess = self.0.len().saturating_sub(MAX_DEAD_LETTERS);
         self.0.drain(..excess);
     }
 

@@ -4,62 +4,66 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{AppKey, Application, Applications, Change, Event, learned, parse};
+use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingEvent, discover, parse};
 use tokio::sync::oneshot;
 
-use super::certificates::Certificates;
+use super::certificates::CertificateFiles;
 use super::dead_letters::{DeadLetter, DeadLetters};
-use super::ledger::{self, Key, Ledger};
-use super::outcome::{ApplyError, OpenError, Outcome};
-use super::turning::{self, AskTurn, Turn, Turning};
-use crate::source::Learnt;
+use super::ledger::{self, Ledger, LedgerKey};
+use super::outcome::{EventsError, EventsOutcome, OpenError};
+use super::rotation::{self, PendingRotation, RotationRequest, RotationSink};
+use crate::source::DiscoveryUpdate;
 
 /// Function that tells the store. Called in order, under a lock: it must not block.
-pub type Tell = Box<dyn Fn(Learnt) + Send + Sync>;
+pub type UpdateSink = Box<dyn Fn(DiscoveryUpdate) + Send + Sync>;
 
 /// Name of the source at the store.
 pub const SOURCE: &str = "routing-spi";
 
 /// Result of a text, with the store's answers that are still to come, by cluster.
-pub(super) struct Taken {
-    pub(super) outcome: Outcome,
+pub(super) struct AppliedEvents {
+    pub(super) outcome: EventsOutcome,
     pub(super) answers: Vec<(String, oneshot::Receiver<Result<(), String>>)>,
     /// Answers of the store about rotations.
-    pub(super) turns: Vec<oneshot::Receiver<Result<(), String>>>,
+    pub(super) rotations: Vec<oneshot::Receiver<Result<(), String>>>,
 }
 
 /// State of the source, and the places that it is written to.
-pub(super) struct Books {
+pub(super) struct Intake {
     settings: RoutingEvents,
     ledger: Arc<dyn Ledger>,
-    tell: Tell,
-    ask: AskTurn,
-    certificates: Option<Certificates>,
+    updates: UpdateSink,
+    rotate: RotationSink,
+    certificates: Option<CertificateFiles>,
     pub(super) applications: Applications,
     pub(super) dead: DeadLetters,
     /// Applications that are recorded, but not yet written to files and told.
-    unsettled: BTreeSet<AppKey>,
+    unsynced: BTreeSet<AppKey>,
     /// True once another instance has the ledger.
     pub(super) closed: bool,
 }
 
-impl Books {
+impl Intake {
     pub(super) fn open(
         settings: RoutingEvents,
         records: impl IntoIterator<Item = (String, Vec<u8>)>,
         ledger: Arc<dyn Ledger>,
-        tell: Tell,
-        ask: AskTurn,
+        tell: UpdateSink,
+        ask: RotationSink,
     ) -> Result<Self, OpenError> {
         let mut books = Self {
-            certificates: settings.certificates.as_deref().map(Certificates::open).transpose()?,
+            certificates: settings
+                .certificates
+                .as_deref()
+                .map(CertificateFiles::open)
+                .transpose()?,
             settings,
             ledger,
-            tell,
-            ask,
+            updates: tell,
+            rotate: ask,
             applications: Applications::default(),
             dead: DeadLetters::default(),
-            unsettled: BTreeSet::new(),
+            unsynced: BTreeSet::new(),
             closed: false,
         };
         for (key, bytes) in records {
@@ -68,24 +72,24 @@ impl Books {
                 .map_err(|reason| OpenError::Record { key, reason })?;
         }
         if let Some(certificates) = &books.certificates {
-            certificates.settle_all(books.applications.iter())?;
+            certificates.reconcile_all(books.applications.iter())?;
         }
         for application in books.applications.iter() {
-            drop(books.tell(&application.key, Some(application))); // whoever restores waits for no answer
+            drop(books.send_update(&application.key, Some(application))); // whoever restores waits for no answer
         }
         Ok(books)
     }
 
     fn restore(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
         match ledger::read(key) {
-            Some(Key::Application) => {
+            Some(LedgerKey::Application) => {
                 let application = Application::from_record(bytes).map_err(|error| error.to_string())?;
                 if ledger::application(&application.key) != key {
                     return Err(format!("it is one of {}", application.key));
                 }
                 self.applications.restore(application);
             }
-            Some(Key::DeadLetter(number)) => {
+            Some(LedgerKey::DeadLetter(number)) => {
                 let letter = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
                 self.dead.restore(number, letter);
             }
@@ -95,62 +99,72 @@ impl Books {
     }
 
     /// Takes all events of a text, or none. Blocks on the ledger and on files.
-    pub(super) fn take(&mut self, text: &str, count: impl Fn(&'static str)) -> Result<Taken, ApplyError> {
+    pub(super) fn apply(&mut self, text: &str, count: impl Fn(&'static str)) -> Result<AppliedEvents, EventsError> {
         let mut events = parse(text)?;
         if self.certificates.is_none() {
             events.iter_mut().for_each(forget_keys);
         }
-        let changed = self.applications.after(&events);
-        let leaving = turning::leaving(&events, &self.applications);
+        let changed = self.applications.changes_after(&events);
+        let leaving = rotation::deleted_gears(&events, &self.applications);
         if !changed.is_empty() {
             let record = |(key, application): (&AppKey, &Option<Application>)| {
-                (ledger::application(key), application.as_ref().map(Application::record))
+                (
+                    ledger::application(key),
+                    application.as_ref().map(Application::to_record),
+                )
             };
             let records: Vec<_> = changed.iter().map(record).collect();
             self.record(&records)?;
-            self.unsettled.extend(changed.keys().cloned());
+            self.unsynced.extend(changed.keys().cloned());
             self.applications.commit(changed);
         }
-        let mut taken = Taken {
-            outcome: Outcome {
+        let mut taken = AppliedEvents {
+            outcome: EventsOutcome {
                 events: events.len(),
-                ..Outcome::default()
+                ..EventsOutcome::default()
             },
             answers: Vec::new(),
-            turns: Vec::new(),
+            rotations: Vec::new(),
         };
         // Applications of earlier texts come too, if their files could not be written then.
-        while let Some(key) = self.unsettled.first().cloned() {
+        while let Some(key) = self.unsynced.first().cloned() {
             let application = self.applications.get(&key);
             if let Some(certificates) = &self.certificates {
-                certificates.settle(&key, application)?;
+                certificates.reconcile(&key, application)?;
             }
-            taken.answers.push((key.to_string(), self.tell(&key, application)));
+            taken
+                .answers
+                .push((key.to_string(), self.send_update(&key, application)));
             taken.outcome.changed.push(key.to_string());
-            self.unsettled.remove(&key);
+            self.unsynced.remove(&key);
         }
-        taken.turns = self.turn(turning::of(&events, &leaving, &self.applications));
+        taken.rotations = self.request_rotations(rotation::requested_rotations(&events, &leaving, &self.applications));
         for event in &events {
             count(kind(&event.change));
         }
         Ok(taken)
     }
 
-    fn turn(&self, all: Vec<Turning>) -> Vec<oneshot::Receiver<Result<(), String>>> {
+    fn request_rotations(&self, all: Vec<RotationRequest>) -> Vec<oneshot::Receiver<Result<(), String>>> {
         let asked = all.into_iter().map(|what| {
             let (done, answer) = oneshot::channel();
-            (self.ask)(Turn { what, done });
+            (self.rotate)(PendingRotation { request: what, done });
             answer
         });
         asked.collect()
     }
 
     /// Sets a message aside for good.
-    pub(super) fn bury(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> Result<(), ApplyError> {
+    pub(super) fn add_dead_letter(
+        &mut self,
+        reason: &str,
+        text: &str,
+        count: impl Fn(&'static str),
+    ) -> Result<(), EventsError> {
         let letter = DeadLetter::new(reason, text);
         self.ledger
-            .record(&self.dead.change(&letter))
-            .map_err(ApplyError::Ledger)?;
+            .record(&self.dead.record_of(&letter))
+            .map_err(EventsError::Ledger)?;
         self.dead.add(letter);
         count("bad_message");
         Ok(())
@@ -160,36 +174,36 @@ impl Books {
     /// could not be written, are told to the store: they must not hold up later messages.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
         let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
-        if let Err(error) = self.ledger.record(&self.dead.change(&letter)) {
+        if let Err(error) = self.ledger.record(&self.dead.record_of(&letter)) {
             tracing::warn!(
                 error,
                 "A message that was skipped is known until this process ends, and no longer."
             );
         }
         self.dead.add(letter.clone());
-        for key in std::mem::take(&mut self.unsettled) {
-            drop(self.tell(&key, self.applications.get(&key))); // nobody waits for the answer
+        for key in std::mem::take(&mut self.unsynced) {
+            drop(self.send_update(&key, self.applications.get(&key))); // nobody waits for the answer
         }
         count("skipped");
         letter
     }
 
-    fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), ApplyError> {
+    fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), EventsError> {
         if self.closed {
-            return Err(ApplyError::Ledger("the source is closed".to_owned()));
+            return Err(EventsError::Ledger("the source is closed".to_owned()));
         }
-        self.ledger.record(changed).map_err(ApplyError::Ledger)
+        self.ledger.record(changed).map_err(EventsError::Ledger)
     }
 
-    fn tell(&self, key: &AppKey, application: Option<&Application>) -> oneshot::Receiver<Result<(), String>> {
+    fn send_update(&self, key: &AppKey, application: Option<&Application>) -> oneshot::Receiver<Result<(), String>> {
         let (done, answer) = oneshot::channel();
         let RoutingEvents { naming, filter, .. } = &self.settings;
         let cluster = key.to_string();
-        let asking = self.settings.asking_of(&cluster);
-        (self.tell)(Learnt {
+        let asking = self.settings.health_page_of(&cluster);
+        (self.updates)(DiscoveryUpdate {
             source: SOURCE.to_owned(),
             cluster,
-            what: application.map(|application| Arc::new(learned(application, naming, filter, &asking))),
+            discovery: application.map(|application| Arc::new(discover(application, naming, filter, &asking))),
             done: Some(done),
         });
         answer
@@ -197,29 +211,29 @@ impl Books {
 }
 
 /// Removes private keys that nobody will use: keeping them is a needless risk.
-fn forget_keys(event: &mut Event) {
-    if let Change::AddCertificate { certificate, .. } = &mut event.change {
+fn forget_keys(event: &mut RoutingEvent) {
+    if let AppChange::AddCertificate { certificate, .. } = &mut event.change {
         certificate.private_key = None;
         certificate.pass_phrase = None;
     }
 }
 
-const fn kind(change: &Change) -> &'static str {
+const fn kind(change: &AppChange) -> &'static str {
     match change {
-        Change::Create { .. } => "create_application",
-        Change::Delete => "delete_application",
-        Change::AddEndpoint { .. } => "add_public_endpoint",
-        Change::RemoveEndpoint { .. } => "remove_public_endpoint",
-        Change::AddAlias(_) => "add_alias",
-        Change::RemoveAlias(_) => "remove_alias",
-        Change::AddCertificate { .. } => "add_ssl",
-        Change::RemoveCertificate(_) => "remove_ssl",
-        Change::Stop(_) => "stop",
-        Change::Start(_) => "start",
-        Change::RotateOut { .. } => "rotate_out",
-        Change::RotateIn(_) => "rotate_in",
-        Change::AddGeography { .. } => "add_geography",
-        Change::RemoveGeography { .. } => "remove_geography",
-        Change::Duplicate => "deprecated_duplicate",
+        AppChange::Create { .. } => "create_application",
+        AppChange::Delete => "delete_application",
+        AppChange::AddEndpoint { .. } => "add_public_endpoint",
+        AppChange::RemoveEndpoint { .. } => "remove_public_endpoint",
+        AppChange::AddAlias(_) => "add_alias",
+        AppChange::RemoveAlias(_) => "remove_alias",
+        AppChange::AddCertificate { .. } => "add_ssl",
+        AppChange::RemoveCertificate(_) => "remove_ssl",
+        AppChange::Stop(_) => "stop",
+        AppChange::Start(_) => "start",
+        AppChange::RotateOut { .. } => "rotate_out",
+        AppChange::RotateIn(_) => "rotate_in",
+        AppChange::AddGeography { .. } => "add_geography",
+        AppChange::RemoveGeography { .. } => "remove_geography",
+        AppChange::Duplicate => "deprecated_duplicate",
     }
 }

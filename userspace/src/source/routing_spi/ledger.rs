@@ -16,7 +16,7 @@ const DEAD_LETTER: &str = "dead-letter/";
 
 /// Kind of a record, by its key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum LedgerKey {
     Application,
     /// Number of a dead letter.
     DeadLetter(u64),
@@ -32,9 +32,9 @@ pub(super) fn dead_letter(number: u64) -> String {
 }
 
 /// Reads a key; `None`: it is not one of ours.
-pub(super) fn read(key: &str) -> Option<Key> {
+pub(super) fn read(key: &str) -> Option<LedgerKey> {
     if let Some(number) = key.strip_prefix(DEAD_LETTER) {
-        return number.parse().ok().map(Key::DeadLetter);
+        return number.parse().ok().map(LedgerKey::DeadLetter);
     }
-    key.starts_with(APPLICATION).then_some(Key::Application)
+    key.starts_with(APPLICATION).then_some(LedgerKey::Application)
 }

@@ -7,7 +7,7 @@ use signalbox_core::spi::ParseError;
 
 /// Reason why events did not count. A partial change is made again when the events come again.
 #[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
+pub enum EventsError {
     /// The text is no list of events; the error says where and why.
     #[error(transparent)]
     Text(#[from] ParseError),
@@ -40,7 +40,7 @@ pub enum OpenError {
 
 /// Result of a text of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct EventsOutcome {
     /// Number of events in the text.
     pub events: usize,
     /// Clusters that have changed. Empty: everything was known already.

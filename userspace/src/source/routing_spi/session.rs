@@ -1,6 +1,6 @@
 //! Connection to a broker: the handshake, heart-beats both ways, messages in, acknowledgements out.
 
-mod hello;
+mod handshake;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connect::Stream;
 use super::stomp::{Decoder, Frame};
-use hello::{SUBSCRIPTION, complaint, hello, subscribe};
+use handshake::{SUBSCRIPTION, connect_frame, refusal_text, subscribe_frame};
 
 /// Time limit of the handshake, and of a write that the broker does not read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,13 +26,13 @@ const MAX_WAITING: usize = 1 << 20;
 
 /// Message from a broker that is no answer to a request.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum BrokerEvent {
     /// The subscription is in force.
     Subscribed,
     /// A message.
     Message(Message),
     /// Heart-beat, or silence within bounds.
-    Quiet,
+    HeartBeat,
 }
 
 /// A message that is to be acknowledged.
@@ -47,7 +47,7 @@ pub(super) struct Message {
 
 /// Result of a wait for bytes.
 #[derive(PartialEq, Eq)]
-enum Beat {
+enum IoProgress {
     Heard,
     Sent,
 }
@@ -57,7 +57,7 @@ pub(super) struct Session {
     stream: Box<dyn Stream>,
     decoder: Decoder,
     /// True for STOMP 1.2, false for 1.1.
-    modern: bool,
+    is_stomp_1_2: bool,
     /// Interval at which the broker expects to hear from us.
     send_every: Option<Duration>,
     /// Longest time that the broker may be silent.
@@ -81,13 +81,13 @@ impl Session {
         let mut session = Self {
             stream,
             decoder: Decoder::new(signalbox_core::spi::MAX_BYTES),
-            modern: true,
+            is_stomp_1_2: true,
             send_every: None,
             silence: None,
             sent: now,
             heard: now,
         };
-        let hello = hello(host, settings, heart_beat)?;
+        let hello = connect_frame(host, settings, heart_beat)?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             session.send(&hello).await?;
             session.answer().await
@@ -96,9 +96,9 @@ impl Session {
             .await
             .map_err(|_| "the broker does not answer to CONNECT".to_owned())??;
         if answer.command != "CONNECTED" {
-            return Err(complaint(&answer));
+            return Err(refusal_text(&answer));
         }
-        session.modern = match answer.header("version") {
+        session.is_stomp_1_2 = match answer.header("version") {
             Some("1.2") => true,
             Some("1.1") => false,
             other => {
@@ -106,14 +106,14 @@ impl Session {
                 return Err(format!("the broker speaks STOMP {other}; it takes 1.1 or 1.2"));
             }
         };
-        session.agree(&answer, heart_beat);
-        session.send(&subscribe(settings)).await?;
+        session.agree_heart_beats(&answer, heart_beat);
+        session.send(&subscribe_frame(settings)).await?;
         Ok(session)
     }
 
     /// Derives the intervals from `heart-beat` of both sides: what a side can do, and what it wants of the other (ms;
     /// 0: nothing).
-    fn agree(&mut self, answer: &Frame, ours: Duration) {
+    fn agree_heart_beats(&mut self, answer: &Frame, ours: Duration) {
         let theirs = answer.header("heart-beat").unwrap_or("0,0");
         let (can, wants) = theirs.split_once(',').unwrap_or(("0", "0"));
         let time = |text: &str| text.trim().parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis);
@@ -127,21 +127,21 @@ impl Session {
     ///
     /// # Errors
     /// The connection is of no more use; the text says why.
-    pub(super) async fn news(&mut self) -> Result<News, String> {
+    pub(super) async fn next_event(&mut self) -> Result<BrokerEvent, String> {
         let mut heard = false;
         let frame = loop {
             if let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
                 break frame;
             }
             if heard && self.decoder.is_between_frames() {
-                return Ok(News::Quiet);
+                return Ok(BrokerEvent::HeartBeat);
             }
-            heard = self.beat().await? == Beat::Heard;
+            heard = self.read_or_beat().await? == IoProgress::Heard;
         };
         match frame.command.as_str() {
-            "RECEIPT" => Ok(News::Subscribed),
-            "MESSAGE" => self.message(frame).map(News::Message),
-            _ => Err(complaint(&frame)),
+            "RECEIPT" => Ok(BrokerEvent::Subscribed),
+            "MESSAGE" => self.message(frame).map(BrokerEvent::Message),
+            _ => Err(refusal_text(&frame)),
         }
     }
 
@@ -150,7 +150,7 @@ impl Session {
             let value = frame.header(name).map(str::to_owned);
             value.ok_or_else(|| format!("the broker's message has no `{name}`, so it cannot be acknowledged"))
         };
-        let ack = if self.modern {
+        let ack = if self.is_stomp_1_2 {
             vec![("id", header("ack")?)]
         } else {
             vec![
@@ -182,13 +182,13 @@ impl Session {
     ///
     /// # Errors
     /// The connection was lost before the work was done. What the work has begun goes on as far as it does by itself.
-    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
+    pub(super) async fn run_with_heart_beats<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                beat = self.beat() => {
+                beat = self.read_or_beat() => {
                     beat?;
                 }
             }
@@ -201,12 +201,12 @@ impl Session {
             if let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
                 return Ok(frame);
             }
-            self.beat().await?;
+            self.read_or_beat().await?;
         }
     }
 
     /// Waits until bytes are read, or a heart-beat was due and sent.
-    async fn beat(&mut self) -> Result<Beat, String> {
+    async fn read_or_beat(&mut self) -> Result<IoProgress, String> {
         let send_at = self.send_every.map(|every| self.sent + every);
         let dead_at = self.silence.map(|silence| self.heard + silence);
         let full = self.decoder.waiting() > MAX_WAITING;
@@ -218,11 +218,11 @@ impl Session {
                 Ok(_) => {
                     self.heard = Instant::now();
                     self.decoder.push(&bytes);
-                    Ok(Beat::Heard)
+                    Ok(IoProgress::Heard)
                 }
                 Err(error) => Err(format!("reading from the broker: {error}")),
             },
-            () = until(send_at) => self.write(b"\n").await.map(|()| Beat::Sent),
+            () = until(send_at) => self.write(b"\n").await.map(|()| IoProgress::Sent),
             () = until(dead_at), if !full => Err("the broker has been silent for longer than it promised".to_owned()),
         }
     }

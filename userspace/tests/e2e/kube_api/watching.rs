@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use signalbox::source::kube::{Pace, Settings};
-use signalbox::source::{self, Learnt, Standing};
-use signalbox_core::claims::{self, Kind, Seen};
-use signalbox_core::learned::Learned;
-use signalbox_core::model::kubernetes::{AddressType, Choice, Connection, KubernetesSource, Resource, Routers};
+use signalbox::source::kube::{Settings, Timings};
+use signalbox::source::{self, DiscoveryUpdate, SourceStatus};
+use signalbox_core::claims::{self, ClusterObjects, ObjectKind};
+use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::model::kubernetes::{
+    AddressType, ApiServerAccess, KubernetesSource, Resource, Routers, ShardFilter,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinHandle;
 
@@ -22,7 +24,7 @@ const NEVER: Duration = Duration::from_secs(60);
 pub(crate) fn settings(api: &Api) -> Settings {
     Settings {
         source: KubernetesSource {
-            connection: Connection::Url {
+            access: ApiServerAccess::Url {
                 url: format!("http://{}", api.addr),
                 token: None,
                 ca: None,
@@ -30,7 +32,7 @@ pub(crate) fn settings(api: &Api) -> Settings {
             resources: None,
             namespaces: Vec::new(),
             labels: None,
-            choice: Choice::default(),
+            shard: ShardFilter::default(),
             wildcards: false,
             routers: Routers {
                 pods: None,
@@ -39,24 +41,24 @@ pub(crate) fn settings(api: &Api) -> Settings {
                 https: None,
             },
         },
-        pace: Pace {
+        timings: Timings {
             settle: Duration::from_millis(5),
             retry: Duration::from_millis(5),
-            retry_most: Duration::from_millis(50),
-            look: Duration::from_millis(20),
+            max_retry: Duration::from_millis(50),
+            check: Duration::from_millis(20),
             absent: Duration::from_millis(50),
-            excused: Duration::from_millis(50),
+            forbidden_retry: Duration::from_millis(50),
             relist: Duration::from_secs(3600),
-            program: Duration::from_secs(30),
-            answer: Duration::from_secs(30),
-            watch: Duration::from_secs(1),
-            silence: Duration::from_secs(30),
+            program_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(30),
+            watch_timeout: Duration::from_secs(1),
+            silence_timeout: Duration::from_secs(30),
         },
     }
 }
 
 /// Computes the meaning of the server's objects from all of them at once.
-pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
+pub(crate) fn meaning(api: &Api, settings: &Settings) -> ClusterDiscovery {
     let store = api.store.lock().unwrap();
     let asked = &settings.source;
     let namespaces: Vec<Option<String>> = match asked.namespaces.as_slice() {
@@ -73,10 +75,10 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
             continue;
         }
         let kind = match resource {
-            Resource::Routes => Kind::Route,
-            Resource::Ingresses => Kind::Ingress,
-            Resource::TlsRoutes => Kind::TlsRoute,
-            Resource::HttpRoutes => Kind::HttpRoute,
+            Resource::Routes => ObjectKind::Route,
+            Resource::Ingresses => ObjectKind::Ingress,
+            Resource::TlsRoutes => ObjectKind::TlsRoute,
+            Resource::HttpRoutes => ObjectKind::HttpRoute,
         };
         for namespace in &namespaces {
             let labels = asked.labels.as_deref().map(pairs).unwrap_or_default();
@@ -113,7 +115,7 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
         let found = store.select("namespaces", &selection);
         found.iter().map(|one| source::kube::namespace(one).unwrap()).collect()
     };
-    let namespaces: Option<Vec<String>> = asked.choice.namespace_labels.as_ref().map(of_labels);
+    let namespaces: Option<Vec<String>> = asked.shard.namespace_labels.as_ref().map(of_labels);
     let namespaces = namespaces
         .as_ref()
         .filter(|_| !store.moods.forbidden.contains("namespaces"));
@@ -125,7 +127,7 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
         .iter()
         .filter_map(|one| source::kube::gateway(one).ok())
         .collect();
-    let seen = Seen {
+    let seen = ClusterObjects {
         objects: objects.iter().collect(),
         pods: pods.iter().collect(),
         nodes: nodes.iter().collect(),
@@ -133,16 +135,16 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> Learned {
         gateways: may_see("gateways").then(|| gateways.iter().collect()),
         ingress_classes: may_see("ingressclasses").then(|| classes.iter().collect()),
     };
-    claims::learn(seen, &settings.rules())
+    claims::discover(seen, &settings.rules())
 }
 
 /// A running source.
 pub(crate) struct Watching {
     pub(crate) settings: Settings,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) standing: Arc<SourceStatus>,
     /// Knowledge that has been told, in order.
-    pub(crate) told: Vec<Learned>,
-    out: UnboundedReceiver<Learnt>,
+    pub(crate) told: Vec<ClusterDiscovery>,
+    out: UnboundedReceiver<DiscoveryUpdate>,
     task: JoinHandle<()>,
 }
 
@@ -154,7 +156,7 @@ impl Drop for Watching {
 
 impl Watching {
     pub(crate) fn start(settings: Settings) -> Self {
-        let standing = Standing::new("kube:east", "kubernetes");
+        let standing = SourceStatus::new("kube:east", "kubernetes");
         let (sender, out) = mpsc::unbounded_channel();
         let task = source::kube::spawn(settings.clone(), "east".to_owned(), Arc::clone(&standing), sender);
         Self {
@@ -194,10 +196,10 @@ impl Watching {
         self.told.len()
     }
 
-    fn note(&mut self, learnt: Learnt) {
+    fn note(&mut self, learnt: DiscoveryUpdate) {
         assert_eq!((learnt.source.as_str(), learnt.cluster.as_str()), ("kube:east", "east"));
-        self.told.push(Learned::clone(
-            &learnt.what.expect("a cluster that is watched is not gone"),
+        self.told.push(ClusterDiscovery::clone(
+            &learnt.discovery.expect("a cluster that is watched is not gone"),
         ));
     }
 

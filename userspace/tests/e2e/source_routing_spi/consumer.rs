@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use signalbox::source::Learnt;
-use signalbox::source::routing_spi::{Ledger, RoutingSpi, Turn};
-use signalbox_core::learned::Learned;
+use signalbox::source::DiscoveryUpdate;
+use signalbox::source::routing_spi::{Ledger, PendingRotation, RoutingSpi};
+use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::model::{Broker, RoutingEvents};
-use signalbox_core::spi::{AppKey, Application, Asking, Filter, Naming, learned};
+use signalbox_core::spi::{AppKey, Application, EndpointFilter, HealthPageTemplate, Naming, discover};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -19,7 +19,7 @@ use crate::lab::eventually;
 
 pub(crate) const QUEUE: &str = "/queue/routing";
 
-type Told = Arc<Mutex<BTreeMap<String, Learned>>>;
+type Told = Arc<Mutex<BTreeMap<String, ClusterDiscovery>>>;
 
 /// A running source.
 pub(crate) struct Consumer {
@@ -40,7 +40,7 @@ pub(crate) fn settings(ports: &[u16], destination: &str) -> RoutingEvents {
         destination: destination.into(),
         client_id: None,
         subscription: None,
-        filter: Filter {
+        filter: EndpointFilter {
             types: ["load_balancer".to_owned()].into(),
         },
         naming: Naming {
@@ -58,17 +58,17 @@ impl Consumer {
     pub(crate) fn start(runtime: &Runtime, settings: RoutingEvents, disk: &Arc<Disk>) -> Self {
         let told = Told::default();
         let store = Arc::clone(&told);
-        let tell = move |learnt: Learnt| {
+        let tell = move |learnt: DiscoveryUpdate| {
             assert_eq!(learnt.source, "routing-spi");
             let mut store = store.lock().unwrap();
-            match learnt.what {
-                Some(what) => store.insert(learnt.cluster, Learned::clone(&what)),
+            match learnt.discovery {
+                Some(what) => store.insert(learnt.cluster, ClusterDiscovery::clone(&what)),
                 None => store.remove(&learnt.cluster),
             };
             let _ = learnt.done.unwrap().send(Ok(()));
         };
         let ledger: Arc<dyn Ledger> = Arc::<Disk>::clone(disk);
-        let ask = |turn: Turn| turn.done.send(Ok(())).unwrap();
+        let ask = |turn: PendingRotation| turn.done.send(Ok(())).unwrap();
         let spi = RoutingSpi::open(settings, disk.records(), ledger, Box::new(tell), Box::new(ask)).unwrap();
         let running = Arc::clone(&spi);
         let task = runtime.spawn(async move {
@@ -97,7 +97,7 @@ impl Consumer {
 
     /// Events and bad messages that were taken.
     pub(crate) fn taken(&self) -> u64 {
-        let events = self.spi.standing().events.get();
+        let events = self.spi.status().events.get();
         events
             .iter()
             .filter(|(kind, _)| *kind != "waiting")
@@ -115,7 +115,7 @@ impl Consumer {
         assert!(
             eventually(LONG, there),
             "{app} is not known: {}",
-            self.spi.standing().view()
+            self.spi.status().view()
         );
     }
 
@@ -136,12 +136,12 @@ impl Consumer {
             .collect();
         assert_eq!(kept.into_values().collect::<Vec<_>>(), wanted);
         let told = self.told.lock().unwrap();
-        let expected: BTreeMap<String, Learned> = wanted
+        let expected: BTreeMap<String, ClusterDiscovery> = wanted
             .iter()
             .map(|one| {
                 (
                     one.key.to_string(),
-                    learned(one, &settings.naming, &settings.filter, &Asking::default()),
+                    discover(one, &settings.naming, &settings.filter, &HealthPageTemplate::default()),
                 )
             })
             .collect();
@@ -150,7 +150,7 @@ impl Consumer {
 }
 
 fn taken(spi: &RoutingSpi) -> u64 {
-    let events = spi.standing().events.get();
+    let events = spi.status().events.get();
     events
         .iter()
         .filter(|(kind, _)| *kind != "waiting")

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::Signal;
-use signalbox::source::Learnt;
-use signalbox::source::routing_spi::{ApplyError, Outcome, RoutingSpi};
+use signalbox::source::DiscoveryUpdate;
+use signalbox::source::routing_spi::{EventsError, EventsOutcome, RoutingSpi};
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{Change, Event, parse};
+use signalbox_core::spi::{AppChange, RoutingEvent, parse};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, QUEUE, certificates, runtime, settings};
@@ -38,12 +38,7 @@ fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let reach = |consumer: &Consumer, count: u64| {
         let there = eventually(LONG, || consumer.taken() >= count);
-        assert!(
-            there,
-            "{} messages: {}",
-            consumer.taken(),
-            consumer.spi.standing().view()
-        );
+        assert!(there, "{} messages: {}", consumer.taken(), consumer.spi.status().view());
     };
     reach(&consumer, 2000);
     broker.kill();
@@ -67,7 +62,7 @@ fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
     consumer.assert_is(&disk, &wanted, &settings);
     let waits = consumer
         .spi
-        .standing()
+        .status()
         .events
         .get()
         .into_iter()
@@ -96,9 +91,9 @@ fn what_was_not_acknowledged_comes_again() {
         return;
     }
     let (broker, runtime) = (ActiveMq::start(), runtime());
-    let events = ["one", "two", "three", "the-end"].map(|app| Event {
+    let events = ["one", "two", "three", "the-end"].map(|app| RoutingEvent {
         app: key(app),
-        change: Change::AddAlias(format!("{app}.example.com")),
+        change: AppChange::AddAlias(format!("{app}.example.com")),
     });
     for (moment, taken_before, queue) in [
         (Moment::BeforeRecord, 0, "/queue/before"),
@@ -127,7 +122,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     }
     let (broker, runtime, disk) = (ActiveMq::start(), runtime(), Arc::new(Disk::default()));
     let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
-    let standing = consumer.spi.standing();
+    let standing = consumer.spi.status();
     assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
     // The time of the last word grows with each heart-beat.
     let (mut beats, mut last) = (0, f64::MAX);
@@ -147,9 +142,9 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     broker.signal(Signal::SIGCONT);
     broker.client().publish(
         QUEUE,
-        &[ruby(&Event {
+        &[ruby(&RoutingEvent {
             app: key("the-end"),
-            change: Change::AddAlias("a.example.com".into()),
+            change: AppChange::AddAlias("a.example.com".into()),
         })],
     );
     consumer.wait_for("the-end");
@@ -161,7 +156,7 @@ fn the_store_may_refuse_and_files_may_fail() {
     let (runtime, scratch) = (runtime(), Scratch::new());
     let told = Arc::new(Mutex::new(Vec::new()));
     let store = Arc::clone(&told);
-    let tell = move |learnt: Learnt| {
+    let tell = move |learnt: DiscoveryUpdate| {
         store.lock().unwrap().push(learnt.cluster.clone());
         if learnt.cluster == "demo/refused" {
             let _ = learnt.done.unwrap().send(Err("there is one in the file".to_owned()));
@@ -172,10 +167,10 @@ fn the_store_may_refuse_and_files_may_fail() {
         ..settings(&[1], QUEUE)
     };
     let spi = RoutingSpi::open(settings, [], Arc::new(Disk::default()), Box::new(tell), Box::new(drop)).unwrap();
-    let apply = |event: &Event| runtime.block_on(spi.apply_text(&ruby(event)));
-    let create = |app: &str| Event {
+    let apply = |event: &RoutingEvent| runtime.block_on(spi.apply_text(&ruby(event)));
+    let create = |app: &str| RoutingEvent {
         app: key(app),
-        change: Change::AddAlias("a.example.com".into()),
+        change: AppChange::AddAlias("a.example.com".into()),
     };
     let refused = apply(&create("refused")).unwrap().refused;
     assert_eq!(refused["demo/refused"], "there is one in the file");
@@ -184,13 +179,13 @@ fn the_store_may_refuse_and_files_may_fail() {
     let obstacle = scratch.path().join("certificates/demo+phpha");
     std::fs::write(&obstacle, "in the way").unwrap();
     let event = certificate("phpha", "a.example.com", "KEY");
-    assert!(matches!(apply(&event), Err(ApplyError::Certificates(_))));
+    assert!(matches!(apply(&event), Err(EventsError::Certificates(_))));
     assert!(!told.lock().unwrap().contains(&"demo/phpha".to_owned()));
     std::fs::remove_file(&obstacle).unwrap();
-    let again = Outcome {
+    let again = EventsOutcome {
         events: 1,
         changed: vec!["demo/phpha".into()],
-        ..Outcome::default()
+        ..EventsOutcome::default()
     };
     assert_eq!(apply(&event).unwrap(), again);
     assert!(obstacle.join("a.example.com.key").exists());
@@ -302,18 +297,18 @@ fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     };
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     assert!(
-        eventually(LONG, || consumer.spi.standing().connected()),
+        eventually(LONG, || consumer.spi.status().connected()),
         "{}",
-        consumer.spi.standing().view()
+        consumer.spi.status().view()
     );
     let skip = || runtime.block_on(consumer.spi.skip());
     assert!(skip().unwrap_err().to_string().contains("no message waits"));
 
     // The ledger can record nothing, not even the dead letter: it is known for as long as the process runs.
     disk.fail(u64::MAX);
-    let alias = |app: &str| Event {
+    let alias = |app: &str| RoutingEvent {
         app: key(app),
-        change: Change::AddAlias(format!("{app}.example.com")),
+        change: AppChange::AddAlias(format!("{app}.example.com")),
     };
     broker
         .client()
@@ -357,7 +352,7 @@ fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     );
     let skipped = consumer
         .spi
-        .standing()
+        .status()
         .events
         .get()
         .into_iter()

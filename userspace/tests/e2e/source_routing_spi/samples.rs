@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use signalbox_core::model::RoutingEvents;
-use signalbox_core::spi::{Change, Event, parse};
+use signalbox_core::spi::{AppChange, RoutingEvent, parse};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, certificates, runtime, settings};
@@ -38,9 +38,9 @@ fn the_samples_come_through_a_topic_also_while_nobody_listens() {
         ..settings(&[broker.port], TOPIC)
     };
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
-    let subscribed = eventually(LONG, || consumer.spi.standing().connected());
-    assert!(subscribed, "{}", consumer.spi.standing().view());
-    let mut events: Vec<Event> = SAMPLES.iter().flat_map(|text| parse(text).unwrap()).collect();
+    let subscribed = eventually(LONG, || consumer.spi.status().connected());
+    assert!(subscribed, "{}", consumer.spi.status().view());
+    let mut events: Vec<RoutingEvent> = SAMPLES.iter().flat_map(|text| parse(text).unwrap()).collect();
     broker.client().publish(TOPIC, &SAMPLES.map(str::to_owned));
     consumer.wait_for("phpha");
 
@@ -89,25 +89,25 @@ fn the_samples_come_through_a_topic_also_while_nobody_listens() {
     );
     assert!(seen.contains("(hidden)") && !seen.contains("c2VjcmV0"), "{seen}");
 
-    let alias = Event {
+    let alias = RoutingEvent {
         app: key("phpha"),
-        change: Change::RemoveAlias("foo.example.com".into()),
+        change: AppChange::RemoveAlias("foo.example.com".into()),
     };
     runtime.block_on(consumer.spi.apply_text(&ruby(&alias))).unwrap();
     assert_eq!(files(), ["bar.example.com.crt", "bar.example.com.key"]);
-    let gone = Event {
+    let gone = RoutingEvent {
         app: key("phpha"),
-        change: Change::Delete,
+        change: AppChange::Delete,
     };
     runtime.block_on(consumer.spi.apply_text(&ruby(&gone))).unwrap();
     assert!(!directory.exists());
     broker.assert_nothing_dead();
 }
 
-fn end() -> Event {
-    Event {
+fn end() -> RoutingEvent {
+    RoutingEvent {
         app: key("the-end"),
-        change: Change::Create {
+        change: AppChange::Create {
             scalable: None,
             ha: None,
         },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use signalbox_core::model::{BrokerTls, Login, RoutingEvents};
-use signalbox_core::spi::{Change, Event};
+use signalbox_core::spi::{AppChange, RoutingEvent};
 
 use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, QUEUE, runtime, settings};
@@ -107,23 +107,23 @@ fn a_broker_is_asked_who_it_is_and_told_who_we_are() {
     ] {
         let consumer = Consumer::start(&runtime, refused, &Arc::default());
         let error = || {
-            consumer.spi.standing().view()["last_error"]
+            consumer.spi.status().view()["last_error"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned()
         };
         assert!(eventually(LONG, || !error().is_empty()));
         assert!(error().contains(part), "{part}: {}", error());
-        assert!(!consumer.spi.standing().connected());
+        assert!(!consumer.spi.status().connected());
         consumer.kill(&runtime);
     }
 
     let consumer = Consumer::start(&runtime, with("ca.pem", true, "password"), &Arc::default());
-    let connected = eventually(LONG, || consumer.spi.standing().connected());
-    assert!(connected, "{}", consumer.spi.standing().view());
-    let event = Event {
+    let connected = eventually(LONG, || consumer.spi.status().connected());
+    assert!(connected, "{}", consumer.spi.status().view());
+    let event = RoutingEvent {
         app: key("phpha"),
-        change: Change::AddAlias("foo.example.com".into()),
+        change: AppChange::AddAlias("foo.example.com".into()),
     };
     runtime.block_on(consumer.spi.apply_text(&ruby(&event))).unwrap();
     assert_eq!(consumer.told.lock().unwrap().len(), 1);

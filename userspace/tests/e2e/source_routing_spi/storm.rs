@@ -1,13 +1,13 @@
 //! Ten thousand messages: events of some applications, shuffled, many of them twice or cut short.
 
-use signalbox_core::spi::{AppKey, Certificate, Change, Endpoint, Event, Mapping, Secret, parse};
+use signalbox_core::spi::{AppChange, AppKey, Certificate, Endpoint, Mapping, RoutingEvent, Secret, parse};
 
 use super::naive::ruby;
 
 /// Messages, the last of which brings the application `the-end`, and the events in those that can be understood.
 pub(crate) struct Storm {
     pub(crate) messages: Vec<String>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<RoutingEvent>,
     pub(crate) bad: usize,
 }
 
@@ -27,9 +27,9 @@ pub(crate) fn storm(seed: u64, count: usize) -> Storm {
     for at in (1..messages.len()).rev() {
         messages.swap(at, dice.roll(at + 1));
     }
-    messages.push(ruby(&Event {
+    messages.push(ruby(&RoutingEvent {
         app: key("the-end"),
-        change: Change::Create {
+        change: AppChange::Create {
             scalable: None,
             ha: None,
         },
@@ -49,7 +49,7 @@ pub(crate) fn key(app: &str) -> AppKey {
     }
 }
 
-fn random(dice: &mut Dice) -> Event {
+fn random(dice: &mut Dice) -> RoutingEvent {
     let app = format!("app{}", dice.roll(25));
     let gear = format!("{app}gear{}", dice.roll(4));
     let at = format!("172.16.{}.{}:{}", dice.roll(2), 1 + dice.roll(3), 50_000 + dice.roll(3))
@@ -59,14 +59,14 @@ fn random(dice: &mut Dice) -> Event {
     let word = |on: bool, yes: &str, no: &str| if on { yes.to_owned() } else { no.to_owned() };
     let balancer = dice.roll(2) == 0;
     let change = match dice.roll(20) {
-        0 => Change::Create {
+        0 => AppChange::Create {
             scalable: Some(true),
             ha: Some(balancer),
         },
-        1 => Change::Delete,
-        2 => Change::Duplicate,
-        3..=8 => Change::AddEndpoint {
-            at,
+        1 => AppChange::Delete,
+        2 => AppChange::Duplicate,
+        3..=8 => AppChange::AddEndpoint {
+            addr: at,
             endpoint: Endpoint {
                 gear: Some(gear),
                 name: Some(word(balancer, "haproxy-1.4", "php-5.4")),
@@ -78,10 +78,13 @@ fn random(dice: &mut Dice) -> Event {
                 }],
             },
         },
-        9..=12 => Change::RemoveEndpoint { at, gear: Some(gear) },
-        13..=14 => Change::AddAlias(alias),
-        15 => Change::RemoveAlias(alias),
-        16..=18 => Change::AddCertificate {
+        9..=12 => AppChange::RemoveEndpoint {
+            addr: at,
+            gear: Some(gear),
+        },
+        13..=14 => AppChange::AddAlias(alias),
+        15 => AppChange::RemoveAlias(alias),
+        16..=18 => AppChange::AddCertificate {
             alias,
             certificate: Box::new(Certificate {
                 chain: format!(
@@ -92,16 +95,16 @@ fn random(dice: &mut Dice) -> Event {
                 pass_phrase: None,
             }),
         },
-        _ => Change::RemoveCertificate(alias),
+        _ => AppChange::RemoveCertificate(alias),
     };
-    Event { app: key(&app), change }
+    RoutingEvent { app: key(&app), change }
 }
 
 /// Makes an event with a certificate and its key.
-pub(crate) fn certificate(app: &str, alias: &str, secret: &str) -> Event {
-    Event {
+pub(crate) fn certificate(app: &str, alias: &str, secret: &str) -> RoutingEvent {
+    RoutingEvent {
         app: key(app),
-        change: Change::AddCertificate {
+        change: AppChange::AddCertificate {
             alias: alias.into(),
             certificate: Box::new(Certificate {
                 chain: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----".into(),

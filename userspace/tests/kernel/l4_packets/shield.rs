@@ -11,7 +11,7 @@ use signalbox_common::shield::abi::{NO_TABLE, SAMPLES, flag};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{CrowdKey, Dropped, Guard, Judged, Limit, Settings};
 use signalbox_common::steer::SteerKey;
-use signalbox_core::model::mapped;
+use signalbox_core::model::ipv4_mapped;
 use signalbox_core::prefixes::{Verdict, build};
 
 use super::packet::{ACK, FIN, Packet, RST, SYN, TCP, UDP};
@@ -169,7 +169,7 @@ fn prefixes_of_one_service_are_no_others_and_what_all_deny_it_cannot_allow() {
 #[test]
 fn a_listener_on_a_prefix_is_guarded_and_other_machines_and_ports_are_not() {
     with_each(|world| {
-        let place = SteerKey::new(3306, 4, mapped("198.51.100.0".parse().unwrap()));
+        let place = SteerKey::new(3306, 4, ipv4_mapped("198.51.100.0".parse().unwrap()));
         world.guards(1, "203.0.113.99:3306", TCP, |_| {});
         world.shield.set_prefixed(96 + 24, &place, Some(1)).unwrap();
         world.settings(|_| {});

@@ -10,7 +10,7 @@ use super::Metadata;
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
 #[derive(Deserialize)]
-struct WholeClass {
+struct RawClass {
     metadata: Metadata,
 }
 
@@ -20,7 +20,7 @@ struct WholeClass {
 ///
 /// The object has no name.
 pub fn class(value: &Value) -> Result<IngressClass, serde_json::Error> {
-    let WholeClass { metadata } = WholeClass::deserialize(value)?;
+    let RawClass { metadata } = RawClass::deserialize(value)?;
     Ok(IngressClass {
         is_default: metadata.annotations.get(IS_DEFAULT).is_some_and(|text| text == "true"),
         name: metadata.name,

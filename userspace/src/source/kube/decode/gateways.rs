@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{Admission, Gateway, Listener, Parent};
+use signalbox_core::claims::{Admission, Gateway, GatewayListener, Parent};
 use signalbox_core::model::kubernetes::GatewayName;
 
 use super::{Metadata, or_null};
@@ -32,9 +32,9 @@ impl ParentRef {
                 namespace: self.namespace.unwrap_or_else(|| home.to_owned()),
                 name: self.name,
             },
-            section: self.section_name,
+            section_name: self.section_name,
             port: self.port,
-            admission: Admission::Unsaid,
+            admission: Admission::Unknown,
         })
     }
 }
@@ -53,18 +53,18 @@ pub(super) fn parents(refs: Vec<ParentRef>, said: &[(&ParentRef, Admission)], ho
             .filter(|(of, _)| of == parent)
             .map(|(_, admission)| *admission);
         let word = of_it.max_by_key(|admission| match admission {
-            Admission::Unsaid => 0,
+            Admission::Unknown => 0,
             Admission::Refused(_) => 1,
             Admission::Admitted => 2,
         });
         let word = word.cloned();
-        parent.admission = word.unwrap_or(Admission::Unsaid);
+        parent.admission = word.unwrap_or(Admission::Unknown);
     }
     parents
 }
 
 #[derive(Deserialize)]
-struct WholeGateway {
+struct RawGateway {
     metadata: Metadata,
     spec: GatewaySpec,
 }
@@ -91,8 +91,8 @@ struct ListenerSpec {
 ///
 /// The object has no name, or a field that is used has not the type of the API.
 pub fn gateway(value: &Value) -> Result<Gateway, serde_json::Error> {
-    let WholeGateway { metadata, spec } = WholeGateway::deserialize(value)?;
-    let listener = |listener: ListenerSpec| Listener {
+    let RawGateway { metadata, spec } = RawGateway::deserialize(value)?;
+    let listener = |listener: ListenerSpec| GatewayListener {
         name: listener.name,
         port: listener.port,
         protocol: listener.protocol,
@@ -112,7 +112,7 @@ pub fn gateway(value: &Value) -> Result<Gateway, serde_json::Error> {
 mod tests {
     use super::*;
     use serde_json::json;
-    use signalbox_core::claims::Kind;
+    use signalbox_core::claims::ObjectKind;
 
     #[test]
     fn a_route_names_its_gateways_and_their_controllers_answer() {
@@ -130,7 +130,7 @@ mod tests {
             "status": {"parents": [word(&public, "False"), word(&public, "True"), word(&own, "False"),
                 word(&json!({"name": "public", "namespace": "infra"}), "False")]},
         });
-        let parents = super::super::object(Kind::HttpRoute, &value).unwrap().parents;
+        let parents = super::super::object(ObjectKind::HttpRoute, &value).unwrap().parents;
         let shown: Vec<_> = parents
             .iter()
             .map(|one| (one.gateway.to_string(), &one.admission))
@@ -141,11 +141,11 @@ mod tests {
             [
                 ("infra/public".to_owned(), &Admission::Admitted),
                 ("shop/own".to_owned(), &refused),
-                ("shop/new".to_owned(), &Admission::Unsaid),
+                ("shop/new".to_owned(), &Admission::Unknown),
             ]
         );
         assert_eq!(
-            (parents[0].section.as_deref(), parents[0].port),
+            (parents[0].section_name.as_deref(), parents[0].port),
             (Some("web"), Some(80))
         );
     }

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::sync::Mutex;
 
-use signalbox_core::model::kubernetes::Connection;
+use signalbox_core::model::kubernetes::ApiServerAccess;
 
 use super::*;
 use crate::source::kube::feeds;
-use crate::source::kube::trouble::Trouble;
+use crate::source::kube::watch_error::WatchError;
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -26,16 +26,16 @@ fn hub() -> Hub {
     let text = "version: 1\ncluster: east\nkubernetes: { in_cluster: true }\n\
                 balancers: [{ url: 'http://b.test:8089', token_file: /t }]\n";
     let source = crate::config::agent::parse(text).unwrap().source;
-    assert_eq!(source.connection, Connection::InCluster);
+    assert_eq!(source.access, ApiServerAccess::InCluster);
     let feeds = feeds(&source);
-    let standing = Standing::new("kube:east", "kubernetes");
+    let standing = SourceStatus::new("kube:east", "kubernetes");
     Hub::new(&Settings::new(source), "east".into(), standing, &feeds)
 }
 
-fn trouble(text: &str, of: fn(String) -> Trouble) -> News {
-    News::Trouble {
+fn trouble(text: &str, of: fn(String) -> WatchError) -> FeedUpdate {
+    FeedUpdate::Failed {
         text: text.to_owned(),
-        verdict: of(String::new()).verdict(),
+        remark: of(String::new()).remark(),
         denied: false,
     }
 }
@@ -51,12 +51,12 @@ fn the_log_says_what_the_server_answers_once_and_again_when_that_changes() {
     tracing::subscriber::with_default(subscriber, || {
         let mut hub = hub();
         for feed in [0, 1, 0, 1] {
-            hub.take(feed, trouble("connection refused", Trouble::Unreachable));
+            hub.apply(feed, trouble("connection refused", WatchError::Unreachable));
         }
         for feed in [0, 1, 0] {
-            hub.take(feed, trouble("401, renew them", Trouble::Unauthorized));
+            hub.apply(feed, trouble("401, renew them", WatchError::Unauthorized));
         }
-        hub.take(1, trouble("connection refused", Trouble::Unreachable));
+        hub.apply(1, trouble("connection refused", WatchError::Unreachable));
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();

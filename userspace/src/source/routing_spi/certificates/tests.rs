@@ -39,11 +39,11 @@ fn files_come_and_go_with_their_aliases_and_nobody_else_reads_them() {
     let _ = fs::remove_dir_all(&root);
     fs::create_dir(&root).unwrap();
     fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
-    let certificates = Certificates::open(&root).unwrap();
+    let certificates = CertificateFiles::open(&root).unwrap();
     assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
 
     let two = application(&["x.example", "../../y"]);
-    certificates.settle(&two.key, Some(&two)).unwrap();
+    certificates.reconcile(&two.key, Some(&two)).unwrap();
     assert_eq!(
         found(&root),
         [
@@ -56,16 +56,16 @@ fn files_come_and_go_with_their_aliases_and_nobody_else_reads_them() {
         ]
     );
     let one = application(&["x.example"]);
-    certificates.settle(&one.key, Some(&one)).unwrap();
+    certificates.reconcile(&one.key, Some(&one)).unwrap();
     assert_eq!(found(&root).len(), 3);
     // Something has changed a file's mode: it is made anew.
     let key = root.join("n+a/x.example.key");
     fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
     fs::create_dir(root.join("gone+app")).unwrap();
-    certificates.settle_all([&one].into_iter()).unwrap();
+    certificates.reconcile_all([&one].into_iter()).unwrap();
     assert_eq!(found(&root).len(), 3);
-    certificates.settle(&one.key, None).unwrap();
-    certificates.settle(&one.key, None).unwrap();
+    certificates.reconcile(&one.key, None).unwrap();
+    certificates.reconcile(&one.key, None).unwrap();
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     fs::remove_dir_all(&root).unwrap();
 }
@@ -73,6 +73,6 @@ fn files_come_and_go_with_their_aliases_and_nobody_else_reads_them() {
 #[test]
 fn no_alias_is_too_long_for_a_file() {
     let long = |end: &str| format!("{}{end}", "é".repeat(300));
-    assert!(file_name(&long("")).len() <= LONGEST + 17);
+    assert!(file_name(&long("")).len() <= MAX_ALIAS_BYTES + 17);
     assert_ne!(file_name(&long("a")), file_name(&long("b")));
 }

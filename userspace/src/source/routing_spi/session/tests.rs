@@ -1,6 +1,6 @@
 //! Tests of a session, of which they play the broker.
 
-use signalbox_core::spi::{Filter, Naming};
+use signalbox_core::spi::{EndpointFilter, Naming};
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
@@ -16,7 +16,7 @@ fn settings() -> RoutingEvents {
         destination: "/topic/t".into(),
         client_id: Some("me".into()),
         subscription: Some("s:1".into()),
-        filter: Filter { types: [].into() },
+        filter: EndpointFilter { types: [].into() },
         naming: Naming {
             prefix: "ha-".into(),
             domain: None,
@@ -76,8 +76,8 @@ async fn the_versions_differ_in_what_an_acknowledgement_names() {
         assert_eq!(subscribe.header("activemq.subscriptionName"), Some("s:1"));
         peer.say(b"RECEIPT\nreceipt-id:subscribed\n\n\0MESSAGE\nmessage-id:m\\c1\nack:a\\c1\n\nhi\0")
             .await;
-        assert!(matches!(session.news().await.unwrap(), News::Subscribed));
-        let News::Message(message) = session.news().await.unwrap() else {
+        assert!(matches!(session.next_event().await.unwrap(), BrokerEvent::Subscribed));
+        let BrokerEvent::Message(message) = session.next_event().await.unwrap() else {
             panic!()
         };
         assert_eq!((&message.body[..], message.cut), (&b"hi"[..], false));
@@ -117,7 +117,7 @@ async fn whoever_does_not_speak_it_is_left() {
 async fn a_broker_that_falls_silent_is_noticed_also_during_work() {
     let beat = Duration::from_millis(20);
     let (session, _peer) = with("CONNECTED\nversion:1.2\nheart-beat:20,0\n\n\0", beat).await;
-    let error = timeout(NEVER_TIMEOUT, session.unwrap().during(pending::<()>()))
+    let error = timeout(NEVER_TIMEOUT, session.unwrap().run_with_heart_beats(pending::<()>()))
         .await
         .unwrap()
         .unwrap_err();
@@ -136,7 +136,7 @@ async fn hearts_beat_during_work_where_the_broker_wants_it() {
             assert_eq!(byte, *b"\n");
         }
     };
-    timeout(NEVER_TIMEOUT, session.unwrap().during(beats))
+    timeout(NEVER_TIMEOUT, session.unwrap().run_with_heart_beats(beats))
         .await
         .unwrap()
         .unwrap();
@@ -146,7 +146,7 @@ async fn hearts_beat_during_work_where_the_broker_wants_it() {
 async fn a_broker_that_goes_is_noticed() {
     let (session, peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER_TIMEOUT).await;
     drop(peer);
-    let error = session.unwrap().news().await.unwrap_err();
+    let error = session.unwrap().next_event().await.unwrap_err();
     assert!(error.contains("closed the connection"), "{error}");
 }
 
@@ -155,13 +155,13 @@ async fn a_heart_beat_is_heard_and_half_a_message_is_not_one() {
     let (session, mut peer) = with("CONNECTED\nversion:1.2\n\n\0", NEVER_TIMEOUT).await;
     let mut session = session.unwrap();
     peer.say(b"\n").await;
-    assert!(matches!(session.news().await.unwrap(), News::Quiet));
+    assert!(matches!(session.next_event().await.unwrap(), BrokerEvent::HeartBeat));
     peer.say(b"MESSAGE\nack:1\n\nhalf").await;
-    let (news, ()) = tokio::join!(session.news(), async {
+    let (news, ()) = tokio::join!(session.next_event(), async {
         tokio::task::yield_now().await;
         peer.say(b" and half\0").await;
     });
-    let News::Message(message) = news.unwrap() else {
+    let BrokerEvent::Message(message) = news.unwrap() else {
         panic!()
     };
     assert_eq!(message.body, b"half and half");

@@ -26,12 +26,12 @@ pub(in super::super) struct Decoder {
     buffer: Vec<u8>,
     /// Number of bytes of a head that have been searched for its end.
     searched: usize,
-    body: Option<Body>,
+    body: Option<PartialFrame>,
     max_body: usize,
 }
 
 #[derive(Debug)]
-struct Body {
+struct PartialFrame {
     frame: Frame,
     /// Bytes of the body that are still to come, without the closing NUL; `None`: up to the NUL.
     left: Option<usize>,
@@ -66,7 +66,7 @@ impl Decoder {
     pub(in super::super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         loop {
             if self.body.is_some() {
-                return self.rest();
+                return self.read_body();
             }
             // Line ends between frames are heart-beats.
             let beats = self
@@ -81,7 +81,7 @@ impl Decoder {
             let Some(end) = self.head_end()? else { return Ok(None) };
             let head: Vec<u8> = self.buffer.drain(..end).collect();
             self.searched = 0;
-            self.body = Some(head_of(&head)?);
+            self.body = Some(parse_head(&head)?);
         }
     }
 
@@ -101,8 +101,8 @@ impl Decoder {
         Ok(None)
     }
 
-    fn rest(&mut self) -> Result<Option<Frame>, Malformed> {
-        let Some(Body { frame, left }) = &mut self.body else {
+    fn read_body(&mut self) -> Result<Option<Frame>, Malformed> {
+        let Some(PartialFrame { frame, left }) = &mut self.body else {
             return Ok(None);
         };
         let nul = || self.buffer.iter().position(|byte| *byte == 0);
@@ -128,7 +128,7 @@ impl Decoder {
     }
 }
 
-fn head_of(head: &[u8]) -> Result<Body, Malformed> {
+fn parse_head(head: &[u8]) -> Result<PartialFrame, Malformed> {
     let text = std::str::from_utf8(head).map_err(|_| Malformed::Text)?;
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     let command = lines.next().unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ fn head_of(head: &[u8]) -> Result<Body, Malformed> {
         None => None,
         Some(text) => Some(text.trim().parse().map_err(|_| Malformed::Length)?),
     };
-    Ok(Body { frame, left })
+    Ok(PartialFrame { frame, left })
 }
 
 fn unescape(text: &str) -> Result<String, Malformed> {

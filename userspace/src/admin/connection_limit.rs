@@ -7,80 +7,80 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Seats for the connections to one socket.
 #[derive(Clone)]
-pub(super) struct Seats(Arc<Room>);
+pub(super) struct ConnectionLimiter(Arc<LimiterState>);
 
-struct Room {
+struct LimiterState {
     max: usize,
-    taken: Mutex<Taken>,
+    open: Mutex<OpenConnections>,
     /// Callback for each connection that comes (true) or goes.
     count: Box<dyn Fn(bool) + Send + Sync>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct OpenConnections {
     total: usize,
     by_source: HashMap<IpAddr, usize>,
 }
 
 /// Seat of one connection, free again when it is dropped.
-pub(super) struct Seat {
-    room: Arc<Room>,
+pub(super) struct ConnectionPermit {
+    limiter: Arc<LimiterState>,
     source: Option<IpAddr>,
 }
 
 /// Limit that a connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    All,
+pub(super) enum LimitReached {
+    Total,
     Source,
 }
 
-impl Full {
+impl LimitReached {
     pub(super) const fn label(self) -> &'static str {
         match self {
-            Self::All => "max_connections",
+            Self::Total => "max_connections",
             Self::Source => "max_per_source",
         }
     }
 }
 
-impl Seats {
+impl ConnectionLimiter {
     /// Makes seats for `max` connections at once; `count` is called for each that comes (true) or goes.
     pub(super) fn new(max: u32, count: impl Fn(bool) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Room {
+        Self(Arc::new(LimiterState {
             max: max as usize,
-            taken: Mutex::default(),
+            open: Mutex::default(),
             count: Box::new(count),
         }))
     }
 
     /// Takes a seat for a connection from `source`. Connections to the unix socket have no source, and no limit by
     /// source.
-    pub(super) fn take(&self, source: Option<IpAddr>) -> Result<Seat, Full> {
+    pub(super) fn acquire(&self, source: Option<IpAddr>) -> Result<ConnectionPermit, LimitReached> {
         let room = &self.0;
-        let mut taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = room.open.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.total >= room.max {
-            return Err(Full::All);
+            return Err(LimitReached::Total);
         }
         if let Some(source) = source {
             let of_source = taken.by_source.entry(source).or_default();
             if *of_source >= room.max.div_ceil(2) {
-                return Err(Full::Source);
+                return Err(LimitReached::Source);
             }
             *of_source += 1;
         }
         taken.total += 1;
         (room.count)(true);
-        Ok(Seat {
-            room: Arc::clone(room),
+        Ok(ConnectionPermit {
+            limiter: Arc::clone(room),
             source,
         })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.limiter.open.lock().unwrap_or_else(PoisonError::into_inner);
         taken.total -= 1;
         if let Some(source) = self.source
             && let Some(of_source) = taken.by_source.get_mut(&source)
@@ -90,7 +90,7 @@ impl Drop for Seat {
                 taken.by_source.remove(&source);
             }
         }
-        (self.room.count)(false);
+        (self.limiter.count)(false);
     }
 }
 
@@ -100,15 +100,15 @@ mod tests {
 
     #[test]
     fn one_address_gets_half_and_all_get_no_more_than_there_is() {
-        let seats = Seats::new(4, |_| {});
+        let seats = ConnectionLimiter::new(4, |_| {});
         let source = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
-        let first = [1, 1].map(|n| seats.take(source(n)).ok().unwrap());
-        assert_eq!(seats.take(source(1)).err(), Some(Full::Source));
-        let others = [2, 3].map(|n| seats.take(source(n)).ok().unwrap());
-        assert_eq!(seats.take(source(4)).err(), Some(Full::All));
+        let first = [1, 1].map(|n| seats.acquire(source(n)).ok().unwrap());
+        assert_eq!(seats.acquire(source(1)).err(), Some(LimitReached::Source));
+        let others = [2, 3].map(|n| seats.acquire(source(n)).ok().unwrap());
+        assert_eq!(seats.acquire(source(4)).err(), Some(LimitReached::Total));
         drop(first);
-        assert!(seats.take(source(1)).is_ok());
+        assert!(seats.acquire(source(1)).is_ok());
         drop(others);
-        assert!(seats.0.taken.lock().unwrap().by_source.is_empty());
+        assert!(seats.0.open.lock().unwrap().by_source.is_empty());
     }
 }

@@ -3,25 +3,25 @@
 use std::fmt::Write as _;
 
 use crate::control::Control;
-use crate::source::Standing;
-use crate::source::watchers::PREFIX;
+use crate::source::SourceStatus;
+use crate::source::watchers::KUBE_PREFIX;
 
 /// Returns the sources that readiness waits for: those that have told nothing, neither now nor to an earlier process.
-pub(super) fn awaited(control: &Control) -> Vec<String> {
+pub(super) fn pending_sources(control: &Control) -> Vec<String> {
     let snapshot = control.shared.snapshot.load();
     if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {
         return Vec::new();
     }
-    unknown(control)
+    unheard_sources(control)
         .map(|name| format!("{name} has not been read yet"))
         .collect()
 }
 
 /// Returns all sources that are expected to know a cluster and do not, however long that has been so.
-fn unknown(control: &Control) -> impl Iterator<Item = String> {
+fn unheard_sources(control: &Control) -> impl Iterator<Item = String> {
     let snapshot = control.shared.snapshot.load();
     let unknown = |cluster: &signalbox_core::model::Cluster| {
-        let name = format!("{PREFIX}{}", cluster.name);
+        let name = format!("{KUBE_PREFIX}{}", cluster.name);
         let is_known = snapshot
             .lore
             .get(&name)
@@ -38,9 +38,9 @@ fn unknown(control: &Control) -> impl Iterator<Item = String> {
 }
 
 /// Returns a line for each source, in the manner of `readyz?verbose`.
-pub(super) fn lines(control: &Control) -> String {
-    let unknown: Vec<_> = unknown(control).collect();
-    let waits = !awaited(control).is_empty();
+pub(super) fn verbose_lines(control: &Control) -> String {
+    let unknown: Vec<_> = unheard_sources(control).collect();
+    let waits = !pending_sources(control).is_empty();
     let mut text = String::new();
     for source in control.shared.sources() {
         let is_unknown = unknown.contains(&source.name);
@@ -49,12 +49,17 @@ pub(super) fn lines(control: &Control) -> String {
             (false, true) => "-",
             (false, false) => "~",
         };
-        let _ = writeln!(text, "[{mark}] source {}: {}", source.name, state(&source, is_unknown)); // a String takes everything
+        let _ = writeln!(
+            text,
+            "[{mark}] source {}: {}",
+            source.name,
+            source_state(&source, is_unknown)
+        ); // a String takes everything
     }
     text
 }
 
-fn state(source: &Standing, is_unknown: bool) -> String {
+fn source_state(source: &SourceStatus, is_unknown: bool) -> String {
     let heard = source.staleness().map(|age| format!("heard {age:.0} s ago"));
     let heard = heard.unwrap_or_else(|| "never heard".to_owned());
     let known = if is_unknown {

@@ -1,21 +1,21 @@
 //! Clusters that the configuration does not name, and settings that apply to them nevertheless.
 
-use super::{ApplicationSettings, Balance, Cluster, Ejection, Expose, HealthCheck, Model, RoutingEvents};
-use crate::join::Join;
+use super::{ApplicationSettings, Balance, Cluster, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents};
+use crate::join::JoinPolicy;
 
 impl Model {
     /// Whether sources may tell of a cluster: the configuration does not name it, or lets it learn.
     #[must_use]
-    pub fn lets_learn(&self, cluster: &str) -> bool {
+    pub fn accepts_discovery(&self, cluster: &str) -> bool {
         let named = self.clusters.iter().find(|known| known.name == cluster);
-        named.is_none_or(Cluster::learns)
+        named.is_none_or(Cluster::accepts_discovery)
     }
 }
 
 impl Cluster {
     /// Cluster known only from a source.
     #[must_use]
-    pub fn learnt(name: &str) -> Self {
+    pub fn discovered(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             balance: Balance::LeastConnections,
@@ -27,7 +27,7 @@ impl Cluster {
             learn: true,
             kubernetes: None,
             subset: None,
-            join: Join::None,
+            join: JoinPolicy::None,
         }
     }
 
@@ -36,7 +36,7 @@ impl Cluster {
     pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
         let cluster = Self {
             health: ApplicationSettings::HEALTH,
-            ..Self::learnt(name)
+            ..Self::discovered(name)
         };
         let Some(settings) = events.and_then(|events| events.settings_of(name)) else {
             return cluster;
@@ -53,8 +53,8 @@ impl Cluster {
 
     /// Cluster of an exposed service, `NAMESPACE/APP:PORTNAME`, by the rule that exposes it.
     #[must_use]
-    pub fn exposed(name: &str, rule: &Expose, events: Option<&RoutingEvents>) -> Self {
-        let cluster = Self::learnt(name);
+    pub fn exposed(name: &str, rule: &ExposeRule, events: Option<&RoutingEvents>) -> Self {
+        let cluster = Self::discovered(name);
         let application = cluster.application_name().unwrap_or(name);
         let settings = events.and_then(|events| events.settings_of(application));
         Self {

@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
 use crate::model::Host;
-use crate::name::{Depth, HostPattern};
 
 /// Range of the weights of a route's clusters; a cluster with 0 gets nothing.
-pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=100;
+pub const WEIGHT_RANGE: std::ops::RangeInclusive<u32> = 0..=100;
 
 /// Range of the weights of hosts.
-const HOST_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=100;
+const HOST_WEIGHT_RANGE: std::ops::RangeInclusive<u32> = 1..=100;
 
 /// All that one source knows of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Learned {
+pub struct ClusterDiscovery {
     /// Router hosts of the cluster; their names are unique.
     #[serde(default)]
     pub hosts: Vec<Host>,
@@ -30,16 +30,16 @@ pub struct Learned {
     /// Endpoints of an application, which [`crate::expose`] may make services of. An API never sets this field: the
     /// source that does has records of its own.
     #[serde(skip)]
-    pub endpoints: Vec<Reachable>,
+    pub endpoints: Vec<AppEndpoint>,
 }
 
 /// Endpoint of an application, whatever protocol it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reachable {
+pub struct AppEndpoint {
     /// Name of the endpoint's host.
     pub host: String,
     /// Address and port of the endpoint.
-    pub at: SocketAddr,
+    pub addr: SocketAddr,
     /// Name of the port in its cartridge, `tcp` where it has none: only characters that names may have.
     pub port_name: String,
     /// Protocols that the endpoint speaks.
@@ -52,10 +52,11 @@ pub struct Reachable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Name that is claimed.
-    pub host: HostPattern,
+    #[serde(rename = "host")]
+    pub hostname: HostnamePattern,
     /// Number of labels that the name's star stands for, if it has one.
-    #[serde(default, skip_serializing_if = "Depth::is_any")]
-    pub depth: Depth,
+    #[serde(default, skip_serializing_if = "WildcardDepth::is_any")]
+    pub depth: WildcardDepth,
     /// Share of the name's connections, in proportion to those of other clusters that serve it: one of [`WEIGHTS`].
     /// `None`: no weight is set, and [`crate::join`] decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +81,8 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rejected {
     /// Name that the object asked for.
-    pub host: String,
+    #[serde(rename = "host")]
+    pub hostname: String,
     /// Object that asked, as a person knows it.
     pub origin: String,
     /// Reason for the rejection.
@@ -96,17 +98,17 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// Knowledge of all sources: by source, then by cluster.
-pub type Lore = BTreeMap<String, BTreeMap<String, std::sync::Arc<Learned>>>;
+pub type Discovered = BTreeMap<String, BTreeMap<String, std::sync::Arc<ClusterDiscovery>>>;
 
-impl Learned {
+impl ClusterDiscovery {
     /// Returns this knowledge if it keeps the promises of its fields; otherwise the first broken promise, by name.
-    pub fn checked(self) -> Result<Self, String> {
+    pub fn validated(self) -> Result<Self, String> {
         let mut names = HashSet::new();
         for host in &self.hosts {
             if !names.insert(&host.name) {
                 return Err(format!("there are two hosts {:?}", host.name));
             }
-            if host.name.is_empty() || !HOST_WEIGHTS.contains(&host.weight) {
+            if host.name.is_empty() || !HOST_WEIGHT_RANGE.contains(&host.weight) {
                 return Err(format!(
                     "host {:?}: it needs a name, and a weight from 1 to 100",
                     host.name
@@ -120,14 +122,14 @@ impl Learned {
         }
         let mut patterns = HashSet::new();
         for claim in &self.routes {
-            if !patterns.insert(&claim.host) {
-                return Err(format!("there are two routes {}", claim.host));
+            if !patterns.insert(&claim.hostname) {
+                return Err(format!("there are two routes {}", claim.hostname));
             }
-            if let Some(weight) = claim.weight.filter(|weight| !WEIGHTS.contains(weight)) {
-                return Err(format!("route {}: weight {weight} is not 0 to 100", claim.host));
+            if let Some(weight) = claim.weight.filter(|weight| !WEIGHT_RANGE.contains(weight)) {
+                return Err(format!("route {}: weight {weight} is not 0 to 100", claim.hostname));
             }
-            if let Some(wrong) = claim.labels.wrong() {
-                return Err(format!("route {}: {wrong:?} is no label of Kubernetes", claim.host));
+            if let Some(wrong) = claim.labels.invalid_label() {
+                return Err(format!("route {}: {wrong:?} is no label of Kubernetes", claim.hostname));
             }
         }
         Ok(self)

@@ -4,30 +4,30 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::name::{Depth, HostName, HostPattern};
+use crate::hostname::{Hostname, HostnamePattern, WildcardDepth};
 
 /// Index of a route in the model.
 pub type RouteId = usize;
 
 /// Immutable look-up table of host patterns.
 #[derive(Debug, Default)]
-pub struct Table {
-    exact: HashMap<HostName, RouteId, FixedState>,
-    wildcard: HashMap<HostName, (RouteId, Depth), FixedState>,
+pub struct RouteTable {
+    exact: HashMap<Hostname, RouteId, FixedState>,
+    wildcard: HashMap<Hostname, (RouteId, WildcardDepth), FixedState>,
 }
 
-impl Table {
+impl RouteTable {
     /// Builds a table of patterns, with the depth of each star; of two equal patterns the first wins.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a HostPattern, Depth)>) -> Self {
+    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a HostnamePattern, WildcardDepth)>) -> Self {
         let mut table = Self::default();
         let patterns = patterns.into_iter();
         table.exact.reserve(patterns.size_hint().0);
         for (id, (pattern, depth)) in patterns.enumerate() {
             match pattern {
-                HostPattern::Exact(name) => {
+                HostnamePattern::Exact(name) => {
                     table.exact.entry(name.clone()).or_insert(id);
                 }
-                HostPattern::Wildcard(suffix) => {
+                HostnamePattern::Wildcard(suffix) => {
                     table.wildcard.entry(suffix.clone()).or_insert((id, depth));
                 }
             }
@@ -37,7 +37,7 @@ impl Table {
 
     /// Route of a name.
     #[must_use]
-    pub fn find(&self, name: &HostName) -> Option<RouteId> {
+    pub fn find(&self, name: &Hostname) -> Option<RouteId> {
         if let Some(id) = self.exact.get(name) {
             return Some(*id);
         }
@@ -46,7 +46,7 @@ impl Table {
         }
         let mut rest = name.as_str();
         // Stars must stand for one label at the first suffix, and for more at later ones.
-        let mut needed = Depth::One;
+        let mut needed = WildcardDepth::One;
         while let Some((_, suffix)) = rest.split_once('.') {
             if let Some((id, depth)) = self.wildcard.get(suffix)
                 && *depth >= needed
@@ -54,14 +54,14 @@ impl Table {
                 return Some(*id);
             }
             rest = suffix;
-            needed = Depth::Any;
+            needed = WildcardDepth::Any;
         }
         None
     }
 }
 
 /// Lets the wildcard map be searched with a part of a name.
-impl std::borrow::Borrow<str> for HostName {
+impl std::borrow::Borrow<str> for Hostname {
     fn borrow(&self) -> &str {
         self.as_str()
     }
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn table(patterns: &[&str]) -> Table {
-        let patterns: Vec<_> = patterns.iter().map(|p| HostPattern::parse(p).unwrap()).collect();
-        Table::new(patterns.iter().map(|pattern| (pattern, Depth::Any)))
+    fn table(patterns: &[&str]) -> RouteTable {
+        let patterns: Vec<_> = patterns.iter().map(|p| HostnamePattern::parse(p).unwrap()).collect();
+        RouteTable::new(patterns.iter().map(|pattern| (pattern, WildcardDepth::Any)))
     }
 
-    fn find(table: &Table, name: &str) -> Option<RouteId> {
-        table.find(&HostName::parse(name.as_bytes()).unwrap())
+    fn find(table: &RouteTable, name: &str) -> Option<RouteId> {
+        table.find(&Hostname::parse(name.as_bytes()).unwrap())
     }
 
     #[test]
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn a_star_for_one_label_leaves_deeper_names_to_a_shorter_wildcard() {
-        let patterns = ["*.apps.acme.test", "*.acme.test"].map(|p| HostPattern::parse(p).unwrap());
-        let t = Table::new(patterns.iter().zip([Depth::One, Depth::Any]));
+        let patterns = ["*.apps.acme.test", "*.acme.test"].map(|p| HostnamePattern::parse(p).unwrap());
+        let t = RouteTable::new(patterns.iter().zip([WildcardDepth::One, WildcardDepth::Any]));
         assert_eq!(find(&t, "a.apps.acme.test"), Some(0));
         assert_eq!(find(&t, "b.a.apps.acme.test"), Some(1));
-        let t = Table::new(patterns.iter().zip([Depth::One, Depth::One]));
+        let t = RouteTable::new(patterns.iter().zip([WildcardDepth::One, WildcardDepth::One]));
         assert_eq!(find(&t, "apps.acme.test"), Some(1));
         assert_eq!(find(&t, "b.a.apps.acme.test"), None);
     }
@@ -111,17 +111,17 @@ mod tests {
             patterns in prop::collection::btree_map("(\\*\\.)?[ab](\\.[ab]){0,3}", any::<bool>(), 0..20),
             name in "[ab](\\.[ab]){0,4}",
         ) {
-            let depth = |any: bool| if any { Depth::Any } else { Depth::One };
-            let parsed: Vec<_> = patterns.iter().map(|(p, any)| (HostPattern::parse(p).unwrap(), depth(*any))).collect();
+            let depth = |any: bool| if any { WildcardDepth::Any } else { WildcardDepth::One };
+            let parsed: Vec<_> = patterns.iter().map(|(p, any)| (HostnamePattern::parse(p).unwrap(), depth(*any))).collect();
             let labels = |text: &str| text.split('.').count();
             let want = parsed.iter().enumerate().filter_map(|(id, (p, depth))| match p {
-                HostPattern::Exact(n) => (n.as_str() == name).then_some((usize::MAX, id)),
-                HostPattern::Wildcard(s) => (name.ends_with(&format!(".{s}"))
-                    && (*depth == Depth::Any || labels(&name) == labels(s.as_str()) + 1))
+                HostnamePattern::Exact(n) => (n.as_str() == name).then_some((usize::MAX, id)),
+                HostnamePattern::Wildcard(s) => (name.ends_with(&format!(".{s}"))
+                    && (*depth == WildcardDepth::Any || labels(&name) == labels(s.as_str()) + 1))
                     .then_some((s.as_str().len(), id)),
             }).max().map(|(_, id)| id);
-            let table = Table::new(parsed.iter().map(|(pattern, depth)| (pattern, *depth)));
-            prop_assert_eq!(table.find(&HostName::parse(name.as_bytes()).unwrap()), want);
+            let table = RouteTable::new(parsed.iter().map(|(pattern, depth)| (pattern, *depth)));
+            prop_assert_eq!(table.find(&Hostname::parse(name.as_bytes()).unwrap()), want);
         }
     }
 }

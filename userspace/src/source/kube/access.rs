@@ -7,25 +7,25 @@ use kube::Config;
 use kube::config::{AuthInfo, ExecAuthCluster, ExecConfig, Kubeconfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use signalbox_core::model::kubernetes::Connection;
+use signalbox_core::model::kubernetes::ApiServerAccess;
 
 use super::proxy::Proxy;
 
 /// Settings of a connection.
-pub(super) struct Way {
+pub(super) struct ResolvedAccess {
     /// Address and TLS. Its `auth_info` holds only a certificate and whom to impersonate: for all other credentials
     /// the kube crate would run programs and keep files by itself.
     pub(super) config: Config,
     pub(super) proxy: Option<Proxy>,
-    pub(super) who: Who,
+    pub(super) identity: Identity,
     /// Files that the settings were read from, so that a change is noticed.
     pub(super) files: Vec<PathBuf>,
 }
 
 /// Credentials.
-pub(super) enum Who {
+pub(super) enum Identity {
     /// None, or a client certificate.
-    Plain,
+    Anonymous,
     /// Value of the header `Authorization`.
     Header(String),
     /// Path of a bearer token, which is read for each request, because it may be replaced at any time.
@@ -35,19 +35,19 @@ pub(super) enum Who {
 }
 
 /// Reads the settings. Errors say what is to be mended.
-pub(super) async fn way(connection: &Connection) -> Result<Way, String> {
+pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAccess, String> {
     match connection {
-        Connection::InCluster => in_cluster(),
-        Connection::Kubeconfig { path, context } => {
+        ApiServerAccess::InCluster => in_cluster(),
+        ApiServerAccess::Kubeconfig { path, context } => {
             let shown = path.display();
             let kubeconfig = Kubeconfig::read_from(path)
                 .map_err(|error| format!("the kubeconfig {shown} cannot be read: {}", crate::error_chain(&error)))?;
-            let mut way = by_kubeconfig(kubeconfig, context.as_deref())
+            let mut way = from_kubeconfig(kubeconfig, context.as_deref())
                 .map_err(|error| format!("the kubeconfig {shown} is not usable: {error}"))?;
             way.files.push(path.clone());
             Ok(way)
         }
-        Connection::Url { url, ca, token } => {
+        ApiServerAccess::Url { url, ca, token } => {
             let url: Uri = url
                 .parse()
                 .map_err(|error| format!("`{url}` is not an address: {error}"))?;
@@ -56,31 +56,31 @@ pub(super) async fn way(connection: &Connection) -> Result<Way, String> {
                 Some(path) => Some(authorities(path).await?),
                 None => None,
             };
-            Ok(Way {
+            Ok(ResolvedAccess {
                 config,
                 proxy: None,
-                who: token.clone().map_or(Who::Plain, Who::File),
+                identity: token.clone().map_or(Identity::Anonymous, Identity::File),
                 files: ca.iter().chain(token).cloned().collect(),
             })
         }
     }
 }
 
-fn in_cluster() -> Result<Way, String> {
+fn in_cluster() -> Result<ResolvedAccess, String> {
     let mut config = Config::incluster().map_err(|error| {
         let error = crate::error_chain(&error);
         format!("there is no service account: {error}: run in a pod that has one, or set `kubeconfig` or `url`")
     })?;
     let token = std::mem::take(&mut config.auth_info).token_file.map(PathBuf::from);
-    Ok(Way {
+    Ok(ResolvedAccess {
         proxy: None,
         files: token.iter().chain(&config.root_cert_file).cloned().collect(),
-        who: token.map_or(Who::Plain, Who::File),
+        identity: token.map_or(Identity::Anonymous, Identity::File),
         config,
     })
 }
 
-fn by_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Way, String> {
+fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<ResolvedAccess, String> {
     let context = context.or(kubeconfig.current_context.as_deref());
     let context = context.ok_or("it has no `current-context`: set `context`")?;
     let found = kubeconfig.contexts.iter().find(|one| one.name == context);
@@ -123,7 +123,7 @@ fn by_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Way, S
         &user.client_key,
     ];
     let files = files.into_iter().flatten().map(PathBuf::from).collect();
-    let who = who(&user, described)?;
+    let who = identity(&user, described)?;
     config.auth_info = AuthInfo {
         exec: None,
         token: None,
@@ -132,15 +132,15 @@ fn by_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Way, S
         auth_provider: None,
         ..user
     };
-    Ok(Way {
+    Ok(ResolvedAccess {
         config,
         proxy,
-        who,
+        identity: who,
         files,
     })
 }
 
-fn who(user: &AuthInfo, cluster: ExecAuthCluster) -> Result<Who, String> {
+fn identity(user: &AuthInfo, cluster: ExecAuthCluster) -> Result<Identity, String> {
     use base64::Engine as _;
     use secrecy::ExposeSecret as _;
     if let Some(provider) = &user.auth_provider {
@@ -148,25 +148,25 @@ fn who(user: &AuthInfo, cluster: ExecAuthCluster) -> Result<Who, String> {
             let name = &provider.name;
             format!("its `auth-provider` {name:?} is one that Kubernetes has given up: use `exec` or `tokenFile`")
         })?;
-        return Ok(Who::Header(format!("Bearer {token}")));
+        return Ok(Identity::Header(format!("Bearer {token}")));
     }
     if let (Some(name), Some(password)) = (&user.username, &user.password) {
         let pair = format!("{name}:{}", password.expose_secret());
         let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-        return Ok(Who::Header(format!("Basic {pair}")));
+        return Ok(Identity::Header(format!("Basic {pair}")));
     }
     if let Some(token) = &user.token {
-        return Ok(Who::Header(format!("Bearer {}", token.expose_secret().trim())));
+        return Ok(Identity::Header(format!("Bearer {}", token.expose_secret().trim())));
     }
     if let Some(path) = &user.token_file {
-        return Ok(Who::File(PathBuf::from(path)));
+        return Ok(Identity::File(PathBuf::from(path)));
     }
     Ok(match user.exec.clone() {
-        Some(exec) => Who::Program(Box::new(ExecConfig {
+        Some(exec) => Identity::Program(Box::new(ExecConfig {
             cluster: exec.provide_cluster_info.then_some(cluster),
             ..exec
         })),
-        None => Who::Plain,
+        None => Identity::Anonymous,
     })
 }
 
@@ -193,8 +193,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wrong_with_the_way_is_said_with_the_file() {
-        let error = |connection| async move { way(&connection).await.err().unwrap() };
-        let kubeconfig = Connection::Kubeconfig {
+        let error = |connection| async move { resolve(&connection).await.err().unwrap() };
+        let kubeconfig = ApiServerAccess::Kubeconfig {
             path: "/nonexistent/k".into(),
             context: None,
         };
@@ -203,7 +203,7 @@ mod tests {
                 .await
                 .starts_with("the kubeconfig /nonexistent/k cannot be read")
         );
-        let url = |ca: &str| Connection::Url {
+        let url = |ca: &str| ApiServerAccess::Url {
             url: "https://a.test".into(),
             token: None,
             ca: Some(ca.into()),
@@ -223,18 +223,18 @@ mod tests {
                     users: [{ name: u, user: { tokenFile: /t, as: admin } }]\n\
                     contexts: [{ name: x, context: { cluster: c, user: u } }, { name: y, context: { cluster: d } }]\n";
         let read = || Kubeconfig::from_yaml(text).unwrap();
-        let way = by_kubeconfig(read(), Some("x")).unwrap();
+        let way = from_kubeconfig(read(), Some("x")).unwrap();
         assert_eq!(way.config.tls_server_name.as_deref(), Some("b.test"));
         assert_eq!(way.config.auth_info.impersonate.as_deref(), Some("admin"));
         assert!(way.proxy.unwrap().is_socks());
-        assert!(matches!(way.who, Who::File(path) if path == Path::new("/t")));
+        assert!(matches!(way.identity, Identity::File(path) if path == Path::new("/t")));
         assert_eq!(way.files, [PathBuf::from("/t")]);
         for (context, part) in [
             (None, "no `current-context`"),
             (Some("z"), r#"no context "z""#),
             (Some("y"), r#"no cluster "d", which the context "y" names"#),
         ] {
-            let error = by_kubeconfig(read(), context).err().unwrap();
+            let error = from_kubeconfig(read(), context).err().unwrap();
             assert!(error.contains(part), "{error}");
         }
     }

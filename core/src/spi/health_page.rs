@@ -1,51 +1,51 @@
 //! Page that a check by HTTP asks an application's endpoint for.
 
 use super::application::{AppKey, Application, Endpoint};
-use super::learn::Naming;
-use crate::model::Page;
-use crate::name::HostName;
+use super::discover::Naming;
+use crate::hostname::Hostname;
+use crate::model::HealthPage;
 
 /// Settings for the pages of an application's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asking {
+pub struct HealthPageTemplate {
     /// Path; `None`: the one that the endpoint's mappings give.
     pub path: Option<String>,
     /// The Host header with [`Self::PLACEHOLDERS`] in it; `None`: the application's DNS name.
-    pub host: Option<String>,
+    pub host_header: Option<String>,
     /// Whether endpoints that do not claim to speak HTTP are asked too: the check has a port of its own.
-    pub all: bool,
+    pub include_non_http: bool,
 }
 
 /// Path of the front end at which OpenShift's nodes check an application.
-const HEALTH: &str = "/health";
+const FRONTEND_HEALTH_PATH: &str = "/health";
 
-impl Asking {
+impl HealthPageTemplate {
     /// Placeholders in a Host header: the application, its namespace, and the gear by the name that its node knows,
     /// which is the application's name for the first gear and the gear's id for every other.
     pub const PLACEHOLDERS: [&str; 3] = ["{app}", "{namespace}", "{gear}"];
 
     /// Page that an endpoint is asked for; `None`: it is not checked by HTTP.
     #[must_use]
-    pub(super) fn page(&self, application: &Application, endpoint: &Endpoint, naming: &Naming) -> Option<Page> {
+    pub(super) fn render(&self, application: &Application, endpoint: &Endpoint, naming: &Naming) -> Option<HealthPage> {
         let speaks = ["http", "ws"]
             .iter()
             .any(|protocol| endpoint.protocols.contains(*protocol));
-        if !speaks && !self.all {
+        if !speaks && !self.include_non_http {
             return None;
         }
-        let host = match &self.host {
-            Some(template) => Some(self::host(template, application, endpoint)),
-            None => own_name(application, naming),
+        let host = match &self.host_header {
+            Some(template) => Some(self::host_header(template, application, endpoint)),
+            None => application_hostname(application, naming),
         };
-        Some(Page {
-            path: self.path.clone().unwrap_or_else(|| mapped(endpoint)),
-            host: host.filter(|host| is_host(host)),
+        Some(HealthPage {
+            path: self.path.clone().unwrap_or_else(|| mapped_health_path(endpoint)),
+            host_header: host.filter(|host| is_host_header(host)),
         })
     }
 }
 
 /// Health path of an endpoint: the path that its node maps `/health`, or else the root, to; otherwise `/`.
-fn mapped(endpoint: &Endpoint) -> String {
+fn mapped_health_path(endpoint: &Endpoint) -> String {
     let of = |frontends: &[&str]| {
         let meant = |mapping: &&super::Mapping| frontends.contains(&mapping.frontend.as_str());
         endpoint
@@ -54,37 +54,37 @@ fn mapped(endpoint: &Endpoint) -> String {
             .find(meant)
             .map(|mapping| mapping.backend.clone())
     };
-    let path = of(&[HEALTH]).or_else(|| of(&["", "/"]));
-    path.filter(|path| Page::is_path(path))
+    let path = of(&[FRONTEND_HEALTH_PATH]).or_else(|| of(&["", "/"]));
+    path.filter(|path| HealthPage::is_valid_path(path))
         .unwrap_or_else(|| "/".to_owned())
 }
 
-fn host(template: &str, application: &Application, endpoint: &Endpoint) -> String {
+fn host_header(template: &str, application: &Application, endpoint: &Endpoint) -> String {
     let AppKey { app, namespace } = &application.key;
     let gear = endpoint
         .gear
         .as_ref()
         .filter(|gear| application.head.as_ref() != Some(*gear));
     let values = [app, namespace, gear.unwrap_or(app)];
-    let places = Asking::PLACEHOLDERS.iter().zip(values);
+    let places = HealthPageTemplate::PLACEHOLDERS.iter().zip(values);
     places.fold(template.to_owned(), |text, (place, value)| text.replace(place, value))
 }
 
 /// DNS name of an application: `APP-NAMESPACE.DOMAIN`, or else the first alias that is a host name.
-fn own_name(application: &Application, naming: &Naming) -> Option<String> {
+fn application_hostname(application: &Application, naming: &Naming) -> Option<String> {
     let AppKey { app, namespace } = &application.key;
     let of_domain = naming
         .domain
         .as_ref()
         .map(|domain| format!("{app}-{namespace}.{domain}"));
-    of_domain.or_else(|| application.aliases.iter().find(|alias| is_host(alias)).cloned())
+    of_domain.or_else(|| application.aliases.iter().find(|alias| is_host_header(alias)).cloned())
 }
 
 /// Whether a text can be a Host header; events may hold any text.
-fn is_host(text: &str) -> bool {
+fn is_host_header(text: &str) -> bool {
     let name = match text.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
         _ => text,
     };
-    HostName::parse(name.as_bytes()).is_ok()
+    Hostname::parse(name.as_bytes()).is_ok()
 }

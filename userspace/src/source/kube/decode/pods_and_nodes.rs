@@ -9,7 +9,7 @@ use signalbox_core::claims::{Node, RouterPod};
 use super::{Condition, Metadata, or_null};
 
 #[derive(Deserialize)]
-struct WholePod {
+struct RawPod {
     metadata: Metadata,
     spec: PodSpec,
     #[serde(default, deserialize_with = "or_null")]
@@ -52,7 +52,7 @@ struct PodStatus {
 }
 
 #[derive(Deserialize)]
-struct WholeNode {
+struct RawNode {
     metadata: Metadata,
     #[serde(default, deserialize_with = "or_null")]
     status: NodeStatus,
@@ -78,7 +78,7 @@ struct Address {
 ///
 /// The object has no name, or a field that is used has not the type of the API.
 pub fn pod(value: &Value) -> Result<RouterPod, serde_json::Error> {
-    let WholePod { metadata, spec, status } = WholePod::deserialize(value)?;
+    let RawPod { metadata, spec, status } = RawPod::deserialize(value)?;
     let port = |name: &str| {
         let mut ports = spec.containers.iter().flat_map(|container| &container.ports);
         let port = ports.find(|port| port.name == name)?;
@@ -98,7 +98,7 @@ pub fn pod(value: &Value) -> Result<RouterPod, serde_json::Error> {
         host_ip: status.host_ip.and_then(|text| address(&text)),
         host_network: spec.host_network,
         ready,
-        ending: metadata.deletion_timestamp.is_some() || matches!(status.phase.as_str(), "Succeeded" | "Failed"),
+        terminating: metadata.deletion_timestamp.is_some() || matches!(status.phase.as_str(), "Succeeded" | "Failed"),
     })
 }
 
@@ -108,7 +108,7 @@ pub fn pod(value: &Value) -> Result<RouterPod, serde_json::Error> {
 ///
 /// The object has no name, or a field that is used has not the type of the API.
 pub fn node(value: &Value) -> Result<Node, serde_json::Error> {
-    let WholeNode { metadata, status } = WholeNode::deserialize(value)?;
+    let RawNode { metadata, status } = RawNode::deserialize(value)?;
     let first = |kind: &str| {
         let mut all = status.addresses.iter().filter(|address| address.kind == kind);
         all.find_map(|found| address(&found.address))
@@ -121,7 +121,7 @@ pub fn node(value: &Value) -> Result<Node, serde_json::Error> {
 }
 
 #[derive(Deserialize)]
-struct WholeNamespace {
+struct RawNamespace {
     metadata: Metadata,
 }
 
@@ -131,7 +131,7 @@ struct WholeNamespace {
 ///
 /// The object has no name.
 pub fn namespace(value: &Value) -> Result<String, serde_json::Error> {
-    WholeNamespace::deserialize(value).map(|whole| whole.metadata.name)
+    RawNamespace::deserialize(value).map(|whole| whole.metadata.name)
 }
 
 /// Parses an address that can be connected to.
@@ -165,12 +165,12 @@ mod tests {
             (Some(80), Some(443), Some("n1"))
         );
         assert_eq!(router.host_ip, Some([10, 0, 0, 1].into()));
-        assert!(router.ready && !router.ending && router.host_network);
+        assert!(router.ready && !router.terminating && router.host_network);
         value["spec"]["hostNetwork"] = json!(false);
         value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let router = pod(&value).unwrap();
         assert_eq!(
-            (router.http, router.https, router.ending),
+            (router.http, router.https, router.terminating),
             (Some(80), None, true),
             "443 is the pod's own"
         );
@@ -180,7 +180,7 @@ mod tests {
     fn a_pod_on_its_way_has_no_place_yet() {
         let router = pod(&json!({"metadata": {"name": "a"}, "spec": {"containers": null}})).unwrap();
         assert_eq!(
-            (router.node, router.host_ip, router.ready, router.ending),
+            (router.node, router.host_ip, router.ready, router.terminating),
             (None, None, false, false)
         );
         assert!(pod(&json!({"metadata": {"name": "a"}, "spec": {"nodeName": 5}})).is_err());

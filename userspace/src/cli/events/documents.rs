@@ -2,16 +2,16 @@
 
 /// The text of one event, as a document of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct EventDocument {
     /// Line of the file that the text's first line stands for, from 1; 0 where a `---` was put before line 1.
     pub(super) first_line: usize,
     pub(super) text: String,
 }
 
 /// Returns the events of a dump: YAML documents between lines of `---`, and lines that are JSON objects.
-pub(super) fn pieces(text: &str) -> Vec<Piece> {
+pub(super) fn split_documents(text: &str) -> Vec<EventDocument> {
     let mut all = Vec::new();
-    let mut open: Option<Piece> = None;
+    let mut open: Option<EventDocument> = None;
     for (number, line) in (1..).zip(text.strip_prefix('\u{feff}').unwrap_or(text).lines()) {
         let is_end = line.trim_end() == "...";
         let is_json = open.as_ref().is_none_or(is_blank) && is_object(line);
@@ -20,7 +20,7 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
         }
         if is_json {
             let text = format!("---\n{line}\n");
-            all.push(Piece {
+            all.push(EventDocument {
                 first_line: number - 1,
                 text,
             });
@@ -36,25 +36,25 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
 
 /// Makes a document that begins with this line. `---` is added where it is missing, because documents are posted one
 /// behind the other.
-fn begin(number: usize, line: &str) -> Piece {
+fn begin(number: usize, line: &str) -> EventDocument {
     if line.starts_with("---") {
-        return Piece {
+        return EventDocument {
             first_line: number,
             text: String::new(),
         };
     }
-    Piece {
+    EventDocument {
         first_line: number - 1,
         text: "---\n".to_owned(),
     }
 }
 
-fn close(all: &mut Vec<Piece>, open: Option<Piece>) {
+fn close(all: &mut Vec<EventDocument>, open: Option<EventDocument>) {
     all.extend(open.filter(|piece| !is_blank(piece)));
 }
 
 /// Returns whether a document has nothing but comments.
-fn is_blank(piece: &Piece) -> bool {
+fn is_blank(piece: &EventDocument) -> bool {
     let mut lines = piece.text.lines();
     lines.all(|line| {
         let rest = line.strip_prefix("---").unwrap_or(line).trim();
@@ -80,7 +80,7 @@ mod tests {
         let text = format!(
             "# a dump\n{yaml}---\n{yaml}...\n\n{json}\n{json}\n---\n:action: :nothing\n:app_name: c\n:namespace: n\n--- # end\n"
         );
-        let all = pieces(&text);
+        let all = split_documents(&text);
         let lines: Vec<_> = all.iter().map(|piece| piece.first_line).collect();
         assert_eq!(lines, [0, 5, 10, 11, 13]);
         for piece in &all[..4] {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn nothing_is_no_event() {
         for text in ["", "\n\n", "---\n", "# nothing\n---\n...\n", "\u{feff}"] {
-            assert_eq!(pieces(text), [], "{text:?}");
+            assert_eq!(split_documents(text), [], "{text:?}");
         }
     }
 
@@ -107,6 +107,6 @@ mod tests {
     fn lines_of_a_certificate_are_no_separators() {
         let text = ":action: :add_ssl\n:app_name: a\n:namespace: n\n:alias: a.test\n:ssl: |\n  -----BEGIN CERTIFICATE-----\n  \
                     MIIB\n  -----END CERTIFICATE-----\n";
-        assert_eq!(pieces(text).len(), 1);
+        assert_eq!(split_documents(text).len(), 1);
     }
 }

@@ -9,7 +9,7 @@ use super::super::stomp::Frame;
 /// Id of the only subscription.
 pub(super) const SUBSCRIPTION: &str = "0";
 
-pub(super) fn hello(host: &str, settings: &RoutingEvents, heart_beat: Duration) -> Result<Frame, String> {
+pub(super) fn connect_frame(host: &str, settings: &RoutingEvents, heart_beat: Duration) -> Result<Frame, String> {
     let beat = format!("{0},{0}", heart_beat.as_millis());
     let mut headers = vec![
         ("accept-version", "1.1,1.2"),
@@ -34,7 +34,7 @@ fn password(login: &Login) -> Result<String, String> {
     Ok(line.to_owned())
 }
 
-pub(super) fn subscribe(settings: &RoutingEvents) -> Frame {
+pub(super) fn subscribe_frame(settings: &RoutingEvents) -> Frame {
     let mut headers = vec![
         ("id", SUBSCRIPTION),
         ("destination", settings.destination.as_str()),
@@ -53,7 +53,7 @@ pub(super) fn subscribe(settings: &RoutingEvents) -> Frame {
 }
 
 /// Returns a broker's error message, short and on one line.
-pub(super) fn complaint(frame: &Frame) -> String {
+pub(super) fn refusal_text(frame: &Frame) -> String {
     let said = frame.header("message").unwrap_or(&frame.command);
     let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
     format!("the broker answers {said:?}")

@@ -1,12 +1,12 @@
 //! Resources that are watched, and their places in the API.
 
-use signalbox_core::claims::Kind;
+use signalbox_core::claims::ObjectKind;
 use signalbox_core::model::kubernetes::Resource;
 
 /// Resource that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    Names(Kind),
+pub(super) enum ResourceKind {
+    Claiming(ObjectKind),
     Pods,
     Nodes,
     Namespaces,
@@ -14,23 +14,23 @@ pub(super) enum What {
     Gateways,
 }
 
-impl What {
+impl ResourceKind {
     pub(super) fn of(resource: Resource) -> Self {
-        Self::Names(match resource {
-            Resource::Routes => Kind::Route,
-            Resource::Ingresses => Kind::Ingress,
-            Resource::TlsRoutes => Kind::TlsRoute,
-            Resource::HttpRoutes => Kind::HttpRoute,
+        Self::Claiming(match resource {
+            Resource::Routes => ObjectKind::Route,
+            Resource::Ingresses => ObjectKind::Ingress,
+            Resource::TlsRoutes => ObjectKind::TlsRoute,
+            Resource::HttpRoutes => ObjectKind::HttpRoute,
         })
     }
 
     /// Returns the name in paths.
     pub(super) const fn plural(self) -> &'static str {
         match self {
-            Self::Names(Kind::Route) => "routes",
-            Self::Names(Kind::Ingress) => "ingresses",
-            Self::Names(Kind::TlsRoute) => "tlsroutes",
-            Self::Names(Kind::HttpRoute) => "httproutes",
+            Self::Claiming(ObjectKind::Route) => "routes",
+            Self::Claiming(ObjectKind::Ingress) => "ingresses",
+            Self::Claiming(ObjectKind::TlsRoute) => "tlsroutes",
+            Self::Claiming(ObjectKind::HttpRoute) => "httproutes",
             Self::Pods => "pods",
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
@@ -55,19 +55,19 @@ impl What {
     /// of them.
     pub(super) const fn homes(self) -> &'static [&'static str] {
         match self {
-            Self::Names(Kind::Route) => &["apis/route.openshift.io/v1"],
+            Self::Claiming(ObjectKind::Route) => &["apis/route.openshift.io/v1"],
             // OpenShift 3.11 is Kubernetes 1.11.
-            Self::Names(Kind::Ingress) => &[
+            Self::Claiming(ObjectKind::Ingress) => &[
                 "apis/networking.k8s.io/v1",
                 "apis/networking.k8s.io/v1beta1",
                 "apis/extensions/v1beta1",
             ],
-            Self::Names(Kind::TlsRoute) => &[
+            Self::Claiming(ObjectKind::TlsRoute) => &[
                 "apis/gateway.networking.k8s.io/v1",
                 "apis/gateway.networking.k8s.io/v1alpha3",
                 "apis/gateway.networking.k8s.io/v1alpha2",
             ],
-            Self::Names(Kind::HttpRoute) | Self::Gateways => &[
+            Self::Claiming(ObjectKind::HttpRoute) | Self::Gateways => &[
                 "apis/gateway.networking.k8s.io/v1",
                 "apis/gateway.networking.k8s.io/v1beta1",
             ],

@@ -8,19 +8,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signalbox_core::learned::Learned;
+use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
 use super::api::problem;
 use crate::control::Control;
-use crate::source::{Learnt, Standing, prototype};
+use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
 use crate::state::unix_ms;
 use crate::store::Event;
 
 /// Status of an agent, which it sends beside what it has learnt. A client without it (a script) is not missed when it
 /// falls silent.
 #[derive(Deserialize)]
-struct Report {
+struct AgentReport {
     interval_seconds: u64,
     seconds_since_heard: Option<f64>,
     last_error: Option<String>,
@@ -29,29 +29,29 @@ struct Report {
 /// Longest interval of messages that an agent may announce, in seconds: with a longer one nobody would miss it.
 const MAX_INTERVAL_SECS: u64 = 3600;
 
-impl Report {
-    fn note(self, source: &Standing) {
+impl AgentReport {
+    fn note(self, source: &SourceStatus) {
         let age_ms = self.seconds_since_heard.map(|age| (age.max(0.0) * 1000.0) as u64);
         let interval = Duration::from_secs(self.interval_seconds.clamp(1, MAX_INTERVAL_SECS));
         let heard_ms = age_ms.map(|age| unix_ms().saturating_sub(age));
         let trouble = self.last_error.map(|error| format!("the agent says: {error}"));
-        source.reported(heard_ms, trouble, interval);
+        source.record_report(heard_ms, trouble, interval);
     }
 }
 
 /// `POST /api/cluster/{cluster}`: takes all that a plugin of the prototype knows of a cluster.
-pub(super) async fn by_plugin(
+pub(super) async fn put_by_plugin(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
 ) -> Response {
     let source = control.shared.source(&format!("api:{cluster}"), "api");
     let learned = prototype::parse(&body);
-    take(&control, &source, cluster, learned, None, StatusCode::CREATED).await
+    accept(&control, &source, cluster, learned, None, StatusCode::CREATED).await
 }
 
 /// `PUT /api/v1/clusters/{cluster}/learned`: takes all that an agent knows of a cluster.
-pub(super) async fn by_agent(
+pub(super) async fn put_by_agent(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
@@ -59,15 +59,15 @@ pub(super) async fn by_agent(
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
     // Decoded as a map first, because serde takes a list for an object (as in `prototype`).
     let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
-        let report = object.remove("agent").map(serde_json::from_value::<Report>);
-        let learned = serde_json::from_value::<Learned>(object.into())?;
+        let report = object.remove("agent").map(serde_json::from_value::<AgentReport>);
+        let learned = serde_json::from_value::<ClusterDiscovery>(object.into())?;
         Ok((learned, report.transpose()?))
     });
     let (learned, report) = match told {
-        Ok((learned, report)) => (learned.checked(), report),
+        Ok((learned, report)) => (learned.validated(), report),
         Err(error) => (Err(error.to_string()), None),
     };
-    take(&control, &source, cluster, learned, report, StatusCode::OK).await
+    accept(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
 /// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets what a source that no longer exists has told.
@@ -87,7 +87,7 @@ pub(super) async fn forget(
         return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail, &json!({}));
     }
     let runs =
-        |standing: &Arc<Standing>| standing.name == source && matches!(standing.kind, "kubernetes" | "routing-spi");
+        |status: &Arc<SourceStatus>| status.name == source && matches!(status.kind, "kubernetes" | "routing-spi");
     if control.shared.sources().iter().any(runs) {
         let detail = format!("source {source:?} runs as the configuration says: take it out there");
         return problem(
@@ -97,18 +97,18 @@ pub(super) async fn forget(
             &json!({}),
         );
     }
-    match tell(&control, source, cluster, None).await {
+    match submit(&control, source, cluster, None).await {
         Ok(()) => Json(json!({ "apiVersion": "v1" })).into_response(),
-        Err(error) => not_taken(&error),
+        Err(error) => rejected_response(&error),
     }
 }
 
-async fn take(
+async fn accept(
     control: &Control,
-    source: &Standing,
+    source: &SourceStatus,
     cluster: String,
-    learned: Result<Learned, String>,
-    report: Option<Report>,
+    learned: Result<ClusterDiscovery, String>,
+    report: Option<AgentReport>,
     good: StatusCode,
 ) -> Response {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -130,7 +130,7 @@ async fn take(
         Ok(learned) => learned,
         Err(error) => {
             source.events.inc("bad_message");
-            source.complain(&error);
+            source.record_error(&error);
             return problem(
                 StatusCode::BAD_REQUEST,
                 "The body is not understood; what was told before stays",
@@ -145,29 +145,34 @@ async fn take(
         "routes": learned.routes.len(),
         "rejected": learned.rejected,
     });
-    match tell(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
+    match submit(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
         Ok(()) => {
             source.events.inc("taken");
             match report {
                 Some(report) => report.note(source),
-                None => source.heard(),
+                None => source.mark_heard(),
             }
             (good, Json(answer)).into_response()
         }
         Err(error) => {
             source.events.inc("not_taken");
-            not_taken(&error)
+            rejected_response(&error)
         }
     }
 }
 
 /// Tells the store. Returns when the change is in force and on disk.
-async fn tell(control: &Control, source: String, cluster: String, what: Option<Arc<Learned>>) -> Result<(), String> {
+async fn submit(
+    control: &Control,
+    source: String,
+    cluster: String,
+    discovery: Option<Arc<ClusterDiscovery>>,
+) -> Result<(), String> {
     let (done, outcome) = oneshot::channel();
-    let learnt = Learnt {
+    let learnt = DiscoveryUpdate {
         source,
         cluster,
-        what,
+        discovery,
         done: Some(done),
     };
     let ending = || "signalbox is ending".to_owned();
@@ -175,7 +180,7 @@ async fn tell(control: &Control, source: String, cluster: String, what: Option<A
     outcome.await.map_err(|_| ending())?
 }
 
-fn not_taken(error: &str) -> Response {
+fn rejected_response(error: &str) -> Response {
     problem(
         StatusCode::SERVICE_UNAVAILABLE,
         "It could not be taken; what was told before stays",
@@ -186,18 +191,18 @@ fn not_taken(error: &str) -> Response {
 
 /// `GET /api/v1/sources`: the status of each source, and what it has told.
 pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
-    Json(json!({ "apiVersion": "v1", "sources": views(&control) }))
+    Json(json!({ "apiVersion": "v1", "sources": source_views(&control) }))
 }
 
-fn views(control: &Control) -> Vec<Value> {
-    let lore = Arc::clone(&control.shared.snapshot.load().lore);
+fn source_views(control: &Control) -> Vec<Value> {
+    let discovered = Arc::clone(&control.shared.snapshot.load().lore);
     let mut views: std::collections::BTreeMap<String, Value> = control
         .shared
         .sources()
         .iter()
         .map(|source| (source.name.clone(), source.view()))
         .collect();
-    for (source, clusters) in lore.iter() {
+    for (source, clusters) in discovered.iter() {
         // Clusters of sources that told an earlier process of them, and have not been heard of since.
         let view = views
             .entry(source.clone())

@@ -4,11 +4,11 @@ use std::fmt;
 
 /// DNS host name in lower case without a trailing dot (RFC 1123 with `_` allowed; compared per RFC 4343).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HostName(Box<str>);
+pub struct Hostname(Box<str>);
 
 /// Error of a text that is not a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum HostnameError {
     /// The text is empty.
     #[error("the host name is empty")]
     Empty,
@@ -17,41 +17,43 @@ pub enum NameError {
     TooLong,
     /// A label is empty or too long.
     #[error("a label of the host name is empty or longer than 63 characters")]
-    Label,
+    BadLabel,
     /// The name has a character that no host name has.
     #[error(
         "the host name holds a character other than letters, digits, `-`, `_` and `.` (write international names in punycode, xn--...)"
     )]
-    Character,
+    BadCharacter,
     /// A `*` is not the whole first label.
     #[error("a wildcard is written `*.example.com`: one star, as the whole first label")]
-    Wildcard,
+    BadWildcard,
 }
 
-impl HostName {
+impl Hostname {
     /// Parses a name as it stands in a ClientHello, a Host header (without port) or the configuration.
-    pub fn parse(text: &[u8]) -> Result<Self, NameError> {
+    pub fn parse(text: &[u8]) -> Result<Self, HostnameError> {
         let text = text.strip_suffix(b".").unwrap_or(text);
         if text.is_empty() {
-            return Err(NameError::Empty);
+            return Err(HostnameError::Empty);
         }
         if text.len() > 253 {
-            return Err(NameError::TooLong);
+            return Err(HostnameError::TooLong);
         }
         let mut name = String::with_capacity(text.len());
         let mut label = 0usize;
         for &byte in text {
             match byte {
-                b'.' if label == 0 => return Err(NameError::Label),
+                b'.' if label == 0 => return Err(HostnameError::BadLabel),
                 b'.' => label = 0,
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' if label == 63 => return Err(NameError::Label),
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' if label == 63 => {
+                    return Err(HostnameError::BadLabel);
+                }
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
-                _ => return Err(NameError::Character),
+                _ => return Err(HostnameError::BadCharacter),
             }
             name.push(char::from(byte.to_ascii_lowercase()));
         }
         if label == 0 {
-            return Err(NameError::Label);
+            return Err(HostnameError::BadLabel);
         }
         Ok(Self(name.into()))
     }
@@ -63,13 +65,13 @@ impl HostName {
     }
 }
 
-impl fmt::Display for HostName {
+impl fmt::Display for Hostname {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for HostName {
+impl fmt::Debug for Hostname {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &self.0)
     }
@@ -77,28 +79,28 @@ impl fmt::Debug for HostName {
 
 /// Host pattern of a route: one name, or every name below a suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HostPattern {
+pub enum HostnamePattern {
     /// Single name: `app.example.com`.
-    Exact(HostName),
+    Exact(Hostname),
     /// Wildcard `*.example.com`: names that end in `.example.com`, but not `example.com` itself. A [`Depth`] says how
     /// many labels the star stands for. The field is the suffix without star and dot.
-    Wildcard(HostName),
+    Wildcard(Hostname),
 }
 
-impl HostPattern {
+impl HostnamePattern {
     /// Parses `app.example.com` or `*.example.com`.
-    pub fn parse(text: &str) -> Result<Self, NameError> {
+    pub fn parse(text: &str) -> Result<Self, HostnameError> {
         match text.strip_prefix("*.") {
-            Some(rest) if rest.contains('*') => Err(NameError::Wildcard),
-            Some(rest) => HostName::parse(rest.as_bytes()).map(Self::Wildcard),
-            None if text.contains('*') => Err(NameError::Wildcard),
-            None => HostName::parse(text.as_bytes()).map(Self::Exact),
+            Some(rest) if rest.contains('*') => Err(HostnameError::BadWildcard),
+            Some(rest) => Hostname::parse(rest.as_bytes()).map(Self::Wildcard),
+            None if text.contains('*') => Err(HostnameError::BadWildcard),
+            None => Hostname::parse(text.as_bytes()).map(Self::Exact),
         }
     }
 
     /// Whether the pattern stands for a name.
     #[must_use]
-    pub fn matches(&self, name: &HostName, depth: Depth) -> bool {
+    pub fn matches(&self, name: &Hostname, depth: WildcardDepth) -> bool {
         match self {
             Self::Exact(exact) => exact == name,
             Self::Wildcard(suffix) => {
@@ -106,7 +108,7 @@ impl HostPattern {
                 let labels = rest
                     .and_then(|rest| rest.strip_suffix('.'))
                     .filter(|labels| !labels.is_empty());
-                labels.is_some_and(|labels| depth == Depth::Any || !labels.contains('.'))
+                labels.is_some_and(|labels| depth == WildcardDepth::Any || !labels.contains('.'))
             }
         }
     }
@@ -115,7 +117,7 @@ impl HostPattern {
 /// Number of labels that the star of a wildcard stands for. The wider depth is the greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Depth {
+pub enum WildcardDepth {
     /// Exactly one label, as in OpenShift's Routes and in Ingresses.
     One,
     /// At least one label, as in the configuration and in the Gateway API.
@@ -123,7 +125,7 @@ pub enum Depth {
     Any,
 }
 
-impl Depth {
+impl WildcardDepth {
     /// Whether the depth is [`Self::Any`], which is the default and need not be written.
     #[must_use]
     pub const fn is_any(&self) -> bool {
@@ -131,7 +133,7 @@ impl Depth {
     }
 }
 
-impl fmt::Display for HostPattern {
+impl fmt::Display for HostnamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(name) => write!(f, "{name}"),
@@ -140,13 +142,13 @@ impl fmt::Display for HostPattern {
     }
 }
 
-impl serde::Serialize for HostPattern {
+impl serde::Serialize for HostnamePattern {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> serde::Deserialize<'de> for HostPattern {
+impl<'de> serde::Deserialize<'de> for HostnamePattern {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).map_err(|error| serde::de::Error::custom(format!("{text:?}: {error}")))
@@ -160,39 +162,42 @@ mod tests {
     #[test]
     fn names_are_folded_to_lower_case_and_lose_the_trailing_dot() {
         assert_eq!(
-            HostName::parse(b"App1.Example.COM.").unwrap().as_str(),
+            Hostname::parse(b"App1.Example.COM.").unwrap().as_str(),
             "app1.example.com"
         );
     }
 
     #[test]
     fn a_star_stands_for_one_label_or_for_any_number() {
-        let star = HostPattern::parse("*.acme.test").unwrap();
+        let star = HostnamePattern::parse("*.acme.test").unwrap();
         for (name, one, any) in [
             ("x.acme.test", true, true),
             ("y.x.acme.test", false, true),
             ("acme.test", false, false),
             ("xacme.test", false, false),
         ] {
-            let parsed = HostName::parse(name.as_bytes()).unwrap();
-            assert_eq!(star.matches(&parsed, Depth::One), one, "{name}");
-            assert_eq!(star.matches(&parsed, Depth::Any), any, "{name}");
+            let parsed = Hostname::parse(name.as_bytes()).unwrap();
+            assert_eq!(star.matches(&parsed, WildcardDepth::One), one, "{name}");
+            assert_eq!(star.matches(&parsed, WildcardDepth::Any), any, "{name}");
         }
-        let exact = HostPattern::parse("acme.test").unwrap();
-        assert!(exact.matches(&HostName::parse(b"acme.test").unwrap(), Depth::One));
+        let exact = HostnamePattern::parse("acme.test").unwrap();
+        assert!(exact.matches(&Hostname::parse(b"acme.test").unwrap(), WildcardDepth::One));
     }
 
     #[test]
     fn what_is_no_name_says_why() {
-        assert_eq!(HostName::parse(b""), Err(NameError::Empty));
-        assert_eq!(HostName::parse(b"."), Err(NameError::Empty));
-        assert_eq!(HostName::parse(b"a..b"), Err(NameError::Label));
-        assert_eq!(HostName::parse(b"a b"), Err(NameError::Character));
-        assert_eq!(HostName::parse("bücher.example".as_bytes()), Err(NameError::Character));
-        assert_eq!(HostName::parse(&[b'a'; 64]), Err(NameError::Label));
-        assert_eq!(HostName::parse(&b"ab.".repeat(100)), Err(NameError::TooLong));
+        assert_eq!(Hostname::parse(b""), Err(HostnameError::Empty));
+        assert_eq!(Hostname::parse(b"."), Err(HostnameError::Empty));
+        assert_eq!(Hostname::parse(b"a..b"), Err(HostnameError::BadLabel));
+        assert_eq!(Hostname::parse(b"a b"), Err(HostnameError::BadCharacter));
+        assert_eq!(
+            Hostname::parse("bücher.example".as_bytes()),
+            Err(HostnameError::BadCharacter)
+        );
+        assert_eq!(Hostname::parse(&[b'a'; 64]), Err(HostnameError::BadLabel));
+        assert_eq!(Hostname::parse(&b"ab.".repeat(100)), Err(HostnameError::TooLong));
         for bad in ["*", "*foo.com", "a.*.com", "*.*.com"] {
-            assert_eq!(HostPattern::parse(bad), Err(NameError::Wildcard), "{bad}");
+            assert_eq!(HostnamePattern::parse(bad), Err(HostnameError::BadWildcard), "{bad}");
         }
     }
 }

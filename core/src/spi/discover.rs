@@ -4,17 +4,17 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use super::application::{AppKey, Application, Endpoint};
-use super::page::Asking;
+use super::health_page::HealthPageTemplate;
+use crate::discovery::{AppEndpoint, Claim, ClusterDiscovery, Rejected};
+use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
-use crate::learned::{Claim, Learned, Reachable, Rejected};
 use crate::model::Host;
-use crate::name::{Depth, HostPattern};
 
 /// Longest name of a host, in bytes.
-const LONGEST: usize = 63;
+const MAX_HOST_NAME_BYTES: usize = 63;
 
 /// Port name of endpoints that have none.
-const UNNAMED: &str = "tcp";
+const DEFAULT_PORT_NAME: &str = "tcp";
 
 /// Naming of the DNS name that no event announces: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct Naming {
 
 /// Filter of the endpoints that get connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct EndpointFilter {
     /// Types, one of which an endpoint must have.
     pub types: BTreeSet<String>,
 }
 
-impl Filter {
+impl EndpointFilter {
     fn passes(&self, endpoint: &Endpoint) -> bool {
         !self.types.is_disjoint(&endpoint.types)
     }
@@ -40,31 +40,36 @@ impl Filter {
 
 /// Hosts, names and endpoints of an application, for the cluster that is named as its key is.
 #[must_use]
-pub fn learned(application: &Application, naming: &Naming, filter: &Filter, asking: &Asking) -> Learned {
-    let names = host_names(application);
+pub fn discover(
+    application: &Application,
+    naming: &Naming,
+    filter: &EndpointFilter,
+    asking: &HealthPageTemplate,
+) -> ClusterDiscovery {
+    let names = endpoint_host_names(application);
     let endpoints = application.endpoints.iter().zip(&names);
-    let endpoints = endpoints.map(|((at, endpoint), name)| reachable(application, *at, endpoint, name));
+    let endpoints = endpoints.map(|((at, endpoint), name)| app_endpoint(application, *at, endpoint, name));
     let endpoints = endpoints.collect();
     let chosen = application.endpoints.iter().zip(names);
     let hosts = chosen.filter(|((_, endpoint), _)| filter.passes(endpoint) && !application.is_stopped(endpoint));
     let origin = format!("application {}", application.key);
-    let mut learned = Learned {
+    let mut discovery = ClusterDiscovery {
         hosts: hosts
             .map(|((at, endpoint), name)| Host {
-                page: asking.page(application, endpoint, naming),
+                health_page: asking.render(application, endpoint, naming),
                 ..host(name, *at, endpoint)
             })
             .collect(),
         endpoints,
-        ..Learned::default()
+        ..ClusterDiscovery::default()
     };
-    let implied = implied(&application.key, naming);
+    let implied = ha_hostname(&application.key, naming);
     let mut seen = HashSet::new();
     for name in implied.iter().chain(&application.aliases) {
-        match HostPattern::parse(name) {
-            Ok(host) if seen.insert(host.clone()) => learned.routes.push(Claim {
-                host,
-                depth: Depth::Any,
+        match HostnamePattern::parse(name) {
+            Ok(host) if seen.insert(host.clone()) => discovery.routes.push(Claim {
+                hostname: host,
+                depth: WildcardDepth::Any,
                 weight: None,
                 owner: application.key.to_string(),
                 since: 0,
@@ -73,30 +78,30 @@ pub fn learned(application: &Application, naming: &Naming, filter: &Filter, aski
                 labels: LabelSets::default(),
             }),
             Ok(_) => {}
-            Err(error) => learned.rejected.push(Rejected {
-                host: name.clone(),
+            Err(error) => discovery.rejected.push(Rejected {
+                hostname: name.clone(),
                 origin: origin.clone(),
                 reason: error.to_string(),
                 rival: None,
             }),
         }
     }
-    learned
+    discovery
 }
 
 /// Endpoint as services see it.
-fn reachable(application: &Application, at: SocketAddr, endpoint: &Endpoint, host: &str) -> Reachable {
+fn app_endpoint(application: &Application, at: SocketAddr, endpoint: &Endpoint, host: &str) -> AppEndpoint {
     let port_name = endpoint.name.as_deref().filter(|name| !name.is_empty());
-    Reachable {
+    AppEndpoint {
         host: host.to_owned(),
-        at,
-        port_name: port_name.map_or_else(|| UNNAMED.to_owned(), |name| short(name, name)),
+        addr: at,
+        port_name: port_name.map_or_else(|| DEFAULT_PORT_NAME.to_owned(), |name| shortened(name, name)),
         protocols: endpoint.protocols.clone(),
         is_stopped: application.is_stopped(endpoint),
     }
 }
 
-fn implied(key: &AppKey, naming: &Naming) -> Option<String> {
+fn ha_hostname(key: &AppKey, naming: &Naming) -> Option<String> {
     let domain = naming.domain.as_ref()?;
     Some(format!("{}{}-{}.{domain}", naming.prefix, key.app, key.namespace))
 }
@@ -115,43 +120,43 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
         tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
         ports: std::collections::BTreeMap::new(),
         weight: 1,
-        page: None,
+        health_page: None,
     }
 }
 
 /// Names of the endpoints' hosts, in the order of the endpoints: `GEAR.PORTNAME`. Names are unique, and none depends on
 /// which other endpoints pass a filter.
 #[must_use]
-pub fn host_names(application: &Application) -> Vec<String> {
+pub fn endpoint_host_names(application: &Application) -> Vec<String> {
     let mut taken = HashSet::new();
     let names = application.endpoints.iter().map(|(at, endpoint)| {
-        let mut name = host_name(*at, endpoint);
+        let mut name = endpoint_host_name(*at, endpoint);
         // Dots in a gear's id and in a port's name can make two pairs equal; a number then tells them apart.
         let mut attempt = 0;
         while !taken.insert(name.clone()) {
             attempt += 1;
-            name = short(&format!("{}-{}", at.ip(), at.port()), &format!("{at}\0{attempt}"));
-            name = short(&format!("{name}-{attempt}"), &name);
+            name = shortened(&format!("{}-{}", at.ip(), at.port()), &format!("{at}\0{attempt}"));
+            name = shortened(&format!("{name}-{attempt}"), &name);
         }
         name
     });
     names.collect()
 }
 
-fn host_name(at: SocketAddr, endpoint: &Endpoint) -> String {
+fn endpoint_host_name(at: SocketAddr, endpoint: &Endpoint) -> String {
     let address = || format!("{}-{}", at.ip(), at.port());
     match (&endpoint.gear, &endpoint.name) {
-        (Some(gear), Some(name)) => short(&format!("{gear}.{name}"), &format!("{gear}\0{name}")),
+        (Some(gear), Some(name)) => shortened(&format!("{gear}.{name}"), &format!("{gear}\0{name}")),
         // A gear may have several addresses without a port name.
-        (Some(gear), None) => short(&format!("{gear}.{}", address()), &at.to_string()),
-        (None, _) => short(&address(), &at.to_string()),
+        (Some(gear), None) => shortened(&format!("{gear}.{}", address()), &at.to_string()),
+        (None, _) => shortened(&address(), &at.to_string()),
     }
 }
 
 /// Returns `text` if it is a name; otherwise as much of it as can be one, and a number that only depends on `whole`.
-fn short(text: &str, whole: &str) -> String {
+fn shortened(text: &str, whole: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if text.len() <= LONGEST && text.chars().all(allowed) {
+    if text.len() <= MAX_HOST_NAME_BYTES && text.chars().all(allowed) {
         return text.to_owned();
     }
     // FNV-1a gives equal results in every process and version.
@@ -161,7 +166,7 @@ fn short(text: &str, whole: &str) -> String {
     let kept: String = text
         .chars()
         .map(|c| if allowed(c) { c } else { '-' })
-        .take(LONGEST - 17)
+        .take(MAX_HOST_NAME_BYTES - 17)
         .collect();
     format!("{kept}-{hash:016x}")
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use signalbox_core::rotation::Subject;
-use signalbox_core::spi::{AppKey, Application, Applications, Change, Event};
+use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingEvent};
 use tokio::sync::oneshot;
 
 /// Owner of subjects that routing events have taken out of rotation. Events take in nothing that has another owner.
@@ -12,7 +12,7 @@ pub const OWNER: &str = "routing events";
 
 /// Rotation that an event asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turning {
+pub enum RotationRequest {
     /// No new flow goes to the subject.
     Out {
         /// A gear, or the cluster of an application.
@@ -27,22 +27,22 @@ pub enum Turning {
 }
 
 /// Rotation, with the channel for its outcome.
-pub struct Turn {
+pub struct PendingRotation {
     /// Requested rotation.
-    pub what: Turning,
+    pub request: RotationRequest,
     /// Channel for the outcome: on disk and in force, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
 
 /// Function that asks the store for a rotation. Called under a lock: it must not block.
-pub type AskTurn = Box<dyn Fn(Turn) + Send + Sync>;
+pub type RotationSink = Box<dyn Fn(PendingRotation) + Send + Sync>;
 
 /// Gears by application.
 pub(super) type Gears = BTreeMap<AppKey, BTreeSet<String>>;
 
 /// Returns the gears of applications that events delete, before they do.
-pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
-    let deleted = events.iter().filter(|event| event.change == Change::Delete);
+pub(super) fn deleted_gears(events: &[RoutingEvent], applications: &Applications) -> Gears {
+    let deleted = events.iter().filter(|event| event.change == AppChange::Delete);
     let known = deleted.filter_map(|event| applications.get(&event.app));
     known
         .map(|application| (application.key.clone(), application.gears().cloned().collect()))
@@ -51,7 +51,11 @@ pub(super) fn leaving(events: &[Event], applications: &Applications) -> Gears {
 
 /// Returns the rotations that events ask for, in their order; `now` is the state of applications after the events. A
 /// gear or an application that is gone is taken in.
-pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<Turning> {
+pub(super) fn requested_rotations(
+    events: &[RoutingEvent],
+    leaving: &Gears,
+    now: &Applications,
+) -> Vec<RotationRequest> {
     let is_gone = |gear: &str| {
         let mut gears = now.iter().flat_map(Application::gears);
         !gears.any(|known| known == gear)
@@ -63,7 +67,7 @@ pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<T
             None => Subject::Cluster(event.app.to_string()),
         };
         match &event.change {
-            Change::RotateOut { gear, timeout, reason } => all.push(Turning::Out {
+            AppChange::RotateOut { gear, timeout, reason } => all.push(RotationRequest::Out {
                 subject: subject(gear),
                 timeout: *timeout,
                 reason: if reason.is_empty() {
@@ -72,18 +76,18 @@ pub(super) fn of(events: &[Event], leaving: &Gears, now: &Applications) -> Vec<T
                     reason.clone()
                 },
             }),
-            Change::RotateIn(gear) => all.push(Turning::In(subject(gear))),
-            Change::Delete => {
-                all.push(Turning::In(subject(&None)));
+            AppChange::RotateIn(gear) => all.push(RotationRequest::In(subject(gear))),
+            AppChange::Delete => {
+                all.push(RotationRequest::In(subject(&None)));
                 let gone = leaving
                     .get(&event.app)
                     .into_iter()
                     .flatten()
                     .filter(|gear| is_gone(gear));
-                all.extend(gone.map(|gear| Turning::In(Subject::Gear(gear.clone()))));
+                all.extend(gone.map(|gear| RotationRequest::In(Subject::Gear(gear.clone()))));
             }
-            Change::RemoveEndpoint { gear: Some(gear), .. } if is_gone(gear) => {
-                all.push(Turning::In(Subject::Gear(gear.clone())));
+            AppChange::RemoveEndpoint { gear: Some(gear), .. } if is_gone(gear) => {
+                all.push(RotationRequest::In(Subject::Gear(gear.clone())));
             }
             _ => {}
         }
@@ -109,23 +113,23 @@ mod tests {
     }
 
     /// Returns the rotations for a text after all that came before it.
-    fn asked(before: &str, text: &str) -> Vec<Turning> {
+    fn asked(before: &str, text: &str) -> Vec<RotationRequest> {
         let mut applications = Applications::default();
         applications.apply(&parse(before).unwrap());
         let events = parse(text).unwrap();
-        let leaving = leaving(&events, &applications);
+        let leaving = deleted_gears(&events, &applications);
         applications.apply(&events);
-        of(&events, &leaving, &applications)
+        requested_rotations(&events, &leaving, &applications)
     }
 
     #[test]
     fn who_is_gone_is_taken_in_and_who_has_only_moved_is_not() {
-        let is_in = |gear: &str| Turning::In(Subject::Gear(gear.into()));
+        let is_in = |gear: &str| RotationRequest::In(Subject::Gear(gear.into()));
         let two = endpoint("add_public_endpoint", "g1", 1) + &endpoint("add_public_endpoint", "g2", 2);
         assert_eq!(asked(&two, &endpoint("remove_public_endpoint", "g1", 1)), [is_in("g1")]);
         let moved = endpoint("add_public_endpoint", "g1", 3) + &endpoint("remove_public_endpoint", "g1", 1);
         assert_eq!(asked(&two, &moved), []);
-        let all = Turning::In(Subject::Cluster("n/a".into()));
+        let all = RotationRequest::In(Subject::Cluster("n/a".into()));
         assert_eq!(
             asked(&two, &event("delete_application", "")),
             [all.clone(), is_in("g1"), is_in("g2")]
@@ -137,14 +141,14 @@ mod tests {
     #[test]
     fn rotations_come_in_their_order_with_a_reason() {
         let text = event("rotate_out_gear", "gear_id: g1\ntimeout: 9\n") + &event("rotate_in_application", "");
-        let out = Turning::Out {
+        let out = RotationRequest::Out {
             subject: Subject::Gear("g1".into()),
             timeout: Some(Duration::from_secs(9)),
             reason: "a routing event of n/a".into(),
         };
         assert_eq!(
             asked(&event("create_application", ""), &text),
-            [out, Turning::In(Subject::Cluster("n/a".into()))]
+            [out, RotationRequest::In(Subject::Cluster("n/a".into()))]
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{self, Admission, Kind, Object, Said};
+use signalbox_core::claims::{self, Admission, Object, ObjectKind, RouterStatus};
 
 use super::gateways::{ParentRef, parents};
 use super::{Condition, Metadata, or_null};
@@ -11,11 +11,11 @@ use super::{Condition, Metadata, or_null};
 const ACCEPTED: &str = "Accepted";
 
 /// Annotation that named an Ingress' class before `ingressClassName` did.
-const CLASS: &str = "kubernetes.io/ingress.class";
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// Object of any kind: fields that a kind does not have stay empty.
 #[derive(Deserialize)]
-struct Whole {
+struct RawObject {
     metadata: Metadata,
     #[serde(default, deserialize_with = "or_null")]
     spec: Spec,
@@ -48,16 +48,16 @@ struct Spec {
 struct Status {
     /// Status of a Route. (An Ingress' status has no such field.)
     #[serde(deserialize_with = "or_null")]
-    ingress: Vec<Word>,
+    ingress: Vec<RawRouterStatus>,
     /// Status of the Gateway API's routes.
     #[serde(deserialize_with = "or_null")]
-    parents: Vec<Word>,
+    parents: Vec<RawRouterStatus>,
 }
 
 /// Status by one router or Gateway.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Word {
+struct RawRouterStatus {
     host: Option<String>,
     router_name: Option<String>,
     parent_ref: Option<ParentRef>,
@@ -70,8 +70,8 @@ struct Word {
 /// # Errors
 ///
 /// The object has no name, or a field that is used has not the type of the API.
-pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
-    let Whole { metadata, spec, status } = Whole::deserialize(value)?;
+pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Error> {
+    let RawObject { metadata, spec, status } = RawObject::deserialize(value)?;
     let ingress = metadata
         .owner_references
         .into_iter()
@@ -80,28 +80,40 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
     let accepted = accepted.filter_map(|word| Some((word.parent_ref.as_ref()?, admission(&word.conditions, ACCEPTED))));
     let parents = parents(spec.parent_refs, &accepted.collect::<Vec<_>>(), &metadata.namespace);
     let said = match kind {
-        Kind::Route => status.ingress.into_iter().map(|word| word.said("Admitted")).collect(),
-        Kind::Ingress => Vec::new(),
-        Kind::TlsRoute | Kind::HttpRoute => status.parents.into_iter().map(|word| word.said(ACCEPTED)).collect(),
+        ObjectKind::Route => status
+            .ingress
+            .into_iter()
+            .map(|word| word.router_status("Admitted"))
+            .collect(),
+        ObjectKind::Ingress => Vec::new(),
+        ObjectKind::TlsRoute | ObjectKind::HttpRoute => status
+            .parents
+            .into_iter()
+            .map(|word| word.router_status(ACCEPTED))
+            .collect(),
     };
     Ok(Object {
         kind,
-        hosts: match kind {
-            Kind::Route => spec.host.filter(|host| !host.is_empty()).into_iter().collect(),
-            Kind::Ingress => spec.rules.iter().map(rule_host).collect(),
-            Kind::TlsRoute | Kind::HttpRoute => spec.hostnames,
+        hostnames: match kind {
+            ObjectKind::Route => spec.host.filter(|host| !host.is_empty()).into_iter().collect(),
+            ObjectKind::Ingress => spec.rules.iter().map(rule_host).collect(),
+            ObjectKind::TlsRoute | ObjectKind::HttpRoute => spec.hostnames,
         },
-        path: (kind == Kind::Route).then(|| spec.path.unwrap_or_default()),
-        subdomain: kind == Kind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
+        path: (kind == ObjectKind::Route).then(|| spec.path.unwrap_or_default()),
+        subdomain: kind == ObjectKind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
-        said,
+        router_statuses: said,
         parents,
         // The older annotation counts before the field, as the API has it.
         class: match kind {
-            Kind::Ingress => metadata.annotations.get(CLASS).cloned().or(spec.ingress_class_name),
-            Kind::Route | Kind::TlsRoute | Kind::HttpRoute => None,
+            ObjectKind::Ingress => metadata
+                .annotations
+                .get(CLASS_ANNOTATION)
+                .cloned()
+                .or(spec.ingress_class_name),
+            ObjectKind::Route | ObjectKind::TlsRoute | ObjectKind::HttpRoute => None,
         },
-        ingress: ingress.filter(|_| kind == Kind::Route).map(|owner| owner.uid),
+        ingress: ingress.filter(|_| kind == ObjectKind::Route).map(|owner| owner.uid),
         namespace: metadata.namespace,
         name: metadata.name,
         uid: metadata.uid,
@@ -109,7 +121,7 @@ pub fn object(kind: Kind, value: &Value) -> Result<Object, serde_json::Error> {
         annotations: metadata
             .annotations
             .into_iter()
-            .filter(|(key, _)| claims::is_read(key))
+            .filter(|(key, _)| claims::is_known_annotation(key))
             .collect(),
         labels: metadata.labels,
     })
@@ -120,12 +132,12 @@ fn rule_host(rule: &Value) -> String {
     rule.get("host").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-impl Word {
+impl RawRouterStatus {
     /// Returns the verdict of a router. `kind`: the condition that says whether the object is served.
-    fn said(self, kind: &str) -> Said {
-        Said {
+    fn router_status(self, kind: &str) -> RouterStatus {
+        RouterStatus {
             router: self.router_name.unwrap_or_default(),
-            host: self.host.unwrap_or_default(),
+            hostname: self.host.unwrap_or_default(),
             admission: admission(&self.conditions, kind),
         }
     }
@@ -133,7 +145,7 @@ impl Word {
 
 fn admission(conditions: &[Condition], kind: &str) -> Admission {
     let Some(condition) = conditions.iter().find(|condition| condition.kind == kind) else {
-        return Admission::Unsaid;
+        return Admission::Unknown;
     };
     match condition.status.as_str() {
         "True" => Admission::Admitted,
@@ -143,7 +155,7 @@ fn admission(conditions: &[Condition], kind: &str) -> Admission {
             (reason, message) => format!("{reason}: {message}"),
         }),
         // `Unknown` is not yet a refusal.
-        _ => Admission::Unsaid,
+        _ => Admission::Unknown,
     }
 }
 
@@ -164,19 +176,19 @@ mod tests {
             "status": {"ingress": [{"host": "app.test", "routerName": "default", "conditions": [
                 {"type": "Admitted", "status": "False", "reason": "HostAlreadyClaimed", "message": "taken"}]}]},
         });
-        let route = object(Kind::Route, &value).unwrap();
+        let route = object(ObjectKind::Route, &value).unwrap();
         assert_eq!(
-            (route.hosts, route.path.as_deref()),
+            (route.hostnames, route.path.as_deref()),
             (vec!["app.test".to_owned()], Some("/x"))
         );
         assert!(route.subdomain && route.passthrough);
         assert_eq!(route.labels, [("app".to_owned(), "shop".to_owned())].into());
-        let refused = Said {
+        let refused = RouterStatus {
             router: "default".into(),
-            host: "app.test".into(),
+            hostname: "app.test".into(),
             admission: Admission::Refused("HostAlreadyClaimed: taken".into()),
         };
-        assert_eq!(route.said, [refused]);
+        assert_eq!(route.router_statuses, [refused]);
         assert_eq!(route.ingress.as_deref(), Some("iu"));
         assert_eq!(
             route.annotations.into_iter().collect::<Vec<_>>(),
@@ -196,14 +208,14 @@ mod tests {
                     {"type": "Admitted", "status": "True"}])),
                 {"conditions": null}]},
         });
-        let route = object(Kind::Route, &value).unwrap();
-        assert_eq!((route.hosts.len(), route.path.as_deref()), (0, Some("")));
+        let route = object(ObjectKind::Route, &value).unwrap();
+        assert_eq!((route.hostnames.len(), route.path.as_deref()), (0, Some("")));
         let said: Vec<_> = route
-            .said
+            .router_statuses
             .iter()
-            .map(|said| (said.router.as_str(), said.host.as_str(), &said.admission))
+            .map(|said| (said.router.as_str(), said.hostname.as_str(), &said.admission))
             .collect();
-        let unsaid = &Admission::Unsaid;
+        let unsaid = &Admission::Unknown;
         let expected = [
             ("internal", "web.b.test", unsaid),
             ("default", "web.a.test", &Admission::Admitted),
@@ -219,16 +231,16 @@ mod tests {
         let balancer = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
         let value =
             json!({"metadata": metadata, "spec": {"rules": rules, "tls": [{"hosts": ["a.test"]}]}, "status": balancer});
-        let ingress = object(Kind::Ingress, &value).unwrap();
+        let ingress = object(ObjectKind::Ingress, &value).unwrap();
         assert_eq!(
-            (ingress.hosts, ingress.path),
+            (ingress.hostnames, ingress.path),
             (vec!["a.test".to_owned(), String::new()], None)
         );
         assert_eq!(ingress.class, None);
         let of_class = |annotations: Value, class: Value| {
             let metadata = json!({"name": "web", "annotations": annotations});
             let value = json!({"metadata": metadata, "spec": {"ingressClassName": class}});
-            object(Kind::Ingress, &value).unwrap().class
+            object(ObjectKind::Ingress, &value).unwrap().class
         };
         assert_eq!(of_class(Value::Null, json!("public")).as_deref(), Some("public"));
         let older = json!({"kubernetes.io/ingress.class": "nginx"});
@@ -236,12 +248,15 @@ mod tests {
         assert_eq!(of_class(older, json!("public")).as_deref(), Some("nginx"));
         let parents = json!([{"conditions": [{"type": "Accepted", "status": "False", "reason": "NoMatchingParent"}]}]);
         let value = json!({"metadata": metadata, "spec": {"hostnames": ["a.test", "*.b.test"]}, "status": {"parents": parents}});
-        let route = object(Kind::TlsRoute, &value).unwrap();
-        assert_eq!(route.hosts.len(), 2);
-        assert_eq!(route.said[0].admission, Admission::Refused("NoMatchingParent".into()));
+        let route = object(ObjectKind::TlsRoute, &value).unwrap();
+        assert_eq!(route.hostnames.len(), 2);
+        assert_eq!(
+            route.router_statuses[0].admission,
+            Admission::Refused("NoMatchingParent".into())
+        );
         let value = json!({"metadata": metadata});
-        let bare = object(Kind::HttpRoute, &value).unwrap();
-        assert_eq!((bare.hosts.len(), bare.said.len()), (0, 0));
+        let bare = object(ObjectKind::HttpRoute, &value).unwrap();
+        assert_eq!((bare.hostnames.len(), bare.router_statuses.len()), (0, 0));
     }
 
     #[test]
@@ -255,7 +270,7 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"hostnames": "a.test"}}),
             json!({"metadata": {"name": "a"}, "status": 5}),
         ] {
-            assert!(object(Kind::Route, &value).is_err(), "{value}");
+            assert!(object(ObjectKind::Route, &value).is_err(), "{value}");
         }
     }
 }

@@ -1,28 +1,28 @@
 //! Choice of the objects that the cluster's routers serve.
 
-use signalbox_core::model::kubernetes::{Choice, GatewayName, Resource};
+use signalbox_core::model::kubernetes::{GatewayName, Resource, ShardFilter};
 
 use super::distinct;
-use crate::map::Map;
-use crate::node::{Kind, Place};
+use crate::map::MapDecoder;
+use crate::node::{NodeKind, NodeRef};
 use crate::report::{Report, quote};
-use crate::scalar::maybe;
+use crate::scalar::optional_value;
 use crate::selector;
 
 /// Most routers, classes or Gateways: more are hardly one set of router hosts.
 const MAX_NAMES: usize = 64;
 
 /// Keys of the choice.
-pub(super) struct Keys<'a> {
-    namespace_labels: Option<Place<'a>>,
-    router_name: Option<Place<'a>>,
-    ingress_class: Option<Place<'a>>,
-    gateways: Option<Place<'a>>,
-    gateway_class: Option<Place<'a>>,
+pub(super) struct ShardKeys<'a> {
+    namespace_labels: Option<NodeRef<'a>>,
+    router_name: Option<NodeRef<'a>>,
+    ingress_class: Option<NodeRef<'a>>,
+    gateways: Option<NodeRef<'a>>,
+    gateway_class: Option<NodeRef<'a>>,
 }
 
-impl<'a> Keys<'a> {
-    pub(super) fn take(map: &mut Map<'a>) -> Self {
+impl<'a> ShardKeys<'a> {
+    pub(super) fn take(map: &mut MapDecoder<'a>) -> Self {
         Self {
             namespace_labels: map.take("namespace_labels"),
             router_name: map.take("router_name"),
@@ -33,22 +33,22 @@ impl<'a> Keys<'a> {
     }
 
     /// Decodes the choice. `resources`: the resources that names are read from, if they are known.
-    pub(super) fn decode(&self, resources: Option<&[Resource]>, report: &mut Report) -> Option<Choice> {
-        self.check_company(resources, report);
-        let namespace_labels = maybe(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
+    pub(super) fn decode(&self, resources: Option<&[Resource]>, report: &mut Report) -> Option<ShardFilter> {
+        self.check_resources(resources, report);
+        let namespace_labels = optional_value(self.namespace_labels.as_ref(), |place| selector::labels(place, report));
         let router_names = names(self.router_name.as_ref(), "routers", "a router's name", report);
         let classes = names(self.ingress_class.as_ref(), "classes", "a class of Ingresses", report);
-        let gateways = maybe(self.gateways.as_ref(), |place| {
+        let gateways = optional_value(self.gateways.as_ref(), |place| {
             distinct(place, "Gateways", MAX_NAMES, report, gateway)
         });
         let gateway_classes = names(self.gateway_class.as_ref(), "classes", "a class of Gateways", report);
         if let (Some(_), Some(place)) = (&self.gateways, &self.gateway_class) {
-            place.fault(
+            place.error(
                 report,
                 "`gateways` and `gateway_class` both say which Gateways are meant: give one of them",
             );
         }
-        Some(Choice {
+        Some(ShardFilter {
             namespace_labels: namespace_labels?,
             router_names: router_names?,
             ingress_classes: classes?,
@@ -58,7 +58,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Reports conditions on objects of resources that are not read.
-    fn check_company(&self, resources: Option<&[Resource]>, report: &mut Report) {
+    fn check_resources(&self, resources: Option<&[Resource]>, report: &mut Report) {
         let Some(resources) = resources else { return };
         let of_gateways = &[Resource::HttpRoutes, Resource::TlsRoutes][..];
         let keys = [
@@ -80,7 +80,7 @@ impl<'a> Keys<'a> {
         for (place, key, of, words) in keys {
             let read = of.iter().any(|resource| resources.contains(resource));
             if let (Some(place), false) = (place, read) {
-                place.fault(
+                place.error(
                     report,
                     format!("`{key}` chooses among {words}, which `resources` leaves out"),
                 );
@@ -90,14 +90,14 @@ impl<'a> Keys<'a> {
 }
 
 /// Decodes a Gateway, written `NAMESPACE/NAME`.
-fn gateway(place: &Place<'_>, report: &mut Report) -> Option<GatewayName> {
+fn gateway(place: &NodeRef<'_>, report: &mut Report) -> Option<GatewayName> {
     let text = place.text(report)?;
     let found = text
         .split_once('/')
         .filter(|(namespace, name)| selector::is_namespace(namespace) && selector::is_object_name(name));
     if found.is_none() {
         let shown = quote(text);
-        place.fault(
+        place.error(
             report,
             format!("{shown} is not a Gateway: NAMESPACE/NAME, such as infra/public"),
         );
@@ -109,11 +109,11 @@ fn gateway(place: &Place<'_>, report: &mut Report) -> Option<GatewayName> {
 }
 
 /// Decodes a name, or a list of names.
-fn names(place: Option<&Place<'_>>, plural: &str, what: &str, report: &mut Report) -> Option<Vec<String>> {
+fn names(place: Option<&NodeRef<'_>>, plural: &str, what: &str, report: &mut Report) -> Option<Vec<String>> {
     let Some(place) = place else {
         return Some(Vec::new());
     };
-    if matches!(place.node.kind, Kind::List(_)) {
+    if matches!(place.node.kind, NodeKind::List(_)) {
         return distinct(place, plural, MAX_NAMES, report, |item, report| {
             selector::object_name(item, what, report)
         });

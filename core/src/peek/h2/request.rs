@@ -1,30 +1,30 @@
 //! Frames of a client up to the end of its first header block.
 
-use super::frame::{Header, MAX_PAYLOAD, code, flag, kind};
-use crate::peek::{Asked, Fault, Peek, from_authority};
+use super::frame::{Header, MAX_PAYLOAD, code, flag, frame_type};
+use crate::peek::{ClientRequest, Peek, PeekError, from_authority};
 
 /// Largest dynamic table, in bytes, of a client's header blocks before a server's SETTINGS (RFC 9113, section 6.5.2).
-const TABLE: usize = 4096;
+const DYNAMIC_TABLE_BYTES: usize = 4096;
 
 /// Reason why a client's bytes are not looked at any further.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Broken {
-    pub(super) fault: Fault,
+pub(super) struct ProtocolError {
+    pub(super) error: PeekError,
     /// Error code to close the connection with; `NO_ERROR` where only the request is wrong.
     pub(super) code: u32,
 }
 
-impl Broken {
+impl ProtocolError {
     pub(super) const fn connection(code: u32, what: &'static str) -> Self {
         Self {
-            fault: Fault::Malformed(what),
+            error: PeekError::Malformed(what),
             code,
         }
     }
 
-    const fn request(fault: Fault) -> Self {
+    const fn bad_request(fault: PeekError) -> Self {
         Self {
-            fault,
+            error: fault,
             code: code::NO_ERROR,
         }
     }
@@ -32,7 +32,7 @@ impl Broken {
 
 /// State of the scan, frame by frame.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(super) struct RequestParser {
     /// Number of the client's SETTINGS frames, without acknowledgements.
     pub(super) settings: u32,
     /// Stream of the first request: known as soon as the header of a HEADERS frame is there.
@@ -40,42 +40,46 @@ pub(super) struct Head {
     /// Header block that has not ended.
     block: Option<Vec<u8>>,
     /// Name that the first header block asks for.
-    pub(super) asked: Option<Asked>,
+    pub(super) client_request: Option<ClientRequest>,
     /// Whether the method is HEAD, whose answer has no body.
     pub(super) is_head: bool,
 }
 
-impl Head {
+impl RequestParser {
     /// Whether the client, if these whole frames are all it has sent, may be waiting for the server's SETTINGS.
-    pub(super) const fn may_wait(&self) -> bool {
+    pub(super) const fn may_await_settings(&self) -> bool {
         self.settings > 0 && self.stream.is_none()
     }
 
     /// Checks a frame's header, whose payload need not be there.
-    pub(super) fn expect(&mut self, header: &Header) -> Result<(), Broken> {
+    pub(super) fn check_header(&mut self, header: &Header) -> Result<(), ProtocolError> {
         if header.len > MAX_PAYLOAD {
-            return Err(Broken {
-                fault: Fault::TooLarge,
+            return Err(ProtocolError {
+                error: PeekError::TooLarge,
                 code: code::FRAME_SIZE_ERROR,
             });
         }
         //= https://www.rfc-editor.org/rfc/rfc9113#section-3.4
         //# This sequence MUST be followed by a SETTINGS frame
-        if self.settings == 0 && (header.kind != kind::SETTINGS || header.has(flag::ACK)) {
-            return Err(Broken::connection(
+        if self.settings == 0 && (header.frame_type != frame_type::SETTINGS || header.has(flag::ACK)) {
+            return Err(ProtocolError::connection(
                 code::PROTOCOL_ERROR,
                 "HTTP/2 does not begin with SETTINGS",
             ));
         }
-        let continues = header.kind == kind::CONTINUATION && self.stream == Some(header.stream) && self.block.is_some();
-        if !continues && (self.block.is_some() || header.kind == kind::CONTINUATION) {
-            return Err(Broken::connection(code::PROTOCOL_ERROR, "CONTINUATION out of place"));
+        let continues =
+            header.frame_type == frame_type::CONTINUATION && self.stream == Some(header.stream) && self.block.is_some();
+        if !continues && (self.block.is_some() || header.frame_type == frame_type::CONTINUATION) {
+            return Err(ProtocolError::connection(
+                code::PROTOCOL_ERROR,
+                "CONTINUATION out of place",
+            ));
         }
-        if header.kind == kind::HEADERS && self.stream.is_none() {
+        if header.frame_type == frame_type::HEADERS && self.stream.is_none() {
             //= https://www.rfc-editor.org/rfc/rfc9113#section-5.1.1
             //# Streams initiated by a client MUST use odd-numbered stream identifiers
             if header.stream.is_multiple_of(2) {
-                return Err(Broken::connection(
+                return Err(ProtocolError::connection(
                     code::PROTOCOL_ERROR,
                     "HEADERS on a stream that no client opens",
                 ));
@@ -86,17 +90,17 @@ impl Head {
     }
 
     /// Takes a whole frame, whose header has been checked by [`Self::expect`].
-    pub(super) fn take(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        match header.kind {
-            kind::SETTINGS if !header.has(flag::ACK) => self.settings = self.settings.saturating_add(1),
-            kind::HEADERS if self.asked.is_none() => {
-                let fragment = fragment(payload, header).ok_or(Broken::connection(
+    pub(super) fn push_frame(&mut self, header: &Header, payload: &[u8]) -> Result<(), ProtocolError> {
+        match header.frame_type {
+            frame_type::SETTINGS if !header.has(flag::ACK) => self.settings = self.settings.saturating_add(1),
+            frame_type::HEADERS if self.client_request.is_none() => {
+                let fragment = fragment(payload, header).ok_or(ProtocolError::connection(
                     code::PROTOCOL_ERROR,
                     "HEADERS with impossible padding",
                 ))?;
                 self.block = Some(fragment.to_vec());
             }
-            kind::CONTINUATION => self.block.get_or_insert_default().extend_from_slice(payload),
+            frame_type::CONTINUATION => self.block.get_or_insert_default().extend_from_slice(payload),
             _ => return Ok(()),
         }
         if header.has(flag::END_HEADERS)
@@ -108,11 +112,11 @@ impl Head {
     }
 
     /// Decodes the first header block. Later blocks are never decoded, so that its dynamic table need not be kept.
-    fn decode(&mut self, block: &[u8]) -> Result<(), Broken> {
+    fn decode(&mut self, block: &[u8]) -> Result<(), ProtocolError> {
         let (mut authority, mut host): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         let (mut is_repeated, mut is_head) = (false, false);
         let mut decoder = loona_hpack::Decoder::new();
-        decoder.set_max_allowed_table_size(TABLE);
+        decoder.set_max_allowed_table_size(DYNAMIC_TABLE_BYTES);
         let outcome = decoder.decode_with_cb(block, |name, value| {
             let seen = match &*name {
                 b":authority" => &mut authority,
@@ -129,20 +133,22 @@ impl Head {
         });
         self.is_head = is_head;
         if outcome.is_err() {
-            return Err(Broken::connection(
+            return Err(ProtocolError::connection(
                 code::COMPRESSION_ERROR,
                 "the HTTP/2 header block does not decode",
             ));
         }
         if is_repeated {
-            return Err(Broken::request(Fault::Malformed("more than one :authority or host")));
+            return Err(ProtocolError::bad_request(PeekError::Malformed(
+                "more than one :authority or host",
+            )));
         }
         let found = authority
             .or(host)
             .map_or_else(Peek::nameless, |authority| from_authority(&authority));
         match found {
-            Peek::Found(asked) => self.asked = Some(asked),
-            Peek::Bad(fault) => return Err(Broken::request(fault)),
+            Peek::Found(asked) => self.client_request = Some(asked),
+            Peek::Invalid(fault) => return Err(ProtocolError::bad_request(fault)),
             Peek::Incomplete | Peek::Greet => {}
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Standing;
+use super::SourceStatus;
 
 /// Most objects that the notes name; the rest are counted.
 const MAX_NAMED: usize = 20;
@@ -11,10 +11,10 @@ const MAX_NAMED: usize = 20;
 /// Most objects that are remembered as logged: beyond, an object may be logged again.
 const MAX_REMEMBERED: usize = 1000;
 
-pub(super) struct Odd {
+pub(super) struct MalformedObjects {
     /// The feed's name.
     feed: String,
-    standing: Arc<Standing>,
+    status: Arc<SourceStatus>,
     /// Errors by key (namespace and name).
     present: BTreeMap<String, String>,
     /// Errors that have been logged.
@@ -22,11 +22,11 @@ pub(super) struct Odd {
     changed: bool,
 }
 
-impl Odd {
-    pub(super) fn new(feed: String, standing: Arc<Standing>) -> Self {
+impl MalformedObjects {
+    pub(super) fn new(feed: String, status: Arc<SourceStatus>) -> Self {
         Self {
             feed,
-            standing,
+            status,
             present: BTreeMap::new(),
             logged: BTreeSet::new(),
             changed: false,
@@ -41,7 +41,7 @@ impl Odd {
 
     /// Adds an object that is left out.
     pub(super) fn add(&mut self, key: Option<String>, error: &str) {
-        self.standing.events.inc("undecodable");
+        self.status.events.inc("undecodable");
         let key = key.unwrap_or_else(|| "an object without a name".to_owned());
         if self.logged.len() >= MAX_REMEMBERED {
             self.logged.clear();
@@ -66,7 +66,7 @@ impl Odd {
     }
 
     /// Brings the source's notes up to date.
-    pub(super) fn show(&mut self) {
+    pub(super) fn publish(&mut self) {
         if !std::mem::take(&mut self.changed) {
             return;
         }
@@ -79,7 +79,7 @@ impl Odd {
             text += &format!("; and {more} more");
         }
         let about = format!("left out of {}", self.feed);
-        self.standing.note(&about, (!text.is_empty()).then_some(text));
+        self.status.note(&about, (!text.is_empty()).then_some(text));
     }
 }
 
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn the_notes_name_what_is_left_out_as_long_as_it_is_there() {
-        let standing = Standing::new("kube:east", "kubernetes");
-        let mut odd = Odd::new("routes".into(), Arc::clone(&standing));
+        let standing = SourceStatus::new("kube:east", "kubernetes");
+        let mut odd = MalformedObjects::new("routes".into(), Arc::clone(&standing));
         let note = || {
             standing.view()["notes"]["left out of routes"]
                 .as_str()
@@ -99,7 +99,7 @@ mod tests {
         for at in 0..MAX_NAMED + 3 {
             odd.add(Some(format!("shop/odd{at:02}")), "wrong");
         }
-        odd.show();
+        odd.publish();
         let text = note().unwrap();
         assert!(
             text.starts_with("shop/odd00 (wrong); ") && text.ends_with("; and 3 more"),
@@ -107,10 +107,10 @@ mod tests {
         );
         odd.clear();
         odd.add(Some("shop/odd01".into()), "worse");
-        odd.show();
+        odd.publish();
         assert_eq!(note().as_deref(), Some("shop/odd01 (worse)"));
         odd.remove("shop/odd01");
-        odd.show();
+        odd.publish();
         assert_eq!(note(), None);
     }
 }

@@ -16,13 +16,13 @@ use crate::control::Control;
 
 /// Query that selects routes.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct RoutesQuery {
     selector: Option<String>,
 }
 
 /// `GET /api/v1/routes`.
-pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Query<Wanted>) -> Response {
-    let selector = wanted.selector.as_deref().map(selector);
+pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Query<RoutesQuery>) -> Response {
+    let selector = wanted.selector.as_deref().map(parse_selector);
     match selector.transpose() {
         Ok(selector) => Json(views::routes(&control, selector.as_ref())).into_response(),
         Err(why) => problem(
@@ -35,7 +35,7 @@ pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Q
 }
 
 /// Parses a label selector; the error says what is wrong with it.
-pub(super) fn selector(text: &str) -> Result<Selector, String> {
+pub(super) fn parse_selector(text: &str) -> Result<Selector, String> {
     Selector::parse(text).map_err(|error| {
         format!(
             "{text:?} is not a label selector, such as app=shop,tier!=batch or \"zone in (a, b),!internal\": {error}"

@@ -5,67 +5,69 @@
 
 use std::time::{Duration, Instant};
 
-use signalbox_core::model::{CheckHeader, HealthCheck, Host, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT};
+use signalbox_core::model::{
+    CheckProxyHeader, HealthCheck, Host, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT,
+};
 use tokio::time::timeout;
 
-use super::probe::{Prober, Said, judged};
+use super::probe::{ProbeAnswer, Prober, judge};
 
 /// Result of a check, with the request.
-pub(super) struct Verdict {
+pub(super) struct CheckOutcome {
     pub(super) outcome: Result<String, String>,
-    pub(super) asked: String,
+    pub(super) description: String,
 }
 
 /// Question that a host is asked, and what earlier answers have shown.
-pub(super) struct Question {
+pub(super) struct HostCheck {
     /// Health page of the router, where the configuration leaves the check to the host.
-    page: Option<Page>,
+    page: Option<RouterPage>,
     prober: Prober,
     limit: Duration,
 }
 
-struct Page {
+struct RouterPage {
     prober: Prober,
     /// True once the router has answered there.
-    answers: bool,
+    has_answered: bool,
 }
 
 /// Result of a request for the router's page.
-enum Look {
-    Answer(Said),
+enum PageAnswer {
+    Answer(ProbeAnswer),
     /// No page of a router is there; the text says why.
     Absent(String),
     /// No answer came in time.
-    Silence,
+    TimedOut,
     /// No request was possible, for a shortage of our own.
-    Shortage,
+    LocalShortage,
 }
 
-impl Question {
+impl HostCheck {
     pub(super) fn new(check: &HealthCheck, host: &Host) -> Self {
         let is_router = check.probe == Probe::Router && host.http.or(host.https).is_some();
         Self {
-            page: is_router.then(|| Page::of(check.header, host)),
-            prober: Prober::new(&check.probe, check.header, host),
+            page: is_router.then(|| RouterPage::of(check.proxy_header, host)),
+            prober: Prober::new(&check.probe, check.proxy_header, host),
             limit: check.timeout,
         }
     }
 
     /// Makes the check, within the time limit; `None` where none was possible, for a shortage of our own.
-    pub(super) async fn ask(&mut self) -> Option<Verdict> {
+    pub(super) async fn ask(&mut self) -> Option<CheckOutcome> {
         let began = Instant::now();
         let Some(page) = &mut self.page else {
             return self.ask_as_said(self.limit, String::new()).await;
         };
-        if !page.answers {
+        if !page.has_answered {
             return self.ask_both().await;
         }
-        match page.look(self.limit).await {
-            Look::Answer(said) => Some(page.verdict(judged(said))),
-            Look::Silence => Some(page.verdict(Err(too_late(self.limit)))),
-            Look::Shortage => None,
-            Look::Absent(why) => {
-                page.answers = false;
+        match page.ask(self.limit).await {
+            PageAnswer::Answer(said) => Some(page.verdict(judge(said))),
+            PageAnswer::TimedOut => Some(page.verdict(Err(timed_out_text(self.limit)))),
+            PageAnswer::LocalShortage => None,
+            PageAnswer::Absent(why) => {
+                page.has_answered = false;
                 let left = self.limit.saturating_sub(began.elapsed());
                 self.ask_as_said(left, why).await
             }
@@ -74,73 +76,73 @@ impl Question {
 
     /// Requests the page and connects at once, because a port that drops packets would use up the time. The page
     /// counts if it is there.
-    async fn ask_both(&mut self) -> Option<Verdict> {
+    async fn ask_both(&mut self) -> Option<CheckOutcome> {
         let Some(page) = &self.page else { return None };
-        let (look, outcome) = tokio::join!(page.look(self.limit / 2), timeout(self.limit, self.prober.ask()));
+        let (look, outcome) = tokio::join!(page.ask(self.limit / 2), timeout(self.limit, self.prober.ask()));
         let why = match look {
-            Look::Shortage => return None,
-            Look::Answer(said) => {
+            PageAnswer::LocalShortage => return None,
+            PageAnswer::Answer(said) => {
                 let page = self.page.as_mut()?;
-                page.answers = true;
-                return Some(page.verdict(judged(said)));
+                page.has_answered = true;
+                return Some(page.verdict(judge(said)));
             }
-            Look::Absent(why) => why,
-            Look::Silence => too_late(self.limit / 2),
+            PageAnswer::Absent(why) => why,
+            PageAnswer::TimedOut => timed_out_text(self.limit / 2),
         };
-        self.verdict(outcome.unwrap_or_else(|_| Some(Err(too_late(self.limit)))), &why)
+        self.verdict(outcome.unwrap_or_else(|_| Some(Err(timed_out_text(self.limit)))), &why)
     }
 
-    async fn ask_as_said(&self, limit: Duration, why: String) -> Option<Verdict> {
+    async fn ask_as_said(&self, limit: Duration, why: String) -> Option<CheckOutcome> {
         let outcome = timeout(limit, self.prober.ask()).await;
-        self.verdict(outcome.unwrap_or_else(|_| Some(Err(too_late(self.limit)))), &why)
+        self.verdict(outcome.unwrap_or_else(|_| Some(Err(timed_out_text(self.limit)))), &why)
     }
 
-    fn verdict(&self, outcome: Option<Result<String, String>>, why_not_page: &str) -> Option<Verdict> {
-        let mut asked = self.prober.asked();
+    fn verdict(&self, outcome: Option<Result<String, String>>, why_not_page: &str) -> Option<CheckOutcome> {
+        let mut asked = self.prober.description();
         if !why_not_page.is_empty() {
             asked += &format!("; HTTP on port {ROUTER_HEALTH_PORT}: {why_not_page}");
         }
-        Some(Verdict {
+        Some(CheckOutcome {
             outcome: outcome?,
-            asked,
+            description: asked,
         })
     }
 }
 
-impl Page {
-    fn of(header: CheckHeader, host: &Host) -> Self {
+impl RouterPage {
+    fn of(header: CheckProxyHeader, host: &Host) -> Self {
         let probe = HttpProbe {
             port: Some(ROUTER_HEALTH_PORT),
             path: ROUTER_HEALTH_PATH.to_owned(),
-            host: None,
+            host_header: None,
             tls: None,
         };
         Self {
             prober: Prober::new(&Probe::Http(probe), header, host),
-            answers: false,
+            has_answered: false,
         }
     }
 
-    async fn look(&self, limit: Duration) -> Look {
-        match timeout(limit, self.prober.say()).await {
-            Err(_) => Look::Silence,
-            Ok(None) => Look::Shortage,
+    async fn ask(&self, limit: Duration) -> PageAnswer {
+        match timeout(limit, self.prober.answer()).await {
+            Err(_) => PageAnswer::TimedOut,
+            Ok(None) => PageAnswer::LocalShortage,
             // Another server listens there, without such a page.
-            Ok(Some(Ok(Some(code @ 400..=499)))) => Look::Absent(format!("HTTP {code}")),
-            Ok(Some(Ok(said))) => Look::Answer(said),
-            Ok(Some(Err(why))) => Look::Absent(why),
+            Ok(Some(Ok(Some(code @ 400..=499)))) => PageAnswer::Absent(format!("HTTP {code}")),
+            Ok(Some(Ok(said))) => PageAnswer::Answer(said),
+            Ok(Some(Err(why))) => PageAnswer::Absent(why),
         }
     }
 
-    fn verdict(&self, outcome: Result<String, String>) -> Verdict {
-        Verdict {
+    fn verdict(&self, outcome: Result<String, String>) -> CheckOutcome {
+        CheckOutcome {
             outcome,
-            asked: self.prober.asked(),
+            description: self.prober.description(),
         }
     }
 }
 
-fn too_late(limit: Duration) -> String {
+fn timed_out_text(limit: Duration) -> String {
     format!("no answer within {limit:?}")
 }
 
@@ -164,18 +166,18 @@ mod tests {
             tcp: port.filter(|_| !is_router),
             ports: std::collections::BTreeMap::new(),
             weight: 1,
-            page: None,
+            health_page: None,
         };
         (host, listener)
     }
 
-    fn question(host: &Host) -> Question {
+    fn question(host: &Host) -> HostCheck {
         let check = HealthCheck {
-            header: CheckHeader::HostPorts,
+            proxy_header: CheckProxyHeader::HostPorts,
             timeout: Duration::from_millis(600),
             ..HealthCheck::DEFAULT
         };
-        Question::new(&check, host)
+        HostCheck::new(&check, host)
     }
 
     /// Serves port 1936 with this status; an empty status hangs.
@@ -212,16 +214,16 @@ mod tests {
             "nothing is at 1936, and it accepts connections"
         );
         assert!(
-            verdict.asked.starts_with("TCP connect on port") && verdict.asked.contains("1936: connect to"),
+            verdict.description.starts_with("TCP connect on port") && verdict.description.contains("1936: connect to"),
             "{}",
-            verdict.asked
+            verdict.description
         );
 
         for (status, is_well) in [("200 OK", true), ("503 Busy", false)] {
             let page = page(&host, status).await;
             let verdict = question.ask().await.unwrap();
             assert_eq!(verdict.outcome.is_ok(), is_well, "{status}");
-            assert_eq!(verdict.asked, "HTTP on port 1936");
+            assert_eq!(verdict.description, "HTTP on port 1936");
             end(page).await;
         }
         // A server that hangs is unhealthy, though its connections are accepted.
@@ -233,9 +235,9 @@ mod tests {
         let other = page(&host, "404 Not Found").await;
         let verdict = question.ask().await.unwrap();
         assert!(
-            verdict.outcome.is_ok() && verdict.asked.ends_with("1936: HTTP 404"),
+            verdict.outcome.is_ok() && verdict.description.ends_with("1936: HTTP 404"),
             "{}",
-            verdict.asked
+            verdict.description
         );
         end(other).await;
         drop(listener);
@@ -248,9 +250,9 @@ mod tests {
         let _page = page(&silent, "").await;
         let verdict = question(&silent).ask().await.unwrap();
         assert!(
-            verdict.outcome.is_ok() && verdict.asked.ends_with("no answer within 300ms"),
+            verdict.outcome.is_ok() && verdict.description.ends_with("no answer within 300ms"),
             "{}",
-            verdict.asked
+            verdict.description
         );
 
         let (database, listener) = host(3, false).await;
@@ -258,7 +260,7 @@ mod tests {
         let verdict = question(&database).ask().await.unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(
-            verdict.asked,
+            verdict.description,
             format!("TCP connect on port {port}, with a PROXY header")
         );
         assert!(verdict.outcome.is_ok());

@@ -12,18 +12,18 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::connect::Connector;
-use super::trouble::Trouble;
+use super::watch_error::WatchError;
 use crate::backoff::Backoff;
 
 /// Time that a server may refuse requests after it has come back: while it starts, it answers 403 and 503.
 const STARTING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reachability of the server, shared by its feeds.
-pub(super) struct Reach {
+pub(super) struct Reachability {
     /// True if the last request succeeded, or was refused for a reason of its own.
-    well: AtomicBool,
+    is_well: AtomicBool,
     /// True if nothing answers at the server's address.
-    lost: AtomicBool,
+    is_lost: AtomicBool,
     /// Time since which the server answers.
     since: Mutex<Instant>,
     /// Signal for waiting feeds to try again.
@@ -33,11 +33,11 @@ pub(super) struct Reach {
     pub(super) routers_found: AtomicBool,
 }
 
-impl Default for Reach {
+impl Default for Reachability {
     fn default() -> Self {
         Self {
-            well: AtomicBool::new(false),
-            lost: AtomicBool::new(false),
+            is_well: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
             wake: watch::Sender::new(()),
             files: Mutex::default(),
@@ -46,33 +46,33 @@ impl Default for Reach {
     }
 }
 
-impl Reach {
+impl Reachability {
     /// Records the outcome of a request.
-    pub(super) fn learn<T>(&self, outcome: &Result<T, Trouble>) {
+    pub(super) fn record_outcome<T>(&self, outcome: &Result<T, WatchError>) {
         match outcome {
-            Err(Trouble::Unreachable(_)) => return self.lose(),
-            Err(Trouble::Unprepared(_)) => {
-                self.well.store(false, Relaxed);
+            Err(WatchError::Unreachable(_)) => return self.mark_lost(),
+            Err(WatchError::ConfigUnusable(_)) => {
+                self.is_well.store(false, Relaxed);
                 // The feed waits for files to change, not for the server.
-                self.lost.store(false, Relaxed);
+                self.is_lost.store(false, Relaxed);
                 return;
             }
             _ => {}
         }
-        if self.lost.swap(false, Relaxed) {
+        if self.is_lost.swap(false, Relaxed) {
             *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
         match outcome {
-            Ok(_) if !self.well.swap(true, Relaxed) => self.wake(),
-            Err(Trouble::Unauthorized(_) | Trouble::Failed(_)) => self.well.store(false, Relaxed),
+            Ok(_) if !self.is_well.swap(true, Relaxed) => self.wake(),
+            Err(WatchError::Unauthorized(_) | WatchError::Failed(_)) => self.is_well.store(false, Relaxed),
             _ => {}
         }
     }
 
     /// Records that a connection broke: the server may be gone.
-    pub(super) fn lose(&self) {
-        self.well.store(false, Relaxed);
-        self.lost.store(true, Relaxed);
+    pub(super) fn mark_lost(&self) {
+        self.is_well.store(false, Relaxed);
+        self.is_lost.store(true, Relaxed);
     }
 
     /// Returns whether the server has answered for a moment only.
@@ -81,7 +81,7 @@ impl Reach {
     }
 
     /// Returns a receiver of the signal to try again.
-    pub(super) fn woken(&self) -> watch::Receiver<()> {
+    pub(super) fn wake_signal(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
 
@@ -90,7 +90,7 @@ impl Reach {
     }
 
     /// Sets the files that a connection was made from.
-    pub(super) fn depends_on(&self, files: Vec<PathBuf>) {
+    pub(super) fn set_files(&self, files: Vec<PathBuf>) {
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
     }
 
@@ -106,13 +106,13 @@ impl Reach {
 }
 
 /// Checks whether feeds should try again, until aborted.
-pub(super) async fn tend(connector: Arc<Connector>, interval: Duration) {
-    let reach = &connector.reach;
+pub(super) async fn watch_reachability(connector: Arc<Connector>, interval: Duration) {
+    let reach = &connector.reachability;
     let mut pause = Backoff::new(interval, interval, "reach");
     let mut before = reach.fingerprint();
     loop {
         sleep(pause.pause()).await;
-        if reach.well.load(Relaxed) {
+        if reach.is_well.load(Relaxed) {
             before = reach.fingerprint();
             continue;
         }
@@ -120,7 +120,7 @@ pub(super) async fn tend(connector: Arc<Connector>, interval: Duration) {
         let is_replaced = now != before && !before.is_empty();
         before = now;
         // A lost server gets one small request per interval, however many feeds wait.
-        if is_replaced || (reach.lost.load(Relaxed) && connector.answers().await) {
+        if is_replaced || (reach.is_lost.load(Relaxed) && connector.answers().await) {
             reach.wake();
         }
     }

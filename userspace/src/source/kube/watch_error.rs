@@ -2,7 +2,7 @@
 
 /// Reason why a list or a watch failed, or ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum WatchError {
     /// The server does not have the resource.
     Absent,
     /// A watch was cut off without a word of the server: to be resumed where it was.
@@ -18,26 +18,30 @@ pub(super) enum Trouble {
     /// The server was not reached.
     Unreachable(String),
     /// The server could not be asked: a file or a program that the connection needs is missing or wrong.
-    Unprepared(String),
+    ConfigUnusable(String),
     /// The server failed.
     Failed(String),
 }
 
-impl Trouble {
+impl WatchError {
     /// Returns whether a watch can be resumed where it was, if the server is not older than that: not after the server
     /// has said anything against the watch.
     pub(super) const fn resumes(&self) -> bool {
         matches!(
             self,
-            Self::Broken(_) | Self::Unreachable(_) | Self::Unprepared(_) | Self::Unauthorized(_) | Self::Forbidden(_)
+            Self::Broken(_)
+                | Self::Unreachable(_)
+                | Self::ConfigUnusable(_)
+                | Self::Unauthorized(_)
+                | Self::Forbidden(_)
         )
     }
 
     /// Returns the verdict on the server, for the log.
-    pub(super) const fn verdict(&self) -> &'static str {
+    pub(super) const fn remark(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "The API server does not answer.",
-            Self::Unprepared(_) => "The API server cannot be asked.",
+            Self::ConfigUnusable(_) => "The API server cannot be asked.",
             Self::Unauthorized(_) | Self::Forbidden(_) => "The API server answers, and refuses.",
             Self::Broken(_) | Self::Garbled(_) => "The API server's answer is not usable.",
             Self::Absent | Self::Expired | Self::Failed(_) => "The API server answers with an error.",
@@ -54,7 +58,7 @@ impl Trouble {
             Self::Expired => "expired",
             Self::Garbled(_) => "bad_message",
             Self::Unreachable(_) => "unreachable",
-            Self::Unprepared(_) => "unprepared",
+            Self::ConfigUnusable(_) => "unprepared",
             Self::Failed(_) => "failed",
         }
     }
