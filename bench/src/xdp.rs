@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use signalbox::kernel::l4::trial::{Trial, Which};
+use signalbox::kernel::l4::test_run::{ProgramTester, TestProgram};
 use signalbox_common::hash;
 use signalbox_common::l4::abi::{SLOTS, state};
 use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target, mode};
@@ -54,7 +54,7 @@ const BACK: [u32; 3] = [0x0200_0000, 0x000c_0200, 0x0000_0001];
 /// A measurement: its name, the program, the frame, and what it has to return.
 struct Path {
     name: &'static str,
-    which: Which,
+    which: TestProgram,
     frame: Vec<u8>,
     returns: u32,
     runs: u32,
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &XdpArgs) -> Result<()> {
         named.is_ok_and(|status| status.success()),
         "`ip link set lo address` failed"
     );
-    let mut trial = Trial::load(args.connections)?;
+    let mut trial = ProgramTester::load(args.connections)?;
     let mut paths = prepare(&trial)?;
     let _listener = shield::prepare(&trial, &mut paths)?;
     println!(
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &XdpArgs) -> Result<()> {
     connections(&mut trial, args.connections)
 }
 
-fn prepare(trial: &Trial) -> Result<Vec<Path>> {
+fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
     let service = |number, mode| Service {
         number,
         mode,
@@ -143,7 +143,7 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
     trial.serve(&Target::new(VIP, 3306, 6), &service(1, mode::NAT), &host, &config)?;
     trial.serve(&Target::new(VIP, 80, 6), &service(2, mode::DSR_L2), &host, &config)?;
     for port in [3306, 80].into_iter().chain(1024..=61_023) {
-        trial.want(port)?;
+        trial.open_port(port)?;
     }
     let flow = |mode| Flow {
         host: 0,
@@ -176,7 +176,7 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
         itself(CLIENT, VIP, 40_000 << 16 | 3306, 0),
         itself(HOST, OURS, 3306 << 16 | 20_000, state::REPLY),
     ] {
-        trial.remember(&key, &flow)?;
+        trial.add_established(&key, &flow)?;
     }
     let direct = Key {
         source: CLIENT,
@@ -184,36 +184,36 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
         ports: 40_000 << 16 | 80,
         protocol: 6,
     };
-    trial.remember(&direct, &flow(mode::DSR_L2))?;
+    trial.add_established(&direct, &flow(mode::DSR_L2))?;
     let stranger = frame(CLIENT, [0, 0, 0xffff, 0x0808_0808], 1, 2, 0x10, 0);
     let paths = [
-        ("bare XDP_TX", Which::Bare, stranger.clone(), 3, RUNS),
-        ("xdp: no service's packet", Which::Xdp, stranger.clone(), 2, RUNS),
+        ("bare XDP_TX", TestProgram::Bare, stranger.clone(), 3, RUNS),
+        ("xdp: no service's packet", TestProgram::Xdp, stranger.clone(), 2, RUNS),
         (
             "xdp: established, nat, to the host",
-            Which::Xdp,
+            TestProgram::Xdp,
             frame(CLIENT, VIP, 40_000, 3306, 0x10, 0),
             3,
             RUNS,
         ),
         (
             "xdp: established, nat, to the client",
-            Which::Xdp,
+            TestProgram::Xdp,
             frame(HOST, OURS, 3306, 20_000, 0x10, 0),
             3,
             RUNS,
         ),
         (
             "xdp: established, dsr-l2",
-            Which::Xdp,
+            TestProgram::Xdp,
             frame(CLIENT, VIP, 40_000, 80, 0x10, 0),
             3,
             RUNS,
         ),
-        ("tc: no service's packet", Which::Tc, stranger, u32::MAX, RUNS),
+        ("tc: no service's packet", TestProgram::Tc, stranger, u32::MAX, RUNS),
         (
             "tc: established, nat, to the host",
-            Which::Tc,
+            TestProgram::Tc,
             frame(CLIENT, VIP, 40_000, 3306, 0x10, 0),
             7,
             RUNS,
@@ -229,7 +229,7 @@ fn prepare(trial: &Trial) -> Result<Vec<Path>> {
     Ok(paths.into_iter().map(path).collect())
 }
 
-fn measure(trial: &mut Trial, path: &Path) -> Result<f64> {
+fn measure(trial: &mut ProgramTester, path: &Path) -> Result<f64> {
     let mut total = Duration::ZERO;
     // A path that is measured by itself runs again and again: the first run would pay for what other paths have
     // displaced.
@@ -253,7 +253,7 @@ fn percentile(times: &mut [f64], percent: usize) -> f64 {
 }
 
 /// Measures the cost of a change of hosts: a table of a thousand hosts with weights from 1 to 100.
-fn tables(trial: &Trial) -> Result<()> {
+fn tables(trial: &ProgramTester) -> Result<()> {
     let hosts: Vec<Candidate> = (0..1000u16)
         .map(|index| Candidate {
             index,
@@ -300,7 +300,7 @@ fn tables(trial: &Trial) -> Result<()> {
 }
 
 /// Measures the memory of connections, each opened by its SYN, the host's answer and the client's acknowledgement.
-fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
+fn connections(trial: &mut ProgramTester, wanted: u32) -> Result<()> {
     let before = available()?;
     let began = Instant::now();
     let (mut established, mut refused) = (0u32, 0u32);
@@ -309,7 +309,7 @@ fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
         number += 1;
         let client = [0, 0, 0xffff, 0x1700_0000 + number / 50_000];
         let port = (1024 + number % 50_000) as u16;
-        let (returned, sent, _) = trial.run(Which::Xdp, &frame(client, VIP, port, 3306, 0x02, 0), 1)?;
+        let (returned, sent, _) = trial.run(TestProgram::Xdp, &frame(client, VIP, port, 3306, 0x02, 0), 1)?;
         if returned != 3 {
             refused += 1;
             continue;
@@ -320,13 +320,13 @@ fn connections(trial: &mut Trial, wanted: u32) -> Result<()> {
                 .map_or(0, u32::from_be_bytes)
         };
         let (ours, our_port) = ([0, 0, 0xffff, word(26)], (word(34) >> 16) as u16);
-        trial.run(Which::Xdp, &frame(HOST, ours, 3306, our_port, 0x12, 1), 1)?;
-        trial.run(Which::Xdp, &frame(client, VIP, port, 3306, 0x10, 1), 1)?;
+        trial.run(TestProgram::Xdp, &frame(HOST, ours, 3306, our_port, 0x12, 1), 1)?;
+        trial.run(TestProgram::Xdp, &frame(client, VIP, port, 3306, 0x10, 1), 1)?;
         established += 1;
     }
     let took = began.elapsed();
     let mut held = 0u64;
-    trial.established.each::<Key, Flow>(|_, _| held += 1)?;
+    trial.established.for_each::<Key, Flow>(|_, _| held += 1)?;
     let used = before.saturating_sub(available()?);
     println!("connections opened one after the other by three packets each, mode nat");
     println!(

@@ -20,7 +20,7 @@ pub enum Peek {
     /// The bytes are understood.
     Found(ClientRequest),
     /// The bytes will never be understood.
-    Invalid(PeekError),
+    Invalid(ParseError),
 }
 
 /// Name and protocols that a client asks for.
@@ -34,7 +34,7 @@ pub struct ClientRequest {
 
 /// Reason why bytes will never be understood; the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PeekError {
+pub enum ParseError {
     /// The client speaks another protocol altogether.
     WrongProtocol,
     /// The client speaks the right protocol, but breaks its rules.
@@ -43,7 +43,7 @@ pub enum PeekError {
     TooLarge,
 }
 
-impl PeekError {
+impl ParseError {
     /// Metric label of the fault.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -57,7 +57,7 @@ impl PeekError {
 
 impl Peek {
     fn malformed(what: &'static str) -> Self {
-        Self::Invalid(PeekError::Malformed(what))
+        Self::Invalid(ParseError::Malformed(what))
     }
 
     fn named(name: Hostname) -> Self {

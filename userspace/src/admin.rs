@@ -44,7 +44,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
-use crate::state::{AdminCounts, Gauge, Shared};
+use crate::state::{AdminStats, Gauge, Shared};
 
 /// The API's servers. The unix socket's file goes when they are closed.
 pub struct AdminServers {
@@ -154,7 +154,7 @@ async fn listen(addr: SocketAddr, retry: bool) -> std::io::Result<TcpListener> {
 fn connection_limiter(
     max: u32,
     shared: &Arc<Shared>,
-    gauge: fn(&AdminCounts) -> &Gauge,
+    gauge: fn(&AdminStats) -> &Gauge,
 ) -> connection_limit::ConnectionLimiter {
     let shared = Arc::clone(shared);
     connection_limit::ConnectionLimiter::new(max, move |comes| {

@@ -16,23 +16,23 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{Control, Facts};
 use crate::datapath::pipe;
-use crate::datapath::worker::{self, Order, Setup};
-use crate::durable::Durable;
+use crate::datapath::worker::{self, WorkerCommand, WorkerSetup};
 use crate::etcd::Etcd;
-use crate::front::Front;
-use crate::keeper::Keeper;
-use crate::kernel::cut::debris;
+use crate::flow_gc::FlowGc;
+use crate::kernel::cut::stale_pins;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
 use crate::layer4::Services;
+use crate::listener_set::ListenerSet;
 use crate::registry::Registry;
-use crate::rotate::Jobs;
+use crate::rotation_jobs::Jobs;
 use crate::source::routing::CurrentSource;
-use crate::state::{AdminCounts, Binds, Counter, Reloads, Shared, Snapshot, Totals};
-use crate::store::memory::Memory;
-use crate::store::{Configuration, Event, Store, fingerprint};
-use crate::{admin, lacks, source, takeover};
+use crate::state::{AdminStats, Binds, Counter, Reloads, Shared, Snapshot, Totals};
+use crate::state_db::StateDb;
+use crate::store::persistent_state::PersistentState;
+use crate::store::{Configuration, Store, StoreEvent, fingerprint};
+use crate::{admin, degraded, source, takeover};
 
 /// Way in which addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -56,18 +56,18 @@ pub struct Options {
 }
 
 /// Descriptors that are not for connections: our own sockets, maps, pipes, health checks.
-const SPARE_DESCRIPTORS: u64 = 256;
+const RESERVED_DESCRIPTORS: u64 = 256;
 
 /// Time that the end of the process waits for the connection log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A signalbox that serves connections.
-pub struct Running {
+pub struct RunningBalancer {
     pub control: Control,
-    relieved: mpsc::UnboundedReceiver<()>,
+    taken_over: mpsc::UnboundedReceiver<()>,
     /// Keeps programs and maps loaded.
     _kernel: Option<Kernel>,
-    keeper: Option<Arc<Keeper>>,
+    flow_gc: Option<Arc<FlowGc>>,
     admin: admin::AdminServers,
     signals: Signals,
 }
@@ -90,7 +90,7 @@ impl Signals {
 }
 
 /// Starts everything. Returns when connections are served.
-pub async fn start(options: Options) -> anyhow::Result<Running> {
+pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let Options {
         model,
         file,
@@ -155,12 +155,12 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
 
     let cut = load_cut(&model, inherited.is_some(), &mut degraded);
-    degraded.extend(lacks::of(&model));
-    collect_debris();
+    degraded.extend(degraded::features(&model));
+    collect_stale_pins();
     let max_connections = connection_budget(model.admin.max_connections);
-    let shared = Arc::new(shared(&model));
+    let shared = Arc::new(new_shared(&model));
     let (events, inbox) = mpsc::unbounded_channel();
-    let joiner = kernel.as_ref().and_then(|kernel| kernel.joiner.clone());
+    let joiner = kernel.as_ref().and_then(|kernel| kernel.sockmap.clone());
     let version = Version::running();
     let sound = kernel_is_sound(&version);
     if joiner.is_some() && !sound {
@@ -184,12 +184,12 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             "A kernel feature is not used: the kernel or missing capabilities do not allow it."
         );
     }
-    let setup = Setup {
+    let setup = WorkerSetup {
         shared: Arc::clone(&shared),
-        joiner,
+        sockmap: joiner,
         cut: cut.clone(),
         events: events.clone(),
-        default_max: max_connections,
+        default_max_connections: max_connections,
     };
     let handles = (0..workers)
         .map(|index| worker::spawn(index, workers, setup.clone()))
@@ -197,11 +197,11 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .context("starting the workers")?;
     let kernel_cut = cut.as_ref().map(|(cut, _)| Arc::clone(cut));
     let front =
-        Front::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
-    let durable = Arc::new(Durable::new(&model.store));
+        ListenerSet::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
+    let durable = Arc::new(StateDb::new(&model.store));
     let jobs = Arc::<Jobs>::default();
     let etcd = model.etcd.as_ref().map(Etcd::new);
-    let mut memory = Memory::new(Arc::clone(&durable), Arc::clone(&jobs), etcd.clone());
+    let mut memory = PersistentState::new(Arc::clone(&durable), Arc::clone(&jobs), etcd.clone());
     if let Err(error) = memory.restore() {
         // Traffic comes before durable state: the process serves, and refuses changes by API until the file can be
         // used.
@@ -220,9 +220,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         );
     }
     let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
-    let instead = memory.instead_of(fingerprint(&text)).map(str::to_owned);
+    let instead = memory.override_of(fingerprint(&text)).map(str::to_owned);
     let facts = Facts {
-        steering: if front.steers() { "sk_lookup" } else { "bind" },
+        steering: if front.is_steered() { "sk_lookup" } else { "bind" },
         workers,
         max_connections,
         sockmap: without_sockmap,
@@ -233,7 +233,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     }
     let keeper = cut
         .clone()
-        .map(|(cut, registry)| Keeper::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
+        .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
     let services =
         Services::start(Arc::clone(&shared), predecessor.is_some()).context("starting the thread of services")?;
     let control = Control {
@@ -243,15 +243,15 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         facts: Arc::new(facts),
         events: events.clone(),
         file: file.as_ref().map(|(path, _)| path.clone()),
-        read: Arc::new(Mutex::new(file.map(|(_, text)| text))),
+        last_text: Arc::new(Mutex::new(file.map(|(_, text)| text))),
         cut,
-        keeper: keeper.clone(),
+        flow_gc: keeper.clone(),
         jobs,
         routing: CurrentSource::default(),
         services: Arc::clone(&services),
     };
     if let Some(kernel) = &mut kernel {
-        follow_gates(kernel, &control);
+        follow_credit_events(kernel, &control);
         follow_log(kernel);
     }
     tokio::spawn(
@@ -271,8 +271,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .file
         .as_ref()
         .map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
-    let hint = lacks::low_ports_hint(&model);
-    let begun = begin(&control, &origin, model, instead).await;
+    let hint = degraded::low_ports_hint(&model);
+    let begun = apply_first(&control, &origin, model, instead).await;
     begun.map_err(|error| hint.into_iter().fold(error, anyhow::Error::context))?;
 
     if let Some(old) = predecessor {
@@ -281,7 +281,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             cut.follow_interfaces();
         }
         let pid = old.pid;
-        tokio::task::spawn_blocking(move || old.relieve())
+        tokio::task::spawn_blocking(move || old.confirm())
             .await?
             .context("relieving the running signalbox")?;
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
@@ -301,7 +301,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
-    tokio::spawn(control.clone().tend_jobs());
+    tokio::spawn(control.clone().run_jobs());
     if let Some(etcd) = etcd {
         tokio::spawn(etcd.follow(control.events.clone()));
     }
@@ -313,11 +313,11 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
             }
         });
     }
-    Ok(Running {
+    Ok(RunningBalancer {
         control,
-        relieved,
+        taken_over: relieved,
         _kernel: kernel,
-        keeper,
+        flow_gc: keeper,
         admin,
         signals,
     })
@@ -349,8 +349,8 @@ fn load_cut(
 }
 
 /// Removes the pins of network namespaces that are gone, in a thread of its own: the start does not wait for it.
-fn collect_debris() {
-    let work = || match debris::collect() {
+fn collect_stale_pins() {
+    let work = || match stale_pins::collect() {
         Ok(cleaned) if cleaned.removed.is_empty() => {}
         Ok(cleaned) => tracing::info!(
             pins = cleaned.removed.len(),
@@ -364,9 +364,9 @@ fn collect_debris() {
 }
 
 /// Puts the first configuration in force: the one that was set by API in place of the file's, or the file's.
-async fn begin(control: &Control, origin: &str, model: Model, instead: Option<String>) -> anyhow::Result<()> {
+async fn apply_first(control: &Control, origin: &str, model: Model, instead: Option<String>) -> anyhow::Result<()> {
     if let Some(instead) = instead {
-        match control.apply_instead(&instead, "API, before the restart").await {
+        match control.apply_override(&instead, "API, before the restart").await {
             Ok(_) => return Ok(()),
             Err(refused) => {
                 tracing::error!(
@@ -380,9 +380,9 @@ async fn begin(control: &Control, origin: &str, model: Model, instead: Option<St
     let configuration = Configuration {
         model,
         origin: origin.to_owned(),
-        instead: None,
+        config_override: None,
     };
-    let _ = control.events.send(Event::Apply(Box::new(configuration), reply));
+    let _ = control.events.send(StoreEvent::Apply(Box::new(configuration), reply));
     applied
         .await
         .context("the store ended")?
@@ -391,7 +391,7 @@ async fn begin(control: &Control, origin: &str, model: Model, instead: Option<St
 }
 
 /// Makes the state that all threads share, before there is a configuration in force.
-pub(crate) fn shared(model: &Model) -> Shared {
+pub(crate) fn new_shared(model: &Model) -> Shared {
     let empty = Model {
         listeners: Vec::new(),
         clusters: Vec::new(),
@@ -414,7 +414,7 @@ pub(crate) fn shared(model: &Model) -> Shared {
         binds: Binds::new(&empty),
         file: Arc::new(empty.clone()),
         model: Arc::new(empty),
-        lore: Arc::default(),
+        discovered: Arc::default(),
         weights: Arc::default(),
         shield: Arc::default(),
         exposure: Arc::default(),
@@ -432,17 +432,17 @@ pub(crate) fn shared(model: &Model) -> Shared {
         any_ticket: Counter::default(),
         limiter: Limiter::default(),
         log: Arc::default(),
-        figures: crate::figures::book::Book::default(),
-        crowded: crate::state::Crowded::default(),
+        route_labels: crate::route_stats::labels::RouteLabels::default(),
+        over_limit: crate::state::OverLimit::default(),
         seed,
         started: Instant::now(),
         stopping: false.into(),
         reloads: Reloads::default(),
         sources: Mutex::default(),
-        swaps: admin::histogram::Histogram::default(),
+        apply_seconds: admin::histogram::Histogram::default(),
         changes: tokio::sync::broadcast::Sender::new(1024),
         denied: Counter::default(),
-        admin: AdminCounts::default(),
+        admin: AdminStats::default(),
     }
 }
 
@@ -452,38 +452,40 @@ fn connection_budget(admin_connections: u32) -> u32 {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    pipe::LIMIT.store(usize::try_from(pipes_of(limit)).unwrap_or(usize::MAX), Relaxed);
-    connections_of(limit, admin_connections).max(1)
+    pipe::MAX_PIPES.store(usize::try_from(pipe_limit(limit)).unwrap_or(usize::MAX), Relaxed);
+    connection_limit(limit, admin_connections).max(1)
 }
 
 /// Returns the most pipes for `limit` descriptors.
-const fn pipes_of(limit: u64) -> u64 {
+const fn pipe_limit(limit: u64) -> u64 {
     limit / 64
 }
 
 /// Returns the most connections for `limit` descriptors: two for each connection, two for each pipe, and one for each
 /// connection of the admin API, which so never takes one of traffic's.
 #[must_use]
-pub fn connections_of(limit: u64, admin_connections: u32) -> u32 {
+pub fn connection_limit(limit: u64, admin_connections: u32) -> u32 {
     let admin = u64::from(admin_connections) + u64::from(admin::MAX_UNIX_CONNECTIONS);
-    let other = SPARE_DESCRIPTORS + admin + 2 * pipes_of(limit);
+    let other = RESERVED_DESCRIPTORS + admin + 2 * pipe_limit(limit);
     u32::try_from(limit.saturating_sub(other) / 2).unwrap_or(u32::MAX)
 }
 
 /// Wakes the flow of each gate that closes.
-fn follow_gates(kernel: &mut Kernel, control: &Control) {
-    let Some(ring) = kernel.gate_events.take() else { return };
+fn follow_credit_events(kernel: &mut Kernel, control: &Control) {
+    let Some(ring) = kernel.credit_events.take() else {
+        return;
+    };
     let workers = control.workers.clone();
     tokio::spawn(async move {
-        let mut ring = crate::datapath::sys::readable(ring)?;
-        let share = worker::pairs_per_worker(workers.len());
+        let mut ring = crate::datapath::sys::async_readable(ring)?;
+        let share = worker::credit_pairs_per_worker(workers.len());
         loop {
             let mut guard = ring.readable_mut().await?;
             while let Some(item) = guard.get_inner_mut().next() {
                 let Some(bytes) = item.first_chunk::<4>() else { continue };
                 let gate = u32::from_ne_bytes(*bytes);
                 if let Some(worker) = workers.get((gate / 2 / share) as usize) {
-                    worker.send(Order::GateClosed(gate));
+                    worker.send(WorkerCommand::CreditExhausted(gate));
                 }
             }
             guard.clear_ready();
@@ -498,7 +500,7 @@ fn follow_log(kernel: &mut Kernel) {
     match kernel.logger() {
         Ok(logger) => {
             tokio::spawn(async move {
-                let mut logger = crate::datapath::sys::readable(logger)?;
+                let mut logger = crate::datapath::sys::async_readable(logger)?;
                 loop {
                     let mut guard = logger.readable_mut().await?;
                     guard.get_inner_mut().flush();
@@ -512,7 +514,7 @@ fn follow_log(kernel: &mut Kernel) {
     }
 }
 
-impl Running {
+impl RunningBalancer {
     /// Serves until told to stop, then ends gracefully.
     pub async fn run(mut self) -> anyhow::Result<()> {
         let Signals {
@@ -544,11 +546,11 @@ impl Running {
                 }
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                Some(()) = self.relieved.recv() => {
+                Some(()) = self.taken_over.recv() => {
                     tracing::info!("A new process has taken over the listening sockets: draining.");
                     self.admin.retire();
                     // The flow table belongs to the successor.
-                    self.keeper = None;
+                    self.flow_gc = None;
                     relieved = true;
                     break;
                 }
@@ -563,12 +565,15 @@ impl Running {
         let shared = Arc::clone(&self.control.shared);
         shared.stopping.store(true, Relaxed);
         let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
-        tracing::info!(connections = shared.totals.held.get(), "Stopping: no new connections.");
+        tracing::info!(
+            connections = shared.totals.with_sockets.get(),
+            "Stopping: no new connections."
+        );
         let (done, stopped) = oneshot::channel();
-        let _ = self.control.events.send(Event::StopListening(done));
+        let _ = self.control.events.send(StoreEvent::StopListening(done));
         let drained = async {
             let _ = tokio::time::timeout_at(deadline.into(), stopped).await;
-            while shared.totals.held.get() > 0 && Instant::now() < deadline {
+            while shared.totals.with_sockets.get() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -577,12 +582,12 @@ impl Running {
             _ = terminate.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
             _ = interrupt.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
         }
-        let left = shared.totals.held.get();
+        let left = shared.totals.with_sockets.get();
         if left > 0 {
             tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
         }
         self.admin.close();
-        if let Some(keeper) = &self.keeper {
+        if let Some(keeper) = &self.flow_gc {
             keeper.stop();
         }
         if !relieved {

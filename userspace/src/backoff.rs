@@ -9,7 +9,7 @@ use crate::state::unix_ms;
 /// Exponential back-off with jitter: a pause doubles from one failure to the next, and is shortened by up to a half at
 /// random. Feeds and balancers that lost the server together do not come back together.
 pub struct Backoff {
-    first: Duration,
+    min: Duration,
     max: Duration,
     next: Duration,
     seed: u64,
@@ -19,7 +19,7 @@ impl Backoff {
     pub fn new(first: Duration, max: Duration, name: &str) -> Self {
         let here = u64::from(std::process::id());
         Self {
-            first,
+            min: first,
             max,
             next: first,
             seed: hash::mix(hash::bytes(unix_ms() ^ here << 32, name.as_bytes())),
@@ -28,7 +28,7 @@ impl Backoff {
 
     /// Resets the pause to the first one, after a success.
     pub fn reset(&mut self) {
-        self.next = self.first;
+        self.next = self.min;
     }
 
     /// Returns the pause after a failure.

@@ -251,11 +251,11 @@ pub fn main() -> ExitCode {
 /// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
 /// removed first: they go even where a process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
-    let debris = all.then(crate::kernel::cut::debris::collect).transpose()?;
+    let debris = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
     if let Some(debris) = &debris {
         print_cleaned(debris);
     }
-    let own = crate::kernel::cut::detach()?;
+    let own = crate::kernel::cut::detach_all()?;
     print_cleaned(&own);
     if own.removed.is_empty() && own.left.is_empty() {
         println!("nothing is pinned for this network namespace");
@@ -263,7 +263,7 @@ fn detach(all: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_cleaned(cleaned: &crate::kernel::cut::pins::Cleaned) {
+fn print_cleaned(cleaned: &crate::kernel::cut::pins::RemovedPins) {
     for path in &cleaned.removed {
         println!("removed {}", path.display());
     }
@@ -341,7 +341,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Detach { all } => detach(all),
         Command::Unwrap { interface } => {
-            let native = crate::kernel::l4::unwrap::unwrap(&interface)?;
+            let native = crate::kernel::l4::decap::attach(&interface)?;
             let place = if native {
                 "in the driver"
             } else {
@@ -376,7 +376,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .thread_name("control")
         // The control plane is niced: making a table of many thousand routes must not keep a worker from its
         // connections.
-        .on_thread_start(|| crate::datapath::sys::yield_to_others(NICE_INCREMENT))
+        .on_thread_start(|| crate::datapath::sys::set_nice(NICE_INCREMENT))
         .enable_all()
         .build()?)
 }

@@ -26,19 +26,19 @@ const MAX_QUEUED: usize = 8192;
 
 /// Data of a flow that the flow table does not hold, for the line at its end.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct FlowDetails {
     /// The true client: named by a PROXY header, or else the peer.
     pub client: SocketAddr,
     pub name: Option<Hostname>,
     /// Time that the successful connect to the host took.
     pub connect: Duration,
     /// Time from the connection's accept to the flow's entry in the table.
-    pub before: Duration,
+    pub setup: Duration,
 }
 
 /// A connection that has ended or been refused.
 #[derive(Debug)]
-pub struct Record {
+pub struct ConnectionRecord {
     /// Time of the end, in milliseconds since 1970.
     pub at_ms: u64,
     pub client: SocketAddr,
@@ -55,43 +55,43 @@ pub struct Record {
     pub bytes_out: u64,
     pub duration: Duration,
     pub connect: Option<Duration>,
-    pub end: End,
+    pub end: ConnectionEnd,
     /// Side that finished first, where that is known: `client` or `host`.
     pub closed_by: Option<&'static str>,
 }
 
 /// Reason why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Flow(crate::datapath::relay::End),
+pub enum ConnectionEnd {
+    Flow(crate::datapath::relay::FlowEnd),
     /// Refusal, with the metric label of its reason.
     Refused(&'static str),
 }
 
-impl End {
+impl ConnectionEnd {
     /// Index of the reason in [`signalbox_core::model::ENDS`].
     const fn index(self) -> usize {
         match self {
             Self::Flow(end) => end as usize,
-            Self::Refused(_) => crate::datapath::relay::End::ALL.len(),
+            Self::Refused(_) => crate::datapath::relay::FlowEnd::ALL.len(),
         }
     }
 }
 
 /// Key of a flow of the flow table: its index, and the tick at which it began.
-pub type Key = (u32, u32);
+pub type FlowKey = (u32, u32);
 
-enum Note {
+enum LogMessage {
     /// A flow has been cut and goes on without sockets: data for the line at its end.
-    Cut(Key, Box<Opening>),
-    Ended(Box<Record>, Option<Key>),
+    Cut(FlowKey, Box<FlowDetails>),
+    Ended(Box<ConnectionRecord>, Option<FlowKey>),
     /// Answered when everything before it has been written.
     Flush(SyncSender<()>),
 }
 
 /// Reason why a line was not written.
 #[derive(Clone, Copy, Debug)]
-pub enum Dropped {
+pub enum DropReason {
     /// More lines in a second than the configuration allows.
     Rate,
     /// The queue was full: the writer is too slow.
@@ -100,7 +100,7 @@ pub enum Dropped {
     Write,
 }
 
-impl Dropped {
+impl DropReason {
     /// Metric labels, in the order of the variants.
     pub const LABELS: [&'static str; 3] = ["rate", "queue", "write"];
 }
@@ -109,17 +109,17 @@ impl Dropped {
 #[derive(Default)]
 pub struct ConnectionLog {
     settings: ArcSwapOption<Settings>,
-    queue: OnceLock<SyncSender<Note>>,
+    queue: OnceLock<SyncSender<LogMessage>>,
     /// Counter of the sample's draws, which numbers them.
-    draws: Counter,
-    window: Window,
+    samples: Counter,
+    rate_window: RateWindow,
     /// Counter of requests to open the file anew; `opened` is the last request that the writer has fulfilled.
-    wanted: AtomicU64,
-    opened: AtomicU64,
+    reopen_requested: AtomicU64,
+    reopen_done: AtomicU64,
     /// Current error of the file.
-    trouble: Mutex<Option<String>>,
+    error: Mutex<Option<String>>,
     pub written: Counter,
-    dropped: [Counter; Dropped::LABELS.len()],
+    dropped: [Counter; DropReason::LABELS.len()],
 }
 
 impl ConnectionLog {
@@ -165,33 +165,33 @@ impl ConnectionLog {
     }
 
     /// Keeps data of a flow that has been cut, for the line at its end.
-    pub fn cut(&self, key: Key, opening: Opening) {
+    pub fn keep_details(&self, key: FlowKey, opening: FlowDetails) {
         // Where the queue is full, the line at the flow's end will say less.
         if let Some(queue) = self.queue.get() {
-            let _ = queue.try_send(Note::Cut(key, Box::new(opening)));
+            let _ = queue.try_send(LogMessage::Cut(key, Box::new(opening)));
         }
     }
 
     /// Logs the end of a connection, if the settings select it and the limit permits it. `key` is given for flows of
     /// the flow table.
-    pub fn ended(&self, end: End, key: Option<Key>, record: impl FnOnce() -> Record) {
+    pub fn log_end(&self, end: ConnectionEnd, key: Option<FlowKey>, record: impl FnOnce() -> ConnectionRecord) {
         let settings = self.settings.load();
         let (Some(settings), Some(queue)) = (settings.as_ref(), self.queue.get()) else {
             return;
         };
-        if !settings.only.contains(end.index()) || !is_drawn(self.draws.ticket(), settings.sample_ppm) {
+        if !settings.only.contains(end.index()) || !is_sampled(self.samples.ticket(), settings.sample_ppm) {
             return;
         }
         let second = crate::state::unix_ms() / 1000;
-        if !self.window.admits(second, settings.max_per_second) {
-            return self.drop_lines(Dropped::Rate, 1);
+        if !self.rate_window.admits(second, settings.max_per_second) {
+            return self.count_dropped(DropReason::Rate, 1);
         }
-        if queue.try_send(Note::Ended(Box::new(record()), key)).is_err() {
-            self.drop_lines(Dropped::Queue, 1);
+        if queue.try_send(LogMessage::Ended(Box::new(record()), key)).is_err() {
+            self.count_dropped(DropReason::Queue, 1);
         }
     }
 
-    fn drop_lines(&self, why: Dropped, count: u64) {
+    fn count_dropped(&self, why: DropReason, count: u64) {
         self.dropped[why as usize].add(count);
     }
 
@@ -199,25 +199,25 @@ impl ConnectionLog {
     #[must_use]
     pub fn dropped(&self) -> Vec<(&'static str, u64)> {
         let counts = self.dropped.iter().map(Counter::get);
-        Dropped::LABELS.into_iter().zip(counts).collect()
+        DropReason::LABELS.into_iter().zip(counts).collect()
     }
 
     /// Requests that the file is closed and opened by its name again, because it has been renamed. Returns the
     /// request's number.
     pub fn reopen(&self) -> u64 {
-        self.wanted.fetch_add(1, Relaxed) + 1
+        self.reopen_requested.fetch_add(1, Relaxed) + 1
     }
 
     /// Returns whether a request to open the file anew has been fulfilled.
     #[must_use]
     pub fn has_reopened(&self, wish: u64) -> bool {
-        self.opened.load(Relaxed) >= wish
+        self.reopen_done.load(Relaxed) >= wish
     }
 
     /// Returns the current error of the file.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until all records so far are written, for `limit` at the most. Called when the process ends.
@@ -225,7 +225,7 @@ impl ConnectionLog {
         let Some(queue) = self.queue.get() else { return };
         let until = Instant::now() + limit;
         let (done, written) = sync_channel(1);
-        while queue.try_send(Note::Flush(done.clone())).is_err() {
+        while queue.try_send(LogMessage::Flush(done.clone())).is_err() {
             if Instant::now() >= until {
                 return;
             }
@@ -236,16 +236,16 @@ impl ConnectionLog {
 }
 
 /// Returns whether a draw is among `ppm` in a million.
-fn is_drawn(draw: u64, ppm: u32) -> bool {
+fn is_sampled(draw: u64, ppm: u32) -> bool {
     // The upper half of the bits, spread over a million.
     ((hash::mix(draw) >> 32) * 1_000_000) >> 32 < u64::from(ppm)
 }
 
 /// Lines admitted in the current second: the second in the upper half, the number in the lower.
 #[derive(Debug, Default)]
-struct Window(AtomicU64);
+struct RateWindow(AtomicU64);
 
-impl Window {
+impl RateWindow {
     fn admits(&self, second: u64, max: u32) -> bool {
         let next = |window: u64| {
             if window >> 32 == second & u64::from(u32::MAX) {
@@ -266,16 +266,16 @@ mod tests {
 
     #[test]
     fn the_words_of_the_configuration_are_those_of_the_metrics() {
-        use crate::datapath::relay::End as Flow;
+        use crate::datapath::relay::FlowEnd as Flow;
         for end in Flow::ALL {
-            assert_eq!(END_LABELS[End::Flow(end).index()], end.label());
+            assert_eq!(END_LABELS[ConnectionEnd::Flow(end).index()], end.label());
         }
-        assert_eq!(END_LABELS[End::Refused("no_route").index()], "refused");
+        assert_eq!(END_LABELS[ConnectionEnd::Refused("no_route").index()], "refused");
     }
 
     #[test]
     fn a_tenth_is_a_tenth_and_all_is_all() {
-        let drawn = |ppm| (0..100_000).filter(|&draw| is_drawn(draw, ppm)).count();
+        let drawn = |ppm| (0..100_000).filter(|&draw| is_sampled(draw, ppm)).count();
         assert_eq!((drawn(1_000_000), drawn(0)), (100_000, 0));
         assert!((9_700..10_300).contains(&drawn(100_000)), "{}", drawn(100_000));
         assert!((50..150).contains(&drawn(1000)), "{}", drawn(1000));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn each_second_has_its_own_lines_whoever_asks() {
-        let window = Window::default();
+        let window = RateWindow::default();
         let admitted = |second| {
             let asking = || (0..50).filter(|_| window.admits(second, 100)).count();
             std::thread::scope(|scope| {

@@ -11,18 +11,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::cut_flows;
 use crate::config::{self, ConfigError};
-use crate::datapath::flow::{Filter, FlowView};
-use crate::datapath::worker::Handle;
-use crate::keeper::Keeper;
+use crate::datapath::flow::{FlowFilter, FlowView};
+use crate::datapath::worker::WorkerHandle;
+use crate::flow_gc::FlowGc;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
 use crate::layer4::Services;
 use crate::registry::Registry;
-use crate::rotate::Jobs;
+use crate::rotation_jobs::Jobs;
 use crate::source::routing::CurrentSource;
 use crate::state::Shared;
-use crate::store::memory::Instead;
-use crate::store::{Applied, Configuration, Event, PrefixChange, fingerprint};
+use crate::store::persistent_state::ConfigOverride;
+use crate::store::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
 
 /// Facts about the machine, found at the start.
 #[derive(Clone, Debug, Default)]
@@ -40,17 +40,17 @@ pub struct Facts {
 #[derive(Clone)]
 pub struct Control {
     pub shared: Arc<Shared>,
-    pub workers: Vec<Handle>,
+    pub workers: Vec<WorkerHandle>,
     pub counters: Option<Arc<Counters>>,
     pub facts: Arc<Facts>,
-    pub events: mpsc::UnboundedSender<Event>,
+    pub events: mpsc::UnboundedSender<StoreEvent>,
     /// Configuration file that `reload` reads; the demo has none.
     pub file: Option<PathBuf>,
     /// Text of that file when it was last read, whether or not it was accepted.
-    pub read: Arc<Mutex<Option<String>>>,
+    pub last_text: Arc<Mutex<Option<String>>>,
     /// Tier `cut`, where it is in use.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
-    pub keeper: Option<Arc<Keeper>>,
+    pub flow_gc: Option<Arc<FlowGc>>,
     pub jobs: Arc<Jobs>,
     /// The source of OpenShift's routing events, where there is one.
     pub routing: CurrentSource,
@@ -60,14 +60,14 @@ pub struct Control {
 
 /// Reason why a change was refused.
 #[derive(Debug, Serialize)]
-pub struct Refused {
+pub struct ChangeError {
     pub error: String,
     /// Mistakes in a configuration, each with its place.
     pub errors: Vec<ConfigError>,
 }
 
-impl Refused {
-    fn because(error: impl Into<String>) -> Self {
+impl ChangeError {
+    fn with_error(error: impl Into<String>) -> Self {
         Self {
             error: error.into(),
             errors: Vec::new(),
@@ -77,27 +77,30 @@ impl Refused {
 
 impl Control {
     /// Reads the configuration file again and applies it.
-    pub async fn reload(&self, source: &str) -> Result<Applied, Refused> {
+    pub async fn reload(&self, source: &str) -> Result<Applied, ChangeError> {
         let Some(file) = &self.file else {
-            return Err(Refused::because(
+            return Err(ChangeError::with_error(
                 "this signalbox was started without a configuration file",
             ));
         };
         match tokio::fs::read_to_string(file).await {
             Ok(text) => {
-                self.is_news(&text);
+                self.remember_text(&text);
                 self.apply_text(&text, source).await
             }
-            Err(error) => Err(self.note(source, Refused::because(format!("reading {}: {error}", file.display())))),
+            Err(error) => Err(self.record_refusal(
+                source,
+                ChangeError::with_error(format!("reading {}: {error}", file.display())),
+            )),
         }
     }
 
     /// Reloads the configuration file only if its text has changed since it was last read, by whomever: otherwise
     /// changes by API would be undone. A file that is missing for the moment is ignored.
-    pub async fn reload_news(&self, source: &str) {
+    pub async fn reload_if_changed(&self, source: &str) {
         let Some(file) = &self.file else { return };
         if let Ok(text) = tokio::fs::read_to_string(file).await
-            && self.is_news(&text)
+            && self.remember_text(&text)
         {
             // A refusal is logged and counted where it happens.
             let _ = self.apply_text(&text, source).await;
@@ -105,8 +108,8 @@ impl Control {
     }
 
     /// Remembers the text of the configuration file. False if it has not changed.
-    pub fn is_news(&self, text: &str) -> bool {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn remember_text(&self, text: &str) -> bool {
+        let mut read = self.last_text.lock().unwrap_or_else(PoisonError::into_inner);
         let news = read.as_deref() != Some(text);
         if news {
             *read = Some(text.to_owned());
@@ -115,33 +118,33 @@ impl Control {
     }
 
     /// Applies a configuration given as text, whole or not at all, as the file's.
-    pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, Refused> {
+    pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
         self.apply(text, source, None).await
     }
 
     /// Applies a configuration in place of the file's, until the file is changed or read again.
-    pub async fn apply_instead(&self, text: &str, source: &str) -> Result<Applied, Refused> {
+    pub async fn apply_override(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
         let file = self
-            .read
+            .last_text
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_deref()
             .map(fingerprint);
-        let instead = file.map(|of| Instead {
+        let instead = file.map(|of| ConfigOverride {
             of,
             text: text.to_owned(),
         });
         self.apply(text, source, instead).await
     }
 
-    async fn apply(&self, text: &str, source: &str, instead: Option<Instead>) -> Result<Applied, Refused> {
+    async fn apply(&self, text: &str, source: &str, instead: Option<ConfigOverride>) -> Result<Applied, ChangeError> {
         let parsed = match config::parse(text) {
             Ok(parsed) => parsed,
             Err(errors) => {
                 let file = self.file.clone().unwrap_or_else(|| source.into());
                 let listed: Vec<ConfigError> = errors.iter().cloned().collect();
                 let error = errors.with_file(&file).to_string();
-                return Err(self.note(source, Refused { error, errors: listed }));
+                return Err(self.record_refusal(source, ChangeError { error, errors: listed }));
             }
         };
         for warning in &parsed.warnings {
@@ -151,17 +154,17 @@ impl Control {
         let configuration = Configuration {
             model: parsed.model,
             origin: source.into(),
-            instead,
+            config_override: instead,
         };
-        self.tell(Event::Apply(Box::new(configuration), reply))?;
+        self.send_event(StoreEvent::Apply(Box::new(configuration), reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))
-            .map_err(Refused::because)
+            .map_err(ChangeError::with_error)
     }
 
     /// Records and logs a change that was refused before it reached the store.
-    fn note(&self, source: &str, refused: Refused) -> Refused {
+    fn record_refusal(&self, source: &str, refused: ChangeError) -> ChangeError {
         tracing::error!(
             source,
             error = refused.error,
@@ -172,36 +175,36 @@ impl Control {
     }
 
     /// Changes the weights of routes, all or none. Routes whose weights are removed get those of the file and sources.
-    pub async fn set_weights(&self, set: BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, Refused> {
+    pub async fn set_weights(&self, set: BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, ChangeError> {
         let (reply, outcome) = oneshot::channel();
-        self.tell(Event::SetWeights(set, reply))?;
+        self.send_event(StoreEvent::SetWeights(set, reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))
-            .map_err(Refused::because)
+            .map_err(ChangeError::with_error)
     }
 
     /// Changes the shield's prefixes of a listener or a service, or those for all where the name is empty.
-    pub async fn set_prefixes(&self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, Refused> {
+    pub async fn set_prefixes(&self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, ChangeError> {
         let (reply, outcome) = oneshot::channel();
-        self.tell(Event::SetPrefixes(name.into(), change, reply))?;
+        self.send_event(StoreEvent::SetPrefixes(name.into(), change, reply))?;
         outcome
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))
-            .map_err(Refused::because)
+            .map_err(ChangeError::with_error)
     }
 
-    fn tell(&self, event: Event) -> Result<(), Refused> {
+    fn send_event(&self, event: StoreEvent) -> Result<(), ChangeError> {
         self.events
             .send(event)
-            .map_err(|_| Refused::because("signalbox is ending"))
+            .map_err(|_| ChangeError::with_error("signalbox is ending"))
     }
 
     /// Returns flows of all workers and of the flow table: how many match, and some of them.
-    pub async fn flows(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
+    pub async fn flows(&self, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
         let (mut total, mut all) = (0, Vec::new());
         for worker in &self.workers {
-            let wanted = Filter {
+            let wanted = FlowFilter {
                 limit: filter.limit - all.len().min(filter.limit),
                 ..filter.clone()
             };
@@ -210,7 +213,7 @@ impl Control {
             all.extend(some);
         }
         if let Some((cut, registry)) = self.cut.clone() {
-            let wanted = Filter {
+            let wanted = FlowFilter {
                 limit: filter.limit - all.len().min(filter.limit),
                 ..filter.clone()
             };

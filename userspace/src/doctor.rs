@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::cli::OutputFormat;
 use crate::kernel::sockmap::kernel_is_sound;
-use crate::kernel::verifier::Verdict;
+use crate::kernel::verifier::ProgramVerdict;
 use crate::kernel::version::Version;
 
 /// Status of a checked feature.
@@ -87,7 +87,7 @@ pub fn run(output: OutputFormat, verbose: bool, running: Option<anyhow::Result<V
     Ok(ExitCode::from(worst as u8))
 }
 
-fn examine() -> (Vec<Finding>, Vec<Verdict>) {
+fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     let mut all = vec![kernel_version(), rights::capabilities(), rights::pins(), btf(), jit()];
     let (of_programs, verdicts) = programs::examine();
     all.extend(of_programs);
@@ -193,12 +193,12 @@ fn decapsulates() -> bool {
     let is_tunnel = |kind: &str| matches!(kind.trim(), "768" | "769");
     let devices = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let mut kinds = devices.filter_map(|device| fs::read_to_string(device.path().join("type")).ok());
-    kinds.any(|kind| is_tunnel(&kind)) || crate::kernel::l4::unwrap::is_on()
+    kinds.any(|kind| is_tunnel(&kind)) || crate::kernel::l4::decap::is_attached()
 }
 
 fn descriptors() -> Finding {
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let connections = crate::app::connections_of(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
+    let connections = crate::app::connection_limit(hard, signalbox_core::model::DEFAULT_ADMIN_CONNECTIONS);
     let found = format!("{hard}: {connections} connections");
     let remedy = "LimitNOFILE=1048576 in the unit, or ulimit -Hn, allows more";
     match hard {
@@ -284,7 +284,7 @@ fn pipes() -> Finding {
     sysctl_at_least(
         "pipes",
         "fs/pipe-max-size",
-        crate::datapath::pipe::CAPACITY as u64,
+        crate::datapath::pipe::CAPACITY_BYTES as u64,
         "splice moves less at once",
     )
 }

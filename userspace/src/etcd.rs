@@ -14,27 +14,27 @@ use signalbox_core::model::{Balancer, EtcdStore};
 use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
-use crate::durable::Change;
 use crate::remote::{RemoteBalancer, RemoteError};
-use crate::store::Event;
+use crate::state_db::RecordChange;
+use crate::store::StoreEvent;
 
 /// Time that one member has to answer: the store waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after a failure in which requests fail at once instead of waiting for members again.
 const FAILED_MEMBER_TTL: Duration = Duration::from_secs(10);
 /// Number of members that are asked before a request fails.
-const ATTEMPTS: usize = 2;
+const MAX_MEMBERS_TRIED: usize = 2;
 /// Interval of full reads without a change, in case a watch has died unnoticed.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Time that changes are collected before they are read at once.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 /// First and longest pause before the next attempt after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// Key that exists if the table has been made.
-const MARK: &str = "meta/made";
+const CREATED_KEY: &str = "meta/made";
 
 /// Operations in one transaction: a few less than etcd's default limit (`--max-txn-ops`, 128).
-const MOST_OPERATIONS: usize = 100;
+const MAX_TXN_OPERATIONS: usize = 100;
 
 /// Reason why etcd gave no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -43,21 +43,21 @@ pub enum EtcdError {
     #[error("no etcd member could be asked")]
     Unreachable(#[source] RemoteError),
     #[error("no etcd member could be asked a moment ago: {0}")]
-    Spared(String),
+    BackingOff(String),
     #[error("etcd answers what is not understood: {0}")]
-    Odd(String),
+    UnexpectedAnswer(String),
     #[error("another balancer has changed the shared table at the same moment: ask again")]
     Conflict,
 }
 
 /// Records of the whole table, as of one revision.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct SharedRecords {
     pub revision: u64,
     /// True if the table has not been made yet.
     pub is_new: bool,
     /// True if the table is older than it was before: it has been restored.
-    pub went_back: bool,
+    pub is_rolled_back: bool,
     /// Records: kind, key, value.
     pub all: Vec<(String, String, Vec<u8>)>,
 }
@@ -71,10 +71,10 @@ pub struct Etcd {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    header: Header,
+struct EtcdResponse {
+    header: ResponseHeader,
     #[serde(default)]
-    kvs: Vec<Pair>,
+    kvs: Vec<KeyValue>,
     /// True if a transaction's comparison held.
     #[serde(default)]
     succeeded: bool,
@@ -82,34 +82,34 @@ struct Answer {
 
 /// Header of an answer. Numbers are in quotes (int64 in JSON, as protobuf has it).
 #[derive(Deserialize)]
-struct Header {
+struct ResponseHeader {
     revision: String,
 }
 
 #[derive(Deserialize)]
-struct Pair {
+struct KeyValue {
     key: String,
     #[serde(default)]
     value: String,
 }
 
-impl Answer {
+impl EtcdResponse {
     fn revision(&self) -> Result<u64, EtcdError> {
         let revision = &self.header.revision;
         revision
             .parse()
-            .map_err(|_| EtcdError::Odd(format!("revision {revision:?}")))
+            .map_err(|_| EtcdError::UnexpectedAnswer(format!("revision {revision:?}")))
     }
 }
 
-fn encoded(bytes: impl AsRef<[u8]>) -> String {
+fn to_base64(bytes: impl AsRef<[u8]>) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, EtcdError> {
+fn from_base64(text: &str) -> Result<Vec<u8>, EtcdError> {
     BASE64_STANDARD
         .decode(text)
-        .map_err(|error| EtcdError::Odd(error.to_string()))
+        .map_err(|error| EtcdError::UnexpectedAnswer(error.to_string()))
 }
 
 impl Etcd {
@@ -133,28 +133,28 @@ impl Etcd {
 
     /// Writes changes, unless somebody has written after revision `known`. Returns the revision after them. On return a
     /// quorum of etcd's members has them.
-    pub async fn put(&self, changes: &[Change], known: u64) -> Result<u64, EtcdError> {
+    pub async fn put(&self, changes: &[RecordChange], known: u64) -> Result<u64, EtcdError> {
         let mut revision = known;
-        for some in changes.chunks(MOST_OPERATIONS) {
+        for some in changes.chunks(MAX_TXN_OPERATIONS) {
             let mut operations: Vec<_> = some
                 .iter()
                 .map(|(kind, key, value)| {
-                    let key = encoded(format!("{}{kind}/{key}", self.prefix));
+                    let key = to_base64(format!("{}{kind}/{key}", self.prefix));
                     match value {
-                        Some(value) => json!({ "requestPut": { "key": key, "value": encoded(value) } }),
+                        Some(value) => json!({ "requestPut": { "key": key, "value": to_base64(value) } }),
                         None => json!({ "requestDeleteRange": { "key": key } }),
                     }
                 })
                 .collect();
             // The mark tells an empty table from one that nobody has made yet.
-            let mark = encoded(format!("{}{MARK}", self.prefix));
-            operations.push(json!({ "requestPut": { "key": mark, "value": encoded("1") } }));
+            let mark = to_base64(format!("{}{CREATED_KEY}", self.prefix));
+            operations.push(json!({ "requestPut": { "key": mark, "value": to_base64("1") } }));
             let mut unchanged = self.range();
             unchanged["target"] = json!("MOD");
             unchanged["result"] = json!("LESS");
             unchanged["mod_revision"] = json!((revision + 1).to_string());
             let body = json!({ "compare": [unchanged], "success": operations });
-            let answer = understood(self.ask("/v3/kv/txn", &body).await?)?;
+            let answer = parse_response(self.request("/v3/kv/txn", &body).await?)?;
             if !answer.succeeded {
                 return Err(EtcdError::Conflict);
             }
@@ -164,37 +164,38 @@ impl Etcd {
     }
 
     /// Reads all records under the prefix.
-    pub async fn all(&self) -> Result<Records, EtcdError> {
-        let answer = understood(self.ask("/v3/kv/range", &self.range()).await?)?;
-        let mut records = Records {
+    pub async fn read_all(&self) -> Result<SharedRecords, EtcdError> {
+        let answer = parse_response(self.request("/v3/kv/range", &self.range()).await?)?;
+        let mut records = SharedRecords {
             revision: answer.revision()?,
             is_new: true,
-            went_back: false,
+            is_rolled_back: false,
             all: Vec::new(),
         };
         for pair in &answer.kvs {
-            let key = String::from_utf8(decoded(&pair.key)?).map_err(|error| EtcdError::Odd(error.to_string()))?;
+            let key = String::from_utf8(from_base64(&pair.key)?)
+                .map_err(|error| EtcdError::UnexpectedAnswer(error.to_string()))?;
             let Some((kind, key)) = key.strip_prefix(&self.prefix).and_then(|rest| rest.split_once('/')) else {
                 continue;
             };
             records.is_new = false;
             records
                 .all
-                .push((kind.to_owned(), key.to_owned(), decoded(&pair.value)?));
+                .push((kind.to_owned(), key.to_owned(), from_base64(&pair.value)?));
         }
         Ok(records)
     }
 
     /// Keeps the store up to date with changes by others. Never returns.
-    pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
-        let mut backoff = Backoff::new(RETRY.0, RETRY.1, &self.prefix);
+    pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<StoreEvent>) {
+        let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &self.prefix);
         let mut last = 0;
         loop {
-            match self.all().await {
+            match self.read_all().await {
                 Ok(mut records) => {
                     backoff.reset();
-                    records.went_back = records.revision < last;
-                    if records.went_back {
+                    records.is_rolled_back = records.revision < last;
+                    if records.is_rolled_back {
                         tracing::warn!(
                             revision = records.revision,
                             before = last,
@@ -203,10 +204,10 @@ impl Etcd {
                     }
                     last = records.revision;
                     let next = records.revision + 1;
-                    if events.send(Event::Shared(records)).is_err() {
+                    if events.send(StoreEvent::SharedRecords(records)).is_err() {
                         return;
                     }
-                    self.changed_since(next).await;
+                    self.wait_for_change(next).await;
                     tokio::time::sleep(SETTLE_INTERVAL).await;
                 }
                 Err(error) => {
@@ -221,7 +222,7 @@ impl Etcd {
     }
 
     /// Returns when something has changed after `revision`, or may have.
-    async fn changed_since(&self, revision: u64) {
+    async fn wait_for_change(&self, revision: u64) {
         let mut create = self.range();
         create["start_revision"] = json!(revision.to_string());
         let body = json!({ "create_request": create }).to_string();
@@ -231,7 +232,7 @@ impl Etcd {
         if let Ok(Err(error)) = tokio::time::timeout(FULL_READ_INTERVAL, watch).await {
             tracing::debug!(error = crate::error_chain(&error), "A watch of etcd has ended.");
             self.next_member(member);
-            tokio::time::sleep(RETRY.0).await;
+            tokio::time::sleep(RETRY_INTERVALS.0).await;
         }
     }
 
@@ -241,7 +242,7 @@ impl Etcd {
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
-        json!({ "key": encoded(&self.prefix), "range_end": encoded(end) })
+        json!({ "key": to_base64(&self.prefix), "range_end": to_base64(end) })
     }
 
     fn member(&self) -> usize {
@@ -260,11 +261,11 @@ impl Etcd {
     }
 
     /// Asks members in turn until one answers.
-    async fn ask(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
+    async fn request(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         if let Some((when, why)) = &self.lock().1
             && when.elapsed() < FAILED_MEMBER_TTL
         {
-            return Err(EtcdError::Spared(why.clone()));
+            return Err(EtcdError::BackingOff(why.clone()));
         }
         let mut attempt = 0;
         loop {
@@ -285,7 +286,7 @@ impl Etcd {
             };
             self.next_member(member);
             attempt += 1;
-            if attempt == self.members.len().min(ATTEMPTS) {
+            if attempt == self.members.len().min(MAX_MEMBERS_TRIED) {
                 self.lock().1 = Some((Instant::now(), crate::error_chain(&error)));
                 return Err(EtcdError::Unreachable(error));
             }
@@ -293,8 +294,8 @@ impl Etcd {
     }
 }
 
-fn understood(answer: Value) -> Result<Answer, EtcdError> {
-    serde_json::from_value(answer).map_err(|error| EtcdError::Odd(error.to_string()))
+fn parse_response(answer: Value) -> Result<EtcdResponse, EtcdError> {
+    serde_json::from_value(answer).map_err(|error| EtcdError::UnexpectedAnswer(error.to_string()))
 }
 
 /// Returns whether a line of a watch tells of a change, or of the watch's end: both are reasons to read.

@@ -8,7 +8,7 @@ use crate::control::Control;
 
 /// A feature that was asked for and is not in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingFeature {
     pub feature: &'static str,
     /// The reason, with the remedy where there is one.
     pub why: String,
@@ -19,14 +19,14 @@ pub struct Missing {
 impl Control {
     /// Returns all features that are missing now.
     #[must_use]
-    pub fn missing_features(&self) -> Vec<Missing> {
+    pub fn missing_features(&self) -> Vec<MissingFeature> {
         let snapshot = self.shared.snapshot.load();
-        let services = self.services.why_no_services().map(|why| Missing {
+        let services = self.services.services_problem().map(|why| MissingFeature {
             feature: "services",
             why,
             is_required: true,
         });
-        let shield = self.services.why_no_shield().map(|why| Missing {
+        let shield = self.services.shield_problem().map(|why| MissingFeature {
             feature: "shield",
             why,
             is_required: snapshot.model.shield.required,
@@ -40,7 +40,7 @@ impl Control {
             .find(demands_sockmap)
             .and_then(|listener| {
                 let why = self.facts.sockmap.as_ref()?;
-                Some(Missing {
+                Some(MissingFeature {
                     feature: "sockmap",
                     why: format!("listener {} demands it: {why}", listener.name),
                     // Connections of the listener are carried all the same, by splice and copy.

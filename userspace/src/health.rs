@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::state::{CheckResult, HostState};
-use crate::store::Event;
+use crate::store::StoreEvent;
 
 /// Delay after a request for a recheck, so that many failed connections cause one check.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ pub fn spawn(
     state: Arc<HostState>,
     mut counted: Hysteresis,
     recheck: Arc<Notify>,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedSender<StoreEvent>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut question = host_check::HostCheck::new(&check, &host);
@@ -50,7 +50,7 @@ pub fn spawn(
                     asked: verdict.description,
                     seconds,
                 };
-                if events.send(Event::Checked(Arc::clone(&state), result)).is_err() {
+                if events.send(StoreEvent::Checked(Arc::clone(&state), result)).is_err() {
                     return;
                 }
             }
@@ -122,7 +122,7 @@ mod tests {
         );
         let mut hysteresis = Hysteresis::default();
         let mut verdict = async |health: &str| {
-            let Some(Event::Checked(_, result)) = told.recv().await else {
+            let Some(StoreEvent::Checked(_, result)) = told.recv().await else {
                 panic!("a check's verdict");
             };
             let now = hysteresis.observe(result.ok, check.rise, check.fall);
@@ -158,7 +158,7 @@ mod tests {
         let (events, mut told) = mpsc::unbounded_channel();
         let checks = spawn(check, host(), state, counted, Arc::default(), events);
         for _ in 0..3 {
-            assert!(matches!(told.recv().await, Some(Event::Checked(_, result)) if result.ok));
+            assert!(matches!(told.recv().await, Some(StoreEvent::Checked(_, result)) if result.ok));
         }
         checks.abort();
     }

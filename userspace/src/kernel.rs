@@ -3,6 +3,7 @@
 //! Everything here degrades: where rights or kernel do not suffice, listeners bind plainly and flows stay on `splice`
 //! and `copy`, and [`Kernel::degraded`] says why.
 
+pub mod capabilities;
 pub mod counters;
 pub mod cut;
 pub mod l4;
@@ -10,7 +11,6 @@ mod layout;
 pub mod map;
 pub mod netlink;
 pub mod object;
-pub mod rights;
 pub mod sockmap;
 pub mod steer;
 pub mod verifier;

@@ -5,15 +5,15 @@
 
 mod apply;
 pub mod drops;
-mod guarded;
+mod guard_view;
 pub mod guards;
+mod host_numbers;
 mod lists;
 mod macs;
-mod places;
-mod standing;
+mod services_error;
+mod status;
 mod sweep;
 mod sweeper;
-mod trouble;
 mod ways;
 
 use std::collections::{HashMap, HashSet};
@@ -28,21 +28,21 @@ use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 use signalbox_core::rotation::Subject;
 
-use crate::kernel::l4::hooks::On;
-use crate::kernel::l4::{Layer4 as Kernel, Size};
-use crate::rotate::covers;
+use crate::kernel::l4::hooks::AttachedHook;
+use crate::kernel::l4::{L4Kernel as Kernel, MapSizes};
+use crate::rotation_jobs::covers;
 use crate::state::Shared;
 
 use apply::Tables;
 use drops::Drops;
-use guarded::Guarded;
+use guard_view::GuardsView;
 use guards::Guards;
+use host_numbers::HostId;
 use macs::Macs;
-use places::Place;
-use sweep::{Counts, Pair};
+use services_error::ServicesError;
+use sweep::{FlowCounts, ServiceHostPair};
 use sweeper::Sweeper;
-use trouble::Trouble;
-use ways::Ways;
+use ways::NextHops;
 
 /// Interval at which routes, neighbours and interfaces are checked.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
@@ -52,11 +52,11 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// Layer-4 services of a running signalbox.
 pub struct Services {
     shared: Arc<Shared>,
-    told: Mutex<Told>,
+    requests: Mutex<ReconcileRequests>,
     wake: Condvar,
     /// Signalled when the maps and hooks have been brought up to date.
     settled: Condvar,
-    picture: ArcSwap<Picture>,
+    view: ArcSwap<ServicesView>,
     sweeper: Arc<Sweeper>,
     /// Samples of packets that the shield has dropped.
     pub drops: Drops,
@@ -65,73 +65,73 @@ pub struct Services {
 
 /// Orders for the thread.
 #[derive(Default)]
-struct Told {
+struct ReconcileRequests {
     changed: bool,
     /// Number of requests to be told when all is up to date; `answered` is the last that has been fulfilled.
-    asked: u64,
-    answered: u64,
+    settle_requested: u64,
+    settle_done: u64,
     /// True if another process may have replaced our programs by its own.
     reattach: bool,
-    ended: bool,
+    is_ending: bool,
     /// True if the thread removes all services when it ends.
     withdraw: bool,
 }
 
 /// State of the thread.
 #[derive(Default)]
-struct Work {
+struct Reconciler {
     kernel: Option<Arc<Kernel>>,
     tables: Tables,
-    ways: Ways,
+    next_hops: NextHops,
     macs: Macs,
     guards: Guards,
     take_over: bool,
     /// Current error: why there are no programs, or what is not as configured.
-    trouble: Option<String>,
-    tried: Option<Instant>,
+    error: Option<String>,
+    last_load: Option<Instant>,
     /// Hook and parts for which the kernel has refused the programs for good.
     refused_for: Option<(Hook, u32)>,
     /// True if the whole snapshot is in the maps.
-    applied: bool,
+    is_applied: bool,
     /// True if the shield of the loaded programs is in force.
-    guarded: bool,
+    shield_is_up: bool,
     /// Reason why the shield differs from the snapshot.
-    unguarded: Option<String>,
+    shield_error: Option<String>,
     /// Reason why services differ from the snapshot.
-    unserved: Option<String>,
+    services_error: Option<String>,
     /// Every service with every host that it may send to.
-    known: HashSet<Pair>,
+    service_hosts: HashSet<ServiceHostPair>,
     /// Services and hosts without new flows for a reason other than rotation, with the time that their flows may go
     /// on.
-    limits: HashMap<Pair, Duration>,
+    drain_timeouts: HashMap<ServiceHostPair, Duration>,
     /// Time since which such services and hosts get no new flows.
-    out_since: HashMap<Pair, Instant>,
+    out_since: HashMap<ServiceHostPair, Instant>,
 }
 
 /// State for readers (API, metrics, jobs), who never wait for the thread.
 #[derive(Default)]
-struct Picture {
+struct ServicesView {
     kernel: Option<Arc<Kernel>>,
     services: HashMap<String, u16>,
-    hosts: HashMap<Place, u32>,
+    hosts: HashMap<HostId, u32>,
     /// Cluster and name of each host of services, with its number.
-    named: Vec<(String, String, u32)>,
+    named_hosts: Vec<(String, String, u32)>,
     /// Services of each cluster.
-    of_cluster: HashMap<String, Vec<u16>>,
+    services_by_cluster: HashMap<String, Vec<u16>>,
     /// Share of the table that each host has, in percent, by service.
     shares: HashMap<String, HashMap<u32, f64>>,
     reachable: HashSet<u32>,
-    hooks: Vec<On>,
+    hooks: Vec<AttachedHook>,
     /// Interfaces that could not get a program, with the reason.
-    unhooked: Vec<String>,
+    unattached: Vec<String>,
     /// Reason why the programs are not loaded.
-    not_loaded: Option<String>,
+    load_error: Option<String>,
     /// Reason why the shield differs from the configuration.
-    unguarded: Option<String>,
+    shield_error: Option<String>,
     /// Reason why services differ from the configuration.
-    unserved: Option<String>,
-    troubles: Vec<String>,
-    guarded: Guarded,
+    services_error: Option<String>,
+    problems: Vec<String>,
+    guards: GuardsView,
 }
 
 /// A service as the API shows it.
@@ -171,7 +171,7 @@ pub struct HostView {
 
 /// A flow as the API shows it.
 #[derive(Debug, Serialize)]
-pub struct FlowView {
+pub struct ServiceFlowView {
     pub service: String,
     pub client: std::net::SocketAddr,
     pub listen: std::net::SocketAddr,
@@ -187,10 +187,10 @@ impl Services {
     pub fn start(shared: Arc<Shared>, take_over: bool) -> std::io::Result<Arc<Self>> {
         let services = Arc::new(Self {
             shared,
-            told: Mutex::default(),
+            requests: Mutex::default(),
             wake: Condvar::new(),
             settled: Condvar::new(),
-            picture: ArcSwap::default(),
+            view: ArcSwap::default(),
             sweeper: Arc::default(),
             drops: Drops::default(),
             threads: Mutex::default(),
@@ -218,34 +218,36 @@ impl Services {
     /// Attaches our programs again, because a successor that may have attached its own has failed.
     pub fn reattach(&self) {
         {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             told.reattach = true;
-            told.asked += 1;
+            told.settle_requested += 1;
         }
         self.wake.notify_one();
     }
 
     /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).changed = true;
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).changed = true;
         self.wake.notify_one();
     }
 
     fn run(&self, take_over: bool) {
-        let mut work = Work {
+        let mut work = Reconciler {
             take_over,
-            ..Work::default()
+            ..Reconciler::default()
         };
         let mut looked = None::<Instant>;
         loop {
             let (changed, asked) = {
-                let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                let waits = |told: &mut Told| !told.changed && !told.ended && told.asked == told.answered;
+                let told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                let waits = |told: &mut ReconcileRequests| {
+                    !told.changed && !told.is_ending && told.settle_requested == told.settle_done
+                };
                 let (mut told, _) = self
                     .wake
                     .wait_timeout_while(told, REFRESH_INTERVAL, waits)
                     .unwrap_or_else(PoisonError::into_inner);
-                if told.ended {
+                if told.is_ending {
                     if told.withdraw {
                         work.withdraw();
                     }
@@ -254,16 +256,16 @@ impl Services {
                 if std::mem::take(&mut told.reattach)
                     && let Some(kernel) = &work.kernel
                 {
-                    kernel.hooks().forget();
+                    kernel.hooks().forget_attached();
                 }
-                let asked = (told.asked != told.answered).then_some(told.asked);
+                let asked = (told.settle_requested != told.settle_done).then_some(told.settle_requested);
                 (std::mem::take(&mut told.changed), asked)
             };
-            work.applied &= !changed;
+            work.is_applied &= !changed;
             let look = asked.is_some() || looked.is_none_or(|then| then.elapsed() >= REFRESH_INTERVAL);
-            self.bring_about(&mut work, look);
+            self.reconcile(&mut work, look);
             if let Some(asked) = asked {
-                self.told.lock().unwrap_or_else(PoisonError::into_inner).answered = asked;
+                self.requests.lock().unwrap_or_else(PoisonError::into_inner).settle_done = asked;
                 self.settled.notify_all();
             }
             if look {
@@ -273,73 +275,73 @@ impl Services {
     }
 
     /// Brings the kernel's maps up to date, and publishes their state.
-    fn bring_about(&self, work: &mut Work, look: bool) {
+    fn reconcile(&self, work: &mut Reconciler, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
-        if (look || !work.applied) && work.guards.look(&snapshot) {
-            work.applied = false;
+        if (look || !work.is_applied) && work.guards.refresh_files(&snapshot) {
+            work.is_applied = false;
         }
         if work.kernel.is_none() && !work.load(&snapshot) {
-            let troubles: Vec<String> = work.trouble.iter().cloned().collect();
-            self.picture.store(Arc::new(Picture {
-                not_loaded: troubles.first().cloned(),
-                troubles,
-                ..Picture::default()
+            let troubles: Vec<String> = work.error.iter().cloned().collect();
+            self.view.store(Arc::new(ServicesView {
+                load_error: troubles.first().cloned(),
+                problems: troubles,
+                ..ServicesView::default()
             }));
             return;
         }
         let Some(kernel) = work.kernel.clone() else { return };
         let needed = parts_needed(&snapshot.model);
         let carries_nothing = needed & !kernel.missing == 0;
-        if carries_nothing && work.make(&snapshot, true) {
+        if carries_nothing && work.load_programs(&snapshot, true) {
             // The loaded programs have only the part that an earlier configuration needed.
-            return self.bring_about(work, look);
+            return self.reconcile(work, look);
         }
-        if !kernel.pins.is_ours() {
-            kernel.pins.lock_again();
+        if !kernel.pins.is_locked() {
+            kernel.pins.retry_lock();
         }
         let counts = self.sweeper.counts();
-        let macs = if look { work.macs.look(&kernel) } else { Ok(()) };
+        let macs = if look { work.macs.refresh(&kernel) } else { Ok(()) };
         let mut done = Ok(());
-        if !work.applied {
+        if !work.is_applied {
             // The programs' settings (ports and addresses of mode nat) come before the tables.
-            done = work.ways.configure(&kernel, layer4);
+            done = work.next_hops.write_config(&kernel, layer4);
             done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
-            work.unserved = done.as_ref().err().map(|error| crate::error_chain(error));
+            work.services_error = done.as_ref().err().map(|error| crate::error_chain(error));
             // An error of services must not leave anything unguarded.
             let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
-            if matches!(guarded, Ok(false)) && work.grow(&snapshot) {
-                return self.bring_about(work, look);
+            if matches!(guarded, Ok(false)) && work.reload_larger(&snapshot) {
+                return self.reconcile(work, look);
             }
-            work.guarded |= matches!(guarded, Ok(true));
-            work.unguarded = match &guarded {
+            work.shield_is_up |= matches!(guarded, Ok(true));
+            work.shield_error = match &guarded {
                 Ok(true) => None,
-                Ok(false) => Some(Trouble::Room.to_string()),
+                Ok(false) => Some(ServicesError::NoRoom.to_string()),
                 Err(error) => Some(crate::error_chain(error)),
             };
-            let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(Trouble::Room) });
+            let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(ServicesError::NoRoom) });
             done = done.and(guarded);
-            (work.known, work.limits) = work.tables.pairs(&snapshot);
-            work.applied = done.is_ok();
+            (work.service_hosts, work.drain_timeouts) = work.tables.service_hosts(&snapshot);
+            work.is_applied = done.is_ok();
         }
         if done.is_ok() {
-            done = work.ways.look(&kernel, &mut work.tables, layer4, look);
+            done = work.next_hops.refresh(&kernel, &mut work.tables, layer4, look);
         }
         if look {
-            work.guards.refresh(&kernel);
+            work.guards.recheck_local(&kernel);
             // Only with filled maps: programs with empty ones must not replace others.
-            if work.guarded {
-                kernel.follow(layer4.hook);
+            if work.shield_is_up {
+                kernel.attach(layer4.hook);
             }
             work.tables.forget_hosts(&kernel, &counts);
         }
         let hooks = kernel.hooks();
-        let (on, refused) = (hooks.on(), hooks.refused());
+        let (on, refused) = (hooks.attached(), hooks.refused());
         drop(hooks);
-        let closing = work.time_is_up(&snapshot, &counts);
-        let limited = guarded::limited(&work.guards, &work.tables, &snapshot);
-        self.sweeper.work_on(&kernel, closing, limited);
-        let writing = |source| Trouble::Map {
+        let closing = work.expired(&snapshot, &counts);
+        let limited = guard_view::limited_guards(&work.guards, &work.tables, &snapshot);
+        self.sweeper.set_request(&kernel, closing, limited);
+        let writing = |source| ServicesError::Map {
             what: "this machine's Ethernet addresses",
             source,
         };
@@ -347,53 +349,53 @@ impl Services {
         let mut error = error.map(|error| crate::error_chain(&error));
         if carries_nothing {
             // The reason why the other part could not be loaded remains the error.
-            error = error.or_else(|| work.trouble.clone());
+            error = error.or_else(|| work.error.clone());
         }
-        if error != work.trouble {
+        if error != work.error {
             match &error {
                 Some(error) => tracing::error!(error, "Layer-4 services or the shield are not in force as configured."),
                 None => tracing::info!("Layer-4 services and the shield are in force as configured."),
             }
-            work.trouble = error;
+            work.error = error;
         }
         let troubles = work
-            .trouble
+            .error
             .iter()
             .cloned()
-            .chain(work.ways.troubles())
+            .chain(work.next_hops.errors())
             .chain(refused.clone());
-        let troubles = troubles.chain(work.guards.troubles());
+        let troubles = troubles.chain(work.guards.file_errors());
         let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
                     (layer4.flows)";
-        let troubles = troubles.chain(counts.one_way_full.then(|| full.to_owned()));
+        let troubles = troubles.chain(counts.is_dsr_full.then(|| full.to_owned()));
         let shares =
             |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(&snapshot, service));
-        self.picture.store(Arc::new(Picture {
+        self.view.store(Arc::new(ServicesView {
             kernel: Some(kernel),
             services: work.tables.service_numbers().clone(),
             hosts: work.tables.numbers().collect(),
-            named: work.tables.named().to_vec(),
-            of_cluster: work.tables.services_of_clusters(&snapshot),
+            named_hosts: work.tables.named_hosts().to_vec(),
+            services_by_cluster: work.tables.services_of_clusters(&snapshot),
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
             hooks: on,
-            unhooked: refused,
-            unguarded: work.unguarded.clone(),
-            unserved: work.unserved.clone(),
-            not_loaded: None,
-            troubles: troubles.collect(),
-            guarded: Guarded::new(&work.guards, &snapshot.model),
+            unattached: refused,
+            shield_error: work.shield_error.clone(),
+            services_error: work.services_error.clone(),
+            load_error: None,
+            problems: troubles.collect(),
+            guards: GuardsView::new(&work.guards, &snapshot.model),
         }));
     }
 
     /// Returns the flows of the hosts that the subjects cover, by host. Where flows have not been counted since
     /// `since` (Unix time in milliseconds), a host counts as having at least one.
     #[must_use]
-    pub fn on_hosts(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
-        let (picture, counts) = (self.picture.load(), self.sweeper.counts());
-        let is_old = counts.began_ms < since;
-        let busy = picture.covered(subjects).into_iter().filter_map(|(name, pairs)| {
-            let of = |pair: &Pair| counts.pairs.get(pair).copied().unwrap_or(0);
+    pub fn flows_by_host(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
+        let (picture, counts) = (self.view.load(), self.sweeper.counts());
+        let is_old = counts.started_ms < since;
+        let busy = picture.covered_hosts(subjects).into_iter().filter_map(|(name, pairs)| {
+            let of = |pair: &ServiceHostPair| counts.pairs.get(pair).copied().unwrap_or(0);
             let flows: u32 = pairs.iter().map(of).sum();
             (flows > 0 || is_old).then_some((name, flows.max(1)))
         });
@@ -402,7 +404,7 @@ impl Services {
 
     /// Closes the flows of the hosts that the subjects cover.
     pub fn close(&self, subjects: &[Subject]) {
-        let covered = self.picture.load().covered(subjects);
+        let covered = self.view.load().covered_hosts(subjects);
         self.sweeper.close(covered.into_iter().flat_map(|(_, pairs)| pairs));
     }
 
@@ -413,9 +415,9 @@ impl Services {
 
     fn end(&self, withdraw: bool) {
         {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.withdraw = withdraw && !told.ended;
-            told.ended = true;
+            let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            told.withdraw = withdraw && !told.is_ending;
+            told.is_ending = true;
         }
         self.wake.notify_one();
         self.settled.notify_all();
@@ -430,17 +432,17 @@ impl Services {
     /// detach`.
     pub fn stop(&self) {
         self.end(true);
-        let Some(kernel) = self.picture.load().kernel.clone() else {
+        let Some(kernel) = self.view.load().kernel.clone() else {
             return;
         };
-        let live = sweep::sweep(&kernel, &guarded::Limited::default(), |_| false, &|| false)
+        let live = sweep::sweep(&kernel, &guard_view::LimitedGuards::default(), |_| false, &|| false)
             .map_or(0, |counts| counts.pairs.values().sum::<u32>());
         if live > 0 {
             tracing::info!(
                 flows = live,
                 "Flows of services go on without us; `signalbox detach` would end them."
             );
-        } else if kernel.pins.is_ours()
+        } else if kernel.pins.is_locked()
             && let Err(error) = kernel.remove_all()
         {
             tracing::warn!(%error, "Pinned programs and maps of services could not be removed.");
@@ -449,28 +451,31 @@ impl Services {
 
     /// Returns the interfaces and hooks that the programs are attached to.
     #[must_use]
-    pub fn hooks(&self) -> Vec<On> {
-        self.picture.load().hooks.clone()
+    pub fn hooks(&self) -> Vec<AttachedHook> {
+        self.view.load().hooks.clone()
     }
 
     /// Returns what is not as configured, in words.
     #[must_use]
-    pub fn troubles(&self) -> Vec<String> {
-        self.picture.load().troubles.clone()
+    pub fn problems(&self) -> Vec<String> {
+        self.view.load().problems.clone()
     }
 
     /// Returns the number of packets by the reason with which the programs ended.
     #[must_use]
-    pub fn exits(&self) -> Vec<(Reason, u64)> {
-        let picture = self.picture.load();
-        picture.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.exits())
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        let picture = self.view.load();
+        picture
+            .kernel
+            .as_ref()
+            .map_or_else(Vec::new, |kernel| kernel.exit_counts())
     }
 
     /// Returns all services.
     #[must_use]
     pub fn list(&self) -> Vec<ServiceView> {
         let snapshot = self.shared.snapshot.load_full();
-        let (picture, counts) = (self.picture.load(), self.sweeper.counts());
+        let (picture, counts) = (self.view.load(), self.sweeper.counts());
         let mut established: HashMap<u16, u32> = HashMap::new();
         for ((service, _), count) in &counts.established {
             *established.entry(*service).or_default() += count;
@@ -478,13 +483,13 @@ impl Services {
         let all = snapshot.model.services.iter().map(|service| {
             let number = picture.services.get(&service.name).copied();
             let tally = match (&picture.kernel, number) {
-                (Some(kernel), Some(number)) => kernel.service_tally(number),
+                (Some(kernel), Some(number)) => kernel.service_stats(number),
                 _ => Tally::default(),
             };
             let cluster = snapshot.model.clusters.get(service.cluster);
             let shares = picture.shares.get(&service.name);
             let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
-                let at = cluster.and_then(|cluster| picture.hosts.get(&Place::of(cluster, host)).copied());
+                let at = cluster.and_then(|cluster| picture.hosts.get(&HostId::of(cluster, host)).copied());
                 let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
                 HostView {
                     name: host.name.clone(),
@@ -517,14 +522,14 @@ impl Services {
 
     /// Returns some of the established flows, of one service or of all.
     #[must_use]
-    pub fn flows(&self, service: Option<&str>, most: usize) -> Vec<FlowView> {
-        let picture = self.picture.load_full();
+    pub fn flows(&self, service: Option<&str>, most: usize) -> Vec<ServiceFlowView> {
+        let picture = self.view.load_full();
         let Some(kernel) = &picture.kernel else {
             return Vec::new();
         };
         let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
         let mut all = Vec::new();
-        let _ = Kernel::each_flow(&kernel.established, |key: &Key, flow: &Flow| {
+        let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &Flow| {
             let name = names.get(&flow.service).map_or("", |name| name.as_str());
             let is_wanted = service.is_none_or(|wanted| wanted == name);
             if all.len() < most && is_wanted && !sweep::is_reply(flow) {
@@ -549,15 +554,15 @@ fn protocol(number: u32) -> &'static str {
     if number == 6 { "tcp" } else { "udp" }
 }
 
-impl Picture {
+impl ServicesView {
     /// Returns the hosts that the subjects cover, each with the services that send to it for its cluster: another
     /// cluster may have the same machine.
-    fn covered(&self, subjects: &[Subject]) -> Vec<(String, Vec<Pair>)> {
-        let all = self.named.iter();
+    fn covered_hosts(&self, subjects: &[Subject]) -> Vec<(String, Vec<ServiceHostPair>)> {
+        let all = self.named_hosts.iter();
         let covered = all.filter(|(cluster, host, _)| covers(subjects, cluster, host, None));
         covered
             .map(|(cluster, host, number)| {
-                let services = self.of_cluster.get(cluster).into_iter().flatten();
+                let services = self.services_by_cluster.get(cluster).into_iter().flatten();
                 let pairs = services.map(|service| (*service, *number)).collect();
                 (format!("{cluster}/{host}"), pairs)
             })
@@ -565,7 +570,7 @@ impl Picture {
     }
 }
 
-impl Work {
+impl Reconciler {
     /// Loads the programs, where there are services, or where an earlier process has left some. Returns whether they
     /// are loaded.
     fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
@@ -573,37 +578,37 @@ impl Work {
         if !snapshot.model.has_services() && !is_shielded && !crate::kernel::l4::is_pinned() {
             return false;
         }
-        self.make(snapshot, self.take_over)
+        self.load_programs(snapshot, self.take_over)
     }
 
     /// Replaces the programs by new ones with larger maps; on failure the old ones stay. Returns whether they were
     /// replaced.
-    fn grow(&mut self, snapshot: &crate::state::Snapshot) -> bool {
-        let made = self.make(snapshot, true);
+    fn reload_larger(&mut self, snapshot: &crate::state::Snapshot) -> bool {
+        let made = self.load_programs(snapshot, true);
         if made {
             tracing::info!("There was no room for so many prefixes or sources: the shield's maps are made anew.");
         }
         made
     }
 
-    fn make(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
+    fn load_programs(&mut self, snapshot: &crate::state::Snapshot, take_over: bool) -> bool {
         let hook = snapshot.model.layer4.hook;
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         let needed = parts_needed(&snapshot.model);
-        let is_too_early = self.tried.is_some_and(|then| then.elapsed() < RELOAD_INTERVAL);
+        let is_too_early = self.last_load.is_some_and(|then| then.elapsed() < RELOAD_INTERVAL);
         if is_too_early || self.refused_for == Some((hook, needed)) {
             return false;
         }
-        self.tried = Some(Instant::now());
-        let size = Size {
+        self.last_load = Some(Instant::now());
+        let size = MapSizes {
             flows: snapshot.model.layer4.flows,
             sources: if is_shielded { snapshot.model.shield.sources } else { 4 },
-            nodes: self.guards.room(snapshot),
+            nodes: self.guards.nodes_needed(snapshot),
         };
         tracing::debug!("Loading the programs of layer 4.");
         match Kernel::load(size, hook, needed, take_over) {
             Ok(kernel) => {
-                self.tried = None;
+                self.last_load = None;
                 for (part, what) in [(parts::SERVICES, "services"), (parts::SHIELD, "shield")] {
                     if kernel.missing & part != 0 {
                         tracing::error!(
@@ -613,22 +618,22 @@ impl Work {
                     }
                 }
                 self.tables = Tables::of(&kernel);
-                self.ways = Ways::of(&kernel);
+                self.next_hops = NextHops::of(&kernel);
                 self.macs = Macs::default();
-                self.guards.forget();
-                self.guarded = false;
+                self.guards.reset();
+                self.shield_is_up = false;
                 self.kernel = Some(Arc::new(kernel));
-                self.trouble = None;
-                self.applied = false;
+                self.error = None;
+                self.is_applied = false;
                 true
             }
             Err(error) => {
                 // A permanent refusal is not tried again: only another hook or part makes another program.
                 self.refused_for = error.is_permanent().then_some((hook, needed));
                 let error = crate::error_chain(&error);
-                if self.trouble.as_ref() != Some(&error) {
+                if self.error.as_ref() != Some(&error) {
                     tracing::error!(error, "Neither layer-4 services nor the shield could be loaded.");
-                    self.trouble = Some(error);
+                    self.error = Some(error);
                 }
                 false
             }
@@ -645,19 +650,19 @@ impl Work {
 
     /// Returns services and hosts whose flows are to be closed: hosts that have been unhealthy, or no longer
     /// configured, for long enough. Flows of hosts out of rotation are left to the rotation's job.
-    fn time_is_up(&mut self, snapshot: &crate::state::Snapshot, counts: &Counts) -> HashSet<Pair> {
+    fn expired(&mut self, snapshot: &crate::state::Snapshot, counts: &FlowCounts) -> HashSet<ServiceHostPair> {
         let longest = snapshot.model.clusters.iter().filter_map(|cluster| cluster.drain).max();
         let longest = longest.unwrap_or_default().max(snapshot.model.timeouts.drain);
-        let known = &self.known;
+        let known = &self.service_hosts;
         let gone = counts
             .pairs
             .keys()
             .filter(|pair| !known.contains(*pair))
             .map(|pair| (*pair, longest));
-        let limits = self.limits.iter().map(|(pair, limit)| (*pair, *limit));
-        let out: HashMap<Pair, Duration> = limits.chain(gone).collect();
+        let limits = self.drain_timeouts.iter().map(|(pair, limit)| (*pair, *limit));
+        let out: HashMap<ServiceHostPair, Duration> = limits.chain(gone).collect();
         self.out_since.retain(|pair, _| out.contains_key(pair));
-        let is_over = |(pair, limit): (&Pair, &Duration)| {
+        let is_over = |(pair, limit): (&ServiceHostPair, &Duration)| {
             let since = self.out_since.entry(*pair).or_insert_with(Instant::now);
             (since.elapsed() >= *limit).then_some(*pair)
         };

@@ -5,27 +5,27 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use crate::figures::Share;
 use crate::kernel::Cut;
+use crate::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 /// A host and the cluster it belongs to.
-pub type Party = (Arc<HostState>, Arc<ClusterState>);
+pub type HostAndCluster = (Arc<HostState>, Arc<ClusterState>);
 
 /// Kinds of things that have numbers: the first part of a name.
-const HOST: &str = "host";
-const LISTENER: &str = "listener";
-const ROUTE: &str = "route";
+const HOST_KIND: &str = "host";
+const LISTENER_KIND: &str = "listener";
+const ROUTE_KIND: &str = "route";
 
 /// States of hosts, listeners and routes, by number.
 pub struct Registry {
     cut: Arc<Cut>,
-    known: RwLock<Known>,
+    states: RwLock<NumberedStates>,
 }
 
 #[derive(Default)]
-struct Known {
-    hosts: HashMap<u32, Party>,
+struct NumberedStates {
+    hosts: HashMap<u32, HostAndCluster>,
     listeners: HashMap<u32, Arc<ListenerState>>,
     /// Weak references: a route that is gone and has no flow is forgotten.
     routes: HashMap<u32, Weak<RouteState>>,
@@ -36,14 +36,14 @@ impl Registry {
     pub fn new(cut: Arc<Cut>) -> Self {
         Self {
             cut,
-            known: RwLock::default(),
+            states: RwLock::default(),
         }
     }
 
     /// Returns a host's number.
     pub fn host(&self, host: &Arc<HostState>, cluster: &Arc<ClusterState>) -> Option<u32> {
         let address = host.address.to_string();
-        let number = self.number(&host.number, &[HOST, &host.cluster, &host.name, &address]);
+        let number = self.number(&host.number, &[HOST_KIND, &host.cluster, &host.name, &address]);
         number.map(|(number, is_new)| {
             if is_new {
                 let party = (Arc::clone(host), Arc::clone(cluster));
@@ -55,7 +55,7 @@ impl Registry {
 
     /// Returns a listener's number.
     pub fn listener(&self, listener: &Arc<ListenerState>) -> Option<u16> {
-        let (number, is_new) = self.number(&listener.number, &[LISTENER, &listener.name])?;
+        let (number, is_new) = self.number(&listener.number, &[LISTENER_KIND, &listener.name])?;
         if is_new {
             self.write().listeners.insert(number, Arc::clone(listener));
         }
@@ -64,7 +64,7 @@ impl Registry {
 
     /// Returns a route's number.
     pub fn route(&self, route: &Arc<RouteState>) -> Option<u32> {
-        let (number, is_new) = self.number(&route.number, &[ROUTE, &route.host])?;
+        let (number, is_new) = self.number(&route.number, &[ROUTE_KIND, &route.hostname])?;
         if is_new {
             self.write().routes.insert(number, Arc::downgrade(route));
         }
@@ -82,17 +82,17 @@ impl Registry {
         }
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, NumberedStates> {
+        self.states.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, NumberedStates> {
+        self.states.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns host and cluster of a flow, by the host's number.
     #[must_use]
-    pub fn host_of(&self, number: u32) -> Option<Party> {
+    pub fn host_of(&self, number: u32) -> Option<HostAndCluster> {
         self.read().hosts.get(&number).cloned()
     }
 
@@ -104,9 +104,9 @@ impl Registry {
 
     /// Returns the share of figures of a flow: its cluster's part of its route.
     #[must_use]
-    pub fn share_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<Share>> {
+    pub fn stats_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<RouteClusterStats>> {
         let state = self.read().routes.get(&route)?.upgrade()?;
-        Some(state.figures.share(&cluster.name))
+        Some(state.stats.for_cluster(&cluster.name))
     }
 
     /// Returns the name of a flow's route.
@@ -123,10 +123,10 @@ impl Registry {
             return known;
         }
         let name = self.route_of(number)?;
-        let _hold = shared.figures.hold();
+        let _hold = shared.route_labels.lock_changes();
         let snapshot = shared.snapshot.load();
-        let configured = snapshot.routes.iter().find(|state| state.host == name);
-        let state = configured.cloned().unwrap_or_else(|| shared.figures.adopt(&name));
+        let configured = snapshot.routes.iter().find(|state| state.hostname == name);
+        let state = configured.cloned().unwrap_or_else(|| shared.route_labels.adopt(&name));
         state.number.store(number, Relaxed);
         self.write().routes.insert(number, Arc::downgrade(&state));
         Some(state)

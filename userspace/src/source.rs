@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
-use crate::state::{Counter, Labelled, unix_ms};
+use crate::state::{Counter, LabelledCounters, unix_ms};
 
 /// Knowledge of a source about a cluster.
 pub struct DiscoveryUpdate {
@@ -46,7 +46,7 @@ pub struct SourceStatus {
     /// Number of times that the source lost touch, or could not get in touch.
     pub failures: Counter,
     /// Messages to the source, by kind and outcome, such as `modified` or `bad_message`.
-    pub events: Labelled,
+    pub events: LabelledCounters,
     last_error: Mutex<Option<String>>,
     /// Notes for operators, by subject.
     notes: Mutex<BTreeMap<String, String>>,
@@ -66,7 +66,7 @@ impl SourceStatus {
             connected: AtomicBool::new(false),
             heard_ms: AtomicU64::new(0),
             failures: Counter::default(),
-            events: Labelled::default(),
+            events: LabelledCounters::default(),
             last_error: Mutex::default(),
             notes: Mutex::default(),
             expected: Mutex::default(),

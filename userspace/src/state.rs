@@ -25,8 +25,8 @@ use tokio::sync::broadcast;
 
 use crate::admin::histogram::Histogram;
 use crate::connection_log::ConnectionLog;
-use crate::figures::Figures;
-use crate::figures::book::{Book, Label};
+use crate::route_stats::RouteStats;
+use crate::route_stats::labels::{RouteLabel, RouteLabels};
 use crate::source::SourceStatus;
 
 /// A counter that only goes up.
@@ -75,9 +75,9 @@ impl Gauge {
 
 /// Counters by label, from a small set that is mostly known at compile time.
 #[derive(Debug, Default)]
-pub struct Labelled(Mutex<HashMap<&'static str, Arc<Counter>, FixedState>>);
+pub struct LabelledCounters(Mutex<HashMap<&'static str, Arc<Counter>, FixedState>>);
 
-impl Labelled {
+impl LabelledCounters {
     /// Adds one under a label. Takes a lock: for refusals and failures, not for the path of a good connection.
     pub fn inc(&self, label: &'static str) {
         let counter = {
@@ -179,8 +179,8 @@ pub struct ClusterState {
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
     /// Flows ended, by [`crate::datapath::relay::End`].
-    pub closed: [Counter; crate::datapath::relay::End::ALL.len()],
-    pub connect_failures: Labelled,
+    pub closed: [Counter; crate::datapath::relay::FlowEnd::ALL.len()],
+    pub connect_failures: LabelledCounters,
     pub checks_ok: Counter,
     pub checks_failed: Counter,
     pub bytes_in: Counter,
@@ -191,11 +191,11 @@ pub struct ClusterState {
 /// Runtime state of a route.
 #[derive(Debug, Default)]
 pub struct RouteState {
-    pub host: String,
+    pub hostname: String,
     /// Counter of connections, which numbers them, and so draws the cluster of each.
     pub total: Counter,
-    pub figures: Figures,
-    pub label: Label,
+    pub stats: RouteStats,
+    pub label: RouteLabel,
     /// Number of the route in the flow table; 0 until it has one.
     pub number: AtomicU32,
 }
@@ -208,13 +208,13 @@ pub struct ListenerState {
     pub id: u32,
     pub total: Counter,
     pub active: Gauge,
-    pub found: Counter,
-    pub peek: Labelled,
-    pub refused: Labelled,
+    pub named: Counter,
+    pub peek: LabelledCounters,
+    pub refused: LabelledCounters,
     pub peek_seconds: Histogram,
     /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. Without a lock, because every such connection
     /// counts here.
-    pub not_cut: [Counter; crate::datapath::cut::Unfit::LABELS.len()],
+    pub not_cut: [Counter; crate::datapath::cut::Ineligible::LABELS.len()],
     /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
     /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
@@ -237,7 +237,7 @@ pub struct Snapshot {
     /// Model of the configuration file alone.
     pub file: Arc<Model>,
     /// Clusters and names that sources have learnt.
-    pub lore: Arc<Discovered>,
+    pub discovered: Arc<Discovered>,
     /// Weights that operators have set.
     pub weights: Arc<WeightOverrides>,
     /// Prefixes of the shield that have been set by API.
@@ -303,30 +303,30 @@ impl Binds {
 }
 
 /// A bounded queue of sources over their connection limit: from workers, who do not wait, to the shield.
-pub struct Crowded {
-    tell: tokio::sync::mpsc::Sender<(Arc<ListenerState>, std::net::IpAddr)>,
-    told: Mutex<tokio::sync::mpsc::Receiver<(Arc<ListenerState>, std::net::IpAddr)>>,
+pub struct OverLimit {
+    sender: tokio::sync::mpsc::Sender<(Arc<ListenerState>, std::net::IpAddr)>,
+    receiver: Mutex<tokio::sync::mpsc::Receiver<(Arc<ListenerState>, std::net::IpAddr)>>,
 }
 
-impl Default for Crowded {
+impl Default for OverLimit {
     fn default() -> Self {
         let (tell, told) = tokio::sync::mpsc::channel(1024);
         Self {
-            tell,
-            told: Mutex::new(told),
+            sender: tell,
+            receiver: Mutex::new(told),
         }
     }
 }
 
-impl Crowded {
+impl OverLimit {
     /// Queues a source that has been refused at a listener. Dropped if the queue is full.
-    pub fn tell(&self, listener: &Arc<ListenerState>, source: std::net::IpAddr) {
-        let _ = self.tell.try_send((Arc::clone(listener), source));
+    pub fn report(&self, listener: &Arc<ListenerState>, source: std::net::IpAddr) {
+        let _ = self.sender.try_send((Arc::clone(listener), source));
     }
 
     /// Drains the queue of sources that have hit their connection limit.
-    pub fn each(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
-        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub fn drain(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
+        let mut told = self.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while let Ok((listener, source)) = told.try_recv() {
             each(&listener, source);
         }
@@ -343,10 +343,10 @@ pub struct Shared {
     /// The connection log.
     pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of routes that are gone.
-    pub figures: Book,
+    pub route_labels: RouteLabels,
     /// Queue of sources that have hit a listener's connection limit, for the shield. A full queue loses nothing that
     /// matters.
-    pub crowded: Crowded,
+    pub over_limit: OverLimit,
     /// Secret of this process, for random choices and the cells of the limiter.
     pub seed: u64,
     pub started: std::time::Instant,
@@ -355,18 +355,18 @@ pub struct Shared {
     /// Status of the sources other than the file.
     pub sources: Mutex<Vec<Arc<SourceStatus>>>,
     /// Histogram of the time to put a new model in force; the swap of the snapshot is its last step.
-    pub swaps: Histogram,
+    pub apply_seconds: Histogram,
     /// Channel of changes, for whoever listens to them.
-    pub changes: broadcast::Sender<Change>,
+    pub changes: broadcast::Sender<ChangeNotice>,
     /// Counter of changes over TCP that were refused.
     pub denied: Counter,
     /// Counts of the admin API's own connections.
-    pub admin: AdminCounts,
+    pub admin: AdminStats,
 }
 
 /// A change that is announced to listeners.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ChangeNotice {
     pub kind: &'static str,
     pub data: Arc<serde_json::Value>,
 }
@@ -384,7 +384,7 @@ impl Shared {
     /// Announces a change to all listeners.
     pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
         // Having no listener is no error.
-        let _ = self.changes.send(Change {
+        let _ = self.changes.send(ChangeNotice {
             kind,
             data: Arc::new(data),
         });
@@ -430,20 +430,20 @@ pub struct Totals {
     /// Current connections, including cut flows.
     pub current: Gauge,
     /// Connections that have sockets of ours: these count against limits, and the process ends when there are none.
-    pub held: Gauge,
+    pub with_sockets: Gauge,
     pub total: Counter,
     pub refused: Counter,
     /// Counter of times that accepting paused, by the limit that caused it.
-    pub paused: Labelled,
+    pub paused: LabelledCounters,
 }
 
 /// Counts of the admin API's connections.
 #[derive(Debug, Default)]
-pub struct AdminCounts {
+pub struct AdminStats {
     pub tcp: Gauge,
     pub unix: Gauge,
     /// Connections and requests that a limit has ended, by limit.
-    pub refused: Labelled,
+    pub refused: LabelledCounters,
 }
 
 /// Results of changes of the configuration.

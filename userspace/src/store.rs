@@ -3,14 +3,14 @@
 //! Every change comes in as an [`Event`], in order; the results are a new snapshot for the workers and the listening
 //! addresses for the [`Front`]. A change that cannot be carried out is refused whole.
 
-mod exposing;
+mod discovery;
+mod exposure;
 mod heard;
-mod learning;
-pub mod memory;
+mod name_ages;
+pub mod persistent_state;
 mod prefixes;
-mod rotating;
+mod rotation;
 mod routes;
-mod since;
 mod subsets;
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,20 +34,20 @@ use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::durable::DurableError;
-use crate::etcd::Records;
-use crate::front::{Front, Prepared};
+use crate::etcd::SharedRecords;
 use crate::health;
-use crate::kernel::steer::ApplyError;
+use crate::kernel::steer::SteerError;
 use crate::layer4::Services;
-use crate::rotate::{Job, Request, RotateError};
+use crate::listener_set::{ListenerSet, PreparedSockets};
+use crate::rotation_jobs::{Job, RotateError, RotationRequest};
 use crate::source::DiscoveryUpdate;
 use crate::source::routing::CurrentSource;
 use crate::source::routing_spi::PendingRotation;
 use crate::source::watchers::Watchers;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+use crate::state_db::StateDbError;
 
-use memory::{Instead, Memory};
+use persistent_state::{ConfigOverride, PersistentState};
 pub use prefixes::PrefixChange;
 
 /// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
@@ -58,7 +58,7 @@ const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Event for the store.
-pub enum Event {
+pub enum StoreEvent {
     /// A connect succeeded on a host that had been failing.
     Connected(Arc<HostState>),
     ConnectFailed(Arc<HostState>, String),
@@ -73,15 +73,15 @@ pub enum Event {
     /// New prefixes of a listener or a service, or of all where the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
     /// New knowledge of a source about a cluster.
-    Learnt(DiscoveryUpdate),
+    Discovery(DiscoveryUpdate),
     /// Records that balancers share, as they are now.
-    Shared(Records),
+    SharedRecords(SharedRecords),
     /// Request to take something out of rotation, or in.
-    Rotate(Request, oneshot::Sender<Result<Job, RotateError>>),
+    Rotate(RotationRequest, oneshot::Sender<Result<Job, RotateError>>),
     /// Rotation that a routing event asks for.
-    Turn(PendingRotation),
+    SourceRotation(PendingRotation),
     /// Request to cancel a rotation.
-    Cancel(u64, oneshot::Sender<Result<Job, RotateError>>),
+    CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
     /// Progress of a job.
     JobChanged(u64),
     /// Stops listening: everything queued is accepted first.
@@ -93,7 +93,7 @@ pub enum Event {
     /// Success of the process that took over: it accepts now.
     HandedOver(oneshot::Sender<()>),
     /// Flows of an earlier process on a host that is no longer configured.
-    Adopted(Arc<HostState>),
+    HostAdopted(Arc<HostState>),
 }
 
 /// Configuration with its origin.
@@ -101,7 +101,7 @@ pub struct Configuration {
     pub model: Model,
     pub origin: String,
     /// Text that replaces the file's configuration, also after a restart.
-    pub instead: Option<Instead>,
+    pub config_override: Option<ConfigOverride>,
 }
 
 /// Returns a number that changes with the text of a configuration.
@@ -122,7 +122,7 @@ pub struct Applied {
 struct HostEntry {
     state: Arc<HostState>,
     hysteresis: Hysteresis,
-    record: EjectionState,
+    ejection_record: EjectionState,
     configured: Host,
     check: signalbox_core::model::HealthCheck,
     ejection: signalbox_core::model::Ejection,
@@ -140,18 +140,18 @@ type HostKey = (String, String);
 
 pub struct Store {
     shared: Arc<Shared>,
-    front: Front,
-    events: mpsc::UnboundedSender<Event>,
+    listener_set: ListenerSet,
+    events: mpsc::UnboundedSender<StoreEvent>,
     /// Model of the configuration file alone.
     file: Arc<Model>,
-    memory: Memory,
-    heard: heard::Heard,
+    persistent: PersistentState,
+    last_contact: heard::LastContact,
     services: Arc<Services>,
     watchers: Watchers,
     /// Answers due to sources whose knowledge is in the next model.
-    told: Vec<oneshot::Sender<Result<(), String>>>,
-    stale: bool,
-    remodelled: Instant,
+    discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
+    needs_rebuild: bool,
+    rebuilt_at: Instant,
     /// Model in force.
     model: Arc<Model>,
     exposure: Arc<ExposeResult>,
@@ -165,39 +165,34 @@ pub struct Store {
     machine: String,
     /// Number of addresses that are listened on, once a configuration is in force.
     addresses: usize,
-    served: bool,
-    dirty: bool,
-    began: Instant,
+    is_listening: bool,
+    needs_publish: bool,
+    started: Instant,
 }
 
 impl Store {
     pub fn new(
         shared: Arc<Shared>,
-        front: Front,
-        memory: Memory,
+        front: ListenerSet,
+        memory: PersistentState,
         routing: CurrentSource,
         services: Arc<Services>,
-        events: mpsc::UnboundedSender<Event>,
+        events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
-        let watchers = Watchers::new(
-            Arc::clone(&shared),
-            Arc::clone(&memory.durable),
-            routing,
-            events.clone(),
-        );
+        let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
         Self {
             shared,
-            front,
+            listener_set: front,
             events,
             file: Arc::clone(&model),
-            memory,
-            heard: heard::Heard::default(),
+            persistent: memory,
+            last_contact: heard::LastContact::default(),
             services,
             watchers,
-            told: Vec::new(),
-            stale: false,
-            remodelled: Instant::now(),
+            discovery_replies: Vec::new(),
+            needs_rebuild: false,
+            rebuilt_at: Instant::now(),
             model,
             exposure: Arc::default(),
             hosts: HashMap::new(),
@@ -208,61 +203,61 @@ impl Store {
             subsets: Arc::default(),
             machine: subsets::machine_name(),
             addresses: 0,
-            served: false,
-            dirty: false,
-            began: Instant::now(),
+            is_listening: false,
+            needs_publish: false,
+            started: Instant::now(),
         }
     }
 
     /// Takes events until no sender is left.
-    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
+    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<StoreEvent>) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
-            let due = self.remodelled + MERGE_INTERVAL;
+            let due = self.rebuilt_at + MERGE_INTERVAL;
             tokio::select! {
                 event = inbox.recv() => match event {
-                    Some(event) => self.take(event).await,
+                    Some(event) => self.handle(event).await,
                     None => return,
                 },
-                _ = tick.tick() => self.sweep(),
-                () = tokio::time::sleep_until(due.into()), if self.stale => {}
+                _ = tick.tick() => self.expire(),
+                () = tokio::time::sleep_until(due.into()), if self.needs_rebuild => {}
             }
             // Pending events are taken together: many check results make one snapshot.
             while let Ok(event) = inbox.try_recv() {
-                self.take(event).await;
+                self.handle(event).await;
             }
-            if self.stale && Instant::now() >= self.remodelled + MERGE_INTERVAL {
-                self.remodel();
+            if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
+                self.rebuild_and_reply();
             }
-            if std::mem::take(&mut self.dirty) {
+            if std::mem::take(&mut self.needs_publish) {
                 self.publish();
             }
         }
     }
 
     /// Reads what could not be read at the start, as soon as that is possible.
-    fn remember(&mut self) -> Result<(), DurableError> {
-        if tokio::task::block_in_place(|| self.memory.restore())? {
+    fn ensure_restored(&mut self) -> Result<(), StateDbError> {
+        if tokio::task::block_in_place(|| self.persistent.restore())? {
             tracing::info!("The state of an earlier process has been read now.");
-            (self.stale, self.dirty) = (true, true);
+            (self.needs_rebuild, self.needs_publish) = (true, true);
         }
         Ok(())
     }
 
-    async fn take(&mut self, event: Event) {
+    async fn handle(&mut self, event: StoreEvent) {
         match event {
-            Event::Connected(host) => {
+            StoreEvent::Connected(host) => {
                 if let Some(entry) = self.entry(&host) {
-                    entry.record.record_success();
+                    entry.ejection_record.record_success();
                 }
             }
-            Event::ConnectFailed(host, error) => self.connect_failed(&host, &error),
-            Event::Checked(host, result) => self.checked(&host, result),
-            Event::Apply(configuration, reply) => {
+            StoreEvent::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            StoreEvent::Checked(host, result) => self.checked(&host, result),
+            StoreEvent::Apply(configuration, reply) => {
                 let Configuration {
                     model,
                     origin: source,
-                    instead,
+                    config_override: instead,
                 } = *configuration;
                 let outcome = self.configure(model, instead);
                 self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
@@ -284,7 +279,7 @@ impl Store {
                 self.shared.announce("configuration", data);
                 let _ = reply.send(outcome);
             }
-            Event::SetWeights(set, reply) => {
+            StoreEvent::SetWeights(set, reply) => {
                 let outcome = self.set_weights(&set);
                 if outcome.is_ok() {
                     for (host, weights) in &set {
@@ -300,7 +295,7 @@ impl Store {
                 }
                 let _ = reply.send(outcome);
             }
-            Event::SetPrefixes(name, change, reply) => {
+            StoreEvent::SetPrefixes(name, change, reply) => {
                 let outcome = self.set_prefixes(&name, change);
                 if let Ok(prefixes) = &outcome {
                     let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
@@ -312,51 +307,51 @@ impl Store {
                 }
                 let _ = reply.send(outcome);
             }
-            Event::Learnt(learnt) => self.learn(learnt),
-            Event::Shared(records) => self.share(records),
-            Event::Rotate(request, reply) => {
+            StoreEvent::Discovery(learnt) => self.apply_discovery(learnt),
+            StoreEvent::SharedRecords(records) => self.adopt_shared(records),
+            StoreEvent::Rotate(request, reply) => {
                 let _ = reply.send(self.rotate(request));
             }
-            Event::Turn(PendingRotation { request: what, done }) => {
-                let outcome = self.turn(what).map_err(|error| error.to_string());
+            StoreEvent::SourceRotation(PendingRotation { request: what, done }) => {
+                let outcome = self.rotate_for_source(what).map_err(|error| error.to_string());
                 // A caller that waits no more is no error: the broker delivers the event again.
                 let _ = done.send(outcome);
             }
-            Event::Cancel(id, reply) => {
+            StoreEvent::CancelRotation(id, reply) => {
                 let _ = reply.send(self.cancel(id));
             }
-            Event::JobChanged(id) => {
-                self.memory.job_changed(id);
-                if let Some(job) = self.memory.jobs.get(id) {
+            StoreEvent::JobChanged(id) => {
+                self.persistent.job_changed(id);
+                if let Some(job) = self.persistent.jobs.get(id) {
                     let data = json!({ "id": id, "progress": job.progress, "closed_connections": job.closed });
                     self.shared.announce("job", data);
                 }
             }
-            Event::StopListening(done) => {
-                self.front.stop().await;
+            StoreEvent::StopListening(done) => {
+                self.listener_set.stop().await;
                 let _ = done.send(());
             }
-            Event::HandOver(reply) => {
+            StoreEvent::HandOver(reply) => {
                 // Closed first: the successor reads the database before it serves.
                 self.watchers.release_ledger();
-                self.memory.durable.release();
-                let _ = reply.send(self.front.offer());
+                self.persistent.db.release();
+                let _ = reply.send(self.listener_set.offer());
             }
-            Event::HandOverFailed => self.services.reattach(),
-            Event::HandedOver(done) => {
+            StoreEvent::HandOverFailed => self.services.reattach(),
+            StoreEvent::HandedOver(done) => {
                 // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
                 // it.
                 self.watchers.stop();
-                self.memory.durable.give_up();
-                self.memory.jobs.hand_over();
+                self.persistent.db.give_up();
+                self.persistent.jobs.hand_over();
                 let services = Arc::clone(&self.services);
                 tokio::task::block_in_place(|| services.retire());
-                self.front.handed_over().await;
+                self.listener_set.stop_after_handover().await;
                 let _ = done.send(());
             }
-            Event::Adopted(host) => {
+            StoreEvent::HostAdopted(host) => {
                 self.draining.push(host);
-                self.dirty = true;
+                self.needs_publish = true;
             }
         }
     }
@@ -387,7 +382,7 @@ impl Store {
             return;
         };
         host.set_health(health);
-        self.dirty = true;
+        self.needs_publish = true;
         let healthy = health != Health::Unhealthy;
         let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
         self.shared.announce("health", data);
@@ -398,22 +393,22 @@ impl Store {
     }
 
     fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
-        let now = self.began.elapsed();
+        let now = self.started.elapsed();
         let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
         let of = self.hosts.values().filter(same).count();
         let ejected = self
             .hosts
             .values()
             .filter(same)
-            .filter(|entry| entry.record.is_ejected())
+            .filter(|entry| entry.ejection_record.is_ejected())
             .count();
         let Some(entry) = self.entry(host) else { return };
         // A failed connect asks for a check before the next is due.
         entry.recheck.notify_one();
         let policy = entry.ejection;
-        if entry.record.record_failure(&policy, now, (ejected, of)) {
+        if entry.ejection_record.record_failure(&policy, now, (ejected, of)) {
             host.ejected.store(true, Relaxed);
-            self.dirty = true;
+            self.needs_publish = true;
             tracing::warn!(
                 cluster = host.cluster,
                 host = host.name,
@@ -426,12 +421,12 @@ impl Store {
     }
 
     /// Does what depends on time alone: ends ejections, retries and saves.
-    fn sweep(&mut self) {
-        let now = self.began.elapsed();
+    fn expire(&mut self) {
+        let now = self.started.elapsed();
         for entry in self.hosts.values_mut() {
-            if entry.record.expire(now) {
+            if entry.ejection_record.expire(now) {
                 entry.state.ejected.store(false, Relaxed);
-                self.dirty = true;
+                self.needs_publish = true;
                 tracing::info!(
                     cluster = entry.state.cluster,
                     host = entry.state.name,
@@ -442,22 +437,22 @@ impl Store {
             }
         }
         // The error is ignored here: it is logged at the start, and every change reports it.
-        let _ = self.remember();
-        self.memory.save();
-        tokio::task::block_in_place(|| self.heard.tend(&self.memory, &self.shared));
+        let _ = self.ensure_restored();
+        self.persistent.save();
+        tokio::task::block_in_place(|| self.last_contact.save_and_restore(&self.persistent, &self.shared));
         tokio::task::block_in_place(|| self.watchers.retry());
         let before = self.draining.len();
         self.draining.retain(|host| host.active.get() > 0);
-        self.dirty |= self.draining.len() != before;
+        self.needs_publish |= self.draining.len() != before;
     }
 
     /// Carries out a configuration, or changes nothing.
     pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
         // Sources do not change the addresses: those need no preparation.
-        let prepared = if model.listeners == self.model.listeners && self.served {
+        let prepared = if model.listeners == self.model.listeners && self.is_listening {
             None
         } else {
-            Some(self.front.prepare(&model).map_err(|errors| {
+            Some(self.listener_set.prepare(&model).map_err(|errors| {
                 errors
                     .iter()
                     .map(|error| crate::error_chain(error))
@@ -471,9 +466,9 @@ impl Store {
             );
         }
         let before = Arc::clone(&self.model);
-        self.install(Arc::new(model), prepared).map_err(|error| {
+        self.install_model(Arc::new(model), prepared).map_err(|error| {
             // The kernel did not take all of it: restores the previous model, whose addresses are still open.
-            if let Err(again) = self.install(before, Some(Prepared::default())) {
+            if let Err(again) = self.install_model(before, Some(PreparedSockets::default())) {
                 tracing::error!(
                     error = crate::error_chain(&again),
                     "The previous configuration could not be restored whole."
@@ -483,7 +478,7 @@ impl Store {
         })
     }
 
-    fn install(&mut self, model: Arc<Model>, prepared: Option<Prepared>) -> Result<Applied, ApplyError> {
+    fn install_model(&mut self, model: Arc<Model>, prepared: Option<PreparedSockets>) -> Result<Applied, SteerError> {
         self.model = model;
         let mut applied = Applied {
             routes: self.model.routes.len(),
@@ -492,7 +487,7 @@ impl Store {
         self.reconcile_hosts(&mut applied);
         self.subsets = host_orders(&self.model, &self.machine).into();
         let model = Arc::clone(&self.model);
-        keep(
+        retain_states(
             &mut self.clusters,
             model.clusters.iter().map(|c| c.name.clone()),
             |name| ClusterState {
@@ -501,11 +496,11 @@ impl Store {
             },
         );
         let shared = Arc::clone(&self.shared);
-        let hold = shared.figures.hold();
+        let hold = shared.route_labels.lock_changes();
         self.keep_routes();
         let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
         let mut free = (0..).filter(|id| !taken.contains(id));
-        keep(
+        retain_states(
             &mut self.listeners,
             model.listeners.iter().map(|l| l.name.clone()),
             |name| ListenerState {
@@ -525,7 +520,7 @@ impl Store {
         if let Some(prepared) = prepared {
             // The shield comes first, also at a start: a denied client must not find an unguarded listener.
             if model.listeners.iter().any(|listener| listener.shield.is_some()) {
-                let is_settled = tokio::task::block_in_place(|| self.services.settle(SHIELD_TIMEOUT));
+                let is_settled = tokio::task::block_in_place(|| self.services.wait_until_settled(SHIELD_TIMEOUT));
                 if !is_settled {
                     tracing::error!(
                         waited_s = SHIELD_TIMEOUT.as_secs(),
@@ -533,8 +528,8 @@ impl Store {
                     );
                 }
             }
-            self.addresses = self.front.commit(&self.model, &ids, prepared)?;
-            self.served = true;
+            self.addresses = self.listener_set.commit(&self.model, &ids, prepared)?;
+            self.is_listening = true;
         }
         applied.addresses = self.addresses;
         Ok(applied)
@@ -560,7 +555,7 @@ impl Store {
                     // A change of the check keeps the host: its counters, connections and health stay.
                     Some(old) => {
                         let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
-                        new.record = old.record.clone();
+                        new.ejection_record = old.ejection_record.clone();
                         new
                     }
                     None => {
@@ -609,7 +604,7 @@ impl Store {
         HostEntry {
             state,
             hysteresis,
-            record: EjectionState::default(),
+            ejection_record: EjectionState::default(),
             configured: host.clone(),
             check: cluster.health.clone(),
             ejection: cluster.ejection,
@@ -634,11 +629,11 @@ impl Store {
                     .collect()
             })
             .collect();
-        let rotation = Arc::clone(&self.memory.rotation);
+        let rotation = Arc::clone(&self.persistent.rotation);
         let view = RoutingView::with_subsets(
             &self.model,
             &self.subsets,
-            |cluster, host| standing(&hosts, &rotation, cluster, host),
+            |cluster, host| eligibility(&hosts, &rotation, cluster, host),
             |route| rotation.is_closed(route),
         );
         let snapshot = Snapshot {
@@ -666,9 +661,9 @@ impl Store {
             binds: Binds::new(&self.model),
             model: Arc::clone(&self.model),
             file: Arc::clone(&self.file),
-            lore: Arc::clone(&self.memory.lore),
-            weights: Arc::clone(&self.memory.weights),
-            shield: Arc::clone(&self.memory.shield),
+            discovered: Arc::clone(&self.persistent.discovered),
+            weights: Arc::clone(&self.persistent.weights),
+            shield: Arc::clone(&self.persistent.shield),
             exposure: Arc::clone(&self.exposure),
             rotation,
             hosts,
@@ -679,7 +674,7 @@ impl Store {
 }
 
 /// Returns the standing of a host in a snapshot.
-fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Eligibility {
+fn eligibility(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Eligibility {
     let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
     state.map_or(
         Eligibility {
@@ -696,7 +691,7 @@ fn standing(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, 
 }
 
 /// Keeps the states of names that stay, makes those of new names, forgets the rest.
-fn keep<K: Eq + Hash, T, S: BuildHasher + Default>(
+fn retain_states<K: Eq + Hash, T, S: BuildHasher + Default>(
     states: &mut HashMap<K, Arc<T>, S>,
     names: impl Iterator<Item = K>,
     mut make: impl FnMut(&K) -> T,

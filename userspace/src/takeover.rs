@@ -18,16 +18,16 @@ use signalbox_core::model::Bind;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::datapath::sys::{self, MAX_DESCRIPTORS};
-use crate::datapath::worker::Socket;
-use crate::keeper::Keeper;
-use crate::store::Event;
+use crate::datapath::worker::ListenSocketKey;
+use crate::flow_gc::FlowGc;
+use crate::store::StoreEvent;
 
 /// Listening sockets that one process hands to another.
 pub struct Offer {
     /// True if connections are steered by `sk_lookup`.
     pub steered: bool,
     pub binds: Vec<Bind>,
-    pub sockets: Vec<(Socket, Vec<TcpListener>)>,
+    pub sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
 }
 
 /// Description of the sockets, sent before the descriptors.
@@ -75,7 +75,7 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
     };
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.write_all(b"takeover\n")?;
-    let manifest: Manifest = serde_json::from_slice(&line(&mut stream)?).map_err(io::Error::other)?;
+    let manifest: Manifest = serde_json::from_slice(&read_line(&mut stream)?).map_err(io::Error::other)?;
     if manifest.version != VERSION {
         return Err(io::Error::other(format!(
             "the running signalbox speaks hand-over version {}, not {VERSION}",
@@ -100,13 +100,13 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
         .iter()
         .map(|(bind, count)| {
             let socket = match bind {
-                Some((prefix, port)) => Socket::Bound(Bind {
+                Some((prefix, port)) => ListenSocketKey::Bound(Bind {
                     prefix: *prefix,
                     port: *port,
                 }),
                 None => {
                     steered += 1;
-                    Socket::Steered(steered - 1)
+                    ListenSocketKey::Steered(steered - 1)
                 }
             };
             (socket, fds.by_ref().take(*count).collect())
@@ -132,14 +132,14 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
 
 impl Predecessor {
     /// Tells the predecessor that this process serves. Returns when the predecessor has stopped accepting.
-    pub fn relieve(mut self) -> io::Result<()> {
+    pub fn confirm(mut self) -> io::Result<()> {
         self.stream.set_read_timeout(Some(SUCCESSOR_TIMEOUT))?;
         self.stream.write_all(b"serving\n")?;
-        line(&mut self.stream).map(drop)
+        read_line(&mut self.stream).map(drop)
     }
 }
 
-fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut byte = [0];
     // Byte by byte: descriptors follow the line, and a larger read could swallow their message.
@@ -152,7 +152,7 @@ fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
-fn send(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
+fn send_descriptors(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
     for some in fds.chunks(MAX_DESCRIPTORS) {
         sendmsg::<()>(
             stream.as_raw_fd(),
@@ -168,9 +168,9 @@ fn send(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
 /// Waits for a successor in a thread of its own; sends to `relieved` when one has taken over.
 pub fn serve(
     admin_socket: &Path,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedSender<StoreEvent>,
     relieved: mpsc::UnboundedSender<()>,
-    keeper: Option<Arc<Keeper>>,
+    keeper: Option<Arc<FlowGc>>,
 ) -> io::Result<()> {
     let path = path(admin_socket);
     let _ = std::fs::remove_file(&path);
@@ -185,7 +185,7 @@ pub fn serve(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "The takeover failed: this process goes on.");
-                    let _ = events.send(Event::HandOverFailed);
+                    let _ = events.send(StoreEvent::HandOverFailed);
                 }
             }
         }
@@ -193,19 +193,23 @@ pub fn serve(
     Ok(())
 }
 
-fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keeper: Option<&Keeper>) -> io::Result<()> {
+fn hand_over(
+    mut stream: UnixStream,
+    events: &mpsc::UnboundedSender<StoreEvent>,
+    keeper: Option<&FlowGc>,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    if line(&mut stream)? != b"takeover" {
+    if read_line(&mut stream)? != b"takeover" {
         return Err(io::Error::other("not a signalbox"));
     }
     let ended = || io::Error::other("this process is ending");
     let (reply, offer) = oneshot::channel();
-    events.send(Event::HandOver(reply)).map_err(|_| ended())?;
+    events.send(StoreEvent::HandOver(reply)).map_err(|_| ended())?;
     let offer = offer.blocking_recv().map_err(|_| ended())?;
     let mut sockets = offer.sockets;
     sockets.sort_by_key(|(socket, _)| match socket {
-        Socket::Steered(index) => *index,
-        Socket::Bound(_) => usize::MAX,
+        ListenSocketKey::Steered(index) => *index,
+        ListenSocketKey::Bound(_) => usize::MAX,
     });
     let pair = |bind: &Bind| (bind.prefix, bind.port);
     let manifest = Manifest {
@@ -216,8 +220,8 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keep
         sockets: sockets
             .iter()
             .map(|(socket, listeners)| match socket {
-                Socket::Steered(_) => (None, listeners.len()),
-                Socket::Bound(bind) => (Some(pair(bind)), listeners.len()),
+                ListenSocketKey::Steered(_) => (None, listeners.len()),
+                ListenSocketKey::Bound(bind) => (Some(pair(bind)), listeners.len()),
             })
             .collect(),
     };
@@ -229,14 +233,14 @@ fn hand_over(mut stream: UnixStream, events: &mpsc::UnboundedSender<Event>, keep
         .flat_map(|(_, listeners)| listeners)
         .map(std::os::fd::AsRawFd::as_raw_fd)
         .collect();
-    send(&stream, &fds)?;
+    send_descriptors(&stream, &fds)?;
     tracing::info!("Listening sockets offered to a successor.");
     stream.set_read_timeout(Some(SUCCESSOR_TIMEOUT))?;
-    if line(&mut stream)? != b"serving" {
+    if read_line(&mut stream)? != b"serving" {
         return Err(io::Error::other("the successor did not start to serve"));
     }
     let (done, stopped) = oneshot::channel();
-    events.send(Event::HandedOver(done)).map_err(|_| ended())?;
+    events.send(StoreEvent::HandedOver(done)).map_err(|_| ended())?;
     stopped.blocking_recv().map_err(|_| ended())?;
     if let Some(keeper) = keeper {
         keeper.retire();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ipnet::{IpNet, Ipv4Net};
-use signalbox::kernel::l4::trial::{Trial, Which};
+use signalbox::kernel::l4::test_run::{ProgramTester, TestProgram};
 use signalbox_common::hash;
 use signalbox_common::l4::Target;
 use signalbox_common::shield::abi::{NO_TABLE, flag};
@@ -21,7 +21,7 @@ const SYN: u8 = 2;
 
 /// Prepares a million denied prefixes, a guard without rates on port 8443, one with rates on 8444, and a listener on
 /// 8445.
-pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListener> {
+pub(super) fn prepare(trial: &ProgramTester, paths: &mut Vec<Path>) -> Result<TcpListener> {
     let denied = [0, 0, 0xffff, 0xcb00_7107];
     let mut prefixes: Vec<(IpNet, Verdict)> = (0..PREFIXES as u64)
         .map(|at| {
@@ -36,7 +36,7 @@ pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListene
     let began = Instant::now();
     let nodes = build(prefixes);
     let built = began.elapsed();
-    let common = trial.shield.write_common(&nodes, NO_TABLE)?;
+    let common = trial.shield.write_shared_prefixes(&nodes, NO_TABLE)?;
     println!(
         "{PREFIXES} prefixes: built in {:.0} ms, written and swapped in {:.0} ms, {:.0} MB",
         built.as_secs_f64() * 1e3,
@@ -73,7 +73,7 @@ pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListene
     std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").context("tcp_syncookies")?;
     let path = |name, frame, returns, runs| Path {
         name,
-        which: Which::Xdp,
+        which: TestProgram::Xdp,
         frame,
         returns,
         runs,
@@ -100,7 +100,7 @@ pub(super) fn prepare(trial: &Trial, paths: &mut Vec<Path>) -> Result<TcpListene
         ),
         Path {
             name: "bare XDP_TX (one by one)",
-            which: Which::Bare,
+            which: TestProgram::Bare,
             frame: frame(CLIENT, VIP, 1, 2, ACK, 0),
             returns: 3,
             runs: 1,

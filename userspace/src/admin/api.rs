@@ -18,7 +18,7 @@ use super::{
     route_selection, shield, views, weights,
 };
 use crate::control::Control;
-use crate::datapath::flow::Filter;
+use crate::datapath::flow::FlowFilter;
 
 /// The largest body: all routes of a large cluster.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
@@ -510,7 +510,7 @@ async fn service_flows(
 }
 
 async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Json<Value> {
-    let filter = Filter {
+    let filter = FlowFilter {
         limit: query.limit.unwrap_or(1000),
         host: query.host,
         cluster: query.cluster,

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use signalbox_common::cut::flow::{DRAINED, FIN_SEEN, Flow, state};
 use signalbox_core::model::Tier;
 
-use crate::datapath::cut::from_words;
-use crate::datapath::flow::{Filter, FlowView};
-use crate::keeper::idle_for;
+use crate::datapath::cut::addr_from_words;
+use crate::datapath::flow::{FlowFilter, FlowView};
+use crate::flow_gc::idle_for;
 use crate::kernel::Cut;
-use crate::kernel::cut::table::{between, tick};
+use crate::kernel::cut::table::{duration_between, tick};
 use crate::registry::Registry;
 
 /// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
 /// for each flow.
 #[must_use]
-pub fn list(cut: &Cut, registry: &Registry, filter: &Filter) -> (usize, Vec<FlowView>) {
+pub fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
     let now = tick();
     let (mut total, mut views) = (0, Vec::new());
     if !filter.is_tier(Tier::Cut) {
@@ -58,7 +58,7 @@ fn view(
     (host, cluster, listener): (&str, &str, &str),
     route: Option<String>,
 ) -> FlowView {
-    let at = |words, port| SocketAddr::new(from_words(words), port);
+    let at = |words, port| SocketAddr::new(addr_from_words(words), port);
     let ways = &flow.ways;
     FlowView {
         // Ids of cut flows have a bit of their own; other flows have their worker's number in the lower eight bits.
@@ -75,7 +75,7 @@ fn view(
         tier_reason: "fit for it",
         not_cut: "",
         state: state_name(flow),
-        age_seconds: between(flow.started, now).as_secs_f64(),
+        age_seconds: duration_between(flow.started, now).as_secs_f64(),
         idle_seconds: idle_for(flow, now).as_secs_f64(),
         bytes_in: ways[0].bytes,
         bytes_out: ways[1].bytes,

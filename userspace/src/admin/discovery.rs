@@ -15,7 +15,7 @@ use super::api::problem;
 use crate::control::Control;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
 use crate::state::unix_ms;
-use crate::store::Event;
+use crate::store::StoreEvent;
 
 /// Status of an agent, which it sends beside what it has learnt. A client without it (a script) is not missed when it
 /// falls silent.
@@ -79,7 +79,7 @@ pub(super) async fn forget(
         .shared
         .snapshot
         .load()
-        .lore
+        .discovered
         .get(&source)
         .is_some_and(|of| of.contains_key(&cluster));
     if !known {
@@ -176,7 +176,10 @@ async fn submit(
         done: Some(done),
     };
     let ending = || "signalbox is ending".to_owned();
-    control.events.send(Event::Learnt(learnt)).map_err(|_| ending())?;
+    control
+        .events
+        .send(StoreEvent::Discovery(learnt))
+        .map_err(|_| ending())?;
     outcome.await.map_err(|_| ending())?
 }
 
@@ -195,7 +198,7 @@ pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> 
 }
 
 fn source_views(control: &Control) -> Vec<Value> {
-    let discovered = Arc::clone(&control.shared.snapshot.load().lore);
+    let discovered = Arc::clone(&control.shared.snapshot.load().discovered);
     let mut views: std::collections::BTreeMap<String, Value> = control
         .shared
         .sources()

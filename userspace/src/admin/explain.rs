@@ -23,7 +23,7 @@ use super::api::problem;
 use super::{exposed, tier, views};
 use crate::config;
 use crate::control::Control;
-use crate::layer4::guards::Kind;
+use crate::layer4::guards::GuardKind;
 use crate::state::{HostState, Snapshot};
 
 #[derive(Deserialize)]
@@ -89,7 +89,7 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
         }
     }
     for pattern in patterns_of(&name) {
-        for (source, rejected) in unserved_claims(&snapshot.file, &snapshot.lore, &snapshot.weights, &pattern) {
+        for (source, rejected) in unserved_claims(&snapshot.file, &snapshot.discovered, &snapshot.weights, &pattern) {
             others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
         }
     }
@@ -145,7 +145,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     if in_file {
         origins.push(json!({ "source": "the configuration file" }));
     } else {
-        for (source, clusters) in snapshot.lore.iter() {
+        for (source, clusters) in snapshot.discovered.iter() {
             for (cluster, learned) in clusters {
                 for claim in learned.routes.iter().filter(|claim| claim.hostname == route.hostname) {
                     origins.push(json!({
@@ -203,7 +203,7 @@ fn at_listener(
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
     let tier = tier::view(control, snapshot, listener, client, at);
-    let shield = client.map(|client| control.services.judge(Kind::Listener, &listener.name, client));
+    let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
         "shield": shield,
@@ -253,7 +253,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         "weight": weight,
         "share_percent": (percent * 10.0).round() / 10.0,
         "balance": cluster.balance,
-        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.lore, cluster),
+        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster),
         "hosts": hosts,
     })
 }
@@ -326,7 +326,7 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
     let snapshot = control.shared.snapshot.load_full();
     let (after, _) = effective_model(
         &parsed.model,
-        &snapshot.lore,
+        &snapshot.discovered,
         &snapshot.weights,
         &snapshot.exposure.ports,
     );

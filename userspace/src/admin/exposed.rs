@@ -10,7 +10,7 @@ use signalbox_core::model::{Model, Service};
 use super::explain::unusable_reason;
 use super::views;
 use crate::control::Control;
-use crate::layer4::guards::Kind;
+use crate::layer4::guards::GuardKind;
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that it does not get, with the reason.
@@ -44,7 +44,7 @@ pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: Socket
     let name = service.map(|service| &service.name);
     let application = name.and_then(|name| snapshot.exposure.entries.get(name));
     let shield = match (service, client) {
-        (Some(service), Some(client)) => Some(control.services.judge(Kind::Service, &service.name, client)),
+        (Some(service), Some(client)) => Some(control.services.judge(GuardKind::Service, &service.name, client)),
         _ => None,
     };
     json!({

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::api::problem;
 use super::views;
 use crate::control::Control;
-use crate::figures::Sums;
+use crate::route_stats::RouteTotals;
 use crate::state::unix_ms;
 
 /// Query that selects routes.
@@ -33,13 +33,13 @@ pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Que
     let snapshot = control.shared.snapshot.load_full();
     let limit = wanted.limit.unwrap_or(1000);
     let (mut total, mut routes) = (0, BTreeMap::new());
-    for state in snapshot.routes.iter().filter(|state| state.figures.is_used()) {
-        let sums = state.figures.read();
+    for state in snapshot.routes.iter().filter(|state| state.stats.is_used()) {
+        let sums = state.stats.totals();
         let is_in = |cluster: &String| sums.clusters.contains_key(cluster);
         if wanted.cluster.as_ref().is_none_or(is_in) {
             total += 1;
             if routes.len() < limit {
-                routes.insert(state.host.clone(), sums.view());
+                routes.insert(state.hostname.clone(), sums.view());
             }
         }
     }
@@ -57,12 +57,12 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
     let snapshot = control.shared.snapshot.load_full();
     let host = host.to_ascii_lowercase();
     let mut pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
-    match pairs.find(|(_, state)| state.host == host) {
+    match pairs.find(|(_, state)| state.hostname == host) {
         Some((route, state)) => {
             let mut view = views::route_view(&snapshot, route, state);
             view["apiVersion"] = json!("v1");
             view["at"] = json!(read_at());
-            view["figures"] = crate::figures::view(state);
+            view["figures"] = crate::route_stats::view(state);
             Json(view).into_response()
         }
         None => {
@@ -90,10 +90,10 @@ pub(super) async fn application(
             &json!({}),
         );
     };
-    let mut sums = Sums::default();
+    let mut sums = RouteTotals::default();
     let pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
     for (_, state) in pairs.filter(|(route, _)| route.clusters.iter().any(|(c, _)| *c == at_cluster)) {
-        let mut of = state.figures.read();
+        let mut of = state.stats.totals();
         of.clusters.retain(|name, _| *name == cluster);
         sums.add(&of);
     }

@@ -25,7 +25,7 @@ pub(super) fn view(log: &ConnectionLog) -> Value {
         "to": target.to_string(),
         "lines": log.written.get(),
         "dropped": dropped,
-        "error": log.trouble(),
+        "error": log.error(),
     })
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
     while !log.has_reopened(wish) && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let trouble = log.trouble();
+    let trouble = log.error();
     let trouble = trouble.or_else(|| {
         let late = !log.has_reopened(wish);
         late.then(|| "the thread that writes is held up by what it writes to: it opens the file when it goes on".into())

@@ -22,13 +22,13 @@ use signalbox_core::model::{Protocol, Tier};
 
 use super::histogram::Histogram;
 use crate::control::Control;
-use crate::datapath::cut::Unfit;
-use crate::datapath::relay::End;
+use crate::datapath::cut::Ineligible;
+use crate::datapath::relay::FlowEnd;
 use crate::layer4::ServiceView;
-use crate::layer4::guards::Kind;
-use crate::rotate::Progress;
+use crate::layer4::guards::GuardKind;
+use crate::rotation_jobs::Progress;
 use crate::source::SourceStatus;
-use crate::state::{Counter, Labelled};
+use crate::state::{Counter, LabelledCounters};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -130,7 +130,12 @@ fn source_labels(source: &SourceStatus) -> Labels<'_> {
     vec![("source", &source.name)]
 }
 
-fn by_label<'a>(key: &'static str, name: &'a str, what: &'static str, counters: &Labelled) -> Vec<(Labels<'a>, u64)> {
+fn by_label<'a>(
+    key: &'static str,
+    name: &'a str,
+    what: &'static str,
+    counters: &LabelledCounters,
+) -> Vec<(Labels<'a>, u64)> {
     counters
         .get()
         .into_iter()
@@ -265,7 +270,7 @@ impl Scrape {
                 let found = found.map(|outcome| {
                     (
                         vec![("listener", state.name.as_str()), ("outcome", outcome)],
-                        state.found.get(),
+                        state.named.get(),
                     )
                 });
                 found
@@ -283,7 +288,9 @@ impl Scrape {
             .flat_map(|l| by_label("listener", &l.name, "reason", &l.refused));
         out.counter("refused", "Connections refused", refused.collect::<Vec<_>>())?;
         let not_cut = snapshot.listeners.iter().flat_map(|l| {
-            let counts = Unfit::LABELS.into_iter().zip(l.not_cut.each_ref().map(Counter::get));
+            let counts = Ineligible::LABELS
+                .into_iter()
+                .zip(l.not_cut.each_ref().map(Counter::get));
             counts
                 .filter(|(_, n)| *n > 0)
                 .map(|(reason, n)| (vec![("listener", l.name.as_str()), ("reason", reason)], n))
@@ -301,7 +308,7 @@ impl Scrape {
             let steered = snapshot.listeners.iter().map(|l| {
                 (
                     vec![("listener", l.name.as_str()), ("verdict", "assigned")],
-                    counters.steered(l.id),
+                    counters.steered_connections(l.id),
                 )
             });
             out.counter("sk_lookup", "Connections steered to a listener by sk_lookup", steered)?;
@@ -331,7 +338,7 @@ impl Scrape {
         let active = by_tier().map(|(c, tier, labels)| (labels, f64::from(c.active[tier as usize].get())));
         out.gauge("connections_active", "Flows now", active)?;
         let closed = snapshot.clusters.iter().flat_map(|c| {
-            End::ALL.map(|end| {
+            FlowEnd::ALL.map(|end| {
                 let labels = vec![("cluster", c.name.as_str()), ("reason", end.label())];
                 (labels, c.closed[end as usize].get())
             })
@@ -447,12 +454,12 @@ impl Scrape {
         out.gauge(
             "routes_rejected",
             "Names that a source knows of and that are not served, by reason",
-            rejected_names(&snapshot.lore),
+            rejected_names(&snapshot.discovered),
         )?;
         out.seconds(
             "table_swap",
             "Time that it takes to put what sources have told in force",
-            [(Vec::new(), &shared.swaps)],
+            [(Vec::new(), &shared.apply_seconds)],
         )?;
         let jobs = self.0.jobs.all();
         let count = |progress| jobs.iter().filter(|job| job.progress == progress).count() as f64;
@@ -546,7 +553,7 @@ impl Scrape {
             "Interfaces with a program of layer-4 services, and which: 1",
             on,
         )?;
-        let troubles = self.0.services.troubles().len();
+        let troubles = self.0.services.problems().len();
         out.gauge(
             "service_troubles",
             "What of layer-4 services is not as it should be; `signalbox services` says what",
@@ -596,7 +603,13 @@ impl Scrape {
 
     fn shield(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let guards = self.0.services.guards();
-        let kind = |kind: Kind| if kind == Kind::Listener { "listener" } else { "service" };
+        let kind = |kind: GuardKind| {
+            if kind == GuardKind::Listener {
+                "listener"
+            } else {
+                "service"
+            }
+        };
         let decisions = guards.iter().flat_map(|guard| {
             guard.decisions.iter().map(move |(decision, count)| {
                 let labels = vec![
@@ -612,7 +625,7 @@ impl Scrape {
             "Packets of a listener or a layer-4 service that the shield has dropped, or answered with a SYN cookie",
             decisions,
         )?;
-        let common = self.0.services.common_prefixes();
+        let common = self.0.services.shared_prefixes();
         let own = guards.iter().map(|guard| {
             (
                 vec![("kind", kind(guard.kind)), ("name", guard.name.as_str())],
@@ -632,16 +645,22 @@ impl Scrape {
             .0
             .counters
             .as_ref()
-            .map_or_else(Vec::new, |counters| counters.exits());
+            .map_or_else(Vec::new, |counters| counters.exit_counts());
         if let Some((cut, _)) = &self.0.cut {
             // The programs of tier cut count apart: they outlive the process.
             let ours = |reason: &Reason| reason.program().starts_with("cut");
             exits.retain(|(reason, _)| !ours(reason));
-            exits.extend(cut.exits().into_iter().filter(|(reason, _)| ours(reason)));
+            exits.extend(cut.exit_counts().into_iter().filter(|(reason, _)| ours(reason)));
         }
         let ours = |reason: &Reason| matches!(reason.program(), "l4" | "shield");
         exits.retain(|(reason, _)| !ours(reason));
-        exits.extend(self.0.services.exits().into_iter().filter(|(reason, _)| ours(reason)));
+        exits.extend(
+            self.0
+                .services
+                .exit_counts()
+                .into_iter()
+                .filter(|(reason, _)| ours(reason)),
+        );
         let exits = exits
             .iter()
             .map(|(reason, n)| (vec![("program", reason.program()), ("reason", reason.label())], *n));

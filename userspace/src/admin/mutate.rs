@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::net::UnixStream;
 
 use super::api::problem;
-use crate::control::{Control, Refused};
+use crate::control::{ChangeError, Control};
 use crate::store::Applied;
 
 /// Peer of a connection to the unix socket.
@@ -56,7 +56,7 @@ pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut reques
     response
 }
 
-pub(super) fn apply_response(outcome: Result<Applied, Refused>) -> Response {
+pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> Response {
     match outcome {
         Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
         Err(refused) => problem(
@@ -73,7 +73,7 @@ pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
 }
 
 pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
-    apply_response(control.apply_instead(&body, "API").await)
+    apply_response(control.apply_override(&body, "API").await)
 }
 
 #[cfg(test)]

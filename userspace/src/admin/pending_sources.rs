@@ -23,7 +23,7 @@ fn unheard_sources(control: &Control) -> impl Iterator<Item = String> {
     let unknown = |cluster: &signalbox_core::model::Cluster| {
         let name = format!("{KUBE_PREFIX}{}", cluster.name);
         let is_known = snapshot
-            .lore
+            .discovered
             .get(&name)
             .is_some_and(|of| of.contains_key(&cluster.name));
         (cluster.kubernetes.is_some() && !is_known).then_some(name)

@@ -13,7 +13,7 @@ use signalbox_core::rotation::SubjectError;
 use super::api::problem;
 use super::mutate::Requester;
 use crate::control::Control;
-use crate::rotate::{Action, Request, RotateError};
+use crate::rotation_jobs::{Action, RotateError, RotationRequest};
 
 /// Longest time to drain that may be given, in seconds: a day.
 const MAX_TIMEOUT_SECS: f64 = 86_400.0;
@@ -77,7 +77,7 @@ pub(super) async fn start(
     {
         return bad_request("timeout is 0 to 86400 seconds");
     }
-    let request = Request {
+    let request = RotationRequest {
         action: body.action,
         names: body.names,
         timeout: body.timeout.map(Duration::from_secs_f64),
@@ -88,8 +88,8 @@ pub(super) async fn start(
     let (outcome, parts) = if body.all_balancers {
         // In a task of its own: a rotation that has begun is finished even if the client goes away.
         let acting = Arc::clone(&control);
-        let rotating = tokio::spawn(async move { acting.rotate_everywhere(request).await });
-        rotating.await.unwrap_or((Err(RotateError::Ending), Vec::new()))
+        let rotating = tokio::spawn(async move { acting.rotate_on_all_balancers(request).await });
+        rotating.await.unwrap_or((Err(RotateError::ShuttingDown), Vec::new()))
     } else {
         (control.rotate(request).await, Vec::new())
     };
@@ -135,7 +135,7 @@ pub(super) async fn peer_job(
     Path(id): Path<u64>,
     Query(at): Query<PeerJobQuery>,
 ) -> Response {
-    match control.job_of(&at.url, id).await {
+    match control.peer_job(&at.url, id).await {
         Some(Ok(answer)) => Json(answer).into_response(),
         Some(Err(error)) => {
             let error = crate::error_chain(&error);
@@ -183,11 +183,11 @@ fn bad_request(detail: &str) -> Response {
 
 fn refused(error: &RotateError) -> Response {
     let status = match error {
-        RotateError::Name(SubjectError::Address(_)) | RotateError::Reason => StatusCode::BAD_REQUEST,
-        RotateError::Name(_) | RotateError::NoJob(_) | RotateError::NoMachine(_) => StatusCode::NOT_FOUND,
-        RotateError::Nothing => StatusCode::BAD_REQUEST,
-        RotateError::NotOut(_) | RotateError::Covered { .. } | RotateError::Last(_) => StatusCode::CONFLICT,
-        RotateError::Durable(_) | RotateError::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        RotateError::Name(SubjectError::Address(_)) | RotateError::BadReason => StatusCode::BAD_REQUEST,
+        RotateError::Name(_) | RotateError::NoJob(_) | RotateError::UnknownMachine(_) => StatusCode::NOT_FOUND,
+        RotateError::NoNames => StatusCode::BAD_REQUEST,
+        RotateError::NotOut(_) | RotateError::CoveredBy { .. } | RotateError::NoHostLeft(_) => StatusCode::CONFLICT,
+        RotateError::StateDb(_) | RotateError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
     };
     problem(
         status,

@@ -20,7 +20,7 @@ use tower::ServiceExt as _;
 use super::connection_limit::{ConnectionLimiter, LimitReached};
 use super::mutate::UnixPeer;
 use super::tls::{AdminCertificates, TcpPeer};
-use crate::state::{AdminCounts, Shared};
+use crate::state::{AdminStats, Shared};
 
 /// Time limit for a request's head, and for the pause between two requests.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
@@ -146,7 +146,7 @@ async fn handshake(
 }
 
 /// Answers a connection's requests, until the connection ends or exceeds a time limit.
-async fn serve<S, I>(stream: S, router: Router, info: I, head_timeout: Duration, counts: &AdminCounts)
+async fn serve<S, I>(stream: S, router: Router, info: I, head_timeout: Duration, counts: &AdminStats)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     I: Clone + Send + Sync + 'static,

@@ -32,9 +32,9 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     Json(json!({
         "apiVersion": "v1",
         "guards": services.guards(),
-        "common_prefixes": services.common_prefixes(),
+        "common_prefixes": services.shared_prefixes(),
         "hooks": services.hooks(),
-        "troubles": services.troubles(),
+        "troubles": services.problems(),
     }))
 }
 
@@ -126,7 +126,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         );
     }
     // An operator who denies a client must be told if the shield is not in force.
-    if let Some(why) = control.services.why_no_shield() {
+    if let Some(why) = control.services.shield_problem() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The shield is not in force",
@@ -137,12 +137,12 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
     match control.set_prefixes(name, change).await {
         Ok(prefixes) => {
             let services = Arc::clone(&control.services);
-            let settled = tokio::task::spawn_blocking(move || services.settle(SETTLE_TIMEOUT)).await;
+            let settled = tokio::task::spawn_blocking(move || services.wait_until_settled(SETTLE_TIMEOUT)).await;
             let late = || {
                 let is_late = !matches!(settled, Ok(true));
                 is_late.then(|| format!("they have not been within {} s", SETTLE_TIMEOUT.as_secs()))
             };
-            match control.services.why_no_shield().or_else(late) {
+            match control.services.shield_problem().or_else(late) {
                 None => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
                 Some(why) => problem(
                     StatusCode::SERVICE_UNAVAILABLE,

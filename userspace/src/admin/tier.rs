@@ -10,7 +10,7 @@ use signalbox_common::cut::flow::why;
 use signalbox_core::model::Listener;
 
 use crate::control::Control;
-use crate::datapath::cut::Unfit;
+use crate::datapath::cut::Ineligible;
 use crate::kernel::cut::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
@@ -87,44 +87,50 @@ fn ineligible(
     is_limited: bool,
     not_available: Option<String>,
     ends: &ConnectionEnds,
-) -> Option<(Unfit, String)> {
+) -> Option<(Ineligible, String)> {
     if let Some(tier) = listener.datapath.tier {
-        return Some((Unfit::Off, format!("the configuration demands tier {}", tier.as_str())));
+        return Some((
+            Ineligible::Disabled,
+            format!("the configuration demands tier {}", tier.as_str()),
+        ));
     }
     if !listener.datapath.cut {
-        return Some((Unfit::Off, "datapath.cut is off".to_owned()));
+        return Some((Ineligible::Disabled, "datapath.cut is off".to_owned()));
     }
     let by_proxy = |(client, _): &(IpAddr, PacketPath)| listener.trusted_proxies.iter().any(|net| net.contains(client));
     if is_limited && ends.client.as_ref().is_some_and(by_proxy) {
         let why = "limits.per_source.concurrent counts by the address that this proxy's PROXY header names";
-        return Some((Unfit::NamedSource, why.to_owned()));
+        return Some((Ineligible::NamedSource, why.to_owned()));
     }
     if let Some(why) = not_available {
-        return Some((Unfit::NotAvailable, why));
+        return Some((Ineligible::NotAvailable, why));
     }
     if let (Some((client, _)), Some((host, _))) = (&ends.client, &ends.host)
         && client.is_ipv4() != host.is_ipv4()
     {
         let why = format!("the client {client} and the host {host} speak different versions of IP");
-        return Some((Unfit::Families, why));
+        return Some((Ineligible::FamilyMismatch, why));
     }
     host_ineligible(ends).or_else(|| client_ineligible(ends))
 }
 
-fn host_ineligible(ends: &ConnectionEnds) -> Option<(Unfit, String)> {
+fn host_ineligible(ends: &ConnectionEnds) -> Option<(Ineligible, String)> {
     let (host, leg) = ends.host.as_ref()?;
     match leg {
         PacketPath::Hooked | PacketPath::Unknown => None,
-        PacketPath::NoRoute => Some((Unfit::NoSource, format!("no route leads to the host {host}"))),
-        PacketPath::Local => Some((Unfit::NoHook, format!("the host {host} is on this machine"))),
+        PacketPath::NoRoute => Some((
+            Ineligible::NoSourceAddress,
+            format!("no route leads to the host {host}"),
+        )),
+        PacketPath::Local => Some((Ineligible::NoHook, format!("the host {host} is on this machine"))),
         PacketPath::Unhooked(name) => Some((
-            Unfit::NoHook,
+            Ineligible::NoHook,
             format!("the host {host} is reached by {name}, an interface without the programs"),
         )),
     }
 }
 
-fn client_ineligible(ends: &ConnectionEnds) -> Option<(Unfit, String)> {
+fn client_ineligible(ends: &ConnectionEnds) -> Option<(Ineligible, String)> {
     let (client, leg) = ends.client.as_ref()?;
     let why = match leg {
         PacketPath::Hooked | PacketPath::Unknown => return None,
@@ -134,20 +140,20 @@ fn client_ineligible(ends: &ConnectionEnds) -> Option<(Unfit, String)> {
             format!("the client {client} is reached by {name}, an interface without the programs")
         }
     };
-    Some((Unfit::Seen(why::NO_HANDSHAKE), why))
+    Some((Ineligible::FoundByProgram(why::NO_HANDSHAKE), why))
 }
 
 fn packet_path(netlink: Option<&Netlink>, address: IpAddr) -> PacketPath {
-    let way = match netlink.map(|netlink| netlink.way(address)) {
+    let way = match netlink.map(|netlink| netlink.route_get(address)) {
         Some(Ok(Some(way))) => way,
         Some(Ok(None)) => return PacketPath::NoRoute,
         Some(Err(_)) | None => return PacketPath::Unknown,
     };
-    if way.local || address.is_loopback() {
+    if way.is_local || address.is_loopback() {
         return PacketPath::Local;
     }
     // `carrying` lists the interfaces that the programs are attached to at each refresh.
-    if interfaces::carrying().iter().any(|known| known.index == way.ifindex) {
+    if interfaces::routed().iter().any(|known| known.index == way.ifindex) {
         return PacketPath::Hooked;
     }
     let all = nix::net::if_::if_nameindex();

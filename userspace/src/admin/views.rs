@@ -76,7 +76,7 @@ pub fn listeners(control: &Control) -> Value {
 /// Returns all routes, or those that a selector selects.
 pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     let snapshot = control.shared.snapshot.load();
-    let names = by_name(&snapshot.file, &snapshot.lore);
+    let names = by_name(&snapshot.file, &snapshot.discovered);
     let mut all = Vec::new();
     for (route, state) in snapshot.model.routes.iter().zip(&snapshot.routes) {
         let labels: &[&Labels] = names.get(&route.hostname).map_or(&[], Vec::as_slice);
@@ -105,7 +105,7 @@ pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState)
             json!({ "name": cluster.name, "weight": weight, "usable_hosts": usable(snapshot, c) })
         })
         .collect();
-    let figures = state.figures.read().total();
+    let figures = state.stats.totals().total();
     json!({
         "host": route.hostname.to_string(),
         "clusters": clusters,
@@ -135,7 +135,7 @@ pub fn clusters(control: &Control) -> Value {
         .map(|((cluster, state), hosts)| {
             json!({
                 "name": cluster.name,
-                "waits_for": crate::source::routing_spi::why_waiting(&snapshot.lore, cluster),
+                "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster),
                 "balance": cluster.balance,
                 "proxy_protocol": cluster.proxy_protocol,
                 "hosts": hosts.len(),
@@ -221,6 +221,6 @@ pub fn services(control: &Control) -> Value {
         "ranges": snapshot.exposure.ranges,
         "not_exposed": super::exposed::not_exposed(&snapshot),
         "hooks": control.services.hooks(),
-        "troubles": control.services.troubles(),
+        "troubles": control.services.problems(),
     })
 }

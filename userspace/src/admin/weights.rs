@@ -147,7 +147,7 @@ fn groups(
             weights: clusters.map(cluster_weights),
         });
     }
-    let names = by_name(&snapshot.file, &snapshot.lore);
+    let names = by_name(&snapshot.file, &snapshot.discovered);
     for (text, clusters) in selectors {
         let selector = parse_selector(&text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
         let routes = snapshot.model.routes.iter().map(|route| &route.hostname);
@@ -165,7 +165,7 @@ fn groups(
 /// Returns the names that objects of a namespace claim, in any cluster.
 fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
     let claims = snapshot
-        .lore
+        .discovered
         .values()
         .flat_map(BTreeMap::values)
         .flat_map(|learned| &learned.routes);
@@ -192,7 +192,7 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
             None => drop(weights.remove(host)),
         }
     }
-    let (after, _) = effective_model(&snapshot.file, &snapshot.lore, &weights, &snapshot.exposure.ports);
+    let (after, _) = effective_model(&snapshot.file, &snapshot.discovered, &weights, &snapshot.exposure.ports);
     let changes = diff(&snapshot.model, &after);
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use signalbox_core::hostname::Hostname;
 
-use super::{End, Record};
+use super::{ConnectionEnd, ConnectionRecord};
 
 /// Version of the line's fields: raised when a field changes its meaning or is removed, not when one is added.
 const VERSION: u32 = 1;
@@ -48,10 +48,10 @@ fn time(at_ms: u64) -> String {
 }
 
 /// Appends the line of a record.
-pub(super) fn append(buffer: &mut Vec<u8>, record: &Record) {
+pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
     let (end, reason) = match record.end {
-        End::Flow(end) => (end.label(), None),
-        End::Refused(why) => ("refused", Some(why)),
+        ConnectionEnd::Flow(end) => (end.label(), None),
+        ConnectionEnd::Refused(why) => ("refused", Some(why)),
     };
     let host = record.host.as_ref();
     let line = Line {
@@ -87,8 +87,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(crate) fn record() -> Record {
-        Record {
+    pub(crate) fn record() -> ConnectionRecord {
+        ConnectionRecord {
             at_ms: 1_795_351_604_007,
             client: "198.51.100.7:50000".parse().unwrap(),
             local: "[2001:db8::1]:443".parse().unwrap(),
@@ -103,7 +103,7 @@ pub(super) mod tests {
             bytes_out: u64::MAX,
             duration: Duration::from_micros(1234),
             connect: None,
-            end: End::Refused("no_host"),
+            end: ConnectionEnd::Refused("no_host"),
             closed_by: None,
         }
     }

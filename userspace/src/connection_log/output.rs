@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An open file, or the reason why there is none.
 #[derive(Default)]
-pub(super) struct Output {
+pub(super) struct LogOutput {
     file: Option<File>,
     failed: Option<(Instant, String)>,
     /// True if the last line was cut short.
@@ -22,12 +22,12 @@ pub(super) struct Output {
 }
 
 /// Number of lines written, and the error that kept the rest from being written.
-pub(super) struct Outcome {
+pub(super) struct WriteResult {
     pub(super) written: u64,
     pub(super) error: Option<String>,
 }
 
-impl Output {
+impl LogOutput {
     /// Closes the file and opens it, or another, by its name.
     pub(super) fn open(&mut self, target: &LogTarget) {
         *self = Self::default();
@@ -52,7 +52,7 @@ impl Output {
     }
 
     /// Writes lines, each of which ends in a line feed.
-    pub(super) fn write(&mut self, lines: &[u8], target: &LogTarget) -> Outcome {
+    pub(super) fn write(&mut self, lines: &[u8], target: &LogTarget) -> WriteResult {
         if self
             .failed
             .as_ref()
@@ -61,7 +61,7 @@ impl Output {
             self.open(target);
         }
         let Some(file) = &mut self.file else {
-            return Outcome {
+            return WriteResult {
                 written: 0,
                 error: self.failure().map(str::to_owned),
             };
@@ -85,7 +85,7 @@ impl Output {
             Some(last) => *last != b'\n',
             None => self.torn,
         };
-        Outcome {
+        WriteResult {
             written,
             error: error.map(|error: io::Error| format!("writing to {target}: {error}")),
         }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_full_disk_loses_lines_and_no_more() {
         let full = LogTarget::File("/dev/full".into());
-        let mut output = Output::default();
+        let mut output = LogOutput::default();
         output.open(&full);
         for _ in 0..2 {
             let outcome = output.write(b"{}\n{}\n", &full);
@@ -128,7 +128,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("signalbox-connection-log-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let target = LogTarget::File(dir.join("connections.log"));
-        let mut output = Output::default();
+        let mut output = LogOutput::default();
         output.open(&target);
         assert!(output.failure().unwrap().contains("No such file"));
         assert_eq!(output.write(b"{}\n", &target).written, 0);

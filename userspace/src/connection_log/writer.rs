@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use signalbox_core::model::LogTarget;
 
-use super::output::Output;
-use super::{ConnectionLog, Dropped, Key, Note, Opening, Record, line};
+use super::output::LogOutput;
+use super::{ConnectionLog, ConnectionRecord, DropReason, FlowDetails, FlowKey, LogMessage, line};
 
 /// Interval at which the writer checks whether the file is to be opened anew.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
@@ -19,11 +19,11 @@ const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// Openings of flows of the flow table, by index: the tick at which the flow began, and its data. One that nobody asks
 /// for is replaced by the next flow of its index.
-type Openings = HashMap<u32, (u32, Box<Opening>)>;
+type DetailsByIndex = HashMap<u32, (u32, Box<FlowDetails>)>;
 
 /// Writes lines for as long as the process lives.
-pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
-    let (mut output, mut openings) = (Output::default(), Openings::new());
+pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
+    let (mut output, mut openings) = (LogOutput::default(), DetailsByIndex::new());
     let (mut buffer, mut lines) = (Vec::new(), 0);
     loop {
         let first = match inbox.recv_timeout(REOPEN_INTERVAL) {
@@ -31,20 +31,20 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let target = follow(log, &mut output, &mut openings);
+        let target = reopen_if_requested(log, &mut output, &mut openings);
         let mut flushes = Vec::new();
         let mut next = first;
         while let Some(note) = next.take() {
             match note {
-                Note::Cut((index, began), opening) => {
+                LogMessage::Cut((index, began), opening) => {
                     openings.insert(index, (began, opening));
                 }
-                Note::Ended(mut record, key) => {
+                LogMessage::Ended(mut record, key) => {
                     complete(&mut record, key, &mut openings);
                     line::append(&mut buffer, &record);
                     lines += 1;
                 }
-                Note::Flush(done) => flushes.push(done),
+                LogMessage::Flush(done) => flushes.push(done),
             }
             if buffer.len() < MAX_BATCH_BYTES {
                 next = inbox.try_recv().ok();
@@ -62,10 +62,14 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<Note>) {
 }
 
 /// Opens the file anew if that is requested. Returns the target of lines.
-fn follow(log: &ConnectionLog, output: &mut Output, openings: &mut Openings) -> Option<LogTarget> {
-    let wanted = log.wanted.load(Relaxed);
+fn reopen_if_requested(
+    log: &ConnectionLog,
+    output: &mut LogOutput,
+    openings: &mut DetailsByIndex,
+) -> Option<LogTarget> {
+    let wanted = log.reopen_requested.load(Relaxed);
     let target = log.target();
-    if log.opened.load(Relaxed) != wanted {
+    if log.reopen_done.load(Relaxed) != wanted {
         match &target {
             Some(target) => output.open(target),
             None => {
@@ -74,14 +78,14 @@ fn follow(log: &ConnectionLog, output: &mut Output, openings: &mut Openings) -> 
                 openings.clear();
             }
         }
-        note(log, output.failure());
-        log.opened.store(wanted, Relaxed);
+        log_error_change(log, output.failure());
+        log.reopen_done.store(wanted, Relaxed);
     }
     target
 }
 
 /// Completes the record of a cut flow with the data kept from its beginning.
-fn complete(record: &mut Record, key: Option<Key>, openings: &mut Openings) {
+fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, openings: &mut DetailsByIndex) {
     let Some((index, began)) = key else { return };
     let Some((_, opening)) = openings.remove(&index).filter(|(of, _)| *of == began) else {
         return;
@@ -89,24 +93,24 @@ fn complete(record: &mut Record, key: Option<Key>, openings: &mut Openings) {
     record.client = opening.client;
     record.name = opening.name;
     record.connect = Some(opening.connect);
-    record.duration += opening.before;
+    record.duration += opening.setup;
 }
 
-fn write(log: &ConnectionLog, output: &mut Output, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
+fn write(log: &ConnectionLog, output: &mut LogOutput, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
     // The log was switched off while the lines waited.
     let Some(target) = target else { return };
     let outcome = output.write(buffer, target);
     log.written.add(outcome.written);
     let lost = lines.saturating_sub(outcome.written);
     if lost > 0 {
-        log.drop_lines(Dropped::Write, lost);
+        log.count_dropped(DropReason::Write, lost);
     }
-    note(log, outcome.error.as_deref());
+    log_error_change(log, outcome.error.as_deref());
 }
 
 /// Logs once that the connection log cannot be written, and once that it can again.
-fn note(log: &ConnectionLog, error: Option<&str>) {
-    let mut trouble = log.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+fn log_error_change(log: &ConnectionLog, error: Option<&str>) {
+    let mut trouble = log.error.lock().unwrap_or_else(PoisonError::into_inner);
     match (trouble.is_some(), error) {
         (false, Some(error)) => {
             tracing::error!(
@@ -127,14 +131,14 @@ mod tests {
     #[test]
     fn a_flow_s_line_has_what_its_own_beginning_was() {
         let opening = |name: &str| {
-            Box::new(Opening {
+            Box::new(FlowDetails {
                 client: "192.0.2.9:1".parse().unwrap(),
                 name: signalbox_core::hostname::Hostname::parse(name.as_bytes()).ok(),
                 connect: Duration::from_millis(3),
-                before: Duration::from_millis(10),
+                setup: Duration::from_millis(10),
             })
         };
-        let mut openings = Openings::from([(5, (70, opening("a.test"))), (6, (71, opening("b.test")))]);
+        let mut openings = DetailsByIndex::from([(5, (70, opening("a.test"))), (6, (71, opening("b.test")))]);
         let mut record = line::tests::record();
         let (name, duration) = (record.name.clone(), record.duration);
         complete(&mut record, Some((5, 69)), &mut openings);

@@ -8,16 +8,16 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::connection::serve;
-use super::counted::Seat;
+use super::count_guards::ProcessGuard;
 use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
 
 /// Manner in which an acceptor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// The acceptor goes on accepting.
-    Not,
+    Running,
     /// Everything that has completed its handshake is still accepted, then the socket is closed.
     Drain,
     /// The socket lives on in another process, which accepts what is queued.
@@ -41,21 +41,21 @@ pub async fn run(
     worker: Rc<Worker>,
     socket: TcpListener,
     local: Option<SocketAddr>,
-    mut stop: watch::Receiver<Stop>,
+    mut stop: watch::Receiver<StopMode>,
 ) -> std::io::Result<()> {
-    let listener = sys::readable(socket)?;
+    let listener = sys::async_readable(socket)?;
     let mut batch = 0;
     loop {
         // Checked first: a queue that is never empty must not keep the loop from stopping.
         if stop.has_changed().unwrap_or(true) {
             let how = *stop.borrow_and_update();
             match how {
-                Stop::Not => {}
-                Stop::Drain => return drain(&worker, &listener, local).await,
-                Stop::HandOver => return Ok(()),
+                StopMode::Running => {}
+                StopMode::Drain => return drain(&worker, &listener, local).await,
+                StopMode::HandOver => return Ok(()),
             }
         }
-        if worker.shared.totals.held.get() >= worker.max_connections() {
+        if worker.shared.totals.with_sockets.get() >= worker.max_connections() {
             worker.shared.totals.paused.inc("max_connections");
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
@@ -80,7 +80,7 @@ pub async fn run(
                     tokio::task::yield_now().await;
                 }
             }
-            Err(error) => refused(&worker, &error).await,
+            Err(error) => pause_after_error(&worker, &error).await,
         }
     }
 }
@@ -96,11 +96,11 @@ async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, Soc
 }
 
 fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
-    let seat = Seat::take(&worker.shared);
+    let seat = ProcessGuard::new(&worker.shared);
     tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, seat));
 }
 
-async fn refused(worker: &Worker, error: &std::io::Error) {
+async fn pause_after_error(worker: &Worker, error: &std::io::Error) {
     match error.raw_os_error() {
         // The client has gone while the connection waited in the queue.
         Some(libc::ECONNABORTED | libc::EINTR) => {}
@@ -122,7 +122,7 @@ async fn drain(worker: &Rc<Worker>, listener: &AsyncFd<TcpListener>, local: Opti
     while Instant::now() < until {
         match tokio::time::timeout(RETRY_INTERVAL, accept(listener)).await {
             Ok(Ok((client, peer))) => admit(worker, client, peer, local),
-            Ok(Err(error)) => refused(worker, &error).await,
+            Ok(Err(error)) => pause_after_error(worker, &error).await,
             Err(_) => break,
         }
     }

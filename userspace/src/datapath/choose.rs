@@ -8,7 +8,7 @@ use signalbox_core::balance::PickContext;
 use signalbox_core::model::{Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
 
-use crate::figures::Share;
+use crate::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
 /// A backend host that a connection counts against. The count is given back on drop.
@@ -18,31 +18,31 @@ pub struct Lease {
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
     /// The connection's share of figures: its cluster's part of its route. Set once connected.
-    pub share: Option<Arc<Share>>,
-    handed: bool,
+    pub stats: Option<Arc<RouteClusterStats>>,
+    is_detached: bool,
 }
 
 impl Lease {
     /// Counts the connection for its route too, once the host has accepted it.
-    pub fn count_for(&mut self, route: &RouteState) {
-        let share = route.figures.share(&self.cluster.name);
+    pub fn count_for_route(&mut self, route: &RouteState) {
+        let share = route.stats.for_cluster(&self.cluster.name);
         share.connections.inc();
         share.active.enter();
-        self.share = Some(share);
+        self.stats = Some(share);
     }
 
     /// Keeps the connection counted after the drop: the keeper of the flow table gives the count back when the flow
     /// ends.
-    pub fn hand_over(mut self) {
-        self.handed = true;
+    pub fn detach(mut self) {
+        self.is_detached = true;
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.handed {
+        if !self.is_detached {
             self.host.active.leave();
-            if let Some(share) = &self.share {
+            if let Some(share) = &self.stats {
                 share.active.leave();
             }
         }
@@ -96,22 +96,22 @@ impl<'a> Chooser<'a> {
     pub fn next_host(&mut self) -> Option<Lease> {
         let at = match self.to {
             Destination::Closed | Destination::NoRoute => None,
-            Destination::Any => self.any(),
-            Destination::Cluster(cluster) => self.in_cluster(cluster),
+            Destination::Any => self.choose_any(),
+            Destination::Cluster(cluster) => self.choose_in_cluster(cluster),
             Destination::Route(_) => {
                 let drawn = self
                     .preferred
                     .or_else(|| self.snapshot.view.cluster(self.to, self.ticket));
                 drawn
-                    .and_then(|cluster| self.in_cluster(cluster))
-                    .or_else(|| self.in_another_cluster(drawn))
+                    .and_then(|cluster| self.choose_in_cluster(cluster))
+                    .or_else(|| self.choose_in_other_cluster(drawn))
             }
         }?;
         self.tried.push(at);
         self.lease(at)
     }
 
-    fn in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
+    fn choose_in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
         let hosts = self.snapshot.hosts.get(cluster)?;
         let ticket = self.snapshot.clusters.get(cluster)?.ticket.ticket();
         let draw = PickContext {
@@ -133,7 +133,7 @@ impl<'a> Chooser<'a> {
 
     /// Returns a host of another cluster of the route when the drawn cluster has no usable host left. Clusters of
     /// weight 0 are left out.
-    fn in_another_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
+    fn choose_in_other_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
         let Destination::Route(route) = self.to else {
             return None;
         };
@@ -143,10 +143,10 @@ impl<'a> Chooser<'a> {
             .filter(|(_, weight)| *weight > 0)
             .map(|&(cluster, _)| cluster)
             .filter(|&c| Some(c) != drawn)
-            .find_map(|c| self.in_cluster(c))
+            .find_map(|c| self.choose_in_cluster(c))
     }
 
-    fn any(&self) -> Option<(usize, u16)> {
+    fn choose_any(&self) -> Option<(usize, u16)> {
         let host = |cluster: usize, host: u16| self.snapshot.model.clusters.get(cluster)?.hosts.get(usize::from(host));
         let state = |cluster: usize, host: u16| self.snapshot.hosts.get(cluster)?.get(usize::from(host));
         self.snapshot.view.any_host(
@@ -169,8 +169,8 @@ impl<'a> Chooser<'a> {
             host: state,
             backend,
             proxy_protocol: configured.proxy_protocol,
-            share: None,
-            handed: false,
+            stats: None,
+            is_detached: false,
         })
     }
 }

@@ -17,41 +17,47 @@ use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
 use super::choose::{Chooser, Lease};
-use super::counted::{Counted, Seat};
-use super::cut::{Attempt, Unfit};
-use super::dial::{Ask, Dialled, connect};
-use super::flow::{Direction, Flow, Parts};
-use super::half::with_scratch;
-use super::joined::Joint;
+use super::count_guards::{ListenerGuard, ProcessGuard};
+use super::cut::{CutAttempt, Ineligible};
+use super::dial::{DialRequest, HostConnection, connect};
+use super::flow::{Direction, Flow, FlowContext};
+use super::log_context::{LogContext, PendingConnection};
 use super::peek;
-use super::refuse::{Refusal, refuse};
-use super::relay::{End, Outcome, Policy, Relay};
+use super::pump::with_scratch;
+use super::refuse::{RefuseReason, refuse};
+use super::relay::{FlowEnd, Relay, RelayOutcome, TierPolicy};
 use super::socket::Socket;
+use super::sockmap::SockmapFlow;
 use super::sys;
-use super::told::{Caller, Opened};
 use super::worker::Worker;
-use crate::figures::Refused;
+use crate::route_stats::RouteRefusal;
 use crate::state::{ListenerState, Shared, Snapshot};
 
 /// A connection whose client has been understood and whose host has been connected.
-struct Placed {
+struct ConnectedPair {
     client: Socket,
     host: Socket,
     lease: Lease,
-    parts: Parts,
-    policy: Policy,
+    context: FlowContext,
+    policy: TierPolicy,
     preread: u64,
-    attempt: Result<Attempt, Unfit>,
+    attempt: Result<CutAttempt, Ineligible>,
     /// Bytes to send to the host before those in the client's socket; not sent yet.
-    front: Vec<u8>,
+    preamble: Vec<u8>,
     /// Number of bytes of `front` that came from the client itself (the rest is a PROXY header).
-    kept: u64,
+    preamble_from_client: u64,
     /// Record for the connection log; `None` where connections are not logged.
-    opened: Option<Box<Opened>>,
+    log: Option<Box<LogContext>>,
 }
 
 /// Serves one accepted connection.
-pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>, seat: Seat) {
+pub async fn serve(
+    worker: Rc<Worker>,
+    client: Socket,
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    seat: ProcessGuard,
+) {
     let accepted = Instant::now();
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
         return;
@@ -63,9 +69,9 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         return;
     };
     let listener = Arc::clone(&snapshot.listeners[index]);
-    let mut counted = Counted::new(&worker.shared, &listener);
+    let mut counted = ListenerGuard::new(&worker.shared, &listener);
     // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
-    let Some(placed) = Box::pin(place(
+    let Some(placed) = Box::pin(peek_and_connect(
         &worker,
         snapshot,
         index,
@@ -78,27 +84,27 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
     else {
         return;
     };
-    let Placed {
+    let ConnectedPair {
         client,
         host,
         lease,
-        parts,
+        context: parts,
         policy,
         preread,
         attempt,
-        front,
-        kept,
-        opened,
+        preamble: front,
+        preamble_from_client: kept,
+        log: opened,
     } = placed;
-    let told = |parts: &Parts, flow: Option<&Rc<Flow>>, tier, end| {
+    let told = |parts: &FlowContext, flow: Option<&Rc<Flow>>, tier, end| {
         if let Some(opened) = &opened {
-            opened.ended(&worker.shared, parts, flow, tier, end);
+            opened.log_end(&worker.shared, parts, flow, tier, end);
         }
     };
     let unfit = match attempt {
         Ok(attempt) => {
             if let Some(opened) = &opened {
-                opened.cut(&worker.shared, parts.client, attempt.key());
+                opened.keep_details(&worker.shared, parts.client, attempt.key());
             }
             if let Err(end) = cut(attempt, (client, host), &front, lease, counted, seat) {
                 told(&parts, None, Tier::Cut, end);
@@ -108,19 +114,19 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
         Err(unfit) => unfit,
     };
     listener.not_cut[unfit.index()].inc();
-    let (Ok(client), Ok(host)) = (client.into_watched(), host.into_watched()) else {
-        lease.cluster.closed[End::Failed as usize].inc();
-        told(&parts, None, Tier::Copy, End::Failed);
+    let (Ok(client), Ok(host)) = (client.into_registered(), host.into_registered()) else {
+        lease.cluster.closed[FlowEnd::Failed as usize].inc();
+        told(&parts, None, Tier::Copy, FlowEnd::Failed);
         return;
     };
     let listed = worker.flows.open(worker.index, parts);
     listed.flow.not_cut.set(unfit.label());
     if kept > 0 {
-        listed.flow.carried(Direction::In, kept);
+        listed.flow.add_bytes(Direction::In, kept);
     }
     let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
-    let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, preread).with_front(front);
-    let mut carried = pin!(carry(&worker, &listed.flow, relay, policy));
+    let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, preread).with_preamble(front);
+    let mut carried = pin!(run_relay(&worker, &listed.flow, relay, policy));
     let end = tokio::select! {
         end = &mut carried => end,
         () = listed.flow.close.notified() => {
@@ -129,51 +135,51 @@ pub async fn serve(worker: Rc<Worker>, client: Socket, peer: SocketAddr, local: 
             for fd in descriptors {
                 sys::reset_on_close(fd);
             }
-            End::Drained
+            FlowEnd::Drained
         }
     };
     lease.cluster.closed[end as usize].inc();
-    told(&listed.flow.parts, Some(&listed.flow), listed.flow.tier(), end);
+    told(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
 }
 
 /// Detaches a cut flow from its sockets, which [`Attempt::deliver`] empties. Returns how the flow ended if it ended
 /// before that.
 fn cut(
-    attempt: Attempt,
+    attempt: CutAttempt,
     (client, host): (Socket, Socket),
     front: &[u8],
     lease: Lease,
-    counted: Counted,
-    seat: Seat,
-) -> Result<(), End> {
+    counted: ListenerGuard,
+    seat: ProcessGuard,
+) -> Result<(), FlowEnd> {
     let cluster = Arc::clone(&lease.cluster);
     let marks = counted.marks();
-    match attempt.deliver(client, host, front, marks, seat) {
+    match attempt.hand_off(client, host, front, marks, seat) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
-            lease.hand_over();
-            counted.hand_over();
+            lease.detach();
+            counted.detach();
             Ok(())
         }
         Err(error) => {
             tracing::debug!(%error, "A flow ended while it was being cut.");
-            cluster.closed[End::ClientReset as usize].inc();
-            Err(End::ClientReset)
+            cluster.closed[FlowEnd::ClientReset as usize].inc();
+            Err(FlowEnd::ClientReset)
         }
     }
 }
 
 /// Peeks, chooses a host and connects to it; refuses the client where any of these fails.
-async fn place(
+async fn peek_and_connect(
     worker: &Rc<Worker>,
     snapshot: Arc<Snapshot>,
     index: usize,
     mut client: Socket,
     peer: SocketAddr,
     (local, accepted): (SocketAddr, Instant),
-    counted: &mut Counted,
-) -> Option<Placed> {
+    counted: &mut ListenerGuard,
+) -> Option<ConnectedPair> {
     let (model, shared) = (&snapshot.model, &worker.shared);
     let (configured, state) = (&model.listeners[index], Arc::clone(&snapshot.listeners[index]));
     let protocol = configured.protocol;
@@ -184,7 +190,7 @@ async fn place(
     };
     let began = Instant::now();
 
-    let mut caller = Caller {
+    let mut caller = PendingConnection {
         shared,
         listener: &snapshot.listeners[index],
         protocol,
@@ -204,12 +210,12 @@ async fn place(
         if shared.limiter.try_acquire(source, most).is_err() {
             shared.totals.refused.inc();
             state.refused.inc("shield_concurrent");
-            shared.crowded.tell(&state, peer.ip());
-            caller.refused(None, None, "shield_concurrent");
+            shared.over_limit.report(&state, peer.ip());
+            caller.log_refused(None, None, "shield_concurrent");
             sys::reset_on_close(client.as_raw_fd());
             return None;
         }
-        counted.crowd = Some(source);
+        counted.conn_count_source = Some(source);
     }
     let trusted = configured
         .trusted_proxies
@@ -236,7 +242,7 @@ async fn place(
                 Limited::Rate => "source_rate",
             };
             state.refused.inc(why);
-            caller.refused(None, None, why);
+            caller.log_refused(None, None, why);
             sys::reset_on_close(client.as_raw_fd());
             return None;
         }
@@ -245,9 +251,9 @@ async fn place(
     let mut greeted = None;
     if outcome.is_ok() {
         let left = limit.saturating_sub(began.elapsed());
-        outcome = peek::asked(&mut client, protocol, left, &mut greeted).await;
+        outcome = peek::peek_request(&mut client, protocol, left, &mut greeted).await;
     }
-    counted.peeked();
+    counted.finish_peeking();
     if protocol != Protocol::Tcp {
         state.peek_seconds.observe(began.elapsed());
     }
@@ -257,11 +263,11 @@ async fn place(
     let refusal = match outcome {
         Err(why) => {
             state.peek.inc(why.label());
-            caller.refused(None, None, why.label());
-            Refusal::Peek(why)
+            caller.log_refused(None, None, why.label());
+            RefuseReason::Peek(why)
         }
         Ok(asked) => {
-            count_found(&state, protocol, &asked);
+            count_name(&state, protocol, &asked);
             let fallback = snapshot
                 .binds
                 .find(local)
@@ -274,105 +280,105 @@ async fn place(
             };
             let named = limits.concurrent != 0 && who != peer;
             let mut fit = match configured.datapath {
-                Datapath { tier: None, cut: true } if named => Err(Unfit::NamedSource),
+                Datapath { tier: None, cut: true } if named => Err(Ineligible::NamedSource),
                 Datapath { tier: None, cut: true } => Ok(()),
-                _ => Err(Unfit::Off),
+                _ => Err(Ineligible::Disabled),
             };
             let (kept, taken, said) = greeted.as_ref().map_or((&[][..], 0, 0), GreetedClient::handoff);
             preread += taken;
             if let (Ok(()), 1.., Some((cutter, _))) = (fit, said, &worker.cut) {
-                fit = cutter.has_spoken(peer, local, said);
+                fit = cutter.record_greeting(peer, local, said);
             }
-            let ask = Ask {
+            let ask = DialRequest {
                 client: peer,
                 vip: local,
-                who,
+                true_client: who,
                 consumed: preread as u32,
-                kept,
+                consumed_payload: kept,
                 greeted: greeted.is_some(),
-                socket: client.as_raw_fd(),
+                client_fd: client.as_raw_fd(),
                 name: asked.hostname.as_ref().map(signalbox_core::hostname::Hostname::as_str),
                 route,
                 listener: &state,
                 cut: fit,
             };
             match connect(worker, &snapshot, chooser, &ask).await {
-                Ok(Dialled {
+                Ok(HostConnection {
                     host,
                     mut lease,
                     attempt,
-                    front,
-                    took,
+                    preamble: front,
+                    connect_time: took,
                 }) => {
                     if let Some(route) = route {
-                        lease.count_for(route);
+                        lease.count_for_route(route);
                     }
                     let forced = configured.datapath.tier;
-                    let policy = Policy {
+                    let policy = TierPolicy {
                         forced,
-                        joinable: worker.joiner.is_some(),
+                        sockmap_available: worker.sockmap.is_some(),
                         idle: snapshot.model.timeouts.idle,
                     };
-                    let parts = Parts {
+                    let parts = FlowContext {
                         client: who,
                         local,
                         backend: lease.backend,
                         listener: state,
-                        route: route.map(|route| route.host.as_str().into()),
+                        route: route.map(|route| route.hostname.as_str().into()),
                         cluster: Arc::clone(&lease.cluster),
                         host: Arc::clone(&lease.host),
-                        share: lease.share.clone(),
+                        stats: lease.stats.clone(),
                     };
                     let opened = shared.log.is_on().then(|| {
-                        Box::new(Opened {
+                        Box::new(LogContext {
                             accepted,
                             protocol,
                             name: asked.hostname,
                             connect: took,
                         })
                     });
-                    return Some(Placed {
+                    return Some(ConnectedPair {
                         client,
                         host,
                         lease,
-                        parts,
+                        context: parts,
                         policy,
                         preread,
                         attempt,
-                        front,
-                        kept: kept.len() as u64,
-                        opened,
+                        preamble: front,
+                        preamble_from_client: kept.len() as u64,
+                        log: opened,
                     });
                 }
                 Err(error) => {
                     let why = match (&error, to) {
-                        (None, Destination::NoRoute) if asked.hostname.is_none() => Refusal::NoName,
-                        (None, Destination::NoRoute) => Refusal::NoRoute,
-                        (None, _) => Refusal::NoHost,
-                        (Some(_), _) => Refusal::ConnectFailed,
+                        (None, Destination::NoRoute) if asked.hostname.is_none() => RefuseReason::NoName,
+                        (None, Destination::NoRoute) => RefuseReason::NoRoute,
+                        (None, _) => RefuseReason::NoHost,
+                        (Some(_), _) => RefuseReason::ConnectFailed,
                     };
                     let route = count_refused(&snapshot, to, asked.hostname.as_ref(), error.is_some());
-                    caller.refused(asked.hostname.as_ref(), route, why.label());
+                    caller.log_refused(asked.hostname.as_ref(), route, why.label());
                     why
                 }
             }
         }
     };
-    turn_away(shared, &state, client, protocol, refusal, greeted).await
+    count_and_refuse(shared, &state, client, protocol, refusal, greeted).await
 }
 
 /// Counts a refusal and answers the client with it.
-async fn turn_away(
+async fn count_and_refuse(
     shared: &Shared,
     listener: &ListenerState,
     client: Socket,
     protocol: Protocol,
-    why: Refusal,
+    why: RefuseReason,
     greeted: Option<GreetedClient>,
-) -> Option<Placed> {
+) -> Option<ConnectedPair> {
     shared.totals.refused.inc();
     listener.refused.inc(why.label());
-    if let Ok(client) = client.into_watched() {
+    if let Ok(client) = client.into_registered() {
         refuse(client, protocol, why, greeted).await;
     }
     None
@@ -386,64 +392,69 @@ fn count_refused<'a>(
     was_tried: bool,
 ) -> Option<&'a str> {
     let (route, why) = match to {
-        Destination::Route(route) if was_tried => (Some(route), Refused::ConnectFailed),
-        Destination::Route(route) => (Some(route), Refused::NoHost),
+        Destination::Route(route) if was_tried => (Some(route), RouteRefusal::ConnectFailed),
+        Destination::Route(route) => (Some(route), RouteRefusal::NoHost),
         Destination::Closed => (
             name.and_then(|name| snapshot.view.table.find(name)),
-            Refused::OutOfRotation,
+            RouteRefusal::OutOfRotation,
         ),
         Destination::Cluster(_) | Destination::Any | Destination::NoRoute => return None,
     };
     let state = snapshot.routes.get(route?)?;
-    state.figures.refuse(why);
-    Some(&state.host)
+    state.stats.refuse(why);
+    Some(&state.hostname)
 }
 
-fn count_found(state: &ListenerState, protocol: Protocol, asked: &ClientRequest) {
+fn count_name(state: &ListenerState, protocol: Protocol, asked: &ClientRequest) {
     match (protocol, &asked.hostname) {
         (Protocol::Tcp, _) => {}
-        (_, Some(_)) => state.found.inc(),
+        (_, Some(_)) => state.named.inc(),
         (Protocol::Tls, None) => state.peek.inc("no_sni"),
         (Protocol::Http, None) => state.peek.inc("no_host"),
     }
 }
 
 /// Carries an established flow on the best tier it is fit for, until it ends.
-async fn carry(worker: &Rc<Worker>, flow: &Rc<super::flow::Flow>, mut relay: Relay, mut policy: Policy) -> End {
+async fn run_relay(
+    worker: &Rc<Worker>,
+    flow: &Rc<super::flow::Flow>,
+    mut relay: Relay,
+    mut policy: TierPolicy,
+) -> FlowEnd {
     let mut timer = pin!(sleep_until((Instant::now() + policy.idle).into()));
     let end = loop {
         match relay.run(timer.as_mut()).await {
-            Outcome::Ended(end) => break end,
-            Outcome::Quiet => {}
+            RelayOutcome::Ended(end) => break end,
+            RelayOutcome::Quiet => {}
         }
-        let Some(joiner) = &worker.joiner else {
-            break End::Failed;
+        let Some(joiner) = &worker.sockmap else {
+            break FlowEnd::Failed;
         };
-        if !truly_empty(&relay) {
+        if !receive_queues_empty(&relay) {
             // Bytes have just come whose event tokio has not seen yet: let its driver poll.
             tokio::task::yield_now().await;
             continue;
         }
-        let moved = relay.moved();
+        let moved = relay.leg_bytes();
         // Deregisters both sockets from tokio's epoll, which would wake for every packet.
         let (Ok(client), Ok(host)) = (relay.client.into_std(), relay.host.into_std()) else {
-            return End::Failed;
+            return FlowEnd::Failed;
         };
-        match Joint::join(joiner, &worker.watch, flow, (client, host), moved, policy.idle) {
+        match SockmapFlow::join(joiner, &worker.sockmap_watch, flow, (client, host), moved, policy.idle) {
             Ok(joint) => return joint.run().await,
             Err(refused) => {
                 tracing::debug!(error = %refused.error, "A flow could not be joined in the kernel.");
                 let (Ok(client), Ok(host)) = (TcpStream::from_std(refused.client), TcpStream::from_std(refused.host))
                 else {
-                    return End::Failed;
+                    return FlowEnd::Failed;
                 };
-                policy.joinable = false;
+                policy.sockmap_available = false;
                 relay = Relay::resume(client, host, Rc::clone(flow), policy, moved);
-                flow.why.set("the socket map refused it");
+                flow.tier_reason.set("the socket map refused it");
             }
         }
     };
-    if matches!(end, End::ClientReset | End::HostReset | End::Failed) {
+    if matches!(end, FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed) {
         sys::reset_on_close(relay.client.as_raw_fd());
         sys::reset_on_close(relay.host.as_raw_fd());
     }
@@ -451,7 +462,7 @@ async fn carry(worker: &Rc<Worker>, flow: &Rc<super::flow::Flow>, mut relay: Rel
 }
 
 /// Returns whether both receive queues are empty. The socket map would replay a queue that has been read in part.
-fn truly_empty(relay: &Relay) -> bool {
+fn receive_queues_empty(relay: &Relay) -> bool {
     with_scratch(|scratch| {
         [&relay.client, &relay.host].iter().all(|stream| {
             sys::recv(stream.as_raw_fd(), &mut scratch[..1], libc::MSG_PEEK)

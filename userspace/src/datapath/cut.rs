@@ -6,9 +6,9 @@
 //! without FIN or RST on the wire once the host has acknowledged it.
 
 mod attempt;
-mod drain;
+mod handoff;
 mod ports;
-mod source;
+mod source_address;
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -17,50 +17,50 @@ use std::sync::Arc;
 
 use signalbox_common::cut::flow::{Tuple, why};
 
-pub use attempt::{Attempt, Connecting};
-use drain::Draining;
-use ports::Ports;
-pub use ports::{for_services, for_the_kernel};
-use source::Sources;
+pub use attempt::{ConnectingLegB, CutAttempt};
+use handoff::Handoff;
+use ports::SourcePorts;
+pub use ports::{kernel_ports, service_ports};
+use source_address::SourceAddresses;
 
 use crate::kernel::Cut;
 
 /// State of tier `cut` in one worker.
 pub struct Cutter {
     kernel: Arc<Cut>,
-    ports: Ports,
-    sources: Sources,
+    ports: SourcePorts,
+    sources: SourceAddresses,
     /// Entries of the flow table that this worker may claim: those given back, and from `next` to `end`.
     returned: RefCell<Vec<u32>>,
     next: Cell<u32>,
     end: u32,
     /// Flows whose sockets still have bytes to deliver on leg B.
-    draining: RefCell<Vec<Draining>>,
-    ticking: Cell<bool>,
+    handoffs: RefCell<Vec<Handoff>>,
+    polling: Cell<bool>,
     /// False until the keeper has adopted the flows of an earlier process.
-    ready: Cell<bool>,
+    may_claim: Cell<bool>,
 }
 
 /// Reason why a connection is not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    Off,
+pub enum Ineligible {
+    Disabled,
     /// The kernel or missing rights rule out tier `cut`: `signalbox doctor` says why.
     NotAvailable,
-    Families,
+    FamilyMismatch,
     TakingOver,
     TableFull,
     NoPort,
-    NoSource,
+    NoSourceAddress,
     /// A program found the reason: one of [`why`].
-    Seen(u8),
+    FoundByProgram(u8),
     /// No program saw leg B's handshake unchanged: the packets used an interface without programs, or NAT rewrote them.
     NoHook,
     /// The source has a limit on its connections and is named by a PROXY header only.
     NamedSource,
 }
 
-impl Unfit {
+impl Ineligible {
     /// Labels of the reasons in metrics and in `signalbox flows`.
     pub const LABELS: [&'static str; 16] = [
         "off",
@@ -85,22 +85,22 @@ impl Unfit {
     #[must_use]
     pub const fn index(self) -> usize {
         match self {
-            Self::Off => 0,
+            Self::Disabled => 0,
             Self::NotAvailable => 1,
-            Self::Families => 2,
+            Self::FamilyMismatch => 2,
             Self::TakingOver => 3,
-            Self::TableFull | Self::Seen(why::TABLE_FULL) => 4,
-            Self::NoPort | Self::Seen(why::PORT_BUSY) => 5,
-            Self::NoSource => 6,
+            Self::TableFull | Self::FoundByProgram(why::TABLE_FULL) => 4,
+            Self::NoPort | Self::FoundByProgram(why::PORT_BUSY) => 5,
+            Self::NoSourceAddress => 6,
             Self::NoHook => 7,
             Self::NamedSource => 8,
-            Self::Seen(why::NO_HANDSHAKE) => 9,
-            Self::Seen(why::STAMPS) => 10,
-            Self::Seen(why::SACK) => 11,
-            Self::Seen(why::SEGMENT) => 12,
-            Self::Seen(why::WINDOW) => 14,
-            Self::Seen(why::FRAGMENTS) => 15,
-            Self::Seen(_) => 13,
+            Self::FoundByProgram(why::NO_HANDSHAKE) => 9,
+            Self::FoundByProgram(why::STAMPS) => 10,
+            Self::FoundByProgram(why::SACK) => 11,
+            Self::FoundByProgram(why::SEGMENT) => 12,
+            Self::FoundByProgram(why::WINDOW) => 14,
+            Self::FoundByProgram(why::FRAGMENTS) => 15,
+            Self::FoundByProgram(_) => 13,
         }
     }
 
@@ -112,7 +112,7 @@ impl Unfit {
 
 /// Parameters of a flow that shall be cut: its addresses and what userspace has already done on leg A.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct CutRequest {
     pub client: SocketAddr,
     pub vip: SocketAddr,
     pub backend: SocketAddr,
@@ -123,9 +123,9 @@ pub struct Wanted {
     /// True if the balancer has sent bytes to the client: [`Cutter::has_spoken`].
     pub greeted: bool,
     /// Timestamp clock of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
-    pub clock: u32,
+    pub timestamp_clock: u32,
     /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
-    pub scale: Option<u8>,
+    pub window_scale: Option<u8>,
     /// Number of the host in the map `NAMES`; `route` and `listener` likewise.
     pub host: u32,
     pub route: u32,
@@ -139,14 +139,14 @@ impl Cutter {
         let share = entries_per_worker(kernel.table.len(), workers);
         let first = share * index as u32;
         Rc::new(Self {
-            ports: Ports::new(index, workers),
-            sources: Sources::default(),
+            ports: SourcePorts::new(index, workers),
+            sources: SourceAddresses::default(),
             returned: RefCell::default(),
             next: Cell::new(first),
             end: (first + share).min(kernel.table.len()),
-            draining: RefCell::default(),
-            ticking: Cell::new(false),
-            ready: Cell::new(false),
+            handoffs: RefCell::default(),
+            polling: Cell::new(false),
+            may_claim: Cell::new(false),
             kernel,
         })
     }
@@ -155,9 +155,9 @@ impl Cutter {
     /// port) pairs that those flows use.
     pub fn start(&self, taken: &[(SocketAddr, u16)]) {
         for (host, port) in taken {
-            self.ports.mark(*host, *port);
+            self.ports.reserve(*host, *port);
         }
-        self.ready.set(true);
+        self.may_claim.set(true);
     }
 
     /// Takes back entries, and (host, source port) pairs, of flows that have ended.
@@ -170,18 +170,18 @@ impl Cutter {
 
     /// Records that the balancer has sent `bytes` bytes to a client, all of them acknowledged: the host's first byte
     /// then follows them in sequence. Called once, before any host is connected for the client.
-    pub fn has_spoken(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Unfit> {
+    pub fn record_greeting(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Ineligible> {
         let tuple = Tuple {
-            source: words(client.ip()),
-            destination: words(vip.ip()),
+            source: addr_to_words(client.ip()),
+            destination: addr_to_words(vip.ip()),
             ports: u32::from(client.port()) << 16 | u32::from(vip.port()),
         };
-        match self.kernel.advance_vip(&tuple, bytes) {
+        match self.kernel.add_greeting_bytes(&tuple, bytes) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Unfit::Seen(why::NO_HANDSHAKE)),
+            Ok(false) => Err(Ineligible::FoundByProgram(why::NO_HANDSHAKE)),
             Err(error) => {
                 tracing::debug!(%error, "A handshake could not be changed.");
-                Err(Unfit::NotAvailable)
+                Err(Ineligible::NotAvailable)
             }
         }
     }
@@ -211,7 +211,7 @@ pub fn entries_per_worker(entries: u32, workers: usize) -> u32 {
 
 /// Converts an address to the words that the programs use (IPv4 mapped into IPv6).
 #[must_use]
-pub fn words(addr: IpAddr) -> [u32; 4] {
+pub fn addr_to_words(addr: IpAddr) -> [u32; 4] {
     match addr {
         IpAddr::V4(v4) => Tuple::mapped(v4.into()),
         IpAddr::V6(v6) => {
@@ -223,7 +223,7 @@ pub fn words(addr: IpAddr) -> [u32; 4] {
 
 /// Converts the words that the programs use back to an address.
 #[must_use]
-pub fn from_words(words: [u32; 4]) -> IpAddr {
+pub fn addr_from_words(words: [u32; 4]) -> IpAddr {
     let bits = words.iter().fold(0u128, |bits, &word| bits << 32 | u128::from(word));
     IpAddr::V6(bits.into()).to_canonical()
 }
@@ -236,8 +236,8 @@ mod tests {
     fn addresses_come_back() {
         for text in ["192.0.2.7", "2001:db8::1:2", "::1"] {
             let addr: IpAddr = text.parse().unwrap();
-            assert_eq!(from_words(words(addr)), addr);
+            assert_eq!(addr_from_words(addr_to_words(addr)), addr);
         }
-        assert_eq!(words("1.2.3.4".parse().unwrap()), [0, 0, 0xffff, 0x0102_0304]);
+        assert_eq!(addr_to_words("1.2.3.4".parse().unwrap()), [0, 0, 0xffff, 0x0102_0304]);
     }
 }

@@ -11,49 +11,49 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
-use super::cut::{Attempt, Connecting, Unfit, Wanted};
+use super::cut::{ConnectingLegB, CutAttempt, CutRequest, Ineligible};
 use super::socket::Socket;
 use super::sys;
 use super::worker::Worker;
 use crate::state::{ListenerState, RouteState, Snapshot};
-use crate::store::Event;
+use crate::store::StoreEvent;
 
 /// Hosts tried for one connection.
-const ATTEMPTS: usize = 3;
+const MAX_HOSTS_TRIED: usize = 3;
 
 /// Polls of the flow table for the cut before epoll is asked to wait for the connect.
-const LOOKS: usize = 2;
+const MAX_POLLS: usize = 2;
 
 /// Request for a connection to a host.
-pub(super) struct Ask<'a> {
+pub(super) struct DialRequest<'a> {
     pub(super) client: SocketAddr,
     pub(super) vip: SocketAddr,
     /// The true client: named by a PROXY header, or else the peer.
-    pub(super) who: SocketAddr,
+    pub(super) true_client: SocketAddr,
     /// Bytes taken off the client's stream: a PROXY header, and what an HTTP/2 client said while it was greeted.
     pub(super) consumed: u32,
     /// Part of the consumed bytes that the host must still get.
-    pub(super) kept: &'a [u8],
+    pub(super) consumed_payload: &'a [u8],
     /// True if the balancer has sent bytes to the client (HTTP/2 SETTINGS).
     pub(super) greeted: bool,
     /// The client's socket.
-    pub(super) socket: RawFd,
+    pub(super) client_fd: RawFd,
     pub(super) name: Option<&'a str>,
     pub(super) route: Option<&'a Arc<RouteState>>,
     pub(super) listener: &'a Arc<ListenerState>,
-    pub(super) cut: Result<(), Unfit>,
+    pub(super) cut: Result<(), Ineligible>,
 }
 
 /// An established connection to a host.
-pub(super) struct Dialled {
+pub(super) struct HostConnection {
     pub(super) host: Socket,
     pub(super) lease: Lease,
-    pub(super) attempt: Result<Attempt, Unfit>,
+    pub(super) attempt: Result<CutAttempt, Ineligible>,
     /// Bytes to send to the host before those in the client's socket: a PROXY header, and bytes taken off the client's
     /// stream.
-    pub(super) front: Vec<u8>,
+    pub(super) preamble: Vec<u8>,
     /// Time that the connect took.
-    pub(super) took: Duration,
+    pub(super) connect_time: Duration,
 }
 
 /// Connects to a host and tries others when one does not answer. Fails with the last error, or `None` where there was
@@ -62,18 +62,18 @@ pub(super) async fn connect(
     worker: &Worker,
     snapshot: &Snapshot,
     mut chooser: Chooser<'_>,
-    ask: &Ask<'_>,
-) -> Result<Dialled, Option<std::io::Error>> {
+    ask: &DialRequest<'_>,
+) -> Result<HostConnection, Option<std::io::Error>> {
     let mut last = None;
-    while chooser.attempts() < ATTEMPTS {
+    while chooser.attempts() < MAX_HOSTS_TRIED {
         let Some(lease) = chooser.next_host() else { break };
         let began = Instant::now();
         let mut front = if lease.proxy_protocol {
-            proxy::v2_header(ask.who, ask.vip, ask.name)
+            proxy::v2_header(ask.true_client, ask.vip, ask.name)
         } else {
             Vec::new()
         };
-        front.extend_from_slice(ask.kept);
+        front.extend_from_slice(ask.consumed_payload);
         let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, front.len()));
         let (label, error) = match connected.await {
             Ok(Ok((host, attempt))) => {
@@ -81,14 +81,14 @@ pub(super) async fn connect(
                 let took = began.elapsed();
                 lease.cluster.connect_seconds.observe(took);
                 if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
-                    worker.tell(Event::Connected(Arc::clone(&lease.host)));
+                    worker.report(StoreEvent::Connected(Arc::clone(&lease.host)));
                 }
-                return Ok(Dialled {
+                return Ok(HostConnection {
                     host,
                     lease,
                     attempt,
-                    front,
-                    took,
+                    preamble: front,
+                    connect_time: took,
                 });
             }
             Ok(Err(error)) => (connect_label(&error), error),
@@ -99,7 +99,7 @@ pub(super) async fn connect(
         // A shortage of our own (descriptors, ports) is not the host's fault.
         if label != "no_resources" {
             lease.host.failing.store(true, Relaxed);
-            worker.tell(Event::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
+            worker.report(StoreEvent::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
         }
         last = Some(error);
     }
@@ -111,7 +111,7 @@ fn connect_label(error: &std::io::Error) -> &'static str {
         Some(libc::ECONNREFUSED) => "refused",
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
         Some(libc::ETIMEDOUT) => "timeout",
-        _ if sys::is_own_shortage(error) => "no_resources",
+        _ if sys::is_out_of_resources(error) => "no_resources",
         _ => "other",
     }
 }
@@ -120,22 +120,24 @@ fn connect_label(error: &std::io::Error) -> &'static str {
 async fn dial(
     worker: &Worker,
     lease: &Lease,
-    ask: &Ask<'_>,
+    ask: &DialRequest<'_>,
     injected: usize,
-) -> std::io::Result<(Socket, Result<Attempt, Unfit>)> {
-    let Connecting { attempt, mut host } = match begin(worker, lease, ask, injected) {
+) -> std::io::Result<(Socket, Result<CutAttempt, Ineligible>)> {
+    let ConnectingLegB { attempt, mut host } = match begin_cut(worker, lease, ask, injected) {
         Ok(connecting) => connecting,
-        Err(Begun::Failed(error)) => return Err(error),
-        Err(Begun::Unfit(unfit)) => return Ok((Socket::Watched(plainly(lease.backend).await?), Err(unfit))),
+        Err(BeginError::Failed(error)) => return Err(error),
+        Err(BeginError::Ineligible(unfit)) => {
+            return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(unfit)));
+        }
     };
     // A near host has answered by the time that other tasks have had their turn: the flow table says so.
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         if attempt.outcome().is_ok() {
             return Ok((host, Ok(attempt)));
         }
         tokio::task::yield_now().await;
     }
-    let stream = host.watched()?;
+    let stream = host.registered()?;
     stream.writable().await?;
     if let Err(unfit) = attempt.outcome() {
         if let Some(error) = stream.take_error()? {
@@ -149,15 +151,20 @@ async fn dial(
 }
 
 /// Reason why leg B of a flow to be cut was not begun.
-enum Begun {
-    Unfit(Unfit),
+enum BeginError {
+    Ineligible(Ineligible),
     Failed(std::io::Error),
 }
 
-fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Result<Connecting, Begun> {
-    ask.cut.map_err(Begun::Unfit)?;
+fn begin_cut(
+    worker: &Worker,
+    lease: &Lease,
+    ask: &DialRequest<'_>,
+    injected: usize,
+) -> Result<ConnectingLegB, BeginError> {
+    ask.cut.map_err(BeginError::Ineligible)?;
     let Some((cutter, registry)) = &worker.cut else {
-        return Err(Begun::Unfit(Unfit::NotAvailable));
+        return Err(BeginError::Ineligible(Ineligible::NotAvailable));
     };
     let numbers = || {
         let route = match ask.route {
@@ -170,30 +177,30 @@ fn begin(worker: &Worker, lease: &Lease, ask: &Ask<'_>, injected: usize) -> Resu
             registry.listener(ask.listener)?,
         ))
     };
-    let (host, route, listener) = numbers().ok_or(Begun::Unfit(Unfit::NotAvailable))?;
-    let wanted = Wanted {
+    let (host, route, listener) = numbers().ok_or(BeginError::Ineligible(Ineligible::NotAvailable))?;
+    let wanted = CutRequest {
         client: ask.client,
         vip: ask.vip,
         backend: lease.backend,
         injected: injected as u32,
         consumed: ask.consumed,
         greeted: ask.greeted,
-        clock: sys::stamp_clock(ask.socket),
-        scale: sys::other_scale(ask.socket),
+        timestamp_clock: sys::timestamp_clock(ask.client_fd),
+        window_scale: sys::differing_window_scale(ask.client_fd),
         host,
         route,
         listener,
     };
     match cutter.connect(&wanted) {
         Ok(Ok(connecting)) => Ok(connecting),
-        Ok(Err(error)) => Err(Begun::Failed(error)),
-        Err(unfit) => Err(Begun::Unfit(unfit)),
+        Ok(Err(error)) => Err(BeginError::Failed(error)),
+        Err(unfit) => Err(BeginError::Ineligible(unfit)),
     }
 }
 
 /// Connects from a source port of the kernel's choice: the flow will not be cut.
-async fn plainly(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = sys::plain_socket(backend)?;
+async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = sys::uncut_socket(backend)?;
     socket.set_nodelay(true)?;
     socket.connect(backend).await
 }

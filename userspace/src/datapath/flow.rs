@@ -12,8 +12,8 @@ use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::Notify;
 
-use crate::figures::Share;
-use crate::rotate::covers;
+use crate::rotation_jobs::covers;
+use crate::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, ListenerState};
 
 /// Direction of bytes in a flow.
@@ -26,7 +26,7 @@ pub enum Direction {
 }
 
 /// Endpoints of a flow, and the listener, route, cluster and host by which it was chosen.
-pub struct Parts {
+pub struct FlowContext {
     pub client: SocketAddr,
     pub local: SocketAddr,
     pub backend: SocketAddr,
@@ -34,20 +34,20 @@ pub struct Parts {
     pub route: Option<Box<str>>,
     pub cluster: Arc<ClusterState>,
     pub host: Arc<HostState>,
-    pub share: Option<Arc<Share>>,
+    pub stats: Option<Arc<RouteClusterStats>>,
 }
 
 /// An established flow. Counts itself into its cluster while it lives.
 pub struct Flow {
     pub id: u64,
-    pub parts: Parts,
+    pub context: FlowContext,
     pub started: Instant,
-    pub last: Cell<Instant>,
+    pub last_active: Cell<Instant>,
     pub bytes_in: Cell<u64>,
     pub bytes_out: Cell<u64>,
     tier: Cell<Tier>,
     /// Reason why the flow is not on a faster tier.
-    pub why: Cell<&'static str>,
+    pub tier_reason: Cell<&'static str>,
     /// Reason why the flow was not cut.
     pub not_cut: Cell<&'static str>,
     /// The direction whose sender has finished before the other's.
@@ -58,27 +58,27 @@ pub struct Flow {
 
 impl Flow {
     /// Adds carried bytes to the counters of the flow, its host, cluster and route.
-    pub fn carried(&self, direction: Direction, bytes: u64) {
-        self.last.set(Instant::now());
-        if let Some(share) = &self.parts.share {
-            share.carried(direction, bytes);
+    pub fn add_bytes(&self, direction: Direction, bytes: u64) {
+        self.last_active.set(Instant::now());
+        if let Some(share) = &self.context.stats {
+            share.add_bytes(direction, bytes);
         }
         match direction {
             Direction::In => {
                 self.bytes_in.set(self.bytes_in.get() + bytes);
-                self.parts.host.bytes_in.add(bytes);
-                self.parts.cluster.bytes_in.add(bytes);
+                self.context.host.bytes_in.add(bytes);
+                self.context.cluster.bytes_in.add(bytes);
             }
             Direction::Out => {
                 self.bytes_out.set(self.bytes_out.get() + bytes);
-                self.parts.host.bytes_out.add(bytes);
-                self.parts.cluster.bytes_out.add(bytes);
+                self.context.host.bytes_out.add(bytes);
+                self.context.cluster.bytes_out.add(bytes);
             }
         }
     }
 
     /// Records that the sender of a direction has finished (FIN).
-    pub fn finished(&self, direction: Direction) {
+    pub fn set_finished(&self, direction: Direction) {
         if self.finished_first.get().is_none() {
             self.finished_first.set(Some(direction));
         }
@@ -89,39 +89,39 @@ impl Flow {
     }
 
     /// Moves the flow to a tier.
-    pub fn moved_to(&self, tier: Tier, why: &'static str) {
-        self.why.set(why);
+    pub fn set_tier(&self, tier: Tier, why: &'static str) {
+        self.tier_reason.set(why);
         if self.tier.get() != tier {
-            self.parts.cluster.active[self.tier.get() as usize].leave();
+            self.context.cluster.active[self.tier.get() as usize].leave();
             self.tier.set(tier);
-            self.parts.cluster.active[tier as usize].enter();
-            self.parts.cluster.opened[tier as usize].inc();
+            self.context.cluster.active[tier as usize].enter();
+            self.context.cluster.opened[tier as usize].inc();
         }
     }
 }
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.parts.cluster.active[self.tier.get() as usize].leave();
+        self.context.cluster.active[self.tier.get() as usize].leave();
     }
 }
 
 /// The flows of one worker.
 #[derive(Default)]
-pub struct Flows {
+pub struct FlowList {
     all: RefCell<HashMap<u64, Rc<Flow>, foldhash::fast::FixedState>>,
     next: Cell<u64>,
 }
 
 /// Guard that keeps a flow in its worker's list until dropped.
-pub struct Listed {
-    flows: Rc<Flows>,
+pub struct FlowGuard {
+    flows: Rc<FlowList>,
     pub flow: Rc<Flow>,
 }
 
-impl Flows {
+impl FlowList {
     /// Lists a new flow on the slowest tier. `worker` goes into the id, to make it unique in the process.
-    pub fn open(self: &Rc<Self>, worker: usize, parts: Parts) -> Listed {
+    pub fn open(self: &Rc<Self>, worker: usize, parts: FlowContext) -> FlowGuard {
         let id = self.next.get() << 8 | worker as u64;
         self.next.set(self.next.get() + 1);
         let now = Instant::now();
@@ -129,19 +129,19 @@ impl Flows {
         parts.cluster.opened[Tier::Copy as usize].inc();
         let flow = Rc::new(Flow {
             id,
-            parts,
+            context: parts,
             started: now,
-            last: Cell::new(now),
+            last_active: Cell::new(now),
             bytes_in: Cell::new(0),
             bytes_out: Cell::new(0),
             tier: Cell::new(Tier::Copy),
-            why: Cell::new("new"),
+            tier_reason: Cell::new("new"),
             not_cut: Cell::new(""),
             finished_first: Cell::new(None),
             close: Notify::new(),
         });
         self.all.borrow_mut().insert(id, Rc::clone(&flow));
-        Listed {
+        FlowGuard {
             flows: Rc::clone(self),
             flow,
         }
@@ -150,7 +150,7 @@ impl Flows {
     /// Signals all flows that the subjects cover to close.
     pub fn close(&self, subjects: &[Subject]) {
         for flow in self.all.borrow().values() {
-            let parts = &flow.parts;
+            let parts = &flow.context;
             if covers(subjects, &parts.cluster.name, &parts.host.name, parts.route.as_deref()) {
                 flow.close.notify_one();
             }
@@ -158,7 +158,7 @@ impl Flows {
     }
 
     /// Returns the number of flows that match, and the first `limit` of them.
-    pub fn list(&self, filter: &Filter) -> (usize, Vec<FlowView>) {
+    pub fn list(&self, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
         let all = self.all.borrow();
         let matching = || all.values().filter(|flow| filter.matches(flow));
         let mut views: Vec<_> = matching().take(filter.limit).map(|flow| FlowView::new(flow)).collect();
@@ -167,7 +167,7 @@ impl Flows {
     }
 }
 
-impl Drop for Listed {
+impl Drop for FlowGuard {
     fn drop(&mut self) {
         self.flows.all.borrow_mut().remove(&self.flow.id);
     }
@@ -175,7 +175,7 @@ impl Drop for Listed {
 
 /// Filter for the list of flows.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct FlowFilter {
     pub limit: usize,
     pub host: Option<String>,
     pub cluster: Option<String>,
@@ -184,14 +184,14 @@ pub struct Filter {
     pub route: Option<String>,
 }
 
-impl Filter {
+impl FlowFilter {
     fn matches(&self, flow: &Flow) -> bool {
         self.is_tier(flow.tier())
-            && self.is_route(flow.parts.route.as_deref())
+            && self.is_route(flow.context.route.as_deref())
             && self.is_of(
-                &flow.parts.host.name,
-                &flow.parts.cluster.name,
-                &flow.parts.listener.name,
+                &flow.context.host.name,
+                &flow.context.cluster.name,
+                &flow.context.listener.name,
             )
     }
 
@@ -247,20 +247,20 @@ impl FlowView {
     fn new(flow: &Flow) -> Self {
         Self {
             id: flow.id,
-            client: flow.parts.client,
-            local: flow.parts.local,
-            backend: flow.parts.backend,
-            listener: flow.parts.listener.name.clone(),
-            route: flow.parts.route.as_deref().map(str::to_owned),
-            cluster: flow.parts.cluster.name.clone(),
-            host: flow.parts.host.name.clone(),
+            client: flow.context.client,
+            local: flow.context.local,
+            backend: flow.context.backend,
+            listener: flow.context.listener.name.clone(),
+            route: flow.context.route.as_deref().map(str::to_owned),
+            cluster: flow.context.cluster.name.clone(),
+            host: flow.context.host.name.clone(),
             leg_b_local: None,
             tier: flow.tier().as_str(),
-            tier_reason: flow.why.get(),
+            tier_reason: flow.tier_reason.get(),
             not_cut: flow.not_cut.get(),
             state: "established",
             age_seconds: flow.started.elapsed().as_secs_f64(),
-            idle_seconds: flow.last.get().elapsed().as_secs_f64(),
+            idle_seconds: flow.last_active.get().elapsed().as_secs_f64(),
             bytes_in: flow.bytes_in.get(),
             bytes_out: flow.bytes_out.get(),
             packets_in: None,

@@ -12,8 +12,8 @@ use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 use tokio::io::Interest;
 
-use super::half::with_scratch;
-use super::peek::Unanswered;
+use super::peek::PeekError;
+use super::pump::with_scratch;
 use super::socket::Socket;
 use super::sys;
 
@@ -21,11 +21,11 @@ use super::sys;
 const SETTLE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Reads from a client whose first bytes are in its socket, and answers. Returns what the client asks for.
-pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -> Result<ClientRequest, Unanswered> {
-    let stream = client.watched().map_err(|_| Unanswered::Closed)?;
+pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -> Result<ClientRequest, PeekError> {
+    let stream = client.registered().map_err(|_| PeekError::Closed)?;
     let fd = stream.as_raw_fd();
     loop {
-        stream.readable().await.map_err(|_| Unanswered::Closed)?;
+        stream.readable().await.map_err(|_| PeekError::Closed)?;
         let read = stream.try_io(Interest::READABLE, || {
             with_scratch(|scratch| {
                 let n = sys::recv(fd, scratch, 0)?;
@@ -33,28 +33,28 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -
             })
         });
         match read {
-            Ok(Some(heard)) => heard.map_err(Unanswered::Bad)?,
+            Ok(Some(heard)) => heard.map_err(PeekError::Malformed)?,
             // The client has sent its FIN: nothing can come any more that is not for the host.
             Ok(None) if greeted.client_request().is_some() => break,
-            Ok(None) => return Err(Unanswered::Closed),
+            Ok(None) => return Err(PeekError::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => return Err(Unanswered::Closed),
+            Err(_) => return Err(PeekError::Closed),
         }
         let answer = greeted.take_output();
         // The answer has some hundred bytes at the most, for which a send buffer always has room.
         if !answer.is_empty() && sys::send(fd, &answer).ok() != Some(answer.len()) {
-            return Err(Unanswered::Closed);
+            return Err(PeekError::Closed);
         }
         if greeted.is_complete() {
             break;
         }
     }
     // Once the flow is cut, nobody would retransmit an answer that is lost on its way: wait until it is acknowledged.
-    while sys::unacknowledged(fd).map_err(|_| Unanswered::Closed)? > 0 {
+    while sys::unacknowledged(fd).map_err(|_| PeekError::Closed)? > 0 {
         if sys::is_dead(fd) {
-            return Err(Unanswered::Closed);
+            return Err(PeekError::Closed);
         }
         tokio::time::sleep(SETTLE_INTERVAL).await;
     }
-    greeted.client_request().cloned().ok_or(Unanswered::Closed)
+    greeted.client_request().cloned().ok_or(PeekError::Closed)
 }

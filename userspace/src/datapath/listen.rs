@@ -18,7 +18,7 @@ pub enum ListenError {
         "{addr} is already in use{}: stop that process, or give the listener another address (a running signalbox is replaced with `--takeover`)",
         owner.as_ref().map(|o| format!(" by {o}")).unwrap_or_default()
     )]
-    Taken { addr: SocketAddr, owner: Option<String> },
+    InUse { addr: SocketAddr, owner: Option<String> },
     #[error("{addr} is not an address of this machine: add it, or let keepalived bring it")]
     NotLocal { addr: SocketAddr },
     #[error("{bind}: a prefix needs sk_lookup (kernel 5.9, CAP_NET_ADMIN and CAP_BPF), which is not available here")]
@@ -53,7 +53,7 @@ fn listening(socket: Socket) -> io::Result<TcpListener> {
 }
 
 /// Calls `listen` on bound sockets: only now does the kernel take connections for them.
-pub fn begin(sockets: &[TcpListener]) -> io::Result<()> {
+pub fn listen_all(sockets: &[TcpListener]) -> io::Result<()> {
     sockets
         .iter()
         .try_for_each(|socket| socket2::SockRef::from(socket).listen(BACKLOG))
@@ -61,7 +61,7 @@ pub fn begin(sockets: &[TcpListener]) -> io::Result<()> {
 
 /// Opens sockets for `sk_lookup` to steer to: one per group of workers in each family, on a loopback address and a port
 /// that nobody is told. Where IPv6 is switched off, IPv4 alone is served.
-pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
+pub fn open_steered(count: usize) -> io::Result<Vec<TcpListener>> {
     let open = |addr: SocketAddr| -> io::Result<TcpListener> {
         let socket = socket(addr, true)?;
         socket.bind(&addr.into())?;
@@ -85,7 +85,7 @@ pub fn steered(count: usize) -> io::Result<Vec<TcpListener>> {
 }
 
 /// Opens another socket of the SO_REUSEPORT group that `listener` belongs to.
-pub fn beside(listener: &TcpListener) -> io::Result<TcpListener> {
+pub fn open_sibling(listener: &TcpListener) -> io::Result<TcpListener> {
     let addr = listener.local_addr()?;
     let socket = socket(addr, true)?;
     if addr.is_ipv6() {
@@ -106,9 +106,9 @@ fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
 }
 
 /// Binds sockets to an address without listening yet: one for each group of workers.
-pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
+pub fn bind_all(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
     let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
-    free(bind)?;
+    check_free(bind)?;
     let open = || -> io::Result<TcpListener> {
         let socket = socket(addr, true)?;
         if addr.is_ipv6() {
@@ -125,7 +125,7 @@ pub fn bound(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError>
 
 /// Checks that nobody else listens on a bind. With `sk_lookup` the kernel reports no conflict: the other process would
 /// silently lose its clients to us.
-pub fn free(bind: &Bind) -> Result<(), ListenError> {
+pub fn check_free(bind: &Bind) -> Result<(), ListenError> {
     // A prefix is tried at its first address, a wildcard at the wildcard.
     let addr = plain_addr(bind).unwrap_or_else(|| (bind.prefix.addr(), bind.port).into());
     let attempt = || -> io::Result<()> {
@@ -142,9 +142,9 @@ pub fn free(bind: &Bind) -> Result<(), ListenError> {
 
 fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
     match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => ListenError::Taken {
+        Some(libc::EADDRINUSE) => ListenError::InUse {
             addr,
-            owner: owner(addr),
+            owner: owning_process(addr),
         },
         Some(libc::EADDRNOTAVAIL) => ListenError::NotLocal { addr },
         _ => ListenError::Other { addr, source: error },
@@ -152,7 +152,7 @@ fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
 }
 
 /// Finds the process that listens on an address, by /proc: `nginx (pid 4211)`.
-fn owner(addr: SocketAddr) -> Option<String> {
+fn owning_process(addr: SocketAddr) -> Option<String> {
     let inode = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|table| {
         let text = fs::read_to_string(table).ok()?;
         text.lines().skip(1).find_map(|line| listening_inode(line, addr))
@@ -222,7 +222,7 @@ mod tests {
             let addr: SocketAddr = format!("{}:{port}", ip.replace("0.0.0.0", "127.0.0.1"))
                 .parse()
                 .unwrap();
-            let error = free(&bind(addr)).unwrap_err().to_string();
+            let error = check_free(&bind(addr)).unwrap_err().to_string();
             assert!(error.contains(&format!("(pid {})", std::process::id())), "{error}");
         }
     }
@@ -231,15 +231,15 @@ mod tests {
     fn a_free_port_can_be_bound_by_several_workers_and_is_then_taken() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let bind = bind(SocketAddr::from(([127, 0, 0, 1], port)));
-        let sockets = bound(&bind, 3).unwrap();
-        begin(&sockets).unwrap();
+        let sockets = bind_all(&bind, 3).unwrap();
+        listen_all(&sockets).unwrap();
         assert_eq!(sockets.len(), 3);
-        assert!(matches!(free(&bind), Err(ListenError::Taken { .. })));
+        assert!(matches!(check_free(&bind), Err(ListenError::InUse { .. })));
     }
 
     #[test]
     fn a_foreign_address_is_said_to_be_one() {
         let bind = bind("192.0.2.1:80".parse().unwrap());
-        assert!(matches!(free(&bind), Err(ListenError::NotLocal { .. })));
+        assert!(matches!(check_free(&bind), Err(ListenError::NotLocal { .. })));
     }
 }

@@ -11,18 +11,18 @@ use std::time::Duration;
 use signalbox_core::model::Protocol;
 use signalbox_core::peek::h2::GreetedClient;
 use signalbox_core::peek::proxy::{self, ProxyHeader};
-use signalbox_core::peek::{ClientRequest, Peek, PeekError, http, tls};
+use signalbox_core::peek::{ClientRequest, ParseError, Peek, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
 
 use super::greet::converse;
-use super::half::with_scratch;
+use super::pump::with_scratch;
 use super::socket::Socket;
 use super::sys;
 
 /// Reason why a client's first bytes did not say what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum PeekError {
     /// The time limit passed before the client had said what it asks for.
     Timeout,
     /// The client has said what it asks for, but has not acknowledged our SETTINGS in time (HTTP/2).
@@ -32,23 +32,23 @@ pub enum Unanswered {
     /// The client closed the connection without sending a byte: mostly a port check.
     Silent,
     /// The client's bytes cannot be parsed, and more of them would not help.
-    Bad(PeekError),
+    Malformed(ParseError),
 }
 
-impl Unanswered {
+impl PeekError {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
             Self::Unacknowledged => "settings_timeout",
             Self::Closed => "closed",
             Self::Silent => "silent",
-            Self::Bad(fault) => fault.label(),
+            Self::Malformed(fault) => fault.label(),
         }
     }
 }
 
 /// Peeks until `look` returns an answer.
-async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Unanswered> {
+async fn peek_until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, PeekError> {
     // The bytes are mostly there already.
     let at_once = with_scratch(|scratch| match sys::recv(client.as_raw_fd(), scratch, libc::MSG_PEEK) {
         Ok(n) if n > 0 => look(&scratch[..n]),
@@ -57,16 +57,16 @@ async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>)
     if let Some(answer) = at_once {
         return Ok(answer);
     }
-    let stream = client.watched().map_err(|_| Unanswered::Closed)?;
+    let stream = client.registered().map_err(|_| PeekError::Closed)?;
     loop {
-        let ready = stream.ready(Interest::READABLE).await.map_err(|_| Unanswered::Closed)?;
+        let ready = stream.ready(Interest::READABLE).await.map_err(|_| PeekError::Closed)?;
         let answer = stream.try_io(Interest::READABLE, || {
             with_scratch(|scratch| {
                 let n = sys::recv(stream.as_raw_fd(), scratch, libc::MSG_PEEK)?;
                 match look(&scratch[..n]) {
                     Some(answer) => Ok(Ok(answer)),
-                    None if n == 0 => Ok(Err(Unanswered::Silent)),
-                    None if ready.is_read_closed() => Ok(Err(Unanswered::Closed)),
+                    None if n == 0 => Ok(Err(PeekError::Silent)),
+                    None if ready.is_read_closed() => Ok(Err(PeekError::Closed)),
                     // WouldBlock clears tokio's readiness, so that the next wait is for more bytes than these.
                     None => Err(io::ErrorKind::WouldBlock.into()),
                 }
@@ -75,30 +75,30 @@ async fn until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>)
         match answer {
             Ok(answer) => return answer,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(Unanswered::Closed),
+            Err(_) => return Err(PeekError::Closed),
         }
     }
 }
 
 /// Finds out what the client asks for, by the listener's protocol. An HTTP/2 client that had to be spoken to first is
 /// left in `greeted`, with the bytes that have been taken off its stream.
-pub async fn asked(
+pub async fn peek_request(
     client: &mut Socket,
     protocol: Protocol,
     limit: Duration,
     greeted: &mut Option<GreetedClient>,
-) -> Result<ClientRequest, Unanswered> {
+) -> Result<ClientRequest, PeekError> {
     let look: fn(&[u8]) -> Peek = match protocol {
         Protocol::Tcp => return Ok(ClientRequest::default()),
         Protocol::Http => http::peek,
         Protocol::Tls => tls::peek,
     };
     let answer = async {
-        let peeked = until(client, |bytes| match look(bytes) {
+        let peeked = peek_until(client, |bytes| match look(bytes) {
             Peek::Incomplete => None,
             Peek::Greet => Some(Ok(None)),
             Peek::Found(asked) => Some(Ok(Some(asked))),
-            Peek::Invalid(fault) => Some(Err(Unanswered::Bad(fault))),
+            Peek::Invalid(fault) => Some(Err(PeekError::Malformed(fault))),
         });
         match peeked.await?? {
             Some(asked) => Ok(asked),
@@ -111,9 +111,9 @@ pub async fn asked(
             .as_ref()
             .is_some_and(|greeted| greeted.client_request().is_some());
         Err(if has_asked {
-            Unanswered::Unacknowledged
+            PeekError::Unacknowledged
         } else {
-            Unanswered::Timeout
+            PeekError::Timeout
         })
     })
 }
@@ -127,16 +127,18 @@ pub async fn proxy_header(
     client: &mut Socket,
     protocol: Protocol,
     limit: Duration,
-) -> Result<(u64, Option<std::net::SocketAddr>), Unanswered> {
-    let look = until(client, |bytes| match proxy::peek(bytes) {
+) -> Result<(u64, Option<std::net::SocketAddr>), PeekError> {
+    let look = peek_until(client, |bytes| match proxy::peek(bytes) {
         ProxyHeader::Incomplete => None,
         ProxyHeader::Absent => Some(Ok((0, None))),
         ProxyHeader::Header { len, client } => Some(Ok((len, client))),
-        ProxyHeader::Malformed => Some(Err(Unanswered::Bad(PeekError::Malformed("a broken PROXY header")))),
+        ProxyHeader::Malformed => Some(Err(PeekError::Malformed(ParseError::Malformed(
+            "a broken PROXY header",
+        )))),
     });
     let (wait, silent) = match protocol {
         Protocol::Tcp => (PROXY_HEADER_TIMEOUT.min(limit), Ok(Ok((0, None)))),
-        Protocol::Http | Protocol::Tls => (limit, Err(Unanswered::Timeout)),
+        Protocol::Http | Protocol::Tls => (limit, Err(PeekError::Timeout)),
     };
     let (len, named) = match timeout(wait, look).await {
         Ok(found) => found?,
@@ -146,7 +148,7 @@ pub async fn proxy_header(
         // The header has just been seen in the queue: one read takes it.
         let read = with_scratch(|scratch| sys::recv(client.as_raw_fd(), &mut scratch[..len], 0));
         if read.ok() != Some(len) {
-            return Err(Unanswered::Closed);
+            return Err(PeekError::Closed);
         }
     }
     Ok((len as u64, named))

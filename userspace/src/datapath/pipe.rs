@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::sys;
 
 /// Capacity of a pipe in bytes: bounds the memory that a stalled reader costs.
-pub const CAPACITY: usize = 512 * 1024;
+pub const CAPACITY_BYTES: usize = 512 * 1024;
 
 /// Pipes that may exist at once in the process. Set at the start from the descriptor limit; a flow that gets none goes
 /// on copying. Bounds descriptors and what stopped readers pin.
-pub static LIMIT: AtomicUsize = AtomicUsize::new(256);
+pub static MAX_PIPES: AtomicUsize = AtomicUsize::new(256);
 
 /// Number of pipes in the process.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
+static LIVE_PIPES: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of empty pipes that each worker keeps for its next flows.
-const KEPT: usize = 32;
+const MAX_POOLED_PIPES: usize = 32;
 
 thread_local! {
     static POOL: RefCell<Vec<(OwnedFd, OwnedFd)>> = const { RefCell::new(Vec::new()) };
@@ -29,7 +29,7 @@ thread_local! {
 /// A pipe and the number of bytes in it.
 pub struct Pipe {
     ends: Option<(OwnedFd, OwnedFd)>,
-    held: usize,
+    len: usize,
 }
 
 impl Pipe {
@@ -39,38 +39,38 @@ impl Pipe {
         let ends = match pooled {
             Some(ends) => ends,
             None => {
-                if LIVE.fetch_add(1, Relaxed) >= LIMIT.load(Relaxed) {
-                    LIVE.fetch_sub(1, Relaxed);
+                if LIVE_PIPES.fetch_add(1, Relaxed) >= MAX_PIPES.load(Relaxed) {
+                    LIVE_PIPES.fetch_sub(1, Relaxed);
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }
-                sys::pipe(CAPACITY).inspect_err(|_| {
-                    LIVE.fetch_sub(1, Relaxed);
+                sys::pipe(CAPACITY_BYTES).inspect_err(|_| {
+                    LIVE_PIPES.fetch_sub(1, Relaxed);
                 })?
             }
         };
         Ok(Self {
             ends: Some(ends),
-            held: 0,
+            len: 0,
         })
     }
 
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn buffered(&self) -> usize {
+        self.len
     }
 
     /// Moves bytes from a socket into the empty pipe; `Ok(0)` is the end of the stream.
     pub fn fill(&mut self, from: &impl AsRawFd) -> io::Result<usize> {
         let Some((_, write)) = &self.ends else { return Ok(0) };
-        let n = sys::splice(from.as_raw_fd(), write.as_raw_fd(), CAPACITY)?;
-        self.held += n;
+        let n = sys::splice(from.as_raw_fd(), write.as_raw_fd(), CAPACITY_BYTES)?;
+        self.len += n;
         Ok(n)
     }
 
     /// Moves bytes from the pipe to a socket.
-    pub fn drain(&mut self, to: &impl AsRawFd) -> io::Result<usize> {
+    pub fn flush(&mut self, to: &impl AsRawFd) -> io::Result<usize> {
         let Some((read, _)) = &self.ends else { return Ok(0) };
-        let n = sys::splice(read.as_raw_fd(), to.as_raw_fd(), self.held)?;
-        self.held -= n;
+        let n = sys::splice(read.as_raw_fd(), to.as_raw_fd(), self.len)?;
+        self.len -= n;
         Ok(n)
     }
 }
@@ -79,16 +79,16 @@ impl Drop for Pipe {
     fn drop(&mut self) {
         // A pipe with bytes in it would hand them to another flow: such a pipe is closed instead.
         let Some(ends) = self.ends.take() else { return };
-        let kept = self.held == 0
+        let kept = self.len == 0
             && POOL.with_borrow_mut(|pool| {
-                let room = pool.len() < KEPT;
+                let room = pool.len() < MAX_POOLED_PIPES;
                 if room {
                     pool.push(ends);
                 }
                 room
             });
         if !kept {
-            LIVE.fetch_sub(1, Relaxed);
+            LIVE_PIPES.fetch_sub(1, Relaxed);
         }
     }
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use signalbox_core::model::Protocol;
 use signalbox_core::peek::h2::{self, GreetedClient, code};
-use signalbox_core::peek::{PeekError, http};
+use signalbox_core::peek::{ParseError, http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::half::with_scratch;
-use super::peek::Unanswered;
+use super::peek::PeekError;
+use super::pump::with_scratch;
 use super::sys;
 
 /// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefuseReason {
     /// No route has the name.
     NoRoute,
     /// The client named no host, and there is no route for such clients.
@@ -26,10 +26,10 @@ pub enum Refusal {
     /// The route has usable hosts, but none took the connection.
     ConnectFailed,
     /// The client's first bytes did not say what it asks for.
-    Peek(Unanswered),
+    Peek(PeekError),
 }
 
-impl Refusal {
+impl RefuseReason {
     /// Label of the reason in metrics.
     pub const fn label(self) -> &'static str {
         match self {
@@ -55,29 +55,29 @@ impl Refusal {
                 "Service Unavailable",
                 "The application's router hosts could not be reached.",
             ),
-            Self::Peek(Unanswered::Timeout) => (408, "Request Timeout", "The request took too long to arrive."),
-            Self::Peek(Unanswered::Unacknowledged) => (
+            Self::Peek(PeekError::Timeout) => (408, "Request Timeout", "The request took too long to arrive."),
+            Self::Peek(PeekError::Unacknowledged) => (
                 408,
                 "Request Timeout",
                 "The acknowledgement of SETTINGS took too long to arrive.",
             ),
-            Self::Peek(Unanswered::Bad(PeekError::TooLarge)) => (
+            Self::Peek(PeekError::Malformed(ParseError::TooLarge)) => (
                 431,
                 "Request Header Fields Too Large",
                 "The request's head is too large.",
             ),
-            Self::Peek(Unanswered::Bad(PeekError::Malformed(_) | PeekError::WrongProtocol)) => {
+            Self::Peek(PeekError::Malformed(ParseError::Malformed(_) | ParseError::WrongProtocol)) => {
                 (400, "Bad Request", "The request could not be understood.")
             }
-            Self::Peek(Unanswered::Closed | Unanswered::Silent) => return None,
+            Self::Peek(PeekError::Closed | PeekError::Silent) => return None,
         })
     }
 
     /// HTTP/2 refusal: response and error code; `None` where the client gets no answer.
     fn http2(self) -> Option<h2::H2Refusal<'static>> {
         let code = match self {
-            Self::Peek(Unanswered::Unacknowledged) => code::SETTINGS_TIMEOUT,
-            Self::Peek(Unanswered::Bad(PeekError::TooLarge)) => code::ENHANCE_YOUR_CALM,
+            Self::Peek(PeekError::Unacknowledged) => code::SETTINGS_TIMEOUT,
+            Self::Peek(PeekError::Malformed(ParseError::TooLarge)) => code::ENHANCE_YOUR_CALM,
             _ => code::NO_ERROR,
         };
         self.http()
@@ -90,7 +90,7 @@ impl Refusal {
         Some(match self {
             Self::NoRoute | Self::NoName => 112,      // unrecognized_name
             Self::NoHost | Self::ConnectFailed => 80, // internal_error
-            Self::Peek(Unanswered::Bad(PeekError::Malformed(_) | PeekError::TooLarge)) => 50, // decode_error
+            Self::Peek(PeekError::Malformed(ParseError::Malformed(_) | ParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,
         })
@@ -124,10 +124,10 @@ impl Refusal {
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Most bytes of a refused client that are discarded while it reads.
-const DISCARD: usize = 256 * 1024;
+const MAX_DISCARD_BYTES: usize = 256 * 1024;
 
 /// Sends the answer of a refusal and closes the connection.
-pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, greeted: Option<GreetedClient>) {
+pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: RefuseReason, greeted: Option<GreetedClient>) {
     if why.answer(protocol, &[], None).is_none() {
         return;
     }
@@ -136,7 +136,7 @@ pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, gre
     // Bytes that have come so far are read and discarded, within reason: a sender that does not stop is reset after
     // all.
     with_scratch(|scratch| {
-        let mut left = DISCARD;
+        let mut left = MAX_DISCARD_BYTES;
         while left > 0 {
             match sys::recv(stream.as_raw_fd(), scratch, 0) {
                 Ok(n) if n > 0 => {
@@ -155,7 +155,7 @@ pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: Refusal, gre
         return;
     }
     let until_closed = async {
-        let (mut left, mut discarded) = (DISCARD, [0u8; 1024]);
+        let (mut left, mut discarded) = (MAX_DISCARD_BYTES, [0u8; 1024]);
         while left > 0 {
             match stream.read(&mut discarded).await {
                 Ok(n) if n > 0 => left = left.saturating_sub(n),
@@ -173,21 +173,21 @@ mod tests {
     #[test]
     fn answers_are_proper_for_the_protocol() {
         assert_eq!(
-            Refusal::NoRoute.answer(Protocol::Tls, &[], None),
+            RefuseReason::NoRoute.answer(Protocol::Tls, &[], None),
             Some(vec![21, 3, 3, 0, 2, 2, 112])
         );
-        let page = String::from_utf8(Refusal::NoHost.answer(Protocol::Http, b"GET /", None).unwrap()).unwrap();
+        let page = String::from_utf8(RefuseReason::NoHost.answer(Protocol::Http, b"GET /", None).unwrap()).unwrap();
         assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("Connection: close\r\n"));
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
-        assert_eq!(Refusal::NoRoute.answer(Protocol::Tcp, &[], None), None);
+        assert_eq!(RefuseReason::NoRoute.answer(Protocol::Tcp, &[], None), None);
         assert_eq!(
-            Refusal::Peek(Unanswered::Bad(PeekError::WrongProtocol)).answer(Protocol::Tls, &[], None),
+            RefuseReason::Peek(PeekError::Malformed(ParseError::WrongProtocol)).answer(Protocol::Tls, &[], None),
             None
         );
-        let frames = Refusal::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();
+        let frames = RefuseReason::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();
         assert_eq!(frames[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS come first");
-        let closed = Refusal::Peek(Unanswered::Closed);
+        let closed = RefuseReason::Peek(PeekError::Closed);
         assert_eq!(closed.answer(Protocol::Http, h2::PREFACE, None), None);
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::flow::{Direction, Flow};
-use super::half::{Half, Side, Step};
+use super::pump::{PumpState, RelayDirection, Side};
 use super::sys;
 
 /// Interval at which a direction that waits for its reader checks whether its sender is still there.
@@ -28,7 +28,7 @@ const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Reason why a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum FlowEnd {
     /// Both directions were finished by their senders.
     Finished,
     /// The client reset the connection.
@@ -43,7 +43,7 @@ pub enum End {
     Drained,
 }
 
-impl End {
+impl FlowEnd {
     pub const ALL: [Self; 6] = [
         Self::Finished,
         Self::ClientReset,
@@ -66,25 +66,25 @@ impl End {
 }
 
 /// Result of pumping.
-pub enum Outcome {
-    Ended(End),
+pub enum RelayOutcome {
+    Ended(FlowEnd),
     /// Nothing is under way in userspace: the flow may be moved to a tier that the kernel carries.
     Quiet,
 }
 
 /// Tiers that a flow may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
+pub struct TierPolicy {
     /// Tier that the configuration forces: used as soon as it can be had.
     pub forced: Option<Tier>,
     /// True if the kernel can carry flows (tier `sockmap`).
-    pub joinable: bool,
+    pub sockmap_available: bool,
     pub idle: Duration,
 }
 
 /// Bytes that userspace itself has read from and written to each leg: a kernel tier counts from these.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moved {
+pub struct LegBytes {
     pub from_client: u64,
     pub to_host: u64,
     pub from_host: u64,
@@ -96,27 +96,27 @@ pub struct Relay {
     pub client: TcpStream,
     pub host: TcpStream,
     flow: Rc<Flow>,
-    policy: Policy,
-    inward: Half,
-    outward: Half,
+    policy: TierPolicy,
+    inward: RelayDirection,
+    outward: RelayDirection,
     stalled: bool,
     /// Set when a leg has been reset: how and when. What its peer had sent before is still delivered, then the other
     /// leg is reset too.
-    cut: Option<(End, Instant)>,
+    reset: Option<(FlowEnd, Instant)>,
     /// Bytes taken off the client's stream before the relay began.
     pub preread: u64,
 }
 
 impl Relay {
-    pub fn new(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: Policy, preread: u64) -> Self {
-        flow.why.set(match policy.forced {
+    pub fn new(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: TierPolicy, preread: u64) -> Self {
+        flow.tier_reason.set(match policy.forced {
             Some(Tier::Copy) => "configured",
-            Some(Tier::Sockmap) if !policy.joinable => "the kernel's socket maps are not available",
+            Some(Tier::Sockmap) if !policy.sockmap_available => "the kernel's socket maps are not available",
             _ => "not bulk",
         });
-        let half = || Half {
+        let half = || RelayDirection {
             splicing: policy.forced == Some(Tier::Splice),
-            ..Half::default()
+            ..RelayDirection::default()
         };
         Self {
             client,
@@ -126,72 +126,74 @@ impl Relay {
             inward: half(),
             outward: half(),
             stalled: false,
-            cut: None,
+            reset: None,
             preread,
         }
     }
 
     /// Queues bytes for the host that go before all others.
-    pub fn with_front(mut self, front: Vec<u8>) -> Self {
-        self.inward.kept = front;
+    pub fn with_preamble(mut self, front: Vec<u8>) -> Self {
+        self.inward.pending = front;
         self
     }
 
     /// Takes a flow back that the kernel would not carry.
-    pub fn resume(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: Policy, moved: Moved) -> Self {
+    pub fn resume(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: TierPolicy, moved: LegBytes) -> Self {
         let mut relay = Self::new(client, host, flow, policy, moved.from_client - moved.to_host);
-        relay.inward.total = moved.to_host;
-        relay.outward.total = moved.to_client;
+        relay.inward.total_bytes = moved.to_host;
+        relay.outward.total_bytes = moved.to_client;
         relay
     }
 
     /// Returns the bytes carried so far, by leg.
-    pub fn moved(&self) -> Moved {
-        Moved {
-            from_client: self.preread + self.inward.total,
-            to_host: self.inward.total,
-            from_host: self.outward.total,
-            to_client: self.outward.total,
+    pub fn leg_bytes(&self) -> LegBytes {
+        LegBytes {
+            from_client: self.preread + self.inward.total_bytes,
+            to_host: self.inward.total_bytes,
+            from_host: self.outward.total_bytes,
+            to_client: self.outward.total_bytes,
         }
     }
 
     /// Carries bytes until the flow ends, or until it is quiet and may move to a kernel tier.
-    pub async fn run(&mut self, mut timer: Pin<&mut Sleep>) -> Outcome {
+    pub async fn run(&mut self, mut timer: Pin<&mut Sleep>) -> RelayOutcome {
         poll_fn(|cx| self.poll(cx, timer.as_mut())).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
+    fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<RelayOutcome> {
         loop {
-            if self.cut.is_some() {
-                return self.poll_cut(cx, timer);
+            if self.reset.is_some() {
+                return self.poll_reset(cx, timer);
             }
             let inward = self.pump(cx, Direction::In);
             let outward = if inward.is_ok() {
                 self.pump(cx, Direction::Out)
             } else {
-                Ok(Step::Waiting)
+                Ok(PumpState::Waiting)
             };
             let (inward, outward) = match (inward, outward) {
                 (Ok(inward), Ok(outward)) => (inward, outward),
                 (Err(end), _) | (_, Err(end)) => {
-                    self.cut = Some((end, Instant::now()));
+                    self.reset = Some((end, Instant::now()));
                     continue;
                 }
             };
             match (&inward, &outward) {
-                (Step::Done, Step::Done) => return Poll::Ready(Outcome::Ended(End::Finished)),
-                (Step::Yielded, _) | (_, Step::Yielded) => {
+                (PumpState::Done, PumpState::Done) => return Poll::Ready(RelayOutcome::Ended(FlowEnd::Finished)),
+                (PumpState::Yielded, _) | (_, PumpState::Yielded) => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                (Step::Waiting, Step::Waiting) if self.wants_kernel() => return Poll::Ready(Outcome::Quiet),
+                (PumpState::Waiting, PumpState::Waiting) if self.wants_sockmap() => {
+                    return Poll::Ready(RelayOutcome::Quiet);
+                }
                 _ => {}
             }
-            self.stalled = matches!(inward, Step::Stalled) || matches!(outward, Step::Stalled);
+            self.stalled = matches!(inward, PumpState::Stalled) || matches!(outward, PumpState::Stalled);
             match self.deadline() {
-                Err(End::Idle) => return Poll::Ready(Outcome::Ended(End::Idle)),
+                Err(FlowEnd::Idle) => return Poll::Ready(RelayOutcome::Ended(FlowEnd::Idle)),
                 Err(end) => {
-                    self.cut = Some((end, Instant::now()));
+                    self.reset = Some((end, Instant::now()));
                     continue;
                 }
                 Ok(at) if at < timer.deadline().into_std() || timer.is_elapsed() => timer.as_mut().reset(at.into()),
@@ -206,14 +208,16 @@ impl Relay {
     ///
     /// An immediate reset would purge bytes that we have acknowledged to their sender: for one, an answer that a server
     /// sends before it closes on an unread request.
-    fn poll_cut(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<Outcome> {
-        let Some((end, since)) = self.cut else {
+    fn poll_reset(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<RelayOutcome> {
+        let Some((end, since)) = self.reset else {
             return Poll::Pending;
         };
         let (direction, target) = match end {
-            End::ClientReset => (Direction::In, self.host.as_raw_fd()),
-            End::HostReset => (Direction::Out, self.client.as_raw_fd()),
-            End::Finished | End::Idle | End::Failed | End::Drained => return Poll::Ready(Outcome::Ended(end)),
+            FlowEnd::ClientReset => (Direction::In, self.host.as_raw_fd()),
+            FlowEnd::HostReset => (Direction::Out, self.client.as_raw_fd()),
+            FlowEnd::Finished | FlowEnd::Idle | FlowEnd::Failed | FlowEnd::Drained => {
+                return Poll::Ready(RelayOutcome::Ended(end));
+            }
         };
         loop {
             let half = match direction {
@@ -221,11 +225,11 @@ impl Relay {
                 Direction::Out => &mut self.outward,
             };
             // The reset ends this direction, not a FIN.
-            half.shut = true;
+            half.write_shut = true;
             let delivered = match self.pump(cx, direction) {
-                Ok(Step::Done) => sys::unacknowledged(target).map_or(true, |left| left == 0),
-                Ok(Step::Yielded) => continue,
-                Ok(Step::Waiting | Step::Stalled) => false,
+                Ok(PumpState::Done) => sys::unacknowledged(target).map_or(true, |left| left == 0),
+                Ok(PumpState::Yielded) => continue,
+                Ok(PumpState::Waiting | PumpState::Stalled) => false,
                 // The dead leg has nothing more; or the other leg is dead too, and there is nobody to deliver to.
                 Err(again) => {
                     let half = match direction {
@@ -233,14 +237,14 @@ impl Relay {
                         Direction::Out => &mut self.outward,
                     };
                     if again != end || half.eof {
-                        return Poll::Ready(Outcome::Ended(end));
+                        return Poll::Ready(RelayOutcome::Ended(end));
                     }
                     half.eof = true;
                     continue;
                 }
             };
             if delivered || since.elapsed() >= DELIVERY_TIMEOUT {
-                return Poll::Ready(Outcome::Ended(end));
+                return Poll::Ready(RelayOutcome::Ended(end));
             }
             timer.as_mut().reset((Instant::now() + DELIVERY_CHECK_INTERVAL).into());
             ready!(timer.as_mut().poll(cx));
@@ -248,11 +252,11 @@ impl Relay {
     }
 
     /// Returns when the flow must be examined again. An error means that it ends now.
-    fn deadline(&self) -> Result<Instant, End> {
+    fn deadline(&self) -> Result<Instant, FlowEnd> {
         let now = Instant::now();
-        let idle = self.flow.last.get() + self.policy.idle;
+        let idle = self.flow.last_active.get() + self.policy.idle;
         if idle <= now {
-            return Err(End::Idle);
+            return Err(FlowEnd::Idle);
         }
         if !self.stalled {
             return Ok(idle);
@@ -260,10 +264,10 @@ impl Relay {
         // A stalled direction does not read, so a reset of its sender is not seen by reading.
         let gone = |stream: &TcpStream| sys::is_dead(stream.as_raw_fd());
         if !self.inward.eof && gone(&self.client) {
-            return Err(End::ClientReset);
+            return Err(FlowEnd::ClientReset);
         }
         if !self.outward.eof && gone(&self.host) {
-            return Err(End::HostReset);
+            return Err(FlowEnd::HostReset);
         }
         Ok(idle.min(now + STALL_CHECK_INTERVAL))
     }
@@ -272,28 +276,41 @@ impl Relay {
     ///
     /// Only where the listener asks for it: each message wakes a kernel thread, so that two joined sockets are slower
     /// than copying, except for a conversation that has the machine to itself (bench/results/latest.md).
-    fn wants_kernel(&self) -> bool {
-        self.policy.forced == Some(Tier::Sockmap) && self.policy.joinable && !self.inward.eof && !self.outward.eof
+    fn wants_sockmap(&self) -> bool {
+        self.policy.forced == Some(Tier::Sockmap)
+            && self.policy.sockmap_available
+            && !self.inward.eof
+            && !self.outward.eof
     }
 
-    fn pump(&mut self, cx: &mut Context<'_>, direction: Direction) -> Result<Step, End> {
+    fn pump(&mut self, cx: &mut Context<'_>, direction: Direction) -> Result<PumpState, FlowEnd> {
         let (from, to, half, last) = match direction {
-            Direction::In => (&mut self.client, &mut self.host, &mut self.inward, self.outward.shut),
-            Direction::Out => (&mut self.host, &mut self.client, &mut self.outward, self.inward.shut),
+            Direction::In => (
+                &mut self.client,
+                &mut self.host,
+                &mut self.inward,
+                self.outward.write_shut,
+            ),
+            Direction::Out => (
+                &mut self.host,
+                &mut self.client,
+                &mut self.outward,
+                self.inward.write_shut,
+            ),
         };
-        let before = half.total;
+        let before = half.total_bytes;
         let step = half.pump(cx, from, to, last);
-        let carried = half.total - before;
+        let carried = half.total_bytes - before;
         if half.eof {
-            self.flow.finished(direction);
+            self.flow.set_finished(direction);
         }
         if carried > 0 {
-            self.flow.carried(direction, carried);
+            self.flow.add_bytes(direction, carried);
             if self.policy.forced.is_none() && !half.splicing && half.is_bulk() {
                 half.splicing = true;
             }
             if half.splicing {
-                self.flow.moved_to(
+                self.flow.set_tier(
                     Tier::Splice,
                     if self.policy.forced.is_some() {
                         "configured"
@@ -307,9 +324,13 @@ impl Relay {
             let at_source = side == Side::From;
             tracing::debug!(%error, ?direction, at_source, "A flow was cut short.");
             match (error.raw_os_error(), at_source == (direction == Direction::In)) {
-                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), true) => End::ClientReset,
-                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), false) => End::HostReset,
-                _ => End::Failed,
+                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), true) => {
+                    FlowEnd::ClientReset
+                }
+                (Some(libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::ECONNABORTED), false) => {
+                    FlowEnd::HostReset
+                }
+                _ => FlowEnd::Failed,
             }
         })
     }

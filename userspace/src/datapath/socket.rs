@@ -12,30 +12,30 @@ use tokio::net::TcpStream;
 pub enum Socket {
     Plain(std::net::TcpStream),
     /// Registered with tokio.
-    Watched(TcpStream),
+    Registered(TcpStream),
     /// Closed: the socket could not be registered with tokio.
     Closed,
 }
 
 impl Socket {
     /// Registers the socket with tokio.
-    pub fn watched(&mut self) -> io::Result<&mut TcpStream> {
+    pub fn registered(&mut self) -> io::Result<&mut TcpStream> {
         if let Self::Plain(_) = self {
             *self = match std::mem::replace(self, Self::Closed) {
-                Self::Plain(plain) => Self::Watched(TcpStream::from_std(plain)?),
+                Self::Plain(plain) => Self::Registered(TcpStream::from_std(plain)?),
                 other => other,
             };
         }
         match self {
-            Self::Watched(stream) => Ok(stream),
+            Self::Registered(stream) => Ok(stream),
             Self::Plain(_) | Self::Closed => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    pub fn into_watched(mut self) -> io::Result<TcpStream> {
-        self.watched()?;
+    pub fn into_registered(mut self) -> io::Result<TcpStream> {
+        self.registered()?;
         match self {
-            Self::Watched(stream) => Ok(stream),
+            Self::Registered(stream) => Ok(stream),
             Self::Plain(_) | Self::Closed => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -45,7 +45,7 @@ impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         match self {
             Self::Plain(plain) => plain.as_raw_fd(),
-            Self::Watched(stream) => stream.as_raw_fd(),
+            Self::Registered(stream) => stream.as_raw_fd(),
             Self::Closed => -1,
         }
     }

@@ -146,7 +146,7 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
 /// cannot be had. Never behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else
 /// (6.8+, `tcp_getsockopt`).
 #[must_use]
-pub fn stamp_clock(fd: RawFd) -> u32 {
+pub fn timestamp_clock(fd: RawFd) -> u32 {
     let stamp = get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP);
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     match (stamp, now) {
@@ -180,7 +180,7 @@ fn get<T: Copy + Default + Into<u64>>(fd: RawFd, level: c_int, name: c_int) -> i
 }
 
 /// Makes the kernel look at a socket's receive queue again (`SO_RCVLOWAT` ends in `tcp_data_ready`).
-pub fn kick(fd: RawFd) -> io::Result<()> {
+pub fn recheck_receive_queue(fd: RawFd) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
 }
 
@@ -247,7 +247,7 @@ pub fn is_dead(fd: RawFd) -> bool {
 }
 
 /// Returns an interface's hardware type (`ARPHRD_*`) and MTU, by any socket of the network namespace.
-pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
+pub fn interface_type_and_mtu(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
     // SAFETY: an all-zero ifreq is valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -267,7 +267,7 @@ pub fn interface(socket: &impl AsRawFd, name: &str) -> io::Result<(u16, u32)> {
 }
 
 /// Returns the name of an interface's driver (`ETHTOOL_GDRVINFO`), by any socket of the network namespace.
-pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
+pub fn interface_driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GDRVINFO: u32 = 3;
     /// `struct ethtool_drvinfo` (`include/uapi/linux/ethtool.h`).
@@ -300,7 +300,7 @@ pub fn driver(socket: &impl AsRawFd, name: &str) -> io::Result<String> {
 
 /// Returns the window scale that the peer has announced, where both ends have announced one and they differ.
 #[must_use]
-pub fn other_scale(fd: RawFd) -> Option<u8> {
+pub fn differing_window_scale(fd: RawFd) -> Option<u8> {
     let info = tcp_info(fd).ok()?;
     info.scales
         .filter(|(peers, ours)| peers != ours)
@@ -332,7 +332,7 @@ pub fn connect_from(local: SocketAddr, to: SocketAddr, scale: Option<u8>) -> io:
 
 /// Makes a socket for a connection to `to` that is not to be cut: the kernel chooses its source port, but none that is
 /// reserved for cut flows.
-pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
+pub fn uncut_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     /// `include/uapi/linux/in.h`; kernel 6.3+.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
     let socket = if to.is_ipv4() {
@@ -340,7 +340,7 @@ pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     } else {
         TcpSocket::new_v6()
     }?;
-    if let Some(range) = super::cut::for_the_kernel() {
+    if let Some(range) = super::cut::kernel_ports() {
         let range = c_int::from(*range.end()) << 16 | c_int::from(*range.start());
         // An older kernel refuses: a port of a live flow may be chosen then, and the connection is tried again.
         let _ = set_int(socket.as_raw_fd(), libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range);
@@ -349,7 +349,7 @@ pub fn plain_socket(to: SocketAddr) -> io::Result<TcpSocket> {
 }
 
 /// Returns whether a connect failed for lack of resources of ours: descriptors, memory, source ports.
-pub fn is_own_shortage(error: &io::Error) -> bool {
+pub fn is_out_of_resources(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM)
@@ -388,7 +388,7 @@ pub fn canonical(addr: SocketAddr) -> SocketAddr {
 }
 
 /// Registers a descriptor with tokio, for reading.
-pub fn readable<T: AsRawFd>(inner: T) -> io::Result<tokio::io::unix::AsyncFd<T>> {
+pub fn async_readable<T: AsRawFd>(inner: T) -> io::Result<tokio::io::unix::AsyncFd<T>> {
     // SAFETY: every `T` used here owns its descriptor and keeps it open and the same until it is dropped.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(inner, tokio::io::Interest::READABLE) }
         .map_err(Into::into)
@@ -473,7 +473,7 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
 
 /// Raises the nice value of the calling thread (setpriority(2)): it runs when others have had their turn. Errors are
 /// ignored: lowering the value again takes `CAP_SYS_NICE`.
-pub fn yield_to_others(nice: i32) {
+pub fn set_nice(nice: i32) {
     // SAFETY: no memory is concerned; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }

@@ -14,19 +14,19 @@ use signalbox_core::rotation::Subject;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
-use super::accept::{self, Stop};
+use super::accept::{self, StopMode};
 use super::cut::Cutter;
-use super::flow::{Filter, FlowView, Flows};
-use super::watch::Watch;
+use super::flow::{FlowFilter, FlowList, FlowView};
+use super::sockmap_watch::SockmapWatch;
 use crate::kernel::Cut;
-use crate::kernel::sockmap::Joiner;
+use crate::kernel::sockmap::SockmapPair;
 use crate::registry::Registry;
 use crate::state::Shared;
-use crate::store::Event;
+use crate::store::StoreEvent;
 
 /// Key of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Socket {
+pub enum ListenSocketKey {
     /// A socket that `sk_lookup` steers connections to; several workers have one each, numbered.
     Steered(usize),
     /// A socket that is bound to an address.
@@ -34,67 +34,67 @@ pub enum Socket {
 }
 
 /// Command to a worker.
-pub enum Order {
-    Listen(Socket, TcpListener),
+pub enum WorkerCommand {
+    Listen(ListenSocketKey, TcpListener),
     /// Closes a socket once the connections in its queue are accepted.
-    Unlisten(Socket),
+    Unlisten(ListenSocketKey),
     /// Stops accepting on all sockets; answers when that is done.
-    Stop(Stop, oneshot::Sender<()>),
-    List(Filter, oneshot::Sender<(usize, Vec<FlowView>)>),
-    GateClosed(u32),
+    Stop(StopMode, oneshot::Sender<()>),
+    List(FlowFilter, oneshot::Sender<(usize, Vec<FlowView>)>),
+    CreditExhausted(u32),
     /// Closes the flows that the subjects cover.
     Close(Arc<[Subject]>),
     /// Permits flows to be cut from now on. The (host, source port) pairs belong to flows of an earlier process.
-    Cut(Arc<[(SocketAddr, u16)]>),
+    AllowCut(Arc<[(SocketAddr, u16)]>),
     /// Gives entries of the flow table, and (host, source port) pairs, back.
-    Freed(Vec<u32>, Vec<(SocketAddr, u16)>),
+    Release(Vec<u32>, Vec<(SocketAddr, u16)>),
 }
 
 /// State that the connections of a worker share. Never leaves the worker's thread.
 pub struct Worker {
     pub index: usize,
     pub shared: Arc<Shared>,
-    pub flows: Rc<Flows>,
-    pub watch: Rc<Watch>,
-    pub joiner: Option<Arc<Joiner>>,
+    pub flows: Rc<FlowList>,
+    pub sockmap_watch: Rc<SockmapWatch>,
+    pub sockmap: Option<Arc<SockmapPair>>,
     /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
-    default_max: u32,
-    events: mpsc::UnboundedSender<Event>,
+    default_max_connections: u32,
+    events: mpsc::UnboundedSender<StoreEvent>,
     /// Accepting tasks by socket. A key may stand for several sockets: those of a predecessor that had more workers.
-    acceptors: RefCell<HashMap<Socket, Vec<Acceptor>>>,
+    acceptors: RefCell<HashMap<ListenSocketKey, Vec<Acceptor>>>,
 }
 
 /// An accepting task, and the channel that stops it.
-type Acceptor = (watch::Sender<Stop>, JoinHandle<()>);
+type Acceptor = (watch::Sender<StopMode>, JoinHandle<()>);
 
 /// Everything that a worker needs to start.
 #[derive(Clone)]
-pub struct Setup {
+pub struct WorkerSetup {
     pub shared: Arc<Shared>,
-    pub joiner: Option<Arc<Joiner>>,
+    pub sockmap: Option<Arc<SockmapPair>>,
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
-    pub events: mpsc::UnboundedSender<Event>,
+    pub events: mpsc::UnboundedSender<StoreEvent>,
     /// Connections that the descriptor limit allows.
-    pub default_max: u32,
+    pub default_max_connections: u32,
 }
 
 /// Handle of a worker for other threads.
 #[derive(Clone)]
-pub struct Handle {
-    orders: mpsc::UnboundedSender<Order>,
+pub struct WorkerHandle {
+    commands: mpsc::UnboundedSender<WorkerCommand>,
 }
 
 /// Number of pairs of gates of each of `workers`.
 #[must_use]
-pub fn pairs_per_worker(workers: usize) -> u32 {
+pub fn credit_pairs_per_worker(workers: usize) -> u32 {
     MAX_GATES / 2 / workers.max(1) as u32
 }
 
 /// Starts worker `index` of `workers`.
-pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Handle> {
+pub fn spawn(index: usize, workers: usize, setup: WorkerSetup) -> std::io::Result<WorkerHandle> {
     let (orders, inbox) = mpsc::unbounded_channel();
-    let share = pairs_per_worker(workers);
+    let share = credit_pairs_per_worker(workers);
     thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let outcome = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -115,27 +115,27 @@ pub fn spawn(index: usize, workers: usize, setup: Setup) -> std::io::Result<Hand
             tracing::error!(worker = index, %error, "A worker thread ended with an error.");
         }
     })?;
-    Ok(Handle { orders })
+    Ok(WorkerHandle { commands: orders })
 }
 
 async fn run(
     (index, workers): (usize, usize),
     pairs: std::ops::Range<u32>,
-    setup: Setup,
-    mut inbox: mpsc::UnboundedReceiver<Order>,
+    setup: WorkerSetup,
+    mut inbox: mpsc::UnboundedReceiver<WorkerCommand>,
 ) -> std::io::Result<()> {
-    let watch = Watch::new(pairs)?;
+    let watch = SockmapWatch::new(pairs)?;
     tokio::task::spawn_local(Rc::clone(&watch).run());
     let worker = Rc::new(Worker {
         index,
         shared: setup.shared,
         flows: Rc::default(),
-        watch,
-        joiner: setup.joiner,
+        sockmap_watch: watch,
+        sockmap: setup.sockmap,
         cut: setup
             .cut
             .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
-        default_max: setup.default_max,
+        default_max_connections: setup.default_max_connections,
         events: setup.events,
         acceptors: RefCell::default(),
     });
@@ -148,14 +148,14 @@ async fn run(
         }
     });
     while let Some(order) = inbox.recv().await {
-        worker.obey(order).await;
+        worker.handle(order).await;
     }
     Ok(())
 }
 
 impl Worker {
     /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
-    pub fn tell(&self, event: Event) {
+    pub fn report(&self, event: StoreEvent) {
         // A closed channel means that the process is ending.
         let _ = self.events.send(event);
     }
@@ -167,16 +167,16 @@ impl Worker {
             .model
             .limits
             .max_connections
-            .unwrap_or(self.default_max)
+            .unwrap_or(self.default_max_connections)
     }
 
-    async fn obey(self: &Rc<Self>, order: Order) {
+    async fn handle(self: &Rc<Self>, order: WorkerCommand) {
         match order {
-            Order::Listen(socket, listener) => {
-                let (stop, stopped) = watch::channel(Stop::Not);
+            WorkerCommand::Listen(socket, listener) => {
+                let (stop, stopped) = watch::channel(StopMode::Running);
                 let local = match socket {
-                    Socket::Bound(bind) => bind.single().filter(|addr| !addr.ip().is_unspecified()),
-                    Socket::Steered(_) => None,
+                    ListenSocketKey::Bound(bind) => bind.single().filter(|addr| !addr.ip().is_unspecified()),
+                    ListenSocketKey::Steered(_) => None,
                 };
                 let worker = Rc::clone(self);
                 let task = tokio::task::spawn_local(async move {
@@ -190,12 +190,12 @@ impl Worker {
                     .or_default()
                     .push((stop, task));
             }
-            Order::Unlisten(socket) => {
+            WorkerCommand::Unlisten(socket) => {
                 for (stop, _) in self.acceptors.borrow_mut().remove(&socket).into_iter().flatten() {
-                    let _ = stop.send(Stop::Drain);
+                    let _ = stop.send(StopMode::Drain);
                 }
             }
-            Order::Stop(how, done) => {
+            WorkerCommand::Stop(how, done) => {
                 let acceptors: Vec<_> = self.acceptors.borrow_mut().drain().flat_map(|(_, all)| all).collect();
                 for (stop, _) in &acceptors {
                     let _ = stop.send(how);
@@ -205,17 +205,17 @@ impl Worker {
                 }
                 let _ = done.send(());
             }
-            Order::List(filter, reply) => {
+            WorkerCommand::List(filter, reply) => {
                 let _ = reply.send(self.flows.list(&filter));
             }
-            Order::GateClosed(gate) => self.watch.wake(gate, 0),
-            Order::Close(subjects) => self.flows.close(&subjects),
-            Order::Cut(taken) => {
+            WorkerCommand::CreditExhausted(gate) => self.sockmap_watch.wake(gate, 0),
+            WorkerCommand::Close(subjects) => self.flows.close(&subjects),
+            WorkerCommand::AllowCut(taken) => {
                 if let Some((cutter, _)) = &self.cut {
                     cutter.start(&taken);
                 }
             }
-            Order::Freed(entries, ports) => {
+            WorkerCommand::Release(entries, ports) => {
                 if let Some((cutter, _)) = &self.cut {
                     cutter.give_back(entries, &ports);
                 }
@@ -224,23 +224,23 @@ impl Worker {
     }
 }
 
-impl Handle {
-    pub fn send(&self, order: Order) {
+impl WorkerHandle {
+    pub fn send(&self, order: WorkerCommand) {
         // A worker whose channel is closed has logged why.
-        let _ = self.orders.send(order);
+        let _ = self.commands.send(order);
     }
 
     /// Returns the number of matching flows of the worker, and the first of them.
-    pub async fn list(&self, filter: Filter) -> (usize, Vec<FlowView>) {
+    pub async fn list(&self, filter: FlowFilter) -> (usize, Vec<FlowView>) {
         let (reply, answer) = oneshot::channel();
-        self.send(Order::List(filter, reply));
+        self.send(WorkerCommand::List(filter, reply));
         answer.await.unwrap_or_default()
     }
 
     /// Commands the worker to stop accepting; the receiver resolves when it has.
-    pub fn stop(&self, how: Stop) -> oneshot::Receiver<()> {
+    pub fn stop(&self, how: StopMode) -> oneshot::Receiver<()> {
         let (done, stopped) = oneshot::channel();
-        self.send(Order::Stop(how, done));
+        self.send(WorkerCommand::Stop(how, done));
         stopped
     }
 }

@@ -1,10 +1,10 @@
 //! The part of `doctor` about eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
 
 use crate::kernel::Kernel;
+use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::cut::hooks::has_tcx;
 use crate::kernel::cut::interfaces;
-use crate::kernel::rights::{self, Need};
-use crate::kernel::verifier::{self, Outcome, Verdict};
+use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
 use crate::kernel::{l4, object};
 
 use super::{Finding, degraded, ok};
@@ -39,7 +39,7 @@ const LOST_FEATURES: [(&str, &str); 7] = [
 ];
 
 /// Returns the findings, and each program's verdict.
-pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
+pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     let is_ours = |name: &str| LOST_FEATURES.iter().any(|(program, _)| *program == name);
     let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
         Ok(verdicts) => verdicts,
@@ -58,14 +58,14 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<Verdict>) {
 }
 
 /// Prints each verdict, with the verifier's figures or the end of its log.
-pub(super) fn print(verdicts: &[Verdict]) {
+pub(super) fn print(verdicts: &[ProgramVerdict]) {
     for verdict in verdicts {
         match &verdict.outcome {
-            Outcome::Accepted(figures) => println!(
+            LoadOutcome::Accepted(figures) => println!(
                 "\nprogram {}: accepted; {} instructions, {} walked by the verifier, {} states",
                 verdict.program, verdict.size, figures.instructions, figures.states
             ),
-            Outcome::Refused(refusal) => println!(
+            LoadOutcome::Refused(refusal) => println!(
                 "\nprogram {}: refused ({}): {}\n{}",
                 verdict.program, refusal.error, refusal.reason, refusal.log
             ),
@@ -73,12 +73,12 @@ pub(super) fn print(verdicts: &[Verdict]) {
     }
 }
 
-fn is_accepted(verdicts: &[Verdict], program: &str) -> bool {
+fn is_accepted(verdicts: &[ProgramVerdict], program: &str) -> bool {
     let of = verdicts.iter().find(|verdict| verdict.program == program);
-    of.is_some_and(|verdict| matches!(verdict.outcome, Outcome::Accepted(_)))
+    of.is_some_and(|verdict| matches!(verdict.outcome, LoadOutcome::Accepted(_)))
 }
 
-fn summary(verdicts: &[Verdict]) -> Finding {
+fn summary(verdicts: &[ProgramVerdict]) -> Finding {
     let (taken, refused): (Vec<_>, Vec<_>) = verdicts
         .iter()
         .map(|verdict| verdict.program.as_str())
@@ -94,14 +94,16 @@ fn summary(verdicts: &[Verdict]) -> Finding {
     )
 }
 
-fn refusal(verdict: &Verdict) -> Option<Finding> {
-    let Outcome::Refused(refusal) = &verdict.outcome else {
+fn refusal(verdict: &ProgramVerdict) -> Option<Finding> {
+    let LoadOutcome::Refused(refusal) = &verdict.outcome else {
         return None;
     };
     let (name, lost) = LOST_FEATURES.iter().find(|(program, _)| *program == verdict.program)?;
     let found = format!("refused: {} ({})", refusal.reason, refusal.error);
     let is_rewriting = name.starts_with("cut_") || name.starts_with("l4_");
-    let lacking = is_rewriting.then(|| rights::missing_for(Need::Rewriting)).flatten();
+    let lacking = is_rewriting
+        .then(|| capabilities::missing_for(CapabilityUse::Rewriting))
+        .flatten();
     let remedy = lacking.map_or_else(crate::kernel::version::remedy, |capability| {
         format!("it takes {capability}")
     });
@@ -137,7 +139,7 @@ fn attached() -> Vec<Finding> {
 }
 
 /// Finds the interfaces that tier `cut` would be attached to, and by which hook.
-fn cut(verdicts: &[Verdict]) -> Finding {
+fn cut(verdicts: &[ProgramVerdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
     if !is_accepted(verdicts, "cut_in") || !is_accepted(verdicts, "cut_out") {
         return degraded(
@@ -146,7 +148,7 @@ fn cut(verdicts: &[Verdict]) -> Finding {
             advice,
         );
     }
-    let names: Vec<String> = interfaces::carrying().into_iter().map(|i| i.name).collect();
+    let names: Vec<String> = interfaces::routed().into_iter().map(|i| i.name).collect();
     if names.is_empty() {
         return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
     }
@@ -159,7 +161,7 @@ fn cut(verdicts: &[Verdict]) -> Finding {
 }
 
 /// Finds where the programs of layer-4 services and of the shield would be attached.
-fn layer4(verdicts: &[Verdict]) -> Finding {
+fn layer4(verdicts: &[ProgramVerdict]) -> Finding {
     let what = "services and shield";
     match (is_accepted(verdicts, "l4_tc"), is_accepted(verdicts, "l4_xdp")) {
         (false, false) => degraded(
@@ -172,7 +174,7 @@ fn layer4(verdicts: &[Verdict]) -> Finding {
             "l4_tc is refused: see there",
             "they stand on interfaces whose driver has XDP, and on no other",
         ),
-        (true, false) => ok(what, l4::hooks::outlook_in_tc("l4_xdp is refused")),
-        _ => ok(what, l4::hooks::outlook()),
+        (true, false) => ok(what, l4::hooks::planned_hook_in_tc("l4_xdp is refused")),
+        _ => ok(what, l4::hooks::planned_hook()),
     }
 }

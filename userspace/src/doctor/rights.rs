@@ -3,26 +3,26 @@
 
 use serde_json::Value;
 
+use crate::kernel::capabilities::{self, Capability};
 use crate::kernel::cut::{bpffs, pins};
-use crate::kernel::rights::{self, Right};
 
 use super::{Finding, degraded, ok};
 
 /// Tests all capabilities that signalbox uses.
 pub(super) fn capabilities() -> Finding {
-    missing_capabilities(&rights::missing())
+    missing_capabilities(&capabilities::missing())
 }
 
-fn missing_capabilities(missing: &[Right]) -> Finding {
+fn missing_capabilities(missing: &[Capability]) -> Finding {
     let what = "capabilities";
-    let all = rights::ALL.map(|right| right.capability);
+    let all = capabilities::ALL.map(|right| right.name);
     if missing.is_empty() {
         return ok(what, all.join(", "));
     }
-    let names: Vec<_> = missing.iter().map(|right| right.capability).collect();
+    let names: Vec<_> = missing.iter().map(|right| right.name).collect();
     let follows: Vec<_> = missing
         .iter()
-        .map(|right| format!("without {} {}", right.capability, right.without))
+        .map(|right| format!("without {} {}", right.name, right.without))
         .collect();
     let remedy = format!("run as root, or with AmbientCapabilities={}", all.join(" "));
     degraded(
@@ -35,12 +35,12 @@ fn missing_capabilities(missing: &[Right]) -> Finding {
 /// Tests whether pins can be made, and whether they outlive the process.
 pub(super) fn pins() -> Finding {
     let what = "pinned maps";
-    if let Err(error) = pins::try_out() {
+    if let Err(error) = pins::test_pinning() {
         let advice =
             "there is no cut-through, and there are no services: what they use is pinned to outlive the process";
         return degraded(what, format!("nothing can be pinned: {error}"), advice);
     }
-    match bpffs::why_private() {
+    match bpffs::private_reason() {
         None => ok(what, "can be made under /sys/fs/bpf/signalbox"),
         Some(why) => degraded(what, "they end with the process", why),
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn each_missing_capability_is_named_with_what_follows() {
-        let finding = missing_capabilities(&rights::ALL[2..4]);
+        let finding = missing_capabilities(&capabilities::ALL[2..4]);
         assert_eq!(
             (finding.standing, finding.found.as_str()),
             (CheckStatus::Degraded, "without CAP_PERFMON, CAP_NET_RAW")

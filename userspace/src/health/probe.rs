@@ -100,11 +100,11 @@ impl Prober {
             Ok(target) => target,
             Err(error) => return Some(Err(error.to_owned())),
         };
-        let socket = crate::datapath::sys::plain_socket(target);
+        let socket = crate::datapath::sys::uncut_socket(target);
         let connected = async { socket?.connect(target).await };
         match connected.await {
             Ok(stream) => Some(self.exchange(stream).await),
-            Err(error) if sys::is_own_shortage(&error) => None,
+            Err(error) if sys::is_out_of_resources(&error) => None,
             Err(error) => Some(Err(format!("connect to {target}: {error}"))),
         }
     }

@@ -29,19 +29,19 @@ impl Counters {
 
     /// Returns how often each program ended for each reason.
     #[must_use]
-    pub fn exits(&self) -> Vec<(Reason, u64)> {
-        exits(&self.exits)
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        exit_counts(&self.exits)
     }
 
     /// Returns the connections steered to a listener, by its number.
     #[must_use]
-    pub fn steered(&self, listener: u32) -> u64 {
+    pub fn steered_connections(&self, listener: u32) -> u64 {
         sum(&self.steered, listener)
     }
 }
 
 /// Returns how often programs ended for each reason, by a map `COUNTERS` of any copy of the object.
-pub(super) fn exits(map: &PerCpuArray<MapData, u64>) -> Vec<(Reason, u64)> {
+pub(super) fn exit_counts(map: &PerCpuArray<MapData, u64>) -> Vec<(Reason, u64)> {
     Reason::ALL
         .iter()
         .map(|&reason| (reason, sum(map, reason as u32)))

@@ -5,17 +5,17 @@
 //! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
 
 pub mod bpffs;
-mod carry;
-pub mod debris;
-pub(in crate::kernel) mod earlier;
+mod carry_over;
 pub mod hooks;
 pub mod interfaces;
 pub mod names;
-mod pinned;
+mod namespaces;
+pub(in crate::kernel) mod other_version;
+mod pin_info;
 pub mod pins;
 mod removal;
 pub(crate) mod reset;
-mod spaces;
+pub mod stale_pins;
 pub mod table;
 
 use std::io;
@@ -34,58 +34,58 @@ use signalbox_core::plan::Bindings;
 use super::layout::{self, LAYOUT};
 use super::map::MapFd;
 use super::object::{KernelError, OBJECT, map_fd, program, refused_for_tests};
-pub(in crate::kernel) use carry::structures;
-use earlier::Earlier;
-use hooks::Hooks;
+pub(in crate::kernel) use carry_over::structures;
+use hooks::CutHooks;
 use names::Names;
-use pins::{Cleaned, Kind, Pins};
-use table::{Pending, Table};
+use other_version::OtherVersion;
+use pins::{PinKind, Pins, RemovedPins};
+use table::{FlowTable, PendingPorts};
 
 /// Maps that live as long as flows do, pinned under their own names.
-const PINNED: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAMES", "COUNTERS"];
+const PINNED_MAPS: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAMES", "COUNTERS"];
 
 /// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
-const UNUSED: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
+const UNUSED_MAPS: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
 
 /// Most flows that one batch operation on the map removes.
-const BATCH: usize = 64;
+const MAX_REMOVED_AT_ONCE: usize = 64;
 
 /// Kernel objects of tier `cut`.
 pub struct Cut {
     pub pins: Pins,
-    pub table: Table,
-    pub pending: Pending,
+    pub table: FlowTable,
+    pub pending: PendingPorts,
     pub names: Names,
     tuples: MapFd,
-    shakes: MapFd,
+    handshakes: MapFd,
     bindings: MapFd,
     config: MapFd,
     counters: PerCpuArray<MapData, u64>,
-    bound: Mutex<Vec<(u32, SteerKey)>>,
-    pub hooks: Mutex<Hooks>,
+    current_bindings: Mutex<Vec<(u32, SteerKey)>>,
+    pub hooks: Mutex<CutHooks>,
     /// Pinned state of other versions that has not been carried over yet.
-    earlier: Mutex<Vec<Earlier>>,
+    other_versions: Mutex<Vec<OtherVersion>>,
     /// True if flows of an earlier process were found.
     pub adopted: bool,
     /// Reason why IPv6 is not cut, where the kernel took only the IPv4 half of the programs.
     pub without_v6: Option<String>,
     /// Ring of ended flows, until [`Self::take_ends`] takes it.
-    ends: Mutex<Option<RingBuf<MapData>>>,
+    ended_ring: Mutex<Option<RingBuf<MapData>>>,
 }
 
 impl Cut {
     /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
     pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        let pins = Pins::open(Kind::Cut, take_over).map_err(pins::unusable)?;
-        let earlier = Earlier::free(Kind::Cut, "FLOWS", take_over).map_err(pins::unusable)?;
+        let pins = Pins::open(PinKind::Cut, take_over).map_err(pins::unusable)?;
+        let earlier = OtherVersion::lock_all(PinKind::Cut, "FLOWS", take_over).map_err(pins::unusable)?;
         let adopted = pins.path("FLOWS").exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
-            for name in PINNED {
+            for name in PINNED_MAPS {
                 loader.map_pin_path(name, pins.path(name));
             }
-            for name in UNUSED.iter().chain(&super::l4::MAPS) {
+            for name in UNUSED_MAPS.iter().chain(&super::l4::L4_MAPS) {
                 loader.map_max_entries(name, 1);
             }
             loader
@@ -113,8 +113,8 @@ impl Cut {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
                 (
-                    Table::map(flows.fd().as_fd(), count).map_err(failed("mapping FLOWS into memory"))?,
-                    Pending::map(pending.fd().as_fd()).map_err(failed("mapping PENDING into memory"))?,
+                    FlowTable::map(flows.fd().as_fd(), count).map_err(failed("mapping FLOWS into memory"))?,
+                    PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping PENDING into memory"))?,
                 )
             }
             _ => return Err(KernelError::NoMap("FLOWS")),
@@ -132,33 +132,36 @@ impl Cut {
             tracing::warn!(%error, "Another version of signalbox will not be able to carry cut flows over.");
         }
         Ok(Self {
-            hooks: Mutex::new(Hooks::new(ebpf, pins.clone())),
-            earlier: Mutex::new(earlier),
+            hooks: Mutex::new(CutHooks::new(ebpf, pins.clone())),
+            other_versions: Mutex::new(earlier),
             pins,
             table,
             pending,
             names,
             tuples,
-            shakes,
+            handshakes: shakes,
             bindings,
             config,
             counters,
-            bound: Mutex::default(),
+            current_bindings: Mutex::default(),
             adopted,
             without_v6,
-            ends: Mutex::new(Some(ends)),
+            ended_ring: Mutex::new(Some(ends)),
         })
     }
 
     /// Returns how often the programs ended for each reason.
     #[must_use]
-    pub fn exits(&self) -> Vec<(Reason, u64)> {
-        super::counters::exits(&self.counters)
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        super::counters::exit_counts(&self.counters)
     }
 
     /// Sets the destinations whose handshakes are remembered.
-    pub fn bind(&self, bindings: &Bindings) -> io::Result<()> {
-        let mut bound = self.bound.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub fn set_bindings(&self, bindings: &Bindings) -> io::Result<()> {
+        let mut bound = self
+            .current_bindings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         for &(bits, key) in bindings.keys() {
             self.bindings.update(&Key::new(bits, key), &1u32)?;
         }
@@ -172,14 +175,14 @@ impl Cut {
     /// Counts bytes that leg A's socket has sent its client before leg B is connected: the host's first byte follows
     /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open:
     /// nobody else's handshake can have the tuple then.
-    pub fn advance_vip(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
-        match self.shakes.get::<Tuple, Shake>(tuple)? {
+    pub fn add_greeting_bytes(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
+        match self.handshakes.get::<Tuple, Shake>(tuple)? {
             Some(shake) if shake.progress & ANSWERED != 0 => {
                 let advanced = Shake {
                     first_vip: shake.first_vip.wrapping_add(bytes),
                     ..shake
                 };
-                self.shakes.update(tuple, &advanced).map(|()| true)
+                self.handshakes.update(tuple, &advanced).map(|()| true)
             }
             _ => Ok(false),
         }
@@ -189,7 +192,7 @@ impl Cut {
     /// attached.
     pub fn follow_interfaces(&self) -> usize {
         let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        hooks.follow(&interfaces::carrying());
+        hooks.reconcile(&interfaces::routed());
         let config = Config {
             mss: hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40)),
             _pad: 0,
@@ -202,7 +205,10 @@ impl Cut {
 
     /// Carries over the flows of other versions whose processes have ended. Returns their indices in the table.
     pub fn carry_over(&self) -> Vec<u32> {
-        let mut waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let all = std::mem::take(&mut *waiting);
         let mut carried = Vec::new();
         for mut one in all {
@@ -211,7 +217,7 @@ impl Cut {
                 continue;
             }
             let (version, dir) = (one.version().to_owned(), one.dir().display().to_string());
-            let done = match carry::carry_over(self, &one) {
+            let done = match carry_over::carry_over(self, &one) {
                 Ok(more) => {
                     carried.extend(more);
                     Ok(())
@@ -220,7 +226,7 @@ impl Cut {
                     // Nobody would know which source ports these flows have, and new flows would take the same: the old
                     // programs are retired.
                     tracing::error!(%error, version, dir, "Cut flows of another version cannot be read, and end.");
-                    carry::retire_programs(&one)
+                    carry_over::retire_programs(&one)
                 }
             };
             if let Err(error) = done.and_then(|()| one.remove()) {
@@ -232,38 +238,44 @@ impl Cut {
 
     /// Returns whether a process of another version still holds flows.
     #[must_use]
-    pub fn waits_for_another(&self) -> bool {
-        let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub fn waits_for_other_version(&self) -> bool {
+        let waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         !waiting.is_empty()
     }
 
     /// Returns the flows of other versions that are not carried over yet.
     #[must_use]
-    pub fn not_carried(&self) -> Vec<Flow> {
-        let waiting = self.earlier.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let flows = waiting.iter().map(carry::flows);
+    pub fn flows_not_carried_over(&self) -> Vec<Flow> {
+        let waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let flows = waiting.iter().map(carry_over::flows);
         flows.filter_map(Result::ok).flatten().collect()
     }
 
     /// Takes the ring of ended flows; `None` the second time.
-    pub fn take_ends(&self) -> Option<Ends> {
-        self.ends
+    pub fn take_ended_ring(&self) -> Option<EndedRing> {
+        self.ended_ring
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take()
-            .map(Ends)
+            .map(EndedRing)
     }
 
     /// Removes everything that would outlive the process.
     pub fn remove_all(&self) -> io::Result<()> {
         hooks::remove_filters();
-        pins::remove_all(Kind::Cut).map(drop)
+        pins::remove_all(PinKind::Cut).map(drop)
     }
 
     /// Removes flows that have ended: their packets reach the kernel's TCP again, which answers them with a reset.
     pub fn remove(&self, indices: &[u32]) {
-        for some in indices.chunks(BATCH) {
-            let mut tuples = Vec::with_capacity(2 * BATCH);
+        for some in indices.chunks(MAX_REMOVED_AT_ONCE) {
+            let mut tuples = Vec::with_capacity(2 * MAX_REMOVED_AT_ONCE);
             for &index in some {
                 let flow = self.table.read(index);
                 // From here on no program gives the entry to another flow; one may have done so already.
@@ -283,8 +295,8 @@ impl Cut {
     /// Ends a flow: both ends are reset, and packets that still come are dropped until it is removed.
     pub fn reset_both(&self, index: u32, flow: &Flow) {
         self.table.set_state(index, state::CLOSING);
-        if let Err(error) = reset::both(flow) {
-            reset::failed(&error);
+        if let Err(error) = reset::reset_both(flow) {
+            reset::log_failure(&error);
         }
     }
 }
@@ -301,21 +313,21 @@ fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
 
 /// Removes everything of tier `cut` and of layer-4 services from this network namespace, of any version. Returns what
 /// was removed and what is left. Refuses while a process uses it.
-pub fn detach() -> io::Result<Cleaned> {
-    drop(Pins::lock(Kind::Cut, false)?);
-    drop(Pins::lock(Kind::Layer4, false)?);
+pub fn detach_all() -> io::Result<RemovedPins> {
+    drop(Pins::lock(PinKind::Cut, false)?);
+    drop(Pins::lock(PinKind::Layer4, false)?);
     hooks::remove_filters();
-    let mut cleaned = removal::remove(Kind::Cut)?;
+    let mut cleaned = removal::remove(PinKind::Cut)?;
     cleaned.removed.extend(super::l4::detach()?);
     // Only what could not be removed is there now.
-    cleaned.add(removal::remove(Kind::Layer4)?);
+    cleaned.add(removal::remove(PinKind::Layer4)?);
     Ok(cleaned)
 }
 
 /// Ring of flows that have ended, filled by the programs.
-pub struct Ends(RingBuf<MapData>);
+pub struct EndedRing(RingBuf<MapData>);
 
-impl Ends {
+impl EndedRing {
     /// Hands out the flows that are in the ring, by index.
     pub fn drain(&mut self, mut each: impl FnMut(u32)) {
         while let Some(item) = self.0.next() {

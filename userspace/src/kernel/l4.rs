@@ -3,12 +3,12 @@
 //! Programs and maps outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts
 //! or has been killed, and the next process goes on with the same flows.
 
-mod carry;
+mod carry_over;
+pub mod decap;
 pub mod hooks;
-pub mod outer;
+pub mod map_in_map;
 pub mod shield;
-pub mod trial;
-pub mod unwrap;
+pub mod test_run;
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -22,19 +22,19 @@ use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
-use super::cut::earlier::Earlier;
 use super::cut::names::Names;
-use super::cut::pins::{self, Kind, Pins};
+use super::cut::other_version::OtherVersion;
+use super::cut::pins::{self, PinKind, Pins};
 use super::layout::{self, LAYOUT};
 use super::map::{self, MapFd};
 use super::object::{KernelError, OBJECT, map_fd};
-pub(in crate::kernel) use carry::structures;
-use hooks::Hooks;
-use outer::Outer;
+pub(in crate::kernel) use carry_over::structures;
+use hooks::L4Hooks;
+use map_in_map::MapInMapPins;
 use shield::Shield;
 
 /// Maps of layer-4 services and the shield: other copies of the object shrink each to one entry.
-pub const MAPS: [&str; 26] = [
+pub const L4_MAPS: [&str; 26] = [
     "L4_ESTABLISHED",
     "L4_OPENING",
     "L4_SERVICES",
@@ -64,7 +64,7 @@ pub const MAPS: [&str; 26] = [
 ];
 
 /// Maps that live as long as flows do, and the names that they are pinned under.
-const PINNED: [(&str, &str); 12] = [
+const PINNED_MAPS: [(&str, &str); 12] = [
     ("L4_ESTABLISHED", "L4_ESTABLISHED"),
     ("L4_OPENING", "L4_OPENING"),
     ("L4_SERVICES", "L4_SERVICES"),
@@ -80,7 +80,7 @@ const PINNED: [(&str, &str); 12] = [
 ];
 
 /// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
-pub const UNUSED: [&str; 11] = [
+pub const UNUSED_MAPS: [&str; 11] = [
     "PEERS",
     "VERDICTS",
     "LEGS",
@@ -99,7 +99,7 @@ pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
 
 /// Sizes of maps.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub struct MapSizes {
     /// Connections of services.
     pub flows: u32,
     /// Sources whose rates the shield remembers.
@@ -109,56 +109,57 @@ pub struct Size {
 }
 
 /// Kernel objects of layer-4 services.
-pub struct Layer4 {
+pub struct L4Kernel {
     pub pins: Pins,
     /// Numbers of services by name.
     pub names: Names,
     /// Parts that the kernel has refused, of [`parts::SHIELD`] and [`parts::SERVICES`].
     pub missing: u32,
     pub established: MapFd,
-    pub opening: MapFd,
+    pub half_open: MapFd,
     services: MapFd,
     tables: MapFd,
     hosts: MapFd,
     ports: MapFd,
     sources: MapFd,
     config: MapFd,
-    one_way: MapFd,
+    dsr_quota: MapFd,
     /// Limit of established flows with direct return.
-    most_one_way: u64,
+    max_dsr_flows: u64,
     macs: MapFd,
     found_hosts: Vec<Host>,
     counters: PerCpuArray<MapData, u64>,
-    service_tally: PerCpuArray<MapData, Tally>,
-    wanted: MapFd,
+    service_stats: PerCpuArray<MapData, Tally>,
+    port_bitmap: MapFd,
     pub shield: Shield,
-    hooks: Mutex<Hooks>,
+    hooks: Mutex<L4Hooks>,
     /// Pinned state of other versions that has not been carried over yet.
-    left: Mutex<carry::Left>,
+    other_versions: Mutex<carry_over::OtherVersions>,
 }
 
-impl Layer4 {
+impl L4Kernel {
     /// Loads the programs onto the pinned maps, or onto new ones. The shield's maps are always new. Attaches nothing
     /// yet.
     ///
     /// Where the kernel refuses the programs whole, they are tried with the shield alone and with services alone; the
     /// part that is `needed` is tried first.
-    pub fn load(size: Size, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
+    pub fn load(size: MapSizes, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
-        let pins = Pins::open(Kind::Layer4, take_over).map_err(pins::unusable)?;
+        let pins = Pins::open(PinKind::Layer4, take_over).map_err(pins::unusable)?;
         let is_new = !pins.path("L4_ESTABLISHED").exists();
-        let earlier = Earlier::free(Kind::Layer4, "L4_ESTABLISHED", take_over).map_err(pins::unusable)?;
-        outer::pin_tables(&pins.path("L4_TABLES")).map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
+        let earlier = OtherVersion::lock_all(PinKind::Layer4, "L4_ESTABLISHED", take_over).map_err(pins::unusable)?;
+        map_in_map::pin_tables(&pins.path("L4_TABLES"))
+            .map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         // The shield's programs need the handshakes: tier `cut` must not remember one that is answered with a SYN
         // cookie.
-        let shakes = pins::path(Kind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
+        let shakes = pins::path(PinKind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
         let has_shakes = shakes.exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
-            for (name, pin) in PINNED {
+            for (name, pin) in PINNED_MAPS {
                 loader.map_pin_path(name, pins.path(pin));
             }
-            for name in UNUSED {
+            for name in UNUSED_MAPS {
                 loader.map_max_entries(name, 1);
             }
             if has_shakes {
@@ -169,9 +170,9 @@ impl Layer4 {
             loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
             loader.map_max_entries("SHIELD_NODES", size.nodes.saturating_mul(2));
             loader.override_global(parts::SYMBOL, &parts, true);
-            let outer =
-                Outer::of(&["SHIELD_TABLES"]).map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
-            outer.give(&mut loader);
+            let outer = MapInMapPins::of(&["SHIELD_TABLES"])
+                .map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
+            outer.set_pins(&mut loader);
             let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
             drop(loader);
             hooks::load_programs(&mut ebpf, hook, parts).map(|refused| (ebpf, refused))
@@ -230,31 +231,31 @@ impl Layer4 {
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
         let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
         let kernel = Self {
-            hooks: Mutex::new(Hooks::new(ebpf, pins.clone(), parts::ALL & !missing, refused)),
-            left: Mutex::new(carry::Left::new(earlier)),
+            hooks: Mutex::new(L4Hooks::new(ebpf, pins.clone(), parts::ALL & !missing, refused)),
+            other_versions: Mutex::new(carry_over::OtherVersions::new(earlier)),
             pins,
             names,
             missing,
             established,
-            opening,
+            half_open: opening,
             services,
             tables,
             hosts,
             ports,
             sources,
             config,
-            one_way,
-            most_one_way: u64::from(entries / 2),
+            dsr_quota: one_way,
+            max_dsr_flows: u64::from(entries / 2),
             macs,
             found_hosts,
             counters,
-            service_tally,
-            wanted,
+            service_stats: service_tally,
+            port_bitmap: wanted,
             shield,
         };
         // An earlier process may have left as many direct-return flows as there may be: the first sweep counts them.
         kernel
-            .set_one_way(kernel.most_one_way)
+            .set_dsr_flows(kernel.max_dsr_flows)
             .map_err(failed("making room for flows whose hosts answer by themselves"))?;
         Ok(kernel)
     }
@@ -326,14 +327,14 @@ impl Layer4 {
     }
 
     /// Returns the number of established direct-return flows, as counted by programs, and their limit.
-    pub fn one_way(&self) -> io::Result<OneWay> {
-        self.one_way.get(&0u32).map(Option::unwrap_or_default)
+    pub fn dsr_flows(&self) -> io::Result<OneWay> {
+        self.dsr_quota.get(&0u32).map(Option::unwrap_or_default)
     }
 
     /// Sets the number of established direct-return flows.
-    pub fn set_one_way(&self, flows: u64) -> io::Result<()> {
-        let most = self.most_one_way;
-        self.one_way.update(&0u32, &OneWay { flows, most })
+    pub fn set_dsr_flows(&self, flows: u64) -> io::Result<()> {
+        let most = self.max_dsr_flows;
+        self.dsr_quota.update(&0u32, &OneWay { flows, most })
     }
 
     /// Adds an Ethernet address of this machine; [`ALL_MACS`] once all of them are there.
@@ -363,48 +364,48 @@ impl Layer4 {
 
     /// Returns how often the programs ended for each reason.
     #[must_use]
-    pub fn exits(&self) -> Vec<(Reason, u64)> {
-        super::counters::exits(&self.counters)
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        super::counters::exit_counts(&self.counters)
     }
 
     /// Returns the counters of a service's traffic.
     #[must_use]
-    pub fn service_tally(&self, service: u16) -> Tally {
-        sum(&self.service_tally, u32::from(service))
+    pub fn service_stats(&self, service: u16) -> Tally {
+        sum(&self.service_stats, u32::from(service))
     }
 
     /// Returns 64 bits that [`Self::set_wanted`] has set; `None` where no port of them is wanted.
     #[must_use]
-    pub fn wanted(&self, word: u32) -> Option<u64> {
-        self.wanted.get(&word).ok().flatten().filter(|bits| *bits != 0)
+    pub fn port_bits(&self, word: u32) -> Option<u64> {
+        self.port_bitmap.get(&word).ok().flatten().filter(|bits| *bits != 0)
     }
 
     /// Sets which of 64 ports anybody wants packets to: see `PortBit`.
-    pub fn set_wanted(&self, word: u32, bits: u64) -> io::Result<()> {
-        self.wanted.update(&word, &bits)
+    pub fn set_port_bits(&self, word: u32, bits: u64) -> io::Result<()> {
+        self.port_bitmap.update(&word, &bits)
     }
 
     /// Attaches to interfaces as [`Hooks::follow`] says. Flows of other versions are carried over first: our programs
     /// know them before they stand on an interface.
-    pub fn follow(&self, hook: Hook) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.copy_flows(&self.established, &self.opening);
+    pub fn attach(&self, hook: Hook) {
+        let mut left = self.other_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        left.copy_flows(&self.established, &self.half_open);
         let mut hooks = self.hooks();
-        hooks.follow(hook);
-        if !hooks.on().is_empty() {
-            left.retire(&self.established, &self.opening);
+        hooks.reconcile(hook);
+        if !hooks.attached().is_empty() {
+            left.retire(&self.established, &self.half_open);
         }
     }
 
     /// Locks the hooks.
-    pub fn hooks(&self) -> std::sync::MutexGuard<'_, Hooks> {
+    pub fn hooks(&self) -> std::sync::MutexGuard<'_, L4Hooks> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes one direction of a flow, established or opening.
     pub fn remove_flow(&self, key: &Key) -> io::Result<()> {
         self.established.delete(key)?;
-        self.opening.delete(key)
+        self.half_open.delete(key)
     }
 
     /// Removes one direction of an established flow; an opening flow of the same key stays.
@@ -414,8 +415,8 @@ impl Layer4 {
 
     /// Goes through the flows of one map. `each` gets every entry once; entries that come or go meanwhile once or
     /// never.
-    pub fn each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
-        map.each(each)
+    pub fn for_each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
+        map.for_each(each)
     }
 
     /// Removes everything that would outlive the process.
@@ -426,19 +427,19 @@ impl Layer4 {
 
 /// Copies the numbers of services, hosts and source addresses of other versions, which their flows refer to. Errors are
 /// logged only: flows whose numbers cannot be read fail when they are carried over.
-fn copy_targets(earlier: &[Earlier], ebpf: &Ebpf) -> Result<(), KernelError> {
+fn copy_targets(earlier: &[OtherVersion], ebpf: &Ebpf) -> Result<(), KernelError> {
     let (names, hosts, sources) = (
         map_fd(ebpf, "NAMES")?,
         map_fd(ebpf, "L4_HOSTS")?,
         map_fd(ebpf, "L4_SOURCES")?,
     );
-    let to = carry::Targets {
+    let to = carry_over::Targets {
         names: &names,
         hosts: &hosts,
         sources: &sources,
     };
     for one in earlier {
-        if let Err(error) = carry::copy_targets(one, &to) {
+        if let Err(error) = carry_over::copy_targets(one, &to) {
             tracing::warn!(%error, version = one.version(), "Services of another version could not be read.");
         }
     }
@@ -448,14 +449,14 @@ fn copy_targets(earlier: &[Earlier], ebpf: &Ebpf) -> Result<(), KernelError> {
 /// Removes everything of layer-4 services from this network namespace. The directory may be locked by us.
 pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
     hooks::remove_filters();
-    pins::remove_all(Kind::Layer4)
+    pins::remove_all(PinKind::Layer4)
 }
 
 /// Returns whether an earlier process has left services in this network namespace.
 #[must_use]
 pub fn is_pinned() -> bool {
-    pins::names(Kind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
-        || Earlier::all(Kind::Layer4, "L4_ESTABLISHED").is_ok_and(|all| !all.is_empty())
+    pins::names(PinKind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
+        || OtherVersion::all(PinKind::Layer4, "L4_ESTABLISHED").is_ok_and(|all| !all.is_empty())
 }
 
 fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
@@ -469,7 +470,7 @@ fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
 /// Makes a table in the kernel, to be swapped in.
 pub fn new_table(slots: &[u8]) -> io::Result<OwnedFd> {
     assert_eq!(slots.len(), TABLE_BYTES);
-    let map = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::MMAPABLE)?;
+    let map = map::create_array("l4_slots", TABLE_BYTES as u32, 1, map::BPF_F_MMAPABLE)?;
     MapFd::new(map.as_fd())?.update_bytes(&0u32, slots)?;
     Ok(map)
 }

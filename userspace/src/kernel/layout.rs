@@ -37,7 +37,7 @@ impl Shape {
 
     /// Plans the conversion of bytes of this shape to a `T`. Fields that `T` lacks are left out, fields that only `T`
     /// has are zero.
-    pub(in crate::kernel) fn plan<T: Layout + Pod>(&self) -> io::Result<Plan> {
+    pub(in crate::kernel) fn plan<T: Layout + Pod>(&self) -> io::Result<Conversion> {
         let mut copies = Vec::new();
         for (name, (to, room)) in Self::of::<T>().fields {
             let Some(&(from, size)) = self.fields.get(&name) else {
@@ -51,16 +51,16 @@ impl Shape {
             }
             copies.push((from, to, size));
         }
-        Ok(Plan {
+        Ok(Conversion {
             size: self.size,
             copies,
         })
     }
 
     /// Finds a field that is a 32-bit number.
-    pub(in crate::kernel) fn number(&self, name: &str) -> io::Result<Number> {
+    pub(in crate::kernel) fn number(&self, name: &str) -> io::Result<NumberField> {
         match self.fields.get(name) {
-            Some(&(offset, 4)) => Ok(Number(offset)),
+            Some(&(offset, 4)) => Ok(NumberField(offset)),
             other => Err(io::Error::other(format!(
                 "its field {name} is no number of 32 bits: {other:?}"
             ))),
@@ -69,9 +69,9 @@ impl Shape {
 }
 
 /// Offset of a 32-bit number in a structure of another version.
-pub(in crate::kernel) struct Number(usize);
+pub(in crate::kernel) struct NumberField(usize);
 
-impl Number {
+impl NumberField {
     pub(in crate::kernel) fn read(&self, bytes: &[u8]) -> Option<u32> {
         bytes
             .get(self.0..)?
@@ -95,14 +95,14 @@ fn collect(fields: &[Field], prefix: &str, base: usize, into: &mut BTreeMap<Stri
 }
 
 /// Copies to make from a structure of another version to one of this version.
-pub(in crate::kernel) struct Plan {
+pub(in crate::kernel) struct Conversion {
     size: usize,
     /// Offset in the other version, offset in this version, size. Numbers are little-endian: one that has grown keeps
     /// its value.
     copies: Vec<(usize, usize, usize)>,
 }
 
-impl Plan {
+impl Conversion {
     /// Converts the bytes of the other version's structure; `None` if they are fewer than it has.
     #[must_use]
     pub(in crate::kernel) fn read<T: Pod>(&self, bytes: &[u8]) -> Option<T> {
@@ -139,7 +139,7 @@ pub(in crate::kernel) fn pin(path: &Path, structures: &Structures) -> io::Result
 
 /// Reads the layout that is pinned in a directory.
 pub(in crate::kernel) fn read(dir: &Path) -> io::Result<Structures> {
-    let raw = map::Raw::open(&dir.join(LAYOUT))?;
+    let raw = map::RawMap::open(&dir.join(LAYOUT))?;
     let text = raw.get(&0u32.to_ne_bytes())?;
     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     Ok(serde_json::from_slice(text.get(..end).unwrap_or_default())?)

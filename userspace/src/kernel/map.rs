@@ -21,7 +21,7 @@ const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 
 /// Entries read by one batch call.
-const BATCH: usize = 1024;
+const BATCH_ENTRIES: usize = 1024;
 
 /// The part of `union bpf_attr` (`include/uapi/linux/bpf.h`) that element operations use.
 #[repr(C)]
@@ -130,8 +130,8 @@ impl MapFd {
 
     /// Goes through a hash map that others may change meanwhile: every entry that stays is handed out once. Kernel
     /// 5.6+. `K` and `V` must be the map's own types.
-    pub fn each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
-        self.each_bytes(size_of::<K>(), size_of::<V>(), |key, value| {
+    pub fn for_each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
+        self.for_each_bytes(size_of::<K>(), size_of::<V>(), |key, value| {
             let (key, value) = (key.as_ptr().cast::<K>(), value.as_ptr().cast::<V>());
             // SAFETY: as many bytes as the types have; the types of keys and values take every bit pattern.
             let (key, value) = unsafe { (key.read_unaligned(), value.read_unaligned()) };
@@ -140,8 +140,8 @@ impl MapFd {
     }
 
     /// Goes through a map as [`Self::each`], in bytes; arrays too. The sizes of keys and values must be the map's.
-    fn each_bytes(&self, key_size: usize, value_size: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
-        let mut room = BATCH;
+    fn for_each_bytes(&self, key_size: usize, value_size: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        let mut room = BATCH_ENTRIES;
         let (mut keys, mut values) = (vec![0; room * key_size], vec![0; room * value_size]);
         // The batch position takes 4 bytes in a hash map, the size of a key in an array.
         let (mut position, mut begun) = ([0u64; 8], false);
@@ -204,7 +204,7 @@ pub(super) fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_
 }
 
 /// Map flag `BPF_F_MMAPABLE`.
-pub const MMAPABLE: u32 = 1 << 10;
+pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// Part of `union bpf_attr` that creating a map uses.
 #[repr(C)]
@@ -288,13 +288,13 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A pinned map of another version, accessed by bytes: its keys and values may differ from ours.
-pub struct Raw {
+pub struct RawMap {
     fd: MapFd,
     key_size: usize,
     value_size: usize,
 }
 
-impl Raw {
+impl RawMap {
     /// Opens a pinned map.
     pub fn open(path: &Path) -> io::Result<Self> {
         let info = aya::maps::MapInfo::from_pin(path).map_err(io::Error::other)?;
@@ -317,24 +317,24 @@ impl Raw {
     }
 
     /// Goes through all entries, as [`MapFd::each`] does.
-    pub fn each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
-        self.fd.each_bytes(self.key_size, self.value_size, each)
+    pub fn for_each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        self.fd.for_each_bytes(self.key_size, self.value_size, each)
     }
 }
 
 /// An array map, mapped into our memory (`BPF_F_MMAPABLE`, kernel 5.5+).
-pub struct Mapped<T> {
+pub struct MmapArray<T> {
     base: *mut T,
     count: u32,
 }
 
 // SAFETY: the mapping is shared memory that lives as long as the value; every access is atomic or volatile, by those
 // who ask for its pointers.
-unsafe impl<T> Send for Mapped<T> {}
+unsafe impl<T> Send for MmapArray<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Mapped<T> {}
+unsafe impl<T> Sync for MmapArray<T> {}
 
-impl<T> Mapped<T> {
+impl<T> MmapArray<T> {
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
         // The kernel puts elements at multiples of 8 bytes (`kernel/bpf/arraymap.c`).
         const { assert!(size_of::<T>().is_multiple_of(8)) };
@@ -371,7 +371,7 @@ impl<T> Mapped<T> {
     }
 }
 
-impl<T> Drop for Mapped<T> {
+impl<T> Drop for MmapArray<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made, with its length.
         unsafe { libc::munmap(self.base.cast(), size_of::<T>() * self.count as usize) };
@@ -379,14 +379,14 @@ impl<T> Drop for Mapped<T> {
 }
 
 /// Map `GATES`: the credit gates of tier `sockmap`.
-pub struct Gates(Mapped<Gate>);
+pub struct Credits(MmapArray<Gate>);
 
-impl Gates {
+impl Credits {
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
-        Mapped::map(fd, count).map(Self)
+        MmapArray::map(fd, count).map(Self)
     }
 
-    fn gate(&self, index: u32) -> *mut Gate {
+    fn credit(&self, index: u32) -> *mut Gate {
         self.0.at(index)
     }
 
@@ -394,7 +394,7 @@ impl Gates {
     pub fn read(&self, index: u32) -> Gate {
         // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
         // 8-byte field by itself is whole.
-        unsafe { self.gate(index).read_volatile() }
+        unsafe { self.credit(index).read_volatile() }
     }
 
     /// Prepares a gate that no program uses yet.
@@ -404,24 +404,24 @@ impl Gates {
             ..Gate::default()
         };
         // SAFETY: as above; no LEGS entry points here, so no program writes.
-        unsafe { self.gate(index).write_volatile(fresh) };
+        unsafe { self.credit(index).write_volatile(fresh) };
     }
 
     pub fn set_limit(&self, index: u32, limit: u64) {
         // SAFETY: the field is aligned and only ever accessed whole; userspace is its only writer.
-        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.gate(index)).limit)) };
+        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).limit)) };
         field.store(limit, Ordering::Release);
     }
 
     pub fn set_token(&self, index: u32, token: u64) {
         // SAFETY: as for the limit.
-        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.gate(index)).token)) };
+        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).token)) };
         field.store(token, Ordering::Release);
     }
 
     pub fn blocked(&self, index: u32) -> bool {
         // SAFETY: aligned; written whole by the program.
-        let field = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.gate(index)).blocked)) };
+        let field = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.credit(index)).blocked)) };
         field.load(Ordering::Acquire) != 0
     }
 }

@@ -27,16 +27,16 @@ pub struct Link {
 
 /// Next hop to an address: the answer of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct NextHop {
     pub ifindex: u32,
     /// Address to resolve on the link: a router's, or the destination itself.
-    pub next: IpAddr,
+    pub address: IpAddr,
     /// Source address that the kernel prefers for our packets.
     pub source: Option<IpAddr>,
     /// MTU of the route, where it has one of its own.
     pub mtu: Option<u32>,
     /// True if the destination is an address of this machine.
-    pub local: bool,
+    pub is_local: bool,
 }
 
 /// Ethernet addresses by interface and address, and whether each has been confirmed recently.
@@ -57,7 +57,7 @@ impl Netlink {
     pub fn links(&self) -> io::Result<HashMap<u32, Link>> {
         let mut links = HashMap::new();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        self.ask(request, NLM_F_DUMP, |answer| {
+        self.request(request, NLM_F_DUMP, |answer| {
             let RouteNetlinkMessage::NewLink(message) = answer else {
                 return;
             };
@@ -90,7 +90,7 @@ impl Netlink {
     pub fn neighbours(&self) -> io::Result<Neighbours> {
         let mut neighbours = HashMap::new();
         let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-        self.ask(request, NLM_F_DUMP, |answer| {
+        self.request(request, NLM_F_DUMP, |answer| {
             let RouteNetlinkMessage::NewNeighbour(message) = answer else {
                 return;
             };
@@ -116,7 +116,7 @@ impl Netlink {
     }
 
     /// Looks up the route to an address; `None` where there is none.
-    pub fn way(&self, to: IpAddr) -> io::Result<Option<Way>> {
+    pub fn route_get(&self, to: IpAddr) -> io::Result<Option<NextHop>> {
         let mut request = RouteMessage::default();
         (request.header.address_family, request.header.destination_prefix_length) = match to {
             IpAddr::V4(_) => (AddressFamily::Inet, 32),
@@ -124,22 +124,22 @@ impl Netlink {
         };
         request.attributes.push(RouteAttribute::Destination(to.into()));
         let mut found = None;
-        let asked = self.ask(RouteNetlinkMessage::GetRoute(request), 0, |answer| {
+        let asked = self.request(RouteNetlinkMessage::GetRoute(request), 0, |answer| {
             let RouteNetlinkMessage::NewRoute(message) = answer else {
                 return;
             };
-            let mut way = Way {
+            let mut way = NextHop {
                 ifindex: 0,
-                next: to,
+                address: to,
                 source: None,
                 mtu: None,
-                local: message.header.kind == RouteType::Local,
+                is_local: message.header.kind == RouteType::Local,
             };
             for attribute in message.attributes {
                 match attribute {
                     RouteAttribute::Oif(index) => way.ifindex = index,
-                    RouteAttribute::Gateway(RouteAddress::Inet(v4)) => way.next = v4.into(),
-                    RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => way.next = v6.into(),
+                    RouteAttribute::Gateway(RouteAddress::Inet(v4)) => way.address = v4.into(),
+                    RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => way.address = v6.into(),
                     RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => way.source = Some(v4.into()),
                     RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => way.source = Some(v6.into()),
                     RouteAttribute::Metrics(metrics) => {
@@ -162,7 +162,7 @@ impl Netlink {
     }
 
     /// Makes the kernel resolve, or verify, a neighbour's Ethernet address (`NTF_USE`).
-    pub fn look_for(&self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+    pub fn resolve(&self, ifindex: u32, address: IpAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = ifindex;
         message.header.flags = NeighbourFlags::Use;
@@ -179,11 +179,11 @@ impl Netlink {
         };
         message.attributes.push(NeighbourAttribute::Destination(destination));
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
-        self.ask(RouteNetlinkMessage::NewNeighbour(message), flags, |_| {})
+        self.request(RouteNetlinkMessage::NewNeighbour(message), flags, |_| {})
     }
 
     /// Sends a request and hands out the answers to it.
-    fn ask(
+    fn request(
         &self,
         message: RouteNetlinkMessage,
         flags: u16,

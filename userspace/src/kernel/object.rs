@@ -11,10 +11,10 @@ use signalbox_common::gate::MAX_GATES;
 use signalbox_common::parts;
 use thiserror::Error;
 
+use super::capabilities::{self, CapabilityUse};
 use super::counters::Counters;
-use super::map::{Gates, MapFd};
-use super::rights::{self, Need};
-use super::sockmap::Joiner;
+use super::map::{Credits, MapFd};
+use super::sockmap::SockmapPair;
 use super::steer::Steering;
 
 /// The eBPF object, built from `ebpf/` by `cargo xtask build-ebpf`; build.rs decides which file that is.
@@ -29,7 +29,10 @@ pub fn bytes() -> &'static [u8] {
 /// Reason why programs or maps are not in the kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    #[error("loading the eBPF object failed{}", rights::lacking(Need::Programs))]
+    #[error(
+        "loading the eBPF object failed{}",
+        capabilities::missing_text(CapabilityUse::Programs)
+    )]
     Load(#[source] Box<aya::EbpfError>),
     #[error("the eBPF object has no map {0}: it was built from other sources, run `cargo xtask build-ebpf`")]
     NoMap(&'static str),
@@ -58,12 +61,12 @@ pub enum KernelError {
         error: io::Error,
     },
     #[error("the kernel takes program {name} only from who has {capability}, and this process has not")]
-    Lacking {
+    MissingCapability {
         name: &'static str,
         capability: &'static str,
     },
     #[error("this kernel has no {what}; {}", super::version::remedy())]
-    Lacks { what: &'static str },
+    Unsupported { what: &'static str },
     #[error("{what} failed")]
     Io {
         what: &'static str,
@@ -75,13 +78,13 @@ pub enum KernelError {
 impl KernelError {
     /// Converts the error of a program that was not loaded.
     pub(super) fn of_program(name: &'static str, error: aya::programs::ProgramError) -> Self {
-        let lacking = rights::missing_for(Need::Rewriting);
+        let lacking = capabilities::missing_for(CapabilityUse::Rewriting);
         match (error, lacking) {
             // The verifier's reason would blame the program, which is right; the missing capability is the cause.
             (aya::programs::ProgramError::LoadError { io_error, .. }, Some(capability))
                 if io_error.kind() == io::ErrorKind::PermissionDenied =>
             {
-                Self::Lacking { name, capability }
+                Self::MissingCapability { name, capability }
             }
             (aya::programs::ProgramError::LoadError { io_error, verifier_log }, _) => {
                 let log = verifier_log.to_string();
@@ -116,7 +119,11 @@ impl KernelError {
     pub const fn is_permanent(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::Lacking { .. } | Self::Lacks { .. } | Self::NoMap(_) | Self::NoProgram(_)
+            Self::Refused { .. }
+                | Self::MissingCapability { .. }
+                | Self::Unsupported { .. }
+                | Self::NoMap(_)
+                | Self::NoProgram(_)
         )
     }
 }
@@ -127,9 +134,9 @@ pub struct Kernel {
     ebpf: Ebpf,
     pub counters: Arc<Counters>,
     /// Maps of tier `sockmap`, where the kernel has it.
-    pub joiner: Option<Arc<Joiner>>,
+    pub sockmap: Option<Arc<SockmapPair>>,
     /// Ring of gates that have just closed.
-    pub gate_events: Option<RingBuf<MapData>>,
+    pub credit_events: Option<RingBuf<MapData>>,
     /// Features that are missing, each with the reason.
     pub degraded: Vec<(&'static str, String)>,
 }
@@ -139,7 +146,7 @@ impl Kernel {
     pub fn load() -> Result<Self, KernelError> {
         lift_memory_limit();
         let mut loader = EbpfLoader::new();
-        for name in super::l4::MAPS {
+        for name in super::l4::L4_MAPS {
             loader.map_max_entries(name, 1);
         }
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
@@ -155,13 +162,13 @@ impl Kernel {
         Ok(Self {
             ebpf,
             counters,
-            joiner,
-            gate_events,
+            sockmap: joiner,
+            credit_events: gate_events,
             degraded,
         })
     }
 
-    fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(Joiner, RingBuf<MapData>), KernelError> {
+    fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(SockmapPair, RingBuf<MapData>), KernelError> {
         let refused = |e| KernelError::of_program("relay", e);
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
@@ -181,11 +188,11 @@ impl Kernel {
         program::<SkSkb>(ebpf, "relay")?.attach(&attach_to).map_err(refused)?;
 
         let gates = match ebpf.map("GATES") {
-            Some(Map::Array(data)) => Gates::map(data.fd().as_fd(), MAX_GATES),
+            Some(Map::Array(data)) => Credits::map(data.fd().as_fd(), MAX_GATES),
             _ => return Err(KernelError::NoMap("GATES")),
         };
         let gates = gates.map_err(failed("mapping GATES into memory (kernel 5.5 or later)"))?;
-        let joiner = Joiner::new(
+        let joiner = SockmapPair::new(
             map_fd(ebpf, "PEERS")?,
             map_fd(ebpf, "VERDICTS")?,
             map_fd(ebpf, "LEGS")?,

@@ -5,21 +5,21 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use signalbox_common::gate::Leg;
 
-use super::map::{Gates, MapFd};
+use super::map::{Credits, MapFd};
 use super::version::Version;
 use crate::datapath::sys;
 
 /// Maps of tier `sockmap`, shared by all workers.
-pub struct Joiner {
+pub struct SockmapPair {
     peers: MapFd,
     verdicts: MapFd,
     legs: MapFd,
-    pub gates: Gates,
+    pub credits: Credits,
 }
 
 /// Result of joining two sockets.
 #[derive(Debug)]
-pub enum Joined {
+pub enum JoinOutcome {
     /// The kernel carries both legs.
     Both,
     /// The first leg was taken and the second refused. The first cannot be taken back without losing bytes:
@@ -27,13 +27,13 @@ pub enum Joined {
     FirstOnly(io::Error),
 }
 
-impl Joiner {
-    pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, gates: Gates) -> Self {
+impl SockmapPair {
+    pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, gates: Credits) -> Self {
         Self {
             peers,
             verdicts,
             legs,
-            gates,
+            credits: gates,
         }
     }
 
@@ -42,10 +42,10 @@ impl Joiner {
     ///
     /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a kick
     /// for bytes that arrived before, which the program has not seen.
-    pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<Joined> {
+    pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<JoinOutcome> {
         let [(a, cookie_a, gate_a), (b, cookie_b, gate_b)] = legs;
-        self.gates.reset(gate_a, limit);
-        self.gates.reset(gate_b, limit);
+        self.credits.reset(gate_a, limit);
+        self.credits.reset(gate_b, limit);
         let prepared = self
             .legs
             .update(&cookie_a, &Leg { gate: gate_a, _pad: 0 })
@@ -54,17 +54,17 @@ impl Joiner {
             .and_then(|()| self.put(&self.peers, cookie_b, a.as_raw_fd()))
             .and_then(|()| self.put(&self.verdicts, cookie_a, a.as_raw_fd()));
         if let Err(error) = prepared {
-            self.forget(cookie_a, cookie_b);
+            self.remove(cookie_a, cookie_b);
             return Err(error);
         }
         if let Err(error) = self.put(&self.verdicts, cookie_b, b.as_raw_fd()) {
-            self.gates.set_limit(gate_a, 0);
-            sys::kick(a.as_raw_fd())?;
-            return Ok(Joined::FirstOnly(error));
+            self.credits.set_limit(gate_a, 0);
+            sys::recheck_receive_queue(a.as_raw_fd())?;
+            return Ok(JoinOutcome::FirstOnly(error));
         }
-        sys::kick(a.as_raw_fd())?;
-        sys::kick(b.as_raw_fd())?;
-        Ok(Joined::Both)
+        sys::recheck_receive_queue(a.as_raw_fd())?;
+        sys::recheck_receive_queue(b.as_raw_fd())?;
+        Ok(JoinOutcome::Both)
     }
 
     fn put(&self, map: &MapFd, cookie: u64, fd: RawFd) -> io::Result<()> {
@@ -72,7 +72,7 @@ impl Joiner {
     }
 
     /// Removes the map entries of a closed flow. The socket maps drop closed sockets by themselves.
-    pub fn forget(&self, cookie_a: u64, cookie_b: u64) {
+    pub fn remove(&self, cookie_a: u64, cookie_b: u64) {
         for cookie in [cookie_a, cookie_b] {
             for map in [&self.peers, &self.legs] {
                 if let Err(error) = map.delete(&cookie) {

@@ -18,7 +18,7 @@ use super::object::{KernelError, map_fd, program};
 pub struct Steering {
     bindings: MapFd,
     listeners: MapFd,
-    now: Bindings,
+    bindings_now: Bindings,
     /// Link that keeps the program attached.
     _link: SkLookupLink,
 }
@@ -26,7 +26,7 @@ pub struct Steering {
 /// Error of writing the bindings.
 #[derive(Debug, thiserror::Error)]
 #[error("writing the kernel's map of bindings failed after {done} of {of} changes")]
-pub struct ApplyError {
+pub struct SteerError {
     pub done: usize,
     pub of: usize,
     #[source]
@@ -48,7 +48,7 @@ impl Steering {
         Ok(Self {
             bindings,
             listeners,
-            now: Bindings::new(),
+            bindings_now: Bindings::new(),
             _link: link,
         })
     }
@@ -60,20 +60,20 @@ impl Steering {
     }
 
     /// Changes the kernel's bindings to `wanted`, additions first.
-    pub fn apply(&mut self, wanted: Bindings) -> Result<usize, ApplyError> {
-        let ops = plan::diff(&self.now, &wanted);
+    pub fn apply(&mut self, wanted: Bindings) -> Result<usize, SteerError> {
+        let ops = plan::diff(&self.bindings_now, &wanted);
         for (done, op) in ops.iter().enumerate() {
-            self.carry_out(*op).map_err(|source| ApplyError {
+            self.apply_op(*op).map_err(|source| SteerError {
                 done,
                 of: ops.len(),
                 source,
             })?;
         }
-        self.now = wanted;
+        self.bindings_now = wanted;
         Ok(ops.len())
     }
 
-    fn carry_out(&mut self, op: BindingOp) -> io::Result<()> {
+    fn apply_op(&mut self, op: BindingOp) -> io::Result<()> {
         match op {
             BindingOp::Set((bits, key), value) => self
                 .bindings
@@ -82,8 +82,8 @@ impl Steering {
         }
         // `now` is kept in step with the kernel, so that a failure half-way leaves a true state to start from.
         match op {
-            BindingOp::Set(key, value) => self.now.insert(key, (value.listener, value.slot)),
-            BindingOp::Remove(key) => self.now.remove(&key),
+            BindingOp::Set(key, value) => self.bindings_now.insert(key, (value.listener, value.slot)),
+            BindingOp::Remove(key) => self.bindings_now.remove(&key),
         };
         Ok(())
     }

@@ -23,17 +23,17 @@ const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// Size of a ring: a multiple of the page size, which some Arm kernels have this large.
-const LARGEST_PAGE: u32 = 65_536;
+const RING_BYTES: u32 = 65_536;
 /// `BPF_LOG_LEVEL1`: logs the instructions walked on the path that was refused.
-const LOG_WALK: u32 = 1;
+const BPF_LOG_LEVEL1: u32 = 1;
 /// `BPF_LOG_STATS` (kernel 5.2): logs one line of figures.
-const LOG_FIGURES: u32 = 4;
+const BPF_LOG_STATS: u32 = 4;
 /// Size of the log in bytes; kernels before 6.4 refuse a program whose log does not fit.
-const MAX_LOG: usize = (u32::MAX >> 8) as usize;
+const MAX_LOG_BYTES: usize = (u32::MAX >> 8) as usize;
 
 /// Work of the verifier for a program that it accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Figures {
+pub struct VerifierStats {
     /// Instructions walked, of at most a million.
     pub instructions: u32,
     /// States remembered in total.
@@ -44,7 +44,7 @@ pub struct Figures {
 
 /// Refusal of a program by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Refusal {
+pub struct VerifierRefusal {
     /// Error of the system call.
     pub error: String,
     /// Reason that the verifier gives, in one line.
@@ -56,25 +56,25 @@ pub struct Refusal {
 
 /// Verdict of the verifier on one program.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Verdict {
+pub struct ProgramVerdict {
     pub program: String,
     /// Number of instructions, including those of the functions that the program calls.
     pub size: usize,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: LoadOutcome,
 }
 
 /// Acceptance or refusal of a program.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    Accepted(Figures),
-    Refused(Refusal),
+pub enum LoadOutcome {
+    Accepted(VerifierStats),
+    Refused(VerifierRefusal),
 }
 
 /// Loads each program of `object` for which `wanted` holds, with [`signalbox_common::parts`] `parts`. Fails where not
 /// even the maps can be made.
-pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Verdict>> {
+pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<ProgramVerdict>> {
     super::object::lift_memory_limit();
     let invalid = |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     let mut object = Object::parse(object).map_err(|e| invalid(&e))?;
@@ -85,7 +85,8 @@ pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io:
     let mut maps = HashMap::new();
     for name in names {
         let map = &object.maps[&name];
-        let fd = make(&name, map).map_err(|e| io::Error::new(e.kind(), format!("making map {name} failed: {e}")))?;
+        let fd =
+            create_like(&name, map).map_err(|e| io::Error::new(e.kind(), format!("making map {name} failed: {e}")))?;
         maps.insert(name, (fd, map.clone()));
     }
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
@@ -103,17 +104,17 @@ pub fn verdicts(object: &[u8], parts: u32, wanted: impl Fn(&str) -> bool) -> io:
             .ok_or_else(|| invalid(&"a program without code"))?;
         let (kind, attach) =
             kind(&program.section).ok_or_else(|| invalid(&format!("{name}: its type is not known")))?;
-        let load = Load {
+        let load = ProgramLoad {
             name,
             kind,
             attach,
             instructions: &function.instructions,
             license: program.license.to_bytes_with_nul(),
         };
-        Ok(Verdict {
+        Ok(ProgramVerdict {
             program: name.clone(),
             size: function.instructions.len(),
-            outcome: load.judge(),
+            outcome: load.try_load(),
         })
     };
     programs.into_iter().map(verdict).collect()
@@ -130,7 +131,7 @@ const fn kind(section: &ProgramSection) -> Option<(u32, u32)> {
     }
 }
 
-struct Load<'a> {
+struct ProgramLoad<'a> {
     name: &'a str,
     kind: u32,
     attach: u32,
@@ -156,15 +157,15 @@ struct LoadAttr {
     expected_attach_type: u32,
 }
 
-impl Load<'_> {
-    fn judge(&self) -> Outcome {
-        let (figures, _) = match self.load(LOG_FIGURES, 64 * 1024) {
-            Ok(log) => return Outcome::Accepted(figures(&log)),
+impl ProgramLoad<'_> {
+    fn try_load(&self) -> LoadOutcome {
+        let (figures, _) = match self.load(BPF_LOG_STATS, 64 * 1024) {
+            Ok(log) => return LoadOutcome::Accepted(parse_stats(&log)),
             Err(refused) => refused,
         };
-        let (error, log) = match self.load(LOG_WALK, MAX_LOG) {
+        let (error, log) = match self.load(BPF_LOG_LEVEL1, MAX_LOG_BYTES) {
             // Refused once and accepted now: perhaps memory was short.
-            Ok(_) => return Outcome::Accepted(Figures::default()),
+            Ok(_) => return LoadOutcome::Accepted(VerifierStats::default()),
             Err((error, log)) => (error, log),
         };
         let error = if error.raw_os_error() == Some(libc::ENOSPC) {
@@ -172,7 +173,7 @@ impl Load<'_> {
         } else {
             error
         };
-        Outcome::Refused(Refusal {
+        LoadOutcome::Refused(VerifierRefusal {
             reason: reason(&log).unwrap_or_else(|| error.to_string()),
             error: error.to_string(),
             log: tail(&log),
@@ -211,14 +212,14 @@ impl Load<'_> {
 }
 
 /// Parses "processed 123 insns (limit 1000000) max_states_per_insn 4 total_states 56 peak_states 56 mark_read 7".
-fn figures(log: &str) -> Figures {
+fn parse_stats(log: &str) -> VerifierStats {
     let line = log.lines().rev().find(|line| line.starts_with("processed "));
     let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
     let behind = |word: &str| {
         let at = words.iter().position(|is| *is == word)?;
         words.get(at + 1)?.parse().ok()
     };
-    Figures {
+    VerifierStats {
         instructions: behind("processed").unwrap_or_default(),
         states: behind("total_states").unwrap_or_default(),
         peak_states: behind("peak_states").unwrap_or_default(),
@@ -277,7 +278,7 @@ fn tail(log: &str) -> String {
 
 /// Part of `union bpf_attr` that creating a map uses.
 #[repr(C)]
-struct CreateAttr {
+struct MapCreateAttr {
     map_type: u32,
     key_size: u32,
     value_size: u32,
@@ -287,13 +288,13 @@ struct CreateAttr {
 }
 
 /// Makes a map of the same shape, as small as possible; a map of constants gets its contents.
-fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
-    if let Some(inner) = super::l4::outer::inner_shape(name) {
+fn create_like(name: &str, map: &Map) -> io::Result<OwnedFd> {
+    if let Some(inner) = super::l4::map_in_map::inner_shape(name) {
         let inner = create(BPF_MAP_TYPE_ARRAY, 4, inner.0, 1, inner.1, 0)?;
         return create(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 4, 1, 0, inner.as_raw_fd() as u32);
     }
     let entries = if map.map_type() == BPF_MAP_TYPE_RINGBUF {
-        LARGEST_PAGE
+        RING_BYTES
     } else {
         1
     };
@@ -324,7 +325,7 @@ fn make(name: &str, map: &Map) -> io::Result<OwnedFd> {
 }
 
 fn create(kind: u32, key: u32, value: u32, entries: u32, flags: u32, inner: u32) -> io::Result<OwnedFd> {
-    let mut attr = CreateAttr {
+    let mut attr = MapCreateAttr {
         map_type: kind,
         key_size: key,
         value_size: value,
@@ -361,7 +362,7 @@ mod tests {
     fn figures_are_read_from_the_last_line() {
         let log = "verification time 93 usec\nstack depth 0\nprocessed 123 insns (limit 1000000) max_states_per_insn 4 \
                    total_states 56 peak_states 55 mark_read 7\n";
-        let figures = figures(log);
+        let figures = parse_stats(log);
         assert_eq!(
             (figures.instructions, figures.states, figures.peak_states),
             (123, 56, 55)

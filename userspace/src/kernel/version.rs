@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 /// Oldest kernel line on which all programs are known to load: see docs/kernels.md.
-pub const OLDEST: (u32, u32) = (5, 14);
+pub const OLDEST_KERNEL: (u32, u32) = (5, 14);
 
 /// A version of Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn numbers(text: &str) -> (u32, u32, u32) {
 
 /// Returns advice for a program that the kernel's verifier refuses.
 pub(crate) fn remedy() -> String {
-    let (major, minor) = OLDEST;
+    let (major, minor) = OLDEST_KERNEL;
     if Version::running().is_at_least(major, minor) {
         "docs/kernels.md lists the kernels that take all programs; `signalbox doctor --verbose` shows the verifier's log".into()
     } else {

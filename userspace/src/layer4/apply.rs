@@ -14,26 +14,26 @@ use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
-use super::places::{Place, Places, seat};
-use super::sweep::{Counts, Pair};
-use super::trouble::Trouble;
-use crate::datapath::cut::{for_services, words};
-use crate::kernel::l4::Layer4 as Kernel;
+use super::host_numbers::{HostId, HostNumbers, kernel_name};
+use super::services_error::ServicesError;
+use super::sweep::{FlowCounts, ServiceHostPair};
+use crate::datapath::cut::{addr_to_words, service_ports};
+use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Snapshot;
 
-fn writing(what: &'static str) -> impl FnOnce(io::Error) -> Trouble {
-    move |source| Trouble::Map { what, source }
+fn map_error(what: &'static str) -> impl FnOnce(io::Error) -> ServicesError {
+    move |source| ServicesError::Map { what, source }
 }
 
 /// Address family of a table's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Family {
+enum TableFamily {
     V4,
     V6,
     Any,
 }
 
-impl Family {
+impl TableFamily {
     fn has(self, address: IpAddr) -> bool {
         match self {
             Self::V4 => address.is_ipv4(),
@@ -44,55 +44,55 @@ impl Family {
 }
 
 /// A table in the kernel.
-struct Table {
+struct SlotTable {
     index: u32,
     /// Hosts that may be in the table, with weights; `base` is the table with all of them.
-    of: Vec<(u32, u32)>,
-    base: Box<[u16]>,
+    members: Vec<(u32, u32)>,
+    base_slots: Box<[u16]>,
     /// Hosts that are in the table now.
-    standing: HashSet<u32>,
+    current: HashSet<u32>,
     shares: HashMap<u32, f64>,
 }
 
 /// Desired content of the kernel's maps.
 #[derive(Default)]
-struct Wanted {
+struct DesiredServices {
     targets: HashMap<Target, Service>,
     ports: HashMap<(u16, u32), u16>,
-    tables: HashSet<(String, Family)>,
+    tables: HashSet<(String, TableFamily)>,
 }
 
 /// Content of the kernel's maps, as far as this process has written it.
 #[derive(Default)]
 pub(super) struct Tables {
-    places: Places,
-    pub(super) written: BTreeMap<u32, Host>,
+    host_numbers: HostNumbers,
+    pub(super) hosts: BTreeMap<u32, Host>,
     /// Cluster and name of each host that a service can send to, with its number.
-    named: Vec<(String, String, u32)>,
+    named_hosts: Vec<(String, String, u32)>,
     /// Hosts that are no longer configured, with the time of their removal (Unix time in milliseconds).
-    unnamed_ms: HashMap<u32, u64>,
-    tables: HashMap<(String, Family), Table>,
+    removed_ms: HashMap<u32, u64>,
+    tables: HashMap<(String, TableFamily), SlotTable>,
     services: HashMap<Target, Service>,
     service_numbers: HashMap<String, u16>,
     ports: HashMap<(u16, u32), u16>,
     /// Words of `L4_WANTED` that are not 0.
-    wanted: BTreeMap<u32, u64>,
+    port_bits: BTreeMap<u32, u64>,
 }
 
 impl Tables {
     /// Reads the content that an earlier process has left.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let mut tables = Self {
-            places: Places::of(kernel),
+            host_numbers: HostNumbers::of(kernel),
             ..Self::default()
         };
         for (number, host) in (0..).zip(kernel.found_hosts()) {
             if host.address != [0; 4] {
-                tables.written.insert(number, *host);
+                tables.hosts.insert(number, *host);
             }
         }
-        tables.wanted = (0..WANTED_WORDS)
-            .filter_map(|word| Some((word, kernel.wanted(word)?)))
+        tables.port_bits = (0..WANTED_WORDS)
+            .filter_map(|word| Some((word, kernel.port_bits(word)?)))
             .collect();
         tables.ports = kernel.own_ports().unwrap_or_default().into_iter().collect();
         for target in kernel.targets().unwrap_or_default() {
@@ -104,12 +104,12 @@ impl Tables {
     }
 
     /// Brings the maps in line with a snapshot.
-    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), Trouble> {
+    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), ServicesError> {
         let model = &snapshot.model;
-        let mut trouble = self.name_hosts(model)?;
-        let mut all = Wanted::default();
+        let mut trouble = self.number_hosts(model)?;
+        let mut all = DesiredServices::default();
         // An exposed application without room in the maps costs the other services nothing.
-        let mut passed_over = |service: &Configured, outcome: Result<(), Trouble>| match outcome {
+        let mut passed_over = |service: &Configured, outcome: Result<(), ServicesError>| match outcome {
             Err(error) if service.is_exposed() => {
                 trouble.get_or_insert(error);
                 Ok(())
@@ -121,28 +121,28 @@ impl Tables {
             passed_over(service, self.write_ports(kernel, model, service, &mut all))?;
         }
         for service in &model.services {
-            passed_over(service, self.want_service(kernel, snapshot, service, &mut all))?;
+            passed_over(service, self.add_service(kernel, snapshot, service, &mut all))?;
         }
-        let Wanted {
+        let DesiredServices {
             targets: wanted,
             ports,
             tables,
         } = all;
-        let bits = wanted_ports(model, wanted.keys());
-        self.want(kernel, &bits)?;
+        let bits = port_bits(model, wanted.keys());
+        self.add_ports(kernel, &bits)?;
         for (target, service) in &wanted {
             if self.services.get(target) != Some(service) {
-                kernel.set_service(target, service).map_err(writing("a service"))?;
+                kernel.set_service(target, service).map_err(map_error("a service"))?;
             }
         }
         for target in self.services.keys().filter(|target| !wanted.contains_key(target)) {
-            kernel.remove_service(target).map_err(writing("a service"))?;
+            kernel.remove_service(target).map_err(map_error("a service"))?;
         }
         self.services = wanted;
         for (service, host) in self.ports.keys().filter(|key| !ports.contains_key(key)) {
             kernel
                 .set_port(*service, *host, None)
-                .map_err(writing("a host's port"))?;
+                .map_err(map_error("a host's port"))?;
         }
         self.ports = ports;
         let gone: Vec<_> = self
@@ -153,31 +153,31 @@ impl Tables {
             .collect();
         for key in gone {
             if let Some(table) = self.tables.remove(&key) {
-                kernel.remove_table(table.index).map_err(writing("a table"))?;
+                kernel.remove_table(table.index).map_err(map_error("a table"))?;
             }
         }
         trouble.map_or(Ok(()), Err)
     }
 
     /// Numbers the hosts of all services. Returns why some hosts of applications got no number.
-    fn name_hosts(&mut self, model: &Model) -> Result<Option<Trouble>, Trouble> {
+    fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
         let mut trouble = None;
         // Clusters of the configuration come first in order, applications after them: they get the first numbers.
         let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
-        self.named.clear();
+        self.named_hosts.clear();
         for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
             for host in &cluster.hosts {
-                match self.places.number(Place::of(cluster, host)) {
-                    Ok(number) => self.named.push((cluster.name.clone(), host.name.clone(), number)),
+                match self.host_numbers.number(HostId::of(cluster, host)) {
+                    Ok(number) => self.named_hosts.push((cluster.name.clone(), host.name.clone(), number)),
                     Err(error) if cluster.is_application() => trouble = trouble.or(Some(error)),
                     Err(error) => return Err(error),
                 }
             }
         }
-        let named: HashSet<u32> = self.named.iter().map(|(_, _, number)| *number).collect();
-        self.unnamed_ms.retain(|number, _| !named.contains(number));
-        for (_, number) in self.places.all().filter(|(_, number)| !named.contains(number)) {
-            self.unnamed_ms.entry(number).or_insert_with(crate::state::unix_ms);
+        let named: HashSet<u32> = self.named_hosts.iter().map(|(_, _, number)| *number).collect();
+        self.removed_ms.retain(|number, _| !named.contains(number));
+        for (_, number) in self.host_numbers.all().filter(|(_, number)| !named.contains(number)) {
+            self.removed_ms.entry(number).or_insert_with(crate::state::unix_ms);
         }
         // The number of an exposed service belongs to its address, which another application may have by now.
         let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
@@ -192,20 +192,20 @@ impl Tables {
         kernel: &Kernel,
         model: &Model,
         service: &Configured,
-        all: &mut Wanted,
-    ) -> Result<(), Trouble> {
+        all: &mut DesiredServices,
+    ) -> Result<(), ServicesError> {
         let Some(cluster) = model.clusters.get(service.cluster) else {
             return Ok(());
         };
         let number = self.service_number(kernel, service)?;
         for host in &cluster.hosts {
-            let at = self.places.get(&Place::of(cluster, host));
+            let at = self.host_numbers.get(&HostId::of(cluster, host));
             if let (Some(&port), Some(at)) = (host.ports.get(&service.name), at) {
                 let key = (number, at);
                 if self.ports.get(&key) != Some(&port) {
                     kernel
                         .set_port(number, at, Some(port))
-                        .map_err(writing("a host's port"))?;
+                        .map_err(map_error("a host's port"))?;
                     self.ports.insert(key, port);
                 }
                 all.ports.insert(key, port);
@@ -215,13 +215,13 @@ impl Tables {
     }
 
     /// Adds the map entries that a service needs, and makes its tables.
-    fn want_service(
+    fn add_service(
         &mut self,
         kernel: &Kernel,
         snapshot: &Snapshot,
         service: &Configured,
-        all: &mut Wanted,
-    ) -> Result<(), Trouble> {
+        all: &mut DesiredServices,
+    ) -> Result<(), ServicesError> {
         let Some(cluster) = snapshot.model.clusters.get(service.cluster) else {
             return Ok(());
         };
@@ -242,7 +242,7 @@ impl Tables {
             let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
             let value = value(service, number, table, has_ports);
             for port in bind.ports.clone() {
-                let target = Target::new(words(bind.address), port, service.protocol.number());
+                let target = Target::new(addr_to_words(bind.address), port, service.protocol.number());
                 all.targets.insert(target, value);
             }
         }
@@ -250,28 +250,28 @@ impl Tables {
     }
 
     /// Tells the programs which ports to look at. Ports of removed services stay, because flows may still use them.
-    fn want(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), Trouble> {
+    fn add_ports(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), ServicesError> {
         for (&word, &bits) in bits {
-            let before = self.wanted.get(&word).copied().unwrap_or(0);
+            let before = self.port_bits.get(&word).copied().unwrap_or(0);
             if before | bits != before {
                 kernel
-                    .set_wanted(word, before | bits)
-                    .map_err(writing("the ports of services"))?;
-                self.wanted.insert(word, before | bits);
+                    .set_port_bits(word, before | bits)
+                    .map_err(map_error("the ports of services"))?;
+                self.port_bits.insert(word, before | bits);
             }
         }
         Ok(())
     }
 
     /// Removes all services: no new flow begins.
-    pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), Trouble> {
+    pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), ServicesError> {
         for target in self.services.drain().map(|(target, _)| target) {
-            kernel.remove_service(&target).map_err(writing("a service"))?;
+            kernel.remove_service(&target).map_err(map_error("a service"))?;
         }
         Ok(())
     }
 
-    fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, Trouble> {
+    fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, ServicesError> {
         // A cached number counts only for configured services: an exposed service may be at another address by now.
         if let Some(number) = self
             .service_numbers
@@ -280,10 +280,10 @@ impl Tables {
         {
             return Ok(*number);
         }
-        let name = seat(service);
-        let number = kernel.names.number(&["service", &name]).map_err(writing("a name"))?;
+        let name = kernel_name(service);
+        let number = kernel.names.number(&["service", &name]).map_err(map_error("a name"))?;
         if number >= MAX_SERVICES {
-            return Err(Trouble::Names);
+            return Err(ServicesError::TooManyNames);
         }
         let number = number as u16;
         self.service_numbers.insert(service.name.clone(), number);
@@ -294,16 +294,16 @@ impl Tables {
     fn build(
         &mut self,
         kernel: &Kernel,
-        key: (String, Family),
+        key: (String, TableFamily),
         cluster: &Cluster,
         standing: &[u16],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ServicesError> {
         let mut of: Vec<(u32, u32)> = Vec::new();
         let mut stands = HashSet::new();
         let mut identities = HashMap::new();
         for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
-            let place = Place::of(cluster, host);
-            let number = self.places.number(place)?;
+            let place = HostId::of(cluster, host);
+            let number = self.host_numbers.number(place)?;
             if identities.insert(number, place.identity()).is_none() {
                 of.push((number, host.weight));
             }
@@ -312,15 +312,15 @@ impl Tables {
             }
         }
         let known = self.tables.get(&key);
-        if known.is_some_and(|table| table.of == of && table.standing == stands) {
+        if known.is_some_and(|table| table.members == of && table.current == stands) {
             return Ok(());
         }
         let index = match known {
             Some(table) => table.index,
-            None => self.free_table()?,
+            None => self.free_table_index()?,
         };
         let base = match known {
-            Some(table) if table.of == of => table.base.clone(),
+            Some(table) if table.members == of => table.base_slots.clone(),
             _ => {
                 let candidates: Vec<_> = of
                     .iter()
@@ -335,19 +335,19 @@ impl Tables {
         };
         let mut shares = HashMap::new();
         if stands.is_empty() {
-            kernel.remove_table(index).map_err(writing("a table"))?;
+            kernel.remove_table(index).map_err(map_error("a table"))?;
         } else {
             let slots = maglev::repaired(&base, |host| stands.contains(&u32::from(host)));
-            kernel.swap_table(index, &slots).map_err(writing("a table"))?;
+            kernel.swap_table(index, &slots).map_err(map_error("a table"))?;
             for slot in &slots {
                 *shares.entry(u32::from(*slot)).or_insert(0.0) += 100.0 / slots.len() as f64;
             }
         }
-        let table = Table {
+        let table = SlotTable {
             index,
-            of,
-            base,
-            standing: stands,
+            members: of,
+            base_slots: base,
+            current: stands,
             shares,
         };
         self.tables.insert(key, table);
@@ -355,40 +355,40 @@ impl Tables {
     }
 
     /// Returns an index that neither a table of ours uses nor a service of an earlier process.
-    fn free_table(&self) -> Result<u32, Trouble> {
+    fn free_table_index(&self) -> Result<u32, ServicesError> {
         let ours = self.tables.values().map(|table| table.index);
         let taken: HashSet<u32> = ours
             .chain(self.services.values().map(|service| service.table))
             .collect();
         (0..MAX_TABLES)
             .find(|index| !taken.contains(index))
-            .ok_or(Trouble::Tables)
+            .ok_or(ServicesError::TooManyTables)
     }
 
     /// Forgets hosts that are no longer configured, once two counts that began later have found no flow of theirs.
-    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, counts: &Counts) {
+    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, counts: &FlowCounts) {
         let is_idle = |number: &u32| {
-            let since = self.unnamed_ms.get(number);
-            since.is_some_and(|since| counts.before_ms > *since) && !counts.busy.contains(number)
+            let since = self.removed_ms.get(number);
+            since.is_some_and(|since| counts.previous_ms > *since) && !counts.busy.contains(number)
         };
-        let gone: Vec<(Place, u32)> = self.places.all().filter(|(_, number)| is_idle(number)).collect();
+        let gone: Vec<(HostId, u32)> = self.host_numbers.all().filter(|(_, number)| is_idle(number)).collect();
         for (place, number) in gone {
             if kernel.set_host(number, &Host::default()).is_ok() {
-                self.places.forget(&place);
-                self.written.remove(&number);
-                self.unnamed_ms.remove(&number);
+                self.host_numbers.forget(&place);
+                self.hosts.remove(&number);
+                self.removed_ms.remove(&number);
             }
         }
     }
 
     /// Returns all hosts, with their numbers.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = (Place, u32)> {
-        self.places.all()
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (HostId, u32)> {
+        self.host_numbers.all()
     }
 
     /// Returns cluster, name and number of configured hosts.
-    pub(super) fn named(&self) -> &[(String, String, u32)] {
-        &self.named
+    pub(super) fn named_hosts(&self) -> &[(String, String, u32)] {
+        &self.named_hosts
     }
 
     pub(super) fn service_numbers(&self) -> &HashMap<String, u16> {
@@ -396,7 +396,7 @@ impl Tables {
     }
 
     pub(super) fn reachable(&self) -> HashSet<u32> {
-        let known = self.written.iter().filter(|(_, host)| host.ifindex != 0);
+        let known = self.hosts.iter().filter(|(_, host)| host.ifindex != 0);
         known.map(|(number, _)| *number).collect()
     }
 
@@ -414,7 +414,10 @@ impl Tables {
 
     /// Returns every service with every host that it may send to; and those of them without new flows for a reason
     /// other than rotation, with the time that their flows may go on.
-    pub(super) fn pairs(&self, snapshot: &Snapshot) -> (HashSet<Pair>, HashMap<Pair, Duration>) {
+    pub(super) fn service_hosts(
+        &self,
+        snapshot: &Snapshot,
+    ) -> (HashSet<ServiceHostPair>, HashMap<ServiceHostPair, Duration>) {
         let (mut all, mut out) = (HashSet::new(), HashMap::new());
         for service in &snapshot.model.services {
             let number = self.service_numbers.get(&service.name).copied();
@@ -424,7 +427,7 @@ impl Tables {
             };
             let standing = snapshot.view.eligible_hosts(service.cluster);
             for (at, host) in (0u16..).zip(&cluster.hosts) {
-                let Some(host_number) = self.places.get(&Place::of(cluster, host)) else {
+                let Some(host_number) = self.host_numbers.get(&HostId::of(cluster, host)) else {
                     continue;
                 };
                 let pair = (number, host_number);
@@ -453,7 +456,7 @@ impl Tables {
 }
 
 /// Returns the ports of the targets, and those that hosts answer to.
-fn wanted_ports<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
+fn port_bits<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
     let mut bits = BTreeMap::new();
     let mut want = |port: u16, protocol: u8| {
         let at = PortBit::new(port, protocol);
@@ -472,15 +475,15 @@ fn wanted_ports<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) ->
 
 /// Returns the source ports of mode `nat`.
 pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
-    layer4.nat_ports.clone().unwrap_or_else(for_services)
+    layer4.nat_ports.clone().unwrap_or_else(service_ports)
 }
 
 /// Returns the family of hosts that can take packets to an address.
-fn family(mode: Mode, address: IpAddr) -> Family {
+fn family(mode: Mode, address: IpAddr) -> TableFamily {
     match (mode, address) {
-        (Mode::Nat, IpAddr::V4(_)) => Family::V4,
-        (Mode::Nat, IpAddr::V6(_)) => Family::V6,
-        (Mode::DsrL2 | Mode::DsrIpip, _) => Family::Any,
+        (Mode::Nat, IpAddr::V4(_)) => TableFamily::V4,
+        (Mode::Nat, IpAddr::V6(_)) => TableFamily::V6,
+        (Mode::DsrL2 | Mode::DsrIpip, _) => TableFamily::Any,
     }
 }
 

@@ -8,11 +8,11 @@ use serde::Serialize;
 use signalbox_common::shield::{Dropped, Judged};
 use tokio::sync::broadcast;
 
-use super::guards::Kind;
-use crate::datapath::cut::from_words;
+use super::guards::GuardKind;
+use crate::datapath::cut::addr_from_words;
 
 /// Number of samples that are kept.
-const KEPT: usize = 1000;
+const MAX_KEPT: usize = 1000;
 
 /// A dropped packet as the API shows it.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct DropView {
     pub protocol: &'static str,
     /// Name of the listener or service.
     pub guard: String,
-    pub kind: Option<Kind>,
+    pub kind: Option<GuardKind>,
     pub reason: &'static str,
     /// Length of the IP packet.
     pub bytes: u32,
@@ -36,14 +36,14 @@ pub struct DropView {
 /// Latest samples, and the channel of new ones.
 pub struct Drops {
     kept: Mutex<VecDeque<DropView>>,
-    told: broadcast::Sender<DropView>,
+    subscribers: broadcast::Sender<DropView>,
 }
 
 impl Default for Drops {
     fn default() -> Self {
         Self {
             kept: Mutex::default(),
-            told: broadcast::channel(KEPT).0,
+            subscribers: broadcast::channel(MAX_KEPT).0,
         }
     }
 }
@@ -51,13 +51,13 @@ impl Default for Drops {
 impl Drops {
     pub(super) fn add(&self, view: DropView) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
+        if kept.len() == MAX_KEPT {
             kept.pop_front();
         }
         kept.push_back(view.clone());
         drop(kept);
         // Having no follower is no error.
-        let _ = self.told.send(view);
+        let _ = self.subscribers.send(view);
     }
 
     /// Returns the latest samples, the oldest first.
@@ -70,7 +70,7 @@ impl Drops {
     /// Subscribes to new samples.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<DropView> {
-        self.told.subscribe()
+        self.subscribers.subscribe()
     }
 }
 
@@ -82,9 +82,9 @@ pub fn label(judged: u32) -> &'static str {
         .map_or("unknown", |judged| judged.reason().label())
 }
 
-pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (Kind, String)>) -> DropView {
+pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (GuardKind, String)>) -> DropView {
     let ago = crate::kernel::cut::table::clock().saturating_sub(dropped.time);
-    let at = |address, port: u32| SocketAddr::new(from_words(address), port as u16);
+    let at = |address, port: u32| SocketAddr::new(addr_from_words(address), port as u16);
     let guard = names.get(&dropped.guard);
     DropView {
         time_ms: crate::state::unix_ms().saturating_sub(ago / 1_000_000),
@@ -119,7 +119,7 @@ mod tests {
     fn control_bits_are_letters_and_the_oldest_samples_go() {
         assert_eq!((letters(0x12), letters(0)), ("SA".to_owned(), String::new()));
         let drops = Drops::default();
-        for length in 0..KEPT as u32 + 5 {
+        for length in 0..MAX_KEPT as u32 + 5 {
             let dropped = Dropped {
                 length,
                 judged: Judged::Denied as u32,
@@ -127,8 +127,11 @@ mod tests {
             };
             drops.add(view(&dropped, &HashMap::new()));
         }
-        let latest = drops.latest(KEPT * 2);
-        assert_eq!((latest.len(), latest[0].bytes, latest[0].reason), (KEPT, 5, "denied"));
-        assert_eq!(drops.latest(1)[0].bytes, KEPT as u32 + 4);
+        let latest = drops.latest(MAX_KEPT * 2);
+        assert_eq!(
+            (latest.len(), latest[0].bytes, latest[0].reason),
+            (MAX_KEPT, 5, "denied")
+        );
+        assert_eq!(drops.latest(1)[0].bytes, MAX_KEPT as u32 + 4);
     }
 }

@@ -12,7 +12,7 @@ use signalbox_core::model::shield::{PrefixLists, Prefixes, parse_net};
 use signalbox_core::prefixes::{Verdict, build};
 
 /// Largest file that is read: some four million prefixes.
-const MOST_BYTES: u64 = 128 << 20;
+const MAX_FILE_BYTES: u64 = 128 << 20;
 
 /// Files with prefixes, as last read.
 #[derive(Default)]
@@ -22,9 +22,9 @@ struct File {
     /// Stamp of the content that has been read; `None`: it could not be read.
     stamp: Option<Stamp>,
     /// Stamp at the last look: a file that still changes is not read.
-    seen: Option<Stamp>,
+    last_seen: Option<Stamp>,
     prefixes: Arc<Vec<IpNet>>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 /// Stamp of a file, by which a change is noticed.
@@ -38,7 +38,7 @@ struct Stamp {
 
 impl Files {
     /// Reads files that have changed. If a file cannot be read, its last content stays in force.
-    pub(super) fn look<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
+    pub(super) fn refresh<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
         let mut before = std::mem::take(&mut self.0);
         for path in paths {
             if self.0.contains_key(path) {
@@ -49,23 +49,23 @@ impl Files {
             let file = match known {
                 Some(known) if stamp.is_some() && known.stamp == stamp => known,
                 // Somebody may still be writing the file: its stamp has to be equal twice.
-                Some(mut known) if stamp.is_some() && known.seen != stamp => {
-                    known.seen = stamp;
+                Some(mut known) if stamp.is_some() && known.last_seen != stamp => {
+                    known.last_seen = stamp;
                     known
                 }
-                known => anew(path, stamp, known),
+                known => reread(path, stamp, known),
             };
             self.0.insert(path.clone(), file);
         }
     }
 
-    pub(super) fn troubles(&self) -> Vec<String> {
-        let mut all: Vec<_> = self.0.values().filter_map(|file| file.trouble.clone()).collect();
+    pub(super) fn errors(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.0.values().filter_map(|file| file.error.clone()).collect();
         all.sort();
         all
     }
 
-    fn of(&self, path: &Path) -> Arc<Vec<IpNet>> {
+    fn prefixes(&self, path: &Path) -> Arc<Vec<IpNet>> {
         self.0
             .get(path)
             .map(|file| Arc::clone(&file.prefixes))
@@ -74,14 +74,14 @@ impl Files {
 }
 
 /// Reads a file; logs once what is wrong with it.
-fn anew(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
+fn reread(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
     let mut read = read(path);
     if read.is_ok() && stamp(path).ok() != seen {
         read = Err(format!("{}: the file changed while it was read", path.display()));
     }
     let trouble = read.as_ref().err().cloned();
     match &trouble {
-        Some(error) if known.as_ref().is_none_or(|known| known.trouble != trouble) => {
+        Some(error) if known.as_ref().is_none_or(|known| known.error != trouble) => {
             tracing::error!(
                 error,
                 "A file of prefixes is not what it should be; what it said last stays."
@@ -93,9 +93,9 @@ fn anew(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
     let is_wrong_text = trouble.is_some() && std::fs::File::open(path).is_ok();
     File {
         stamp: if trouble.is_none() || is_wrong_text { seen } else { None },
-        seen,
+        last_seen: seen,
         prefixes: read.map_or_else(|_| known.map(|known| known.prefixes).unwrap_or_default(), Arc::new),
-        trouble,
+        error: trouble,
     }
 }
 
@@ -111,11 +111,11 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read(path: &Path) -> Result<Vec<IpNet>, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
-    if stamp(path).map_err(failed)?.length > MOST_BYTES {
+    if stamp(path).map_err(failed)?.length > MAX_FILE_BYTES {
         return Err(format!(
             "{}: the file is larger than {} MiB",
             path.display(),
-            MOST_BYTES >> 20
+            MAX_FILE_BYTES >> 20
         ));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -147,29 +147,29 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
 
 /// Lists that a prefix table is made of.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct Source {
+pub(super) struct PrefixSet {
     lists: Arc<PrefixLists>,
-    told: Arc<Prefixes>,
+    from_api: Arc<Prefixes>,
     /// Prefixes of files: denied, then allowed.
     files: [Vec<Arc<Vec<IpNet>>>; 2],
 }
 
-impl Source {
+impl PrefixSet {
     pub(super) fn new(lists: &Arc<PrefixLists>, told: Option<&Arc<Prefixes>>, files: &Files) -> Self {
-        let all = |paths: &[PathBuf]| paths.iter().map(|path| files.of(path)).collect();
+        let all = |paths: &[PathBuf]| paths.iter().map(|path| files.prefixes(path)).collect();
         Self {
             lists: Arc::clone(lists),
-            told: told.cloned().unwrap_or_default(),
+            from_api: told.cloned().unwrap_or_default(),
             files: [all(&lists.deny_files), all(&lists.allow_files)],
         }
     }
 
-    fn each(&self) -> impl Iterator<Item = (IpNet, Verdict)> + '_ {
+    fn iter(&self) -> impl Iterator<Item = (IpNet, Verdict)> + '_ {
         let [denied, allowed] = &self.files;
-        let deny = [&self.lists.deny, &self.told.deny]
+        let deny = [&self.lists.deny, &self.from_api.deny]
             .into_iter()
             .chain(denied.iter().map(|file| &**file));
-        let allow = [&self.lists.allow, &self.told.allow]
+        let allow = [&self.lists.allow, &self.from_api.allow]
             .into_iter()
             .chain(allowed.iter().map(|file| &**file));
         let deny = deny.flatten().map(|net| (*net, Verdict::Deny));
@@ -177,16 +177,16 @@ impl Source {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.each().count()
+        self.iter().count()
     }
 
     pub(super) fn build(&self) -> Vec<Node> {
-        build(self.each())
+        build(self.iter())
     }
 
     /// Returns the longest prefix that holds an address, with its verdict.
-    pub(super) fn decisive(&self, address: IpAddr) -> Option<(IpNet, Verdict)> {
-        let holds = self.each().filter(|(net, _)| net.contains(&address));
+    pub(super) fn longest_match(&self, address: IpAddr) -> Option<(IpNet, Verdict)> {
+        let holds = self.iter().filter(|(net, _)| net.contains(&address));
         holds.max_by_key(|(net, verdict)| (net.prefix_len(), *verdict == Verdict::Allow))
     }
 }
@@ -211,22 +211,22 @@ mod tests {
         let path = std::env::temp_dir().join(format!("signalbox-lists-{}", std::process::id()));
         let mut files = Files::default();
         std::fs::write(&path, "192.0.2.0/24\n").unwrap();
-        files.look([&path].into_iter());
-        assert_eq!((files.of(&path).len(), files.troubles().len()), (1, 0));
+        files.refresh([&path].into_iter());
+        assert_eq!((files.prefixes(&path).len(), files.errors().len()), (1, 0));
         std::fs::write(&path, "192.0.2.0/24\n198.51.100.0/24\nwhat?\n").unwrap();
-        files.look([&path].into_iter());
-        assert_eq!(files.troubles().len(), 0, "somebody may be writing it");
-        files.look([&path].into_iter());
-        assert_eq!(files.of(&path).len(), 1);
+        files.refresh([&path].into_iter());
+        assert_eq!(files.errors().len(), 0, "somebody may be writing it");
+        files.refresh([&path].into_iter());
+        assert_eq!(files.prefixes(&path).len(), 1);
         assert!(
-            files.troubles()[0].contains(":3: \"what?\" is not a prefix"),
+            files.errors()[0].contains(":3: \"what?\" is not a prefix"),
             "{:?}",
-            files.troubles()
+            files.errors()
         );
         std::fs::remove_file(&path).unwrap();
-        files.look([&path].into_iter());
-        assert_eq!(files.of(&path).len(), 1, "gone: as before");
-        assert!(files.troubles()[0].contains("No such file"));
+        files.refresh([&path].into_iter());
+        assert_eq!(files.prefixes(&path).len(), 1, "gone: as before");
+        assert!(files.errors()[0].contains("No such file"));
     }
 
     #[test]
@@ -236,10 +236,10 @@ mod tests {
             allow: vec!["192.0.2.8/29".parse().unwrap(), "192.0.2.9/32".parse().unwrap()],
             ..PrefixLists::default()
         };
-        let source = Source::new(&Arc::new(lists), None, &Files::default());
+        let source = PrefixSet::new(&Arc::new(lists), None, &Files::default());
         let of = |text: &str| {
             source
-                .decisive(text.parse().unwrap())
+                .longest_match(text.parse().unwrap())
                 .map(|(net, v)| (net.to_string(), v))
         };
         assert_eq!(of("192.0.2.1"), Some(("192.0.2.0/24".into(), Verdict::Deny)));

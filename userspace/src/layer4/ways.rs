@@ -13,11 +13,11 @@ use signalbox_common::l4::{Config, Host};
 use signalbox_core::model::Layer4 as Wanted;
 
 use super::apply::{Tables, nat_ports};
+use super::services_error::ServicesError;
 use super::sweep::ticks;
-use super::trouble::Trouble;
-use crate::datapath::cut::words;
-use crate::kernel::l4::Layer4 as Kernel;
-use crate::kernel::netlink::{Netlink, Way};
+use crate::datapath::cut::addr_to_words;
+use crate::kernel::l4::L4Kernel as Kernel;
+use crate::kernel::netlink::{Netlink, NextHop};
 
 /// Interval at which a route is looked up again.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,20 +25,20 @@ const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a flow keeps its source port while only one side has sent: longer than any handshake, but short, because
 /// each forged packet takes a port.
-const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
+const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Routes, neighbours and source addresses, as far as they are known.
 #[derive(Default)]
-pub(super) struct Ways {
+pub(super) struct NextHops {
     netlink: Option<Netlink>,
-    routes: HashMap<IpAddr, (Instant, Option<Way>)>,
-    asked: HashMap<IpAddr, Instant>,
+    routes: HashMap<IpAddr, (Instant, Option<NextHop>)>,
+    last_resolve: HashMap<IpAddr, Instant>,
     sources: Vec<[u32; 4]>,
     config: Option<Config>,
-    troubles: HashMap<IpAddr, String>,
+    errors: HashMap<IpAddr, String>,
 }
 
-impl Ways {
+impl NextHops {
     /// Reads the source addresses that an earlier process has left, so that hosts keep pointing at them.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let left = (0..MAX_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
@@ -49,25 +49,25 @@ impl Ways {
     }
 
     /// Returns the hosts that cannot be reached, with the reason.
-    pub(super) fn troubles(&self) -> Vec<String> {
-        let mut all: Vec<_> = self.troubles.values().cloned().collect();
+    pub(super) fn errors(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.errors.values().cloned().collect();
         all.sort();
         all
     }
 
     /// Finds how packets get to each host, and tells the programs. Without `look` only for new hosts.
-    pub(super) fn look(
+    pub(super) fn refresh(
         &mut self,
         kernel: &Kernel,
         tables: &mut Tables,
         wanted: &Wanted,
         look: bool,
-    ) -> Result<(), Trouble> {
-        let asking = |what| move |source| Trouble::Netlink { what, source };
-        let writing = |what| move |source| Trouble::Map { what, source };
+    ) -> Result<(), ServicesError> {
+        let asking = |what| move |source| ServicesError::Netlink { what, source };
+        let writing = |what| move |source| ServicesError::Map { what, source };
         let hosts: Vec<(IpAddr, u32)> = tables
             .numbers()
-            .filter(|(_, number)| look || !tables.written.contains_key(number))
+            .filter(|(_, number)| look || !tables.hosts.contains_key(number))
             .map(|(place, number)| (place.address(), number))
             .collect();
         if hosts.is_empty() {
@@ -88,7 +88,7 @@ impl Ways {
             let way = match known {
                 Some((_, way)) => way.clone(),
                 None => {
-                    let way = match netlink.way(address) {
+                    let way = match netlink.route_get(address) {
                         Ok(way) => way,
                         Err(error) => {
                             troubles.insert(address, format!("the route to host {address} is refused: {error}"));
@@ -100,7 +100,7 @@ impl Ways {
                 }
             };
             let mut host = Host {
-                address: words(address),
+                address: addr_to_words(address),
                 mtu: 1500,
                 ..Host::default()
             };
@@ -109,7 +109,7 @@ impl Ways {
                     let none = || format!("there is no route to host {address}");
                     troubles.entry(address).or_insert_with(none);
                 }
-                Some(way) if way.local => {
+                Some(way) if way.is_local => {
                     troubles.insert(
                         address,
                         format!("host {address} is this machine itself: services send to other machines only"),
@@ -117,10 +117,10 @@ impl Ways {
                 }
                 Some(way) => {
                     (host.first_source, host.sources) = self.sources(kernel, wanted, &way, address)?;
-                    let neighbour = neighbours.get(&(way.ifindex, way.next));
-                    if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_ask(way.next) {
+                    let neighbour = neighbours.get(&(way.ifindex, way.address));
+                    if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_resolve(way.address) {
                         // The request has the kernel look for the neighbour, as a packet of ours would.
-                        let _ = netlink.look_for(way.ifindex, way.next);
+                        let _ = netlink.resolve(way.ifindex, way.address);
                     }
                     if let (Some((mac, _)), Some(link)) = (neighbour, links.get(&way.ifindex)) {
                         let [d0, d1, d2, d3, d4, d5] = *mac;
@@ -137,19 +137,25 @@ impl Ways {
                     } else {
                         troubles.insert(
                             address,
-                            format!("the Ethernet address of {} (for host {address}) is not known", way.next),
+                            format!(
+                                "the Ethernet address of {} (for host {address}) is not known",
+                                way.address
+                            ),
                         );
                     }
                 }
             }
-            if tables.written.get(&number) != Some(&host) {
+            if tables.hosts.get(&number) != Some(&host) {
                 kernel.set_host(number, &host).map_err(writing("a host"))?;
-                tables.written.insert(number, host);
+                tables.hosts.insert(number, host);
             }
         }
         if look {
             for source in &wanted.nat_sources {
-                if !netlink.way(*source).is_ok_and(|way| way.is_some_and(|way| way.local)) {
+                if !netlink
+                    .route_get(*source)
+                    .is_ok_and(|way| way.is_some_and(|way| way.is_local))
+                {
                     let message =
                         format!("{source} of layer4.nat.sources is no address of this machine: no answer comes back");
                     troubles.insert(*source, message);
@@ -157,16 +163,16 @@ impl Ways {
             }
             let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
             self.routes.retain(|address, _| live.contains(address));
-            self.asked.retain(|_, at| at.elapsed() < NEIGHBOUR_INTERVAL);
+            self.last_resolve.retain(|_, at| at.elapsed() < NEIGHBOUR_INTERVAL);
         }
-        self.troubles = troubles;
+        self.errors = troubles;
         self.netlink = Some(netlink);
         Ok(())
     }
 
-    fn may_ask(&mut self, address: IpAddr) -> bool {
+    fn may_resolve(&mut self, address: IpAddr) -> bool {
         let now = Instant::now();
-        let at = self.asked.entry(address).or_insert(now - NEIGHBOUR_INTERVAL);
+        let at = self.last_resolve.entry(address).or_insert(now - NEIGHBOUR_INTERVAL);
         let may = now.duration_since(*at) >= NEIGHBOUR_INTERVAL;
         if may {
             *at = now;
@@ -175,7 +181,13 @@ impl Ways {
     }
 
     /// Returns place and number of the source addresses for packets to a host.
-    fn sources(&mut self, kernel: &Kernel, wanted: &Wanted, way: &Way, host: IpAddr) -> Result<(u32, u32), Trouble> {
+    fn sources(
+        &mut self,
+        kernel: &Kernel,
+        wanted: &Wanted,
+        way: &NextHop,
+        host: IpAddr,
+    ) -> Result<(u32, u32), ServicesError> {
         let configured: Vec<IpAddr> = wanted
             .nat_sources
             .iter()
@@ -183,9 +195,9 @@ impl Ways {
             .filter(|source| source.is_ipv4() == host.is_ipv4())
             .collect();
         let all: Vec<[u32; 4]> = if configured.is_empty() {
-            way.source.into_iter().map(words).collect()
+            way.source.into_iter().map(addr_to_words).collect()
         } else {
-            configured.into_iter().map(words).collect()
+            configured.into_iter().map(addr_to_words).collect()
         };
         if all.is_empty() {
             return Ok((0, 0));
@@ -201,7 +213,7 @@ impl Ways {
                 return Ok((0, 0));
             }
             for (index, source) in (first as u32..).zip(&all) {
-                let writing = |source| Trouble::Map {
+                let writing = |source| ServicesError::Map {
                     what: "a source address",
                     source,
                 };
@@ -212,20 +224,20 @@ impl Ways {
     }
 
     /// Tells the programs the settings that all services share.
-    pub(super) fn configure(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), Trouble> {
+    pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), ServicesError> {
         let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();
         let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
         let config = Config {
             first_port: u32::from(*ports.start()),
             ports: ports.len() as u32,
-            opening: ticks(OPENING_TIMEOUT),
+            opening: ticks(HALF_OPEN_TIMEOUT),
             outer_v4: wanted.tunnel_v4.network().to_bits(),
             outer_v4_free: wanted.tunnel_v4.hostmask().to_bits(),
             outer_v6: [word(0), word(4), word(8)],
         };
         if self.config != Some(config) {
-            let writing = |source| Trouble::Map {
+            let writing = |source| ServicesError::Map {
                 what: "the configuration",
                 source,
             };

@@ -27,11 +27,11 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
     };
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
     // The file may have changed since it was read at the start.
-    control.reload_news("file").await;
+    control.reload_if_changed("file").await;
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE_INTERVAL).await;
         while changes.try_recv().is_ok() {}
-        control.reload_news("file").await;
+        control.reload_if_changed("file").await;
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 
 use super::DiscoveryUpdate;
 use super::routing_spi::{Ledger, PendingRotation, RoutingSpi, SOURCE};
-use crate::durable::Durable;
 use crate::state::Shared;
-use crate::store::Event;
+use crate::state_db::StateDb;
+use crate::store::StoreEvent;
 
 /// Kind of the ledger's records.
 const KIND: &str = "routing-spi";
@@ -21,10 +21,10 @@ pub type CurrentSource = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
 /// Runner of the source of routing events.
 pub struct RoutingSupervisor {
     shared: Arc<Shared>,
-    durable: Arc<Durable>,
+    durable: Arc<StateDb>,
     current: CurrentSource,
     out: mpsc::UnboundedSender<DiscoveryUpdate>,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedSender<StoreEvent>,
     /// Collector of knowledge at the start, when [`Self::begin`] returns it instead of telling the store.
     restored: Arc<Mutex<Option<Vec<DiscoveryUpdate>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
@@ -32,7 +32,7 @@ pub struct RoutingSupervisor {
     failed: Option<RoutingEvents>,
 }
 
-struct StateDbLedger(Arc<Durable>);
+struct StateDbLedger(Arc<StateDb>);
 
 impl Ledger for StateDbLedger {
     fn record(&self, changed: &[(String, Option<Vec<u8>>)]) -> Result<(), String> {
@@ -48,10 +48,10 @@ impl RoutingSupervisor {
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
-        durable: Arc<Durable>,
+        durable: Arc<StateDb>,
         current: CurrentSource,
         out: mpsc::UnboundedSender<DiscoveryUpdate>,
-        events: mpsc::UnboundedSender<Event>,
+        events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Self {
         Self {
             shared,
@@ -121,7 +121,7 @@ impl RoutingSupervisor {
             let _ = out.send(learnt);
         });
         let events = self.events.clone();
-        let ask = Box::new(move |turn: PendingRotation| drop(events.send(Event::Turn(turn))));
+        let ask = Box::new(move |turn: PendingRotation| drop(events.send(StoreEvent::SourceRotation(turn))));
         let spi = RoutingSpi::open(settings.clone(), records, ledger, tell, ask);
         let spi = spi.map_err(|error| crate::error_chain(&error))?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&spi));

@@ -33,7 +33,7 @@ pub use dead_letters::DeadLetter;
 pub use intake::{SOURCE, UpdateSink};
 pub use ledger::Ledger;
 pub use outcome::{EventsError, EventsOutcome, OpenError};
-pub use rotation::{OWNER, PendingRotation, RotationRequest, RotationSink};
+pub use rotation::{EndpointRotation, OWNER, PendingRotation, RotationSink};
 
 /// Returns what a cluster of an application waits for, if the configuration names it; `None`: nothing.
 #[must_use]

@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use super::DiscoveryUpdate;
 use super::routing::{CurrentSource, RoutingSupervisor};
 use super::routing_spi::SOURCE;
-use crate::durable::Durable;
 use crate::source;
 use crate::state::Shared;
-use crate::store::Event;
+use crate::state_db::StateDb;
+use crate::store::StoreEvent;
 
 /// Prefix of the watches' source names: `kube:CLUSTER`.
 pub const KUBE_PREFIX: &str = "kube:";
@@ -32,15 +32,15 @@ impl Watchers {
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
-        durable: Arc<Durable>,
+        durable: Arc<StateDb>,
         routing: CurrentSource,
-        events: mpsc::UnboundedSender<Event>,
+        events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Self {
         let (out, mut learnt) = mpsc::unbounded_channel();
         let turns = events.clone();
         tokio::spawn(async move {
             while let Some(learnt) = learnt.recv().await {
-                if events.send(Event::Learnt(learnt)).is_err() {
+                if events.send(StoreEvent::Discovery(learnt)).is_err() {
                     return;
                 }
             }

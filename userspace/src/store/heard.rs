@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::memory::Memory;
+use super::persistent_state::PersistentState;
 use crate::state::Shared;
 
 /// Kind of the records: the source's name, and milliseconds since 1970.
-const HEARD: &str = "heard";
+const CONTACT_RECORD: &str = "heard";
 
 /// Interval of writes: after a crash, a table may seem older than it is by this much.
 const SAVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -17,26 +17,26 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(15);
 const AGENT: &str = "agent:";
 
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct LastContact {
     /// Times on disk; `None`: they have not been read yet.
     on_disk: Option<BTreeMap<String, u64>>,
     saved: Option<Instant>,
 }
 
-impl Heard {
+impl LastContact {
     /// Tells sources the times of an earlier process, and writes those of this process.
-    pub(super) fn tend(&mut self, memory: &Memory, shared: &Shared) {
+    pub(super) fn save_and_restore(&mut self, memory: &PersistentState, shared: &Shared) {
         if self.on_disk.is_none() {
             // The file may be held by another process: it is read later.
             self.on_disk = memory
-                .durable
-                .all::<u64>(HEARD)
+                .db
+                .all::<u64>(CONTACT_RECORD)
                 .ok()
                 .map(|all| all.into_iter().collect());
         }
         let Some(on_disk) = &mut self.on_disk else { return };
         for (name, ms) in on_disk.iter() {
-            if name.starts_with(AGENT) && memory.lore.contains_key(name) {
+            if name.starts_with(AGENT) && memory.discovered.contains_key(name) {
                 shared.source(name, "agent").restore_heard_at(*ms);
             }
         }
@@ -54,12 +54,12 @@ impl Heard {
             .iter()
             .filter_map(|source| Some((source.name.clone(), source.heard_ms()?)))
             .collect();
-        let is_kept = |name: &String| now.contains_key(name) || memory.lore.contains_key(name);
+        let is_kept = |name: &String| now.contains_key(name) || memory.discovered.contains_key(name);
         let gone = on_disk.keys().filter(|name| !is_kept(name));
-        let mut changes: Vec<_> = gone.map(|name| (HEARD, name.clone(), None)).collect();
+        let mut changes: Vec<_> = gone.map(|name| (CONTACT_RECORD, name.clone(), None)).collect();
         for (name, ms) in &now {
             if on_disk.get(name) != Some(ms) {
-                changes.push((HEARD, name.clone(), Some(ms.to_string().into_bytes())));
+                changes.push((CONTACT_RECORD, name.clone(), Some(ms.to_string().into_bytes())));
             }
         }
         if changes.is_empty() {

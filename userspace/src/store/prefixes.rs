@@ -53,11 +53,11 @@ impl PrefixChange {
 impl Store {
     /// Changes prefixes, on disk as well. Returns the new prefixes.
     pub(super) fn set_prefixes(&mut self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, String> {
-        self.remember().map_err(|error| crate::error_chain(&error))?;
-        let prefixes = Arc::new(change.applied(self.memory.shield.get(name)));
-        let outcome = self.memory.set_prefixes(name, &prefixes);
+        self.ensure_restored().map_err(|error| crate::error_chain(&error))?;
+        let prefixes = Arc::new(change.applied(self.persistent.shield.get(name)));
+        let outcome = self.persistent.set_prefixes(name, &prefixes);
         outcome.map_err(|error| crate::error_chain(&error))?;
-        self.dirty = true;
+        self.needs_publish = true;
         Ok(prefixes)
     }
 }

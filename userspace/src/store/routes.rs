@@ -5,7 +5,7 @@ use super::Store;
 impl Store {
     /// Keeps the states of names that stay. Flows of a route that goes still count, and the route may come back.
     pub(super) fn keep_routes(&mut self) {
-        let book = &self.shared.figures;
+        let book = &self.shared.route_labels;
         book.set_max(self.model.metrics.routes);
         let mut before = std::mem::take(&mut self.routes);
         for route in &self.model.routes {
@@ -16,6 +16,6 @@ impl Store {
         for gone in before.into_values() {
             book.retire(gone);
         }
-        book.settle();
+        book.forget_unused();
     }
 }

@@ -10,7 +10,7 @@ use lab::services::{echo, greeter, greeting};
 use lab::signalbox::under_command;
 use lab::{SOON, Signalbox, eventually, privileged, servers};
 use serde_json::Value;
-use signalbox::kernel::rights;
+use signalbox::kernel::capabilities;
 
 const UID: u32 = 65_534;
 const SERVICE: &str = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: east }\n";
@@ -23,7 +23,7 @@ const PREPARE: &str = "mount -t bpf bpf /sys/fs/bpf && chmod 0711 /sys/fs/bpf &&
 
 /// The documented list, less one.
 fn capabilities(without: &str) -> String {
-    let all = rights::ALL.iter().map(|right| right.capability);
+    let all = capabilities::ALL.iter().map(|right| right.name);
     let kept = all.filter(|capability| *capability != without);
     let names: Vec<_> = kept
         .map(|capability| format!("+{}", capability.trim_start_matches("CAP_").to_lowercase()))

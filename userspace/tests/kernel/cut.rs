@@ -37,13 +37,13 @@ fn programs_and_maps_outlive_the_process_and_can_be_removed() {
             "the programs take the place of the old ones"
         );
         drop(again);
-        let removed = pins::remove_all(pins::Kind::Cut).unwrap();
+        let removed = pins::remove_all(pins::PinKind::Cut).unwrap();
         let links = removed
             .iter()
             .filter(|path| path.to_string_lossy().contains("link-"))
             .count();
         assert_eq!(links, 4, "{removed:?}");
-        assert!(pins::remove_all(pins::Kind::Cut).unwrap().is_empty());
+        assert!(pins::remove_all(pins::PinKind::Cut).unwrap().is_empty());
     });
 }
 
@@ -58,6 +58,6 @@ fn two_processes_do_not_share_a_table_by_accident() {
         );
         drop(first);
         drop(load());
-        pins::remove_all(pins::Kind::Cut).unwrap();
+        pins::remove_all(pins::PinKind::Cut).unwrap();
     });
 }

@@ -208,8 +208,8 @@ fn signalbox_itself_loads_it_and_misses_nothing() {
     in_own_namespace(|| {
         let kernel = signalbox::kernel::Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
-        assert!(kernel.joiner.is_some() && kernel.gate_events.is_some());
-        assert_eq!(kernel.counters.exits().len(), REASONS as usize);
+        assert!(kernel.sockmap.is_some() && kernel.credit_events.is_some());
+        assert_eq!(kernel.counters.exit_counts().len(), REASONS as usize);
     });
 }
 

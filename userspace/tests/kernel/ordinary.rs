@@ -5,7 +5,7 @@ use std::io::{Error, Result};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use signalbox::kernel::rights;
+use signalbox::kernel::capabilities;
 
 /// `nobody`.
 pub(crate) const UID: libc::uid_t = 65_534;
@@ -20,7 +20,7 @@ pub(crate) fn is_asked_for() -> bool {
 
 /// The documented capabilities.
 pub(crate) fn mask() -> u64 {
-    rights::ALL.iter().fold(0, |mask, right| mask | 1 << right.bit)
+    capabilities::ALL.iter().fold(0, |mask, right| mask | 1 << right.bit)
 }
 
 /// Prepares for the user as root does: a bpf file system, here one that goes with the thread, and a directory in it.
@@ -61,7 +61,7 @@ pub(crate) fn become_one() -> Result<()> {
     // SAFETY: both are as long as the kernel reads for this version, and live until it has.
     done(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) })?;
     // Ambient capabilities are for the programs that tests run, such as `ip`.
-    for right in rights::ALL {
+    for right in capabilities::ALL {
         control(
             libc::PR_CAP_AMBIENT,
             libc::PR_CAP_AMBIENT_RAISE as u64,

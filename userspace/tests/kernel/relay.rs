@@ -17,7 +17,7 @@ use aya::programs::ProgramType;
 use signalbox::datapath::sys;
 use signalbox::kernel::Kernel;
 use signalbox::kernel::counters::Counters;
-use signalbox::kernel::sockmap::{Joined, Joiner};
+use signalbox::kernel::sockmap::{JoinOutcome, SockmapPair};
 use signalbox_common::{Reason, hash};
 use socket2::SockRef;
 
@@ -40,7 +40,7 @@ fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
             }
         });
         for (at, leg) in flow.legs.iter().enumerate() {
-            let gate = kernel.joiner().gates.read(at as u32);
+            let gate = kernel.joiner().credits.read(at as u32);
             assert_eq!((gate.sent, gate.passed, gate.blocked), (MIB, 0, 0));
             assert!(
                 sys::recv(leg.as_raw_fd(), &mut [0; 16], 0).is_err(),
@@ -132,33 +132,37 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         let (joiner, leg) = (kernel.joiner(), &flow.legs[0]);
         send(&flow.client, 5, 0..2 * LIMIT);
         eventually("arrival", || received(leg) == 2 * LIMIT);
-        let gate = joiner.gates.read(0);
+        let gate = joiner.credits.read(0);
         assert!((LIMIT..LIMIT + SEGMENT).contains(&gate.sent), "{gate:?}");
         assert_eq!((gate.sent + gate.passed, gate.blocked), (2 * LIMIT, 1));
         assert_eq!(kernel.exits(Reason::RelayClosed), 1, "closes once");
         assert_eq!(kernel.event(), Some(0), "and tells which");
-        assert_eq!(joiner.gates.read(1).blocked, 0, "the other direction is another gate's");
+        assert_eq!(
+            joiner.credits.read(1).blocked,
+            0,
+            "the other direction is another gate's"
+        );
 
         // More credit alone does not open it: bytes that were passed would be overtaken.
-        joiner.gates.set_limit(0, u64::MAX);
+        joiner.credits.set_limit(0, u64::MAX);
         send(&flow.client, 5, 2 * LIMIT..2 * LIMIT + 100);
         eventually("arrival", || received(leg) == 2 * LIMIT + 100);
         let (sent, passed) = (gate.sent, gate.passed + 100);
-        assert_eq!(joiner.gates.read(0).passed, passed);
+        assert_eq!(joiner.credits.read(0).passed, passed);
 
         // Nor does a part of what was passed, consumed.
         receive(&flow.host, 5, 0..sent);
         relay_by_hand(&flow, passed - 50);
-        joiner.gates.set_token(0, passed - 50);
+        joiner.credits.set_token(0, passed - 50);
         send(&flow.client, 5, 2 * LIMIT + 100..2 * LIMIT + 200);
         eventually("arrival", || received(leg) == 2 * LIMIT + 200);
-        assert_eq!((joiner.gates.read(0).sent, joiner.gates.read(0).blocked), (sent, 1));
+        assert_eq!((joiner.credits.read(0).sent, joiner.credits.read(0).blocked), (sent, 1));
 
         relay_by_hand(&flow, 150);
-        joiner.gates.set_token(0, passed + 100);
+        joiner.credits.set_token(0, passed + 100);
         send(&flow.client, 5, 2 * LIMIT + 200..3 * LIMIT);
         receive(&flow.host, 5, sent..3 * LIMIT);
-        let gate = joiner.gates.read(0);
+        let gate = joiner.credits.read(0);
         assert_eq!(
             (gate.blocked, gate.passed),
             (0, passed + 100),
@@ -200,12 +204,12 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
                 sender.join().unwrap();
                 // A pause, in which userspace has consumed everything: the next byte opens the gate.
                 eventually("the token", || {
-                    let gate = joiner.gates.read(0);
+                    let gate = joiner.credits.read(0);
                     gate.token == gate.passed
                 });
             }
         });
-        let gate = joiner.gates.read(0);
+        let gate = joiner.credits.read(0);
         assert_eq!(gate.sent + gate.passed, ROUNDS * BURST);
         let ways = [Reason::RelayRedirected, Reason::RelayPassed].map(|way| kernel.exits(way));
         assert!(ways.iter().all(|&n| n > 0), "both ways were taken: {ways:?}");
@@ -221,7 +225,7 @@ fn without_a_gate_bytes_are_left_to_the_socket() {
         flow.join(kernel, u64::MAX);
         let [a, b] = flow.cookies();
         // Takes away the gates and the peers, as at a flow's end. The legs stay under the program.
-        kernel.joiner().forget(a, b);
+        kernel.joiner().remove(a, b);
         send(&flow.client, 7, 0..1000);
         eventually("the count", || kernel.exits(Reason::RelayNoGate) == 1);
         relay_by_hand(&flow, 1000);
@@ -245,7 +249,7 @@ fn bytes_for_a_leg_that_was_closed_go_to_userspace_and_close_the_gate() {
         assert_eq!(kernel.event(), Some(0));
         leg.set_nonblocking(false).unwrap();
         receive(&leg, 10, 0..1000);
-        let gate = kernel.joiner().gates.read(0);
+        let gate = kernel.joiner().credits.read(0);
         assert_eq!((gate.sent, gate.packets, gate.passed, gate.blocked), (0, 0, 1000, 1));
     });
 }
@@ -327,7 +331,7 @@ impl Flow {
     }
 
     /// Joins the legs through gates 0 and 1.
-    fn try_join(&self, kernel: &TestKernel, limit: u64) -> std::io::Result<Joined> {
+    fn try_join(&self, kernel: &TestKernel, limit: u64) -> std::io::Result<JoinOutcome> {
         let [a, b] = self.cookies();
         kernel
             .joiner()
@@ -335,7 +339,7 @@ impl Flow {
     }
 
     fn join(&self, kernel: &TestKernel, limit: u64) {
-        assert!(matches!(self.try_join(kernel, limit).unwrap(), Joined::Both));
+        assert!(matches!(self.try_join(kernel, limit).unwrap(), JoinOutcome::Both));
     }
 
     fn has_no_errors(&self) {
@@ -348,7 +352,7 @@ impl Flow {
 }
 
 /// Carries the client's bytes by the rules of the gate until so many have gone to the host's leg.
-fn carry(joiner: &Joiner, flow: &Flow, window: u64, total: u64) {
+fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
     let (from, to) = (flow.legs[0].as_raw_fd(), flow.legs[1].as_raw_fd());
     let acked = || sys::tcp_info(to).unwrap().bytes_acked;
     // An acknowledgement counts the SYN too; what is acknowledged first, then what is not: never too much.
@@ -356,8 +360,8 @@ fn carry(joiner: &Joiner, flow: &Flow, window: u64, total: u64) {
     let (mut relayed, mut buffer) = (0, vec![0; 16 * KIB as usize]);
     let end = Instant::now() + 3 * SOON;
     loop {
-        assert!(Instant::now() < end, "stuck at {relayed}, {:?}", joiner.gates.read(0));
-        let gate = joiner.gates.read(0);
+        assert!(Instant::now() < end, "stuck at {relayed}, {:?}", joiner.credits.read(0));
+        let gate = joiner.credits.read(0);
         if gate.sent + relayed == total && gate.token == gate.passed {
             return;
         }
@@ -370,14 +374,14 @@ fn carry(joiner: &Joiner, flow: &Flow, window: u64, total: u64) {
                     relayed += n as u64;
                 }
                 Err(_) => {
-                    joiner.gates.set_token(0, relayed);
-                    joiner.gates.set_limit(0, acked().saturating_sub(relayed) + window);
+                    joiner.credits.set_token(0, relayed);
+                    joiner.credits.set_limit(0, acked().saturating_sub(relayed) + window);
                     thread::sleep(Duration::from_micros(200));
                 }
             }
         } else {
             if gate.blocked == 0 {
-                joiner.gates.set_limit(0, acked().saturating_sub(relayed) + window);
+                joiner.credits.set_limit(0, acked().saturating_sub(relayed) + window);
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -462,24 +466,24 @@ impl Drop for StopOnDrop<'_> {
 
 /// A loaded object of the test's own: its counters start at 0.
 struct TestKernel {
-    joiner: Arc<Joiner>,
+    joiner: Arc<SockmapPair>,
     counters: Arc<Counters>,
     kernel: Mutex<Kernel>,
 }
 
 impl TestKernel {
-    fn joiner(&self) -> &Joiner {
+    fn joiner(&self) -> &SockmapPair {
         &self.joiner
     }
 
     fn exits(&self, reason: Reason) -> u64 {
-        self.counters.exits()[reason as usize].1
+        self.counters.exit_counts()[reason as usize].1
     }
 
     /// The gate that the next event of a gate is about.
     fn event(&self) -> Option<u32> {
         let mut kernel = self.kernel.lock().unwrap();
-        let item = kernel.gate_events.as_mut().unwrap().next()?;
+        let item = kernel.credit_events.as_mut().unwrap().next()?;
         Some(u32::from_ne_bytes(item[..4].try_into().unwrap()))
     }
 }
@@ -491,7 +495,7 @@ fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
         let kernel = Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
         work(&TestKernel {
-            joiner: kernel.joiner.clone().unwrap(),
+            joiner: kernel.sockmap.clone().unwrap(),
             counters: Arc::clone(&kernel.counters),
             kernel: Mutex::new(kernel),
         });

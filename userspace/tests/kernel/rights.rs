@@ -8,8 +8,8 @@ use aya::programs::ProgramType;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use signalbox::kernel::cut::pins;
-use signalbox::kernel::verifier::{self, Outcome};
-use signalbox::kernel::{Cut, Kernel, object, rights};
+use signalbox::kernel::verifier::{self, LoadOutcome};
+use signalbox::kernel::{Cut, Kernel, capabilities, object};
 use signalbox_common::parts;
 
 fn as_user<F: FnOnce() + Send>(work: F) {
@@ -34,7 +34,7 @@ fn an_ordinary_user_has_the_documented_capabilities_and_no_others() {
                 "{key} {value}: {status}"
             );
         }
-        assert_eq!(rights::missing(), []);
+        assert_eq!(capabilities::missing(), []);
         // A test that needs more rights would notice.
         assert_eq!(unshare(CloneFlags::CLONE_NEWNET), Err(Errno::EPERM));
     });
@@ -54,7 +54,11 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
         let verdicts = verifier::verdicts(object::bytes(), parts::ALL, |_| true).unwrap();
         assert!(verdicts.len() >= 7);
         for verdict in verdicts {
-            assert!(matches!(verdict.outcome, Outcome::Accepted(_)), "{}", verdict.program);
+            assert!(
+                matches!(verdict.outcome, LoadOutcome::Accepted(_)),
+                "{}",
+                verdict.program
+            );
         }
         let mut kernel = Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
@@ -62,7 +66,7 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
         let cut = Cut::load(1024, false).unwrap();
         assert_eq!(cut.follow_interfaces(), 2, "an interface with a route each");
         drop(cut);
-        let pinned = pins::remove_all(pins::Kind::Cut).unwrap();
+        let pinned = pins::remove_all(pins::PinKind::Cut).unwrap();
         assert!(
             pinned.len() > 4,
             "two links for each interface, and the maps: {pinned:?}"

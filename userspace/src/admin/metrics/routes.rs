@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Labels, MetricWriter, Scrape};
-use crate::figures::{Refused, Sum, Sums};
+use crate::route_stats::{ClusterTotals, RouteRefusal, RouteTotals};
 
 /// Function that reads one figure of a route in a cluster.
-type RouteCounter = fn(&Sum) -> u64;
+type RouteCounter = fn(&ClusterTotals) -> u64;
 
-fn by_cluster<'a>(all: &'a BTreeMap<String, Sums>, get: RouteCounter) -> impl Iterator<Item = (Labels<'a>, u64)> {
+fn by_cluster<'a>(
+    all: &'a BTreeMap<String, RouteTotals>,
+    get: RouteCounter,
+) -> impl Iterator<Item = (Labels<'a>, u64)> {
     all.iter().flat_map(move |(route, sums)| {
-        let of = move |(cluster, sum): (&'a String, &'a Sum)| {
+        let of = move |(cluster, sum): (&'a String, &'a ClusterTotals)| {
             let labels = vec![("route", route.as_str()), ("cluster", cluster.as_str())];
             (labels, get(sum))
         };
@@ -24,12 +27,12 @@ impl Scrape {
         let shared = &self.0.shared;
         let all = {
             // The lock keeps routes from being added or removed meanwhile, so that each counts once.
-            let _hold = shared.figures.hold();
+            let _hold = shared.route_labels.lock_changes();
             let snapshot = shared.snapshot.load();
             if snapshot.model.metrics.routes == 0 {
                 return Ok(());
             }
-            shared.figures.by_label(&snapshot.routes)
+            shared.route_labels.by_label(&snapshot.routes)
         };
         out.counter(
             "route_connections",
@@ -54,7 +57,7 @@ impl Scrape {
             bytes,
         )?;
         let refused = all.iter().flat_map(|(route, sums)| {
-            let counts = Refused::LABELS.into_iter().zip(sums.refused);
+            let counts = RouteRefusal::LABELS.into_iter().zip(sums.refused);
             counts.map(|(reason, n)| (vec![("route", route.as_str()), ("reason", reason)], n))
         });
         out.counter("route_refused", "Connections refused whose route was known", refused)

@@ -29,7 +29,7 @@ fn api() -> Api {
         .enable_all()
         .build()
         .unwrap();
-    let shared = Arc::new(app::shared(&crate::config::parse(CONFIG).unwrap().model));
+    let shared = Arc::new(app::new_shared(&crate::config::parse(CONFIG).unwrap().model));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap();

@@ -6,17 +6,17 @@ use std::rc::Rc;
 
 use signalbox_common::cut::flow::{Flow, state, why};
 
-use super::{Cutter, Unfit, Wanted, words};
+use super::{CutRequest, Cutter, Ineligible, addr_to_words};
 use crate::datapath::socket::Socket;
 use crate::datapath::sys;
 use crate::kernel::cut::table::tick;
 
 /// Ports tried for one connection: a port may be in use by a connection in the making to another host, or by a socket
 /// of another process.
-const TRIES: usize = 256;
+const MAX_PORTS_TRIED: usize = 256;
 
 /// Guard of an entry and a source port until the flow is cut; dropped before that, it gives both back.
-pub struct Attempt {
+pub struct CutAttempt {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
     host: SocketAddr,
@@ -25,13 +25,13 @@ pub struct Attempt {
     pub(super) greeted: bool,
     /// True once the programs have the flow, which then keeps entry and port. [`Self::another_port`] sets it for an
     /// entry that is kept.
-    pub(super) cut: bool,
+    pub(super) keeps_entry: bool,
 }
 
-impl Drop for Attempt {
+impl Drop for CutAttempt {
     fn drop(&mut self) {
         self.cutter.kernel.pending.give_back(self.port);
-        if self.cut {
+        if self.keeps_entry {
             return;
         }
         let table = &self.cutter.kernel.table;
@@ -46,23 +46,26 @@ impl Drop for Attempt {
 }
 
 /// Leg B while it is being connected.
-pub struct Connecting {
-    pub attempt: Attempt,
+pub struct ConnectingLegB {
+    pub attempt: CutAttempt,
     pub host: Socket,
 }
 
 impl Cutter {
     /// Begins to connect leg B of a flow that is to be cut.
-    pub fn connect(self: &Rc<Self>, wanted: &Wanted) -> Result<io::Result<Connecting>, Unfit> {
-        if !self.ready.get() {
-            return Err(Unfit::TakingOver);
+    pub fn connect(self: &Rc<Self>, wanted: &CutRequest) -> Result<io::Result<ConnectingLegB>, Ineligible> {
+        if !self.may_claim.get() {
+            return Err(Ineligible::TakingOver);
         }
         if wanted.client.is_ipv4() != wanted.backend.is_ipv4() {
-            return Err(Unfit::Families);
+            return Err(Ineligible::FamilyMismatch);
         }
-        let local = self.sources.of(wanted.backend.ip()).ok_or(Unfit::NoSource)?;
-        let index = self.claim().ok_or(Unfit::TableFull)?;
-        for _ in 0..TRIES {
+        let local = self
+            .sources
+            .for_host(wanted.backend.ip())
+            .ok_or(Ineligible::NoSourceAddress)?;
+        let index = self.claim().ok_or(Ineligible::TableFull)?;
+        for _ in 0..MAX_PORTS_TRIED {
             let Some(port) = self.ports.take(wanted.backend) else {
                 break;
             };
@@ -70,38 +73,38 @@ impl Cutter {
                 self.ports.give_back(wanted.backend, port);
                 continue;
             }
-            let attempt = Attempt {
+            let attempt = CutAttempt {
                 cutter: Rc::clone(self),
                 index,
                 host: wanted.backend,
                 port,
                 greeted: wanted.greeted,
-                cut: false,
+                keeps_entry: false,
             };
             let local = SocketAddr::new(local, port);
-            self.kernel.table.offer(index, &entry(wanted, local));
-            match sys::connect_from(local, wanted.backend, wanted.scale) {
-                Ok(socket) if attempt.why() == Some(Unfit::Seen(why::PORT_BUSY)) => {
+            self.kernel.table.request(index, &flow_entry(wanted, local));
+            match sys::connect_from(local, wanted.backend, wanted.window_scale) {
+                Ok(socket) if attempt.ineligible() == Some(Ineligible::FoundByProgram(why::PORT_BUSY)) => {
                     drop(socket);
-                    attempt.another_port();
+                    attempt.release_port();
                 }
                 Ok(socket) => {
-                    return Ok(Ok(Connecting {
+                    return Ok(Ok(ConnectingLegB {
                         attempt,
                         host: Socket::Plain(socket),
                     }));
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => attempt.another_port(),
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => attempt.release_port(),
                 Err(error) => return Ok(Err(error)),
             }
         }
         self.kernel.table.set_state(index, state::FREE);
         self.returned.borrow_mut().push(index);
-        Err(Unfit::NoPort)
+        Err(Ineligible::NoPort)
     }
 }
 
-impl Attempt {
+impl CutAttempt {
     /// Returns the flow's index in the table, and the tick at which it was made.
     #[must_use]
     pub fn key(&self) -> (u32, u32) {
@@ -109,8 +112,8 @@ impl Attempt {
     }
 
     /// Gives the port back and keeps the entry: `cut` is set only to keep `drop` from freeing it.
-    fn another_port(mut self) {
-        self.cut = true;
+    fn release_port(mut self) {
+        self.keeps_entry = true;
         self.cutter.ports.give_back(self.host, self.port);
         self.cutter.kernel.table.set_state(self.index, state::CLAIMED);
     }
@@ -118,39 +121,41 @@ impl Attempt {
     /// Returns why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known
     /// yet.
     #[must_use]
-    pub fn why(&self) -> Option<Unfit> {
+    pub fn ineligible(&self) -> Option<Ineligible> {
         let table = &self.cutter.kernel.table;
         match table.state(self.index) {
-            state::UNFIT => Some(Unfit::Seen(table.why(self.index))),
+            state::UNFIT => Some(Ineligible::FoundByProgram(table.ineligible(self.index))),
             _ => None,
         }
     }
 
     /// Returns whether the flow is cut, once leg B is connected, or why not.
-    pub fn outcome(&self) -> Result<(), Unfit> {
+    pub fn outcome(&self) -> Result<(), Ineligible> {
         match self.cutter.kernel.table.state(self.index) {
             state::CUT | state::CLOSING => Ok(()),
-            state::UNFIT => Err(Unfit::Seen(self.cutter.kernel.table.why(self.index))),
-            _ => Err(Unfit::NoHook),
+            state::UNFIT => Err(Ineligible::FoundByProgram(
+                self.cutter.kernel.table.ineligible(self.index),
+            )),
+            _ => Err(Ineligible::NoHook),
         }
     }
 }
 
-fn entry(wanted: &Wanted, local: SocketAddr) -> Flow {
+fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> Flow {
     let ports = |from: u16, to: u16| u32::from(from) << 16 | u32::from(to);
     Flow {
         ports_a: ports(wanted.client.port(), wanted.vip.port()),
         ports_b: ports(wanted.backend.port(), local.port()),
         d1: wanted.injected.wrapping_sub(wanted.consumed),
-        t2: wanted.clock,
+        t2: wanted.timestamp_clock,
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,
         started: tick(),
-        client: words(wanted.client.ip()),
-        vip: words(wanted.vip.ip()),
-        local: words(local.ip()),
-        backend: words(wanted.backend.ip()),
+        client: addr_to_words(wanted.client.ip()),
+        vip: addr_to_words(wanted.vip.ip()),
+        local: addr_to_words(local.ip()),
+        backend: addr_to_words(wanted.backend.ip()),
         ..Flow::default()
     }
 }

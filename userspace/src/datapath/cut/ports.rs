@@ -15,49 +15,49 @@ use std::sync::OnceLock;
 use foldhash::fast::FixedState;
 
 /// Least number of ports outside the ephemeral range; with fewer, that range is divided.
-const FEW: usize = 8192;
+const MIN_PORTS: usize = 8192;
 
 /// Parts of a divided range: `LOWER` for the kernel's choice, `UPPER` for cut flows.
-const LOWER: RangeInclusive<u16> = 1024..=20_479;
-const UPPER: RangeInclusive<u16> = 32_768..=u16::MAX;
+const DIVIDED_KERNEL_PORTS: RangeInclusive<u16> = 1024..=20_479;
+const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
 
 /// Ports of layer-4 services, normally and where the ephemeral range is divided.
-const SERVICES: RangeInclusive<u16> = 1024..=16_383;
-const SERVICES_DIVIDED: RangeInclusive<u16> = 20_480..=32_767;
+const SERVICE_PORTS: RangeInclusive<u16> = 1024..=16_383;
+const DIVIDED_SERVICE_PORTS: RangeInclusive<u16> = 20_480..=32_767;
 
 /// Returns the ports that the kernel may choose from for our connections that are not to be cut. `None` where its own
 /// range will do.
-pub fn for_the_kernel() -> Option<RangeInclusive<u16>> {
+pub fn kernel_ports() -> Option<RangeInclusive<u16>> {
     static RANGE: OnceLock<Option<RangeInclusive<u16>>> = OnceLock::new();
     RANGE
-        .get_or_init(|| (outside(&configured()).count() < FEW).then_some(LOWER))
+        .get_or_init(|| (ports_outside(&ephemeral_range()).count() < MIN_PORTS).then_some(DIVIDED_KERNEL_PORTS))
         .clone()
 }
 
 /// Returns the source ports that layer-4 services use for mode `nat`, where nothing else is configured.
 #[must_use]
-pub fn for_services() -> RangeInclusive<u16> {
-    let kernel = configured();
-    if outside(&kernel).count() < FEW {
-        return SERVICES_DIVIDED;
+pub fn service_ports() -> RangeInclusive<u16> {
+    let kernel = ephemeral_range();
+    if ports_outside(&kernel).count() < MIN_PORTS {
+        return DIVIDED_SERVICE_PORTS;
     }
     // Where the kernel's range begins inside that of the services, theirs ends before it.
-    let last = if kernel.contains(SERVICES.end()) && *kernel.start() > 2048 {
+    let last = if kernel.contains(SERVICE_PORTS.end()) && *kernel.start() > 2048 {
         kernel.start() - 1
     } else {
-        *SERVICES.end()
+        *SERVICE_PORTS.end()
     };
-    *SERVICES.start()..=last
+    *SERVICE_PORTS.start()..=last
 }
 
 /// Iterates over the ports outside the kernel's range and that of services.
-fn outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
-    (SERVICES.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
+fn ports_outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
+    (SERVICE_PORTS.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
 }
 
-pub(super) struct Ports {
+pub(super) struct SourcePorts {
     /// The worker's share of all ports, in the order in which they are first used.
-    ours: Vec<u16>,
+    all: Vec<u16>,
     pools: RefCell<HashMap<SocketAddr, Pool, FixedState>>,
 }
 
@@ -67,23 +67,23 @@ struct Pool {
     used: usize,
     returned: VecDeque<u16>,
     /// Ports in use by flows of an earlier process.
-    marked: HashSet<u16, FixedState>,
+    reserved: HashSet<u16, FixedState>,
 }
 
-impl Ports {
+impl SourcePorts {
     pub(super) fn new(worker: usize, workers: usize) -> Self {
-        Self::beside(&configured(), worker, workers)
+        Self::with_ephemeral(&ephemeral_range(), worker, workers)
     }
 
-    fn beside(ephemeral: &RangeInclusive<u16>, worker: usize, workers: usize) -> Self {
+    fn with_ephemeral(ephemeral: &RangeInclusive<u16>, worker: usize, workers: usize) -> Self {
         let mine = |port: &u16| usize::from(*port) % workers.max(1) == worker;
-        let ours = if outside(ephemeral).count() < FEW {
-            UPPER.rev().filter(mine).collect()
+        let ours = if ports_outside(ephemeral).count() < MIN_PORTS {
+            DIVIDED_CUT_PORTS.rev().filter(mine).collect()
         } else {
-            outside(ephemeral).rev().filter(mine).collect()
+            ports_outside(ephemeral).rev().filter(mine).collect()
         };
         Self {
-            ours,
+            all: ours,
             pools: RefCell::default(),
         }
     }
@@ -92,9 +92,9 @@ impl Ports {
     pub(super) fn take(&self, host: SocketAddr) -> Option<u16> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
-        while let Some(&port) = self.ours.get(self.at(host, pool.used)) {
+        while let Some(&port) = self.all.get(self.port_index(host, pool.used)) {
             pool.used += 1;
-            if !pool.marked.contains(&port) {
+            if !pool.reserved.contains(&port) {
                 return Some(port);
             }
         }
@@ -105,8 +105,9 @@ impl Ports {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(host).or_default();
         // A marked port that has not been passed over yet will be handed out in its turn.
-        let was_marked = pool.marked.remove(&port);
-        let its_turn_comes = || (pool.used..self.ours.len()).any(|n| self.ours.get(self.at(host, n)) == Some(&port));
+        let was_marked = pool.reserved.remove(&port);
+        let its_turn_comes =
+            || (pool.used..self.all.len()).any(|n| self.all.get(self.port_index(host, n)) == Some(&port));
         if !(was_marked && its_turn_comes()) {
             pool.returned.push_back(port);
         }
@@ -114,27 +115,27 @@ impl Ports {
 
     /// Index of the `n`th port for a host. Each host begins elsewhere: while a port is being connected from, it cannot
     /// be used for another host.
-    fn at(&self, host: SocketAddr, n: usize) -> usize {
-        if n >= self.ours.len() {
+    fn port_index(&self, host: SocketAddr, n: usize) -> usize {
+        if n >= self.all.len() {
             return n;
         }
         let offset =
             signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::ipv4_mapped(host.ip()));
-        (offset as usize % self.ours.len() + n) % self.ours.len()
+        (offset as usize % self.all.len() + n) % self.all.len()
     }
 
     /// Marks a port that a flow of an earlier process has.
-    pub(super) fn mark(&self, host: SocketAddr, port: u16) {
-        self.pools.borrow_mut().entry(host).or_default().marked.insert(port);
+    pub(super) fn reserve(&self, host: SocketAddr, port: u16) {
+        self.pools.borrow_mut().entry(host).or_default().reserved.insert(port);
     }
 }
 
 /// Reads the range that the kernel picks ephemeral ports from.
-fn configured() -> RangeInclusive<u16> {
-    ephemeral(&std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
+fn ephemeral_range() -> RangeInclusive<u16> {
+    parse_ephemeral_range(&std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
 }
 
-fn ephemeral(text: &str) -> RangeInclusive<u16> {
+fn parse_ephemeral_range(text: &str) -> RangeInclusive<u16> {
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(first), Some(last)) => first..=last,
@@ -152,23 +153,26 @@ mod tests {
 
     #[test]
     fn workers_share_the_ports_and_leave_the_kernels_alone() {
-        let range = ephemeral("32768\t60999\n");
-        let (a, b) = (Ports::beside(&range, 0, 2), Ports::beside(&range, 1, 2));
-        assert_eq!(a.ours.len() + b.ours.len(), 65536 - 16_384 - 28232);
-        assert!(
-            a.ours
-                .iter()
-                .all(|port| !b.ours.contains(port) && !range.contains(port))
+        let range = parse_ephemeral_range("32768\t60999\n");
+        let (a, b) = (
+            SourcePorts::with_ephemeral(&range, 0, 2),
+            SourcePorts::with_ephemeral(&range, 1, 2),
         );
-        let all = Ports::beside(&(1024..=65000), 0, 1);
-        assert_eq!(all.ours.len(), UPPER.len(), "the kernel is told to keep to the rest");
+        assert_eq!(a.all.len() + b.all.len(), 65536 - 16_384 - 28232);
+        assert!(a.all.iter().all(|port| !b.all.contains(port) && !range.contains(port)));
+        let all = SourcePorts::with_ephemeral(&(1024..=65000), 0, 1);
+        assert_eq!(
+            all.all.len(),
+            DIVIDED_CUT_PORTS.len(),
+            "the kernel is told to keep to the rest"
+        );
     }
 
     #[test]
     fn a_port_comes_back_last_and_hosts_do_not_share() {
-        let ports = Ports::beside(&(32768..=60999), 0, 1);
-        let ports = Ports {
-            ours: ports.ours[..3].to_vec(),
+        let ports = SourcePorts::with_ephemeral(&(32768..=60999), 0, 1);
+        let ports = SourcePorts {
+            all: ports.all[..3].to_vec(),
             ..ports
         };
         let first = ports.take(host(80)).unwrap();
@@ -183,11 +187,11 @@ mod tests {
 
     #[test]
     fn ports_of_an_earlier_process_are_free_when_their_flow_ends() {
-        let ports = Ports {
-            ours: vec![5000, 5001],
+        let ports = SourcePorts {
+            all: vec![5000, 5001],
             pools: RefCell::default(),
         };
-        ports.mark(host(80), 5000);
+        ports.reserve(host(80), 5000);
         assert_eq!(
             (ports.take(host(80)), ports.take(host(80))),
             (Some(5001), None),

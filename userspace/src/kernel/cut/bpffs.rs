@@ -51,10 +51,10 @@ pub fn remedy(dir: &Path) -> String {
 
 /// Tests whether pins can be made in a directory such as `dir`, as a start would: makes directories, pins a map, and
 /// removes everything again.
-pub fn try_out(dir: &Path) -> io::Result<()> {
+pub fn test_pinning(dir: &Path) -> io::Result<()> {
     mount_bpf()?;
     let name = format!("signalbox-try-{}", std::process::id());
-    let made = make(dir)?;
+    let made = create_dirs(dir)?;
     let pin = dir.join(&name);
     let tried = map::create_array("signalbox_try", 4, 1, 0)
         .and_then(|map| map::pin(&map, &pin))
@@ -67,7 +67,7 @@ pub fn try_out(dir: &Path) -> io::Result<()> {
 }
 
 /// Makes a directory with its parents. Returns those that were missing, from the top.
-fn make(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn create_dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut new: Vec<_> = dir
         .ancestors()
         .take_while(|path| !path.exists())
@@ -81,7 +81,7 @@ fn make(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// Explains that pins end with this process if its bpf file system is another than that of the machine's first process.
 /// `None` where they are the same, or where the first process cannot be examined.
 #[must_use]
-pub fn why_private() -> Option<String> {
+pub fn private_reason() -> Option<String> {
     let own = fs::metadata(ROOT).ok()?.dev();
     let first = fs::read_to_string("/proc/1/mountinfo").ok()?;
     is_private(own, &first).then(|| {

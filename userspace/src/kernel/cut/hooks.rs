@@ -19,7 +19,7 @@ use crate::kernel::object::{KernelError, program};
 use crate::kernel::version::Version;
 
 /// Prefix of the names of pinned links.
-pub const LINK: &str = "link-";
+pub const LINK_PREFIX: &str = "link-";
 
 /// Last of our priorities among filters of an interface: before those of others, which have 49152 and up unless told
 /// otherwise.
@@ -27,33 +27,33 @@ const LAST_PRIORITY: u16 = 50;
 
 /// Number of our priorities: each version of the maps has one of its own, so that the filters of two versions stand
 /// beside each other until flows are carried over.
-pub(in crate::kernel) const PLACES: u16 = 8;
+pub(in crate::kernel) const PRIORITY_COUNT: u16 = 8;
 
 /// Priority of this version's filters.
-const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PLACES;
+const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;
 
 /// Handle of our filters among those of the same priority.
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-const SIDES: [(&str, TcAttachType); 2] = [("cut_in", TcAttachType::Ingress), ("cut_out", TcAttachType::Egress)];
+const PROGRAMS: [(&str, TcAttachType); 2] = [("cut_in", TcAttachType::Ingress), ("cut_out", TcAttachType::Egress)];
 
 /// Programs of tier `cut`, and the interfaces that they are attached to.
-pub struct Hooks {
+pub struct CutHooks {
     ebpf: Ebpf,
     pins: Pins,
-    on: BTreeMap<u32, Interface>,
+    attached: BTreeMap<u32, Interface>,
     /// Errors of interfaces that could not be attached to, by index, so that each is logged once.
     refused: BTreeMap<u32, String>,
     smallest_mtu: Option<u32>,
     tcx: bool,
 }
 
-impl Hooks {
+impl CutHooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
         Self {
             ebpf,
             pins,
-            on: BTreeMap::new(),
+            attached: BTreeMap::new(),
             refused: BTreeMap::new(),
             smallest_mtu: None,
             tcx: has_tcx(),
@@ -63,18 +63,18 @@ impl Hooks {
     /// Attaches to new interfaces in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes
     /// are gone, keeps its programs: when it is back, the first packets of cut flows must meet them, not the kernel's
     /// resets.
-    pub(super) fn follow(&mut self, wanted: &[Interface]) {
+    pub(super) fn reconcile(&mut self, wanted: &[Interface]) {
         let gone: Vec<u32> = self
-            .on
+            .attached
             .values()
             .filter(|interface| !interface.exists())
             .map(|interface| interface.index)
             .collect();
         for index in gone {
-            self.on.remove(&index);
-            for (name, _) in SIDES {
+            self.attached.remove(&index);
+            for (name, _) in PROGRAMS {
                 // The link of an interface that is gone is defunct.
-                let _ = std::fs::remove_file(self.pins.path(&link(index, name)));
+                let _ = std::fs::remove_file(self.pins.path(&link_name(index, name)));
             }
             tracing::info!(interface = index, "An interface with the cut-through programs is gone.");
         }
@@ -82,10 +82,10 @@ impl Hooks {
         self.refused.retain(|index, _| is_wanted(index));
         self.smallest_mtu = wanted.iter().map(|interface| interface.mtu).min();
         for interface in wanted {
-            if self.on.get(&interface.index) == Some(interface) {
+            if self.attached.get(&interface.index) == Some(interface) {
                 continue;
             }
-            let known = self.on.contains_key(&interface.index);
+            let known = self.attached.contains_key(&interface.index);
             match if known { Ok(()) } else { self.attach(interface) } {
                 Ok(()) => {
                     if !known {
@@ -95,7 +95,7 @@ impl Hooks {
                             "Cut-through programs are attached to an interface."
                         );
                     }
-                    self.on.insert(interface.index, interface.clone());
+                    self.attached.insert(interface.index, interface.clone());
                     self.refused.remove(&interface.index);
                 }
                 Err(error) => {
@@ -116,7 +116,7 @@ impl Hooks {
     /// Returns the number of interfaces with programs.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.on.len()
+        self.attached.len()
     }
 
     /// Returns the smallest MTU among the interfaces that routes use.
@@ -126,8 +126,8 @@ impl Hooks {
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<(), KernelError> {
-        for (name, side) in SIDES {
-            let pin = self.pins.path(&link(interface.index, name));
+        for (name, side) in PROGRAMS {
+            let pin = self.pins.path(&link_name(interface.index, name));
             let program: &mut SchedClassifier = program(&mut self.ebpf, name)?;
             if self.tcx {
                 attach_link(program, interface, side, &pin)?;
@@ -142,7 +142,7 @@ impl Hooks {
 /// Removes our filters from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters() {
     for interface in super::interfaces::all() {
-        for (name, side) in SIDES {
+        for (name, side) in PROGRAMS {
             // Usually there is no filter: errors are ignored.
             let _ = tc::qdisc_detach_program(&interface.name, side, name);
         }
@@ -150,8 +150,8 @@ pub(super) fn remove_filters() {
 }
 
 /// Removes the filters of other versions from all interfaces, where programs are attached by filters.
-pub(super) fn remove_filters_of_others() {
-    for (name, side) in SIDES {
+pub(super) fn remove_filters_of_other_versions() {
+    for (name, side) in PROGRAMS {
         remove_other_filters(name, side, LAST_PRIORITY, PRIORITY);
     }
 }
@@ -162,7 +162,7 @@ pub(in crate::kernel) fn remove_other_filters(name: &str, side: TcAttachType, la
         return;
     }
     for interface in super::interfaces::all() {
-        for priority in (last + 1 - PLACES..=last).filter(|&priority| priority != ours) {
+        for priority in (last + 1 - PRIORITY_COUNT..=last).filter(|&priority| priority != ours) {
             // Usually there is no such filter: errors are ignored.
             if let Ok(filter) = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None) {
                 let gone = aya::programs::links::Link::detach(filter);
@@ -178,8 +178,8 @@ pub(in crate::kernel) fn remove_other_filters(name: &str, side: TcAttachType, la
     }
 }
 
-pub(in crate::kernel) fn link(index: u32, program: &str) -> String {
-    format!("{LINK}{index}-{program}")
+pub(in crate::kernel) fn link_name(index: u32, program: &str) -> String {
+    format!("{LINK_PREFIX}{index}-{program}")
 }
 
 /// Replaces the program in the pinned link, or makes a link and pins it.
@@ -206,13 +206,13 @@ pub(in crate::kernel) fn attach_link(
     let options = TcAttachOptions::TcxOrder(LinkOrder::first());
     let id = program
         .attach_with_options(&interface.name, side, options)
-        .map_err(wrong)?;
+        .map_err(attach_error)?;
     let link: FdLink = program
         .take_link(id)
-        .map_err(wrong)?
+        .map_err(attach_error)?
         .try_into()
-        .map_err(|e: aya::programs::links::LinkError| unpinned(&e))?;
-    link.pin(pin).map(drop).map_err(|e| unpinned(&e))
+        .map_err(|e: aya::programs::links::LinkError| pin_error(&e))?;
+    link.pin(pin).map(drop).map_err(|e| pin_error(&e))
 }
 
 /// Replaces the program in the filter, or makes a filter.
@@ -237,22 +237,22 @@ pub(in crate::kernel) fn attach_filter(
             };
             program
                 .attach_with_options(&interface.name, side, TcAttachOptions::Netlink(options))
-                .map_err(wrong)?
+                .map_err(attach_error)?
         }
     };
     // Forgotten, because dropping the link would detach the filter.
-    std::mem::forget(program.take_link(id).map_err(wrong)?);
+    std::mem::forget(program.take_link(id).map_err(attach_error)?);
     Ok(())
 }
 
-pub(in crate::kernel) fn wrong(source: aya::programs::ProgramError) -> KernelError {
+pub(in crate::kernel) fn attach_error(source: aya::programs::ProgramError) -> KernelError {
     KernelError::Program {
         name: "cut",
         source: Box::new(source),
     }
 }
 
-pub(in crate::kernel) fn unpinned(error: &(dyn std::error::Error + 'static)) -> KernelError {
+pub(in crate::kernel) fn pin_error(error: &(dyn std::error::Error + 'static)) -> KernelError {
     KernelError::Io {
         what: "pinning a link",
         source: std::io::Error::other(crate::error_chain(error)),

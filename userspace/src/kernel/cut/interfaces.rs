@@ -43,7 +43,7 @@ pub fn all() -> Vec<Interface> {
 
 /// Returns the Ethernet interfaces that a route of this network namespace uses.
 #[must_use]
-pub fn carrying() -> Vec<Interface> {
+pub fn routed() -> Vec<Interface> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let mut names = routed_v4(&read("/proc/thread-self/net/route"));
     names.extend(routed_v6(&read("/proc/thread-self/net/ipv6_route")));
@@ -83,7 +83,7 @@ fn interface(name: &str) -> Option<Interface> {
         None,
     )
     .ok()?;
-    let (kind, mtu) = crate::datapath::sys::interface(&socket, name).ok()?;
+    let (kind, mtu) = crate::datapath::sys::interface_type_and_mtu(&socket, name).ok()?;
     (kind.to_string() == ETHERNET).then(|| Interface {
         index,
         name: name.to_owned(),

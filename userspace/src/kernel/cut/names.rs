@@ -12,11 +12,11 @@ use crate::kernel::map::MapFd;
 /// Names by number, in a pinned map, and numbers by name, in memory.
 pub struct Names {
     map: MapFd,
-    known: Mutex<Known>,
+    tables: Mutex<NameTables>,
 }
 
 #[derive(Default)]
-struct Known {
+struct NameTables {
     numbers: HashMap<Vec<String>, u32>,
     parts: HashMap<u32, Vec<String>>,
     last: u32,
@@ -24,7 +24,7 @@ struct Known {
 
 impl Names {
     pub(in crate::kernel) fn new(map: MapFd, found: Vec<(u32, Name)>) -> Self {
-        let mut known = Known::default();
+        let mut known = NameTables::default();
         for (number, name) in found {
             let parts = parts_of(&name);
             known.numbers.insert(parts.clone(), number);
@@ -33,13 +33,13 @@ impl Names {
         }
         Self {
             map,
-            known: Mutex::new(known),
+            tables: Mutex::new(known),
         }
     }
 
     /// Returns the number of a name, given once and kept as long as flows live. 0 is no name's.
     pub fn number(&self, parts: &[&str]) -> io::Result<u32> {
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let owned: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
         if let Some(number) = known.numbers.get(&owned) {
             return Ok(*number);
@@ -61,7 +61,7 @@ impl Names {
     /// Returns the parts of the name that a number stands for.
     #[must_use]
     pub fn parts(&self, number: u32) -> Option<Vec<String>> {
-        let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.parts.get(&number).cloned()
     }
 }

@@ -10,23 +10,23 @@ use nix::fcntl::{Flock, FlockArg};
 use signalbox_common::ABI_VERSION;
 
 use super::bpffs::{self, ROOT};
-use super::pinned;
+use super::pin_info;
 use crate::datapath::sys;
 use crate::kernel::object::KernelError;
 
 pub use super::bpffs::mount_bpf;
-pub use super::removal::{Cleaned, remove_all};
+pub use super::removal::{RemovedPins, remove_all};
 
 /// Kind of pinned objects: each outlives the process, and is removed, by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PinKind {
     /// Tier `cut`.
     Cut,
     /// Layer-4 services.
     Layer4,
 }
 
-impl Kind {
+impl PinKind {
     const fn prefix(self) -> &'static str {
         match self {
             Self::Cut => "net",
@@ -39,7 +39,7 @@ impl Kind {
 pub(in crate::kernel) fn unusable(source: io::Error) -> KernelError {
     // SO_NETNS_COOKIE came with 5.14.
     if source.raw_os_error() == Some(libc::ENOPROTOOPT) {
-        return KernelError::Lacks {
+        return KernelError::Unsupported {
             what: "cookies of network namespaces, by which pinned maps are told apart",
         };
     }
@@ -69,14 +69,14 @@ pub struct Pins {
 impl Pins {
     /// Opens the directory, and mounts the bpf file system where it is not mounted. `take_over`: another process holds
     /// the lock, and will release it soon.
-    pub fn open(kind: Kind, take_over: bool) -> io::Result<Self> {
+    pub fn open(kind: PinKind, take_over: bool) -> io::Result<Self> {
         let pins = Self::lock(kind, take_over)?;
-        pinned::check(&pins.dir).map_err(|error| explained(error, &pins.dir))?;
+        pin_info::check_shapes(&pins.dir).map_err(|error| explained(error, &pins.dir))?;
         Ok(pins)
     }
 
     /// Opens the directory as [`Self::open`], without a check of what is pinned there.
-    pub(super) fn lock(kind: Kind, take_over: bool) -> io::Result<Self> {
+    pub(super) fn lock(kind: PinKind, take_over: bool) -> io::Result<Self> {
         mount_bpf()?;
         let dir = directory(kind)?;
         fs::create_dir_all(&dir).map_err(|error| explained(error, &dir))?;
@@ -98,12 +98,12 @@ impl Pins {
 
     /// Returns whether this process has the lock.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
+    pub fn is_locked(&self) -> bool {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Locks the directory, if the other process has released it by now.
-    pub fn lock_again(&self) {
+    pub fn retry_lock(&self) {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none()
             && let Ok(dir) = File::open(&self.dir)
@@ -135,7 +135,7 @@ pub(super) fn names_in(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Returns the directory for this network namespace and this version of the maps.
-fn directory(kind: Kind) -> io::Result<PathBuf> {
+fn directory(kind: PinKind) -> io::Result<PathBuf> {
     Ok(Path::new(ROOT)
         .join(format!("signalbox/v{ABI_VERSION}"))
         .join(namespace(kind)?))
@@ -153,7 +153,7 @@ pub(in crate::kernel) fn make_root() -> io::Result<(PathBuf, bool)> {
 }
 
 /// Names this network namespace: by its cookie, which is never used again until the next boot (an inode is).
-pub(super) fn namespace(kind: Kind) -> io::Result<String> {
+pub(super) fn namespace(kind: PinKind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), own_cookie()?))
 }
 
@@ -169,17 +169,17 @@ pub(super) fn own_cookie() -> io::Result<u64> {
 }
 
 /// Tests whether a start could pin something, and leaves nothing behind.
-pub fn try_out() -> io::Result<()> {
-    let dir = directory(Kind::Cut)?;
-    bpffs::try_out(&dir).map_err(|error| explained(error, &dir))
+pub fn test_pinning() -> io::Result<()> {
+    let dir = directory(PinKind::Cut)?;
+    bpffs::test_pinning(&dir).map_err(|error| explained(error, &dir))
 }
 
 /// Returns the path of a pin, whichever process has the directory.
-pub fn path(kind: Kind, name: &str) -> io::Result<PathBuf> {
+pub fn path(kind: PinKind, name: &str) -> io::Result<PathBuf> {
     Ok(directory(kind)?.join(name))
 }
 
 /// Lists the pins of this version for this network namespace.
-pub fn names(kind: Kind) -> io::Result<Vec<String>> {
+pub fn names(kind: PinKind) -> io::Result<Vec<String>> {
     names_in(&directory(kind)?)
 }

@@ -5,17 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::bpffs::ROOT;
-use super::pins::{Kind, names_in, namespace};
+use super::pins::{PinKind, names_in, namespace};
 
 /// Result of a removal.
 #[derive(Debug, Default)]
-pub struct Cleaned {
+pub struct RemovedPins {
     pub removed: Vec<PathBuf>,
     /// Files that were left because signalbox did not make them, and why.
     pub left: Vec<(PathBuf, &'static str)>,
 }
 
-impl Cleaned {
+impl RemovedPins {
     pub fn add(&mut self, other: Self) {
         self.removed.extend(other.removed);
         self.left.extend(other.left);
@@ -23,19 +23,19 @@ impl Cleaned {
 }
 
 /// Removes everything that any version has pinned for this network namespace. Returns the paths removed.
-pub fn remove_all(kind: Kind) -> io::Result<Vec<PathBuf>> {
+pub fn remove_all(kind: PinKind) -> io::Result<Vec<PathBuf>> {
     remove(kind).map(|cleaned| cleaned.removed)
 }
 
 /// Removes everything that any version has pinned for this network namespace. Returns the paths removed and those left.
-pub(super) fn remove(kind: Kind) -> io::Result<Cleaned> {
+pub(super) fn remove(kind: PinKind) -> io::Result<RemovedPins> {
     let namespace = namespace(kind)?;
     let base = Path::new(ROOT).join("signalbox");
-    let mut cleaned = Cleaned::default();
+    let mut cleaned = RemovedPins::default();
     for version in names_in(&base).unwrap_or_default() {
         let dir = base.join(version).join(&namespace);
         if dir.is_dir() {
-            cleaned.add(clean(&dir)?);
+            cleaned.add(remove_pins(&dir)?);
         }
     }
     Ok(cleaned)
@@ -43,11 +43,11 @@ pub(super) fn remove(kind: Kind) -> io::Result<Cleaned> {
 
 /// Removes the pins of a directory: links first, so that no program runs on maps that are gone. Then the directory,
 /// unless it holds something that signalbox does not make. Goes on after an error, to remove all that can be removed.
-pub(super) fn clean(dir: &Path) -> io::Result<Cleaned> {
-    let mut cleaned = Cleaned::default();
+pub(super) fn remove_pins(dir: &Path) -> io::Result<RemovedPins> {
+    let mut cleaned = RemovedPins::default();
     let mut failed = None;
     let mut names = names_in(dir)?;
-    names.sort_by_key(|name| !name.starts_with(super::hooks::LINK));
+    names.sort_by_key(|name| !name.starts_with(super::hooks::LINK_PREFIX));
     for path in names.iter().map(|name| dir.join(name)) {
         let kind = fs::symlink_metadata(&path).map(|meta| meta.file_type());
         if kind.as_ref().is_ok_and(fs::FileType::is_dir) {

@@ -7,19 +7,19 @@ use signalbox_common::cut::flow::{Flow, SUPERSEDED};
 use signalbox_common::cut::header::{ACK, FIXED, RST};
 use socket2::Domain;
 
-use crate::datapath::cut::from_words;
-use crate::kernel::rights::raw_socket;
+use crate::datapath::cut::addr_from_words;
+use crate::kernel::capabilities::raw_socket;
 
 const TCP: u8 = 6;
-const HOPS: u8 = 64;
+const HOP_LIMIT: u8 = 64;
 
 /// Resets both ends of a flow: at the sequence number that each expects next, which it has last acknowledged, so that
 /// it accepts the RST (RFC 5961, section 3).
-pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
+pub(super) fn reset_both(flow: &Flow) -> std::io::Result<()> {
     let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
     let (client_port, vip) = ports(flow.ports_a);
     let (backend, local) = ports(flow.ports_b);
-    let at = |words, port| SocketAddr::new(from_words(words), port);
+    let at = |words, port| SocketAddr::new(addr_from_words(words), port);
     let to_client = packet(
         at(flow.vip, vip),
         at(flow.client, client_port),
@@ -44,14 +44,14 @@ pub(super) fn both(flow: &Flow) -> std::io::Result<()> {
 }
 
 /// Sends one end a RST in the name of the other, at `seq`, which it expects next.
-pub(crate) fn one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::io::Result<()> {
+pub(crate) fn reset_one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::io::Result<()> {
     send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack))
 }
 
 /// Logs that a RST could not be sent: the first time as a warning, because both ends then wait in vain.
-pub(super) fn failed(error: &std::io::Error) {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if IS_TOLD.swap(true, Relaxed) {
+pub(super) fn log_failure(error: &std::io::Error) {
+    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+    if IS_LOGGED.swap(true, Relaxed) {
         tracing::debug!(%error, "A reset could not be sent.");
     } else {
         tracing::warn!(
@@ -78,7 +78,7 @@ fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             // The kernel fills in length and checksum of the IPv4 header.
-            ip.extend([0x45, 0, 0, 0, 0, 0, 0, 0, HOPS, TCP, 0, 0]);
+            ip.extend([0x45, 0, 0, 0, 0, 0, 0, 0, HOP_LIMIT, TCP, 0, 0]);
             ip.extend(from.octets());
             ip.extend(to.octets());
             pseudo.extend([from.octets(), to.octets()].concat());
@@ -88,7 +88,7 @@ fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
                 IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
                 IpAddr::V6(v6) => v6.octets(),
             };
-            ip.extend([0x60, 0, 0, 0, 0, FIXED as u8, TCP, HOPS]);
+            ip.extend([0x60, 0, 0, 0, 0, FIXED as u8, TCP, HOP_LIMIT]);
             ip.extend(octets(from));
             ip.extend(octets(to));
             pseudo.extend([octets(from), octets(to)].concat());

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, PORTS, Way, state};
 
-use crate::kernel::map::Mapped;
+use crate::kernel::map::MmapArray;
 
 /// The flow table: map `FLOWS`.
-pub struct Table(Mapped<Flow>);
+pub struct FlowTable(MmapArray<Flow>);
 
-impl Table {
+impl FlowTable {
     pub(super) fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
-        Mapped::map(fd, count).map(Self)
+        MmapArray::map(fd, count).map(Self)
     }
 
     /// Returns the number of entries.
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Fills in a claimed entry, and offers it to the programs.
-    pub fn offer(&self, index: u32, flow: &Flow) {
+    pub fn request(&self, index: u32, flow: &Flow) {
         let claimed = Flow {
             state: state::CLAIMED,
             ..*flow
@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// Fills in a claimed entry with a flow that exists already.
-    pub(super) fn put(&self, index: u32, flow: &Flow) {
+    pub(super) fn install(&self, index: u32, flow: &Flow) {
         let claimed = Flow {
             state: state::CLAIMED,
             ..*flow
@@ -74,7 +74,7 @@ impl Table {
 
     /// Adds packets, bytes and flags of `missed` to a direction. Sets each sequence number to that of `missed` where it
     /// is still that of `ours`: packets may come meanwhile.
-    pub(super) fn catch_up(&self, index: u32, way: usize, ours: &Way, missed: &Way) {
+    pub(super) fn add_missed(&self, index: u32, way: usize, ours: &Way, missed: &Way) {
         // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
         let (counts, numbers) = unsafe {
             let way = ptr::addr_of_mut!((*self.0.at(index)).ways[way]);
@@ -111,49 +111,49 @@ impl Table {
 
     /// Returns the reason why the flow could not be cut.
     #[must_use]
-    pub fn why(&self, index: u32) -> u8 {
+    pub fn ineligible(&self, index: u32) -> u8 {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).why)) }.load(Ordering::Relaxed)
     }
 
     /// Returns the sequence number of our first byte on leg B.
     #[must_use]
-    pub fn first_b(&self, index: u32) -> u32 {
+    pub fn isn_b(&self, index: u32) -> u32 {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).first_b)) }.load(Ordering::Relaxed)
     }
 
-    fn drained_of(&self, index: u32) -> &AtomicU16 {
+    fn handoff_state(&self, index: u32) -> &AtomicU16 {
         // SAFETY: as above.
         unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).drained)) }
     }
 
     /// Sets the sequence number on leg B up to which userspace answers for the client's bytes so far; more may follow.
-    pub fn answer_for(&self, index: u32, end: u32) {
+    pub fn extend_handoff(&self, index: u32, end: u32) {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
     }
 
     /// Sets the sequence number on leg B up to which its socket has to deliver. Final: no more bytes follow.
-    pub fn owe(&self, index: u32, end: u32) {
+    pub fn set_handoff_end(&self, index: u32, end: u32) {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
-        self.drained_of(index).store(OWED_KNOWN, Ordering::Release);
+        self.handoff_state(index).store(OWED_KNOWN, Ordering::Release);
     }
 
     #[must_use]
-    pub fn is_drained(&self, index: u32) -> bool {
-        self.drained_of(index).load(Ordering::Acquire) >= DRAINED
+    pub fn is_handed_off(&self, index: u32) -> bool {
+        self.handoff_state(index).load(Ordering::Acquire) >= DRAINED
     }
 
     /// Marks the flow as drained: its sockets have delivered everything.
-    pub fn set_drained(&self, index: u32) {
-        self.drained_of(index).store(DRAINED, Ordering::Release);
+    pub fn set_handed_off(&self, index: u32) {
+        self.handoff_state(index).store(DRAINED, Ordering::Release);
     }
 
     /// Marks the flow's sockets as closed.
-    pub fn set_closed(&self, index: u32) {
-        self.drained_of(index).store(CLOSED, Ordering::Release);
+    pub fn set_sockets_closed(&self, index: u32) {
+        self.handoff_state(index).store(CLOSED, Ordering::Release);
     }
 
     /// Returns the sequence number up to which the host has acknowledged on leg B.
@@ -199,11 +199,11 @@ impl Table {
 }
 
 /// The flow that is being connected from each source port: map `PENDING`.
-pub struct Pending(Mapped<u64>);
+pub struct PendingPorts(MmapArray<u64>);
 
-impl Pending {
+impl PendingPorts {
     pub(super) fn map(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        Mapped::map(fd, PORTS).map(Self)
+        MmapArray::map(fd, PORTS).map(Self)
     }
 
     fn of(&self, port: u16) -> &AtomicU64 {
@@ -247,10 +247,10 @@ pub fn clock() -> u64 {
 /// Returns the time from one tick to another. A tick slightly later than `now` was written after `now` was read: the
 /// result is 0 then, and not the fifty days that ticks take to wrap.
 #[must_use]
-pub fn between(then: u32, now: u32) -> std::time::Duration {
-    const JUST_NOW: u32 = 1 << 16;
+pub fn duration_between(then: u32, now: u32) -> std::time::Duration {
+    const MAX_SKEW_TICKS: u32 = 1 << 16;
     let count = now.wrapping_sub(then);
-    let count = if count > u32::MAX - JUST_NOW { 0 } else { count };
+    let count = if count > u32::MAX - MAX_SKEW_TICKS { 0 } else { count };
     std::time::Duration::from_nanos(u64::from(count) << 20)
 }
 
@@ -260,9 +260,9 @@ mod tests {
 
     #[test]
     fn what_is_later_than_now_is_no_time_ago() {
-        assert_eq!(between(5, 3).as_nanos(), 0);
-        assert_eq!(between(2, u32::MAX).as_nanos(), 0);
-        assert_eq!(between(u32::MAX, 1).as_nanos(), 2 << 20);
-        assert_eq!(between(7, 7 + (1 << 31)).as_nanos(), 1 << 51);
+        assert_eq!(duration_between(5, 3).as_nanos(), 0);
+        assert_eq!(duration_between(2, u32::MAX).as_nanos(), 0);
+        assert_eq!(duration_between(u32::MAX, 1).as_nanos(), 2 << 20);
+        assert_eq!(duration_between(7, 7 + (1 << 31)).as_nanos(), 1 << 51);
     }
 }

@@ -13,14 +13,14 @@ use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{Bucket, CrowdKey, Dropped, Guard, Settings};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
-use super::outer;
-use crate::kernel::map::{MapFd, Mapped};
+use super::map_in_map;
+use crate::kernel::map::{MapFd, MmapArray};
 use crate::kernel::object::{KernelError, map_fd};
 
 /// Maps of the shield, by their use.
 pub struct Shield {
     ports: MapFd,
-    anywhere: MapFd,
+    wildcard_ports: MapFd,
     targets: MapFd,
     prefixed: MapFd,
     guards: MapFd,
@@ -28,12 +28,12 @@ pub struct Shield {
     tables: MapFd,
     sources: MapFd,
     /// Number of buckets for sources.
-    places: u32,
-    crowd: MapFd,
-    tally: PerCpuArray<MapData, Tally>,
+    buckets: u32,
+    conn_count: MapFd,
+    stats: PerCpuArray<MapData, Tally>,
     samples: Mutex<Samples>,
     /// Trie of the prefixes that all guards share: two halves, of which one is in force.
-    common: Mutex<Mapped<Node>>,
+    shared_prefixes: Mutex<MmapArray<Node>>,
 }
 
 /// Samples of dropped packets, and the quota of further ones.
@@ -74,25 +74,25 @@ impl Shield {
         };
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let info = nodes.info().map_err(unusable("SHIELD_NODES"))?;
-        let nodes = Mapped::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
+        let nodes = MmapArray::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
         let places = match ebpf.map("SHIELD_SOURCES") {
             Some(Map::Array(data)) => data.info().map_err(unusable("SHIELD_SOURCES"))?.max_entries(),
             _ => return Err(KernelError::NoMap("SHIELD_SOURCES")),
         };
         Ok(Self {
             ports,
-            anywhere,
+            wildcard_ports: anywhere,
             targets,
             prefixed,
             guards,
             settings,
             tables,
             sources,
-            places,
-            crowd,
-            tally,
+            buckets: places,
+            conn_count: crowd,
+            stats: tally,
             samples: Mutex::new(Samples { ring, quota }),
-            common: Mutex::new(nodes),
+            shared_prefixes: Mutex::new(nodes),
         })
     }
 
@@ -102,8 +102,8 @@ impl Shield {
     }
 
     /// Sets which of 64 ports are guarded by prefix.
-    pub fn set_anywhere(&self, word: u32, bits: u64) -> io::Result<()> {
-        self.anywhere.update(&word, &bits)
+    pub fn set_wildcard_ports(&self, word: u32, bits: u64) -> io::Result<()> {
+        self.wildcard_ports.update(&word, &bits)
     }
 
     /// Returns the 64 bits that [`Self::set_ports`] has set.
@@ -138,38 +138,38 @@ impl Shield {
 
     /// Returns the number of buckets for sources.
     #[must_use]
-    pub const fn places(&self) -> u32 {
-        self.places
+    pub const fn buckets(&self) -> u32 {
+        self.buckets
     }
 
     /// Returns the most nodes that the trie of shared prefixes may have.
     #[must_use]
-    pub fn room(&self) -> u32 {
-        self.common().count() / 2
+    pub fn max_shared_nodes(&self) -> u32 {
+        self.shared_prefixes().count() / 2
     }
 
     /// Writes the trie of shared prefixes into the half that is not in force; `in_force` is where the current one
     /// begins. Returns where the new one begins, for the settings. Fails if there is no room.
-    pub fn write_common(&self, nodes: &[Node], in_force: u32) -> io::Result<u32> {
+    pub fn write_shared_prefixes(&self, nodes: &[Node], in_force: u32) -> io::Result<u32> {
         if nodes.is_empty() {
             return Ok(NO_TABLE);
         }
-        let common = self.common();
+        let common = self.shared_prefixes();
         let room = common.count() / 2;
         if nodes.len() > room as usize {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         // Programs that still read the other half, from before the last change, must be done with it: a change of a map
         // of maps waits for them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
-        let empty = outer::prefixes(1)?;
+        let empty = map_in_map::create_prefix_table(1)?;
         self.tables.update(&NO_GUARDS, &(empty.as_raw_fd() as u32))?;
         let first = if in_force == 0 { room } else { 0 };
         write(&common, first, nodes);
         Ok(first)
     }
 
-    fn common(&self) -> MutexGuard<'_, Mapped<Node>> {
-        self.common.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shared_prefixes(&self) -> MutexGuard<'_, MmapArray<Node>> {
+        self.shared_prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces a guard's own prefixes in one step; without nodes they are removed.
@@ -178,8 +178,8 @@ impl Shield {
             return self.tables.delete(&guard);
         }
         let count = u32::try_from(nodes.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let map = outer::prefixes(count)?;
-        write(&Mapped::<Node>::map(map.as_fd(), count)?, 0, nodes);
+        let map = map_in_map::create_prefix_table(count)?;
+        write(&MmapArray::<Node>::map(map.as_fd(), count)?, 0, nodes);
         self.tables.update(&guard, &(map.as_raw_fd() as u32))
     }
 
@@ -189,31 +189,31 @@ impl Shield {
     }
 
     /// Returns the number of connections of a source at a guard.
-    pub fn crowd(&self, key: &CrowdKey) -> io::Result<u32> {
-        Ok(self.crowd.get(key)?.unwrap_or(0))
+    pub fn conn_count(&self, key: &CrowdKey) -> io::Result<u32> {
+        Ok(self.conn_count.get(key)?.unwrap_or(0))
     }
 
     /// Sets the number of connections of a source at a guard.
-    pub fn set_crowd(&self, key: &CrowdKey, count: u32) -> io::Result<()> {
+    pub fn set_conn_count(&self, key: &CrowdKey, count: u32) -> io::Result<()> {
         match count {
-            0 => self.crowd.delete(key),
-            count => self.crowd.update(key, &count),
+            0 => self.conn_count.delete(key),
+            count => self.conn_count.update(key, &count),
         }
     }
 
     /// Returns all sources that have connections, with their numbers.
-    pub fn crowds(&self) -> io::Result<Vec<(CrowdKey, u32)>> {
+    pub fn conn_counts(&self) -> io::Result<Vec<(CrowdKey, u32)>> {
         let mut all = Vec::new();
-        self.crowd
-            .each::<CrowdKey, u32>(|key, count| all.push((*key, *count)))?;
+        self.conn_count
+            .for_each::<CrowdKey, u32>(|key, count| all.push((*key, *count)))?;
         Ok(all)
     }
 
     /// Returns how often a guard has decided what, by `Judged`.
     #[must_use]
-    pub fn judged(&self, guard: u32) -> [u64; 8] {
+    pub fn decisions(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
-        for tally in self.tally.get(&guard, 0).iter().flat_map(|all| all.iter()) {
+        for tally in self.stats.get(&guard, 0).iter().flat_map(|all| all.iter()) {
             for (sum, one) in sum.iter_mut().zip(tally.judged) {
                 *sum += one;
             }
@@ -222,7 +222,7 @@ impl Shield {
     }
 
     /// Hands out the samples of dropped packets since the last call, by whomever, and permits as many again.
-    pub fn samples(&self, mut each: impl FnMut(Dropped)) -> io::Result<()> {
+    pub fn for_each_sample(&self, mut each: impl FnMut(Dropped)) -> io::Result<()> {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.ring.next() {
             if item.len() >= size_of::<Dropped>() {
@@ -240,7 +240,7 @@ impl Shield {
 }
 
 /// Writes nodes to a part of the map that no program reads yet.
-fn write(to: &Mapped<Node>, first: u32, nodes: &[Node]) {
+fn write(to: &MmapArray<Node>, first: u32, nodes: &[Node]) {
     for (index, node) in (first..).zip(nodes) {
         // SAFETY: within the mapping, as `at` asserts; nobody else writes it.
         unsafe { to.at(index).write(*node) };

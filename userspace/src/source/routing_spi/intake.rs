@@ -11,7 +11,7 @@ use super::certificates::CertificateFiles;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::ledger::{self, Ledger, LedgerKey};
 use super::outcome::{EventsError, EventsOutcome, OpenError};
-use super::rotation::{self, PendingRotation, RotationRequest, RotationSink};
+use super::rotation::{self, EndpointRotation, PendingRotation, RotationSink};
 use crate::source::DiscoveryUpdate;
 
 /// Function that tells the store. Called in order, under a lock: it must not block.
@@ -145,7 +145,7 @@ impl Intake {
         Ok(taken)
     }
 
-    fn request_rotations(&self, all: Vec<RotationRequest>) -> Vec<oneshot::Receiver<Result<(), String>>> {
+    fn request_rotations(&self, all: Vec<EndpointRotation>) -> Vec<oneshot::Receiver<Result<(), String>>> {
         let asked = all.into_iter().map(|what| {
             let (done, answer) = oneshot::channel();
             (self.rotate)(PendingRotation { request: what, done });

@@ -12,7 +12,7 @@ pub const OWNER: &str = "routing events";
 
 /// Rotation that an event asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RotationRequest {
+pub enum EndpointRotation {
     /// No new flow goes to the subject.
     Out {
         /// A gear, or the cluster of an application.
@@ -29,7 +29,7 @@ pub enum RotationRequest {
 /// Rotation, with the channel for its outcome.
 pub struct PendingRotation {
     /// Requested rotation.
-    pub request: RotationRequest,
+    pub request: EndpointRotation,
     /// Channel for the outcome: on disk and in force, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
@@ -55,7 +55,7 @@ pub(super) fn requested_rotations(
     events: &[RoutingEvent],
     leaving: &Gears,
     now: &Applications,
-) -> Vec<RotationRequest> {
+) -> Vec<EndpointRotation> {
     let is_gone = |gear: &str| {
         let mut gears = now.iter().flat_map(Application::gears);
         !gears.any(|known| known == gear)
@@ -67,7 +67,7 @@ pub(super) fn requested_rotations(
             None => Subject::Cluster(event.app.to_string()),
         };
         match &event.change {
-            AppChange::RotateOut { gear, timeout, reason } => all.push(RotationRequest::Out {
+            AppChange::RotateOut { gear, timeout, reason } => all.push(EndpointRotation::Out {
                 subject: subject(gear),
                 timeout: *timeout,
                 reason: if reason.is_empty() {
@@ -76,18 +76,18 @@ pub(super) fn requested_rotations(
                     reason.clone()
                 },
             }),
-            AppChange::RotateIn(gear) => all.push(RotationRequest::In(subject(gear))),
+            AppChange::RotateIn(gear) => all.push(EndpointRotation::In(subject(gear))),
             AppChange::Delete => {
-                all.push(RotationRequest::In(subject(&None)));
+                all.push(EndpointRotation::In(subject(&None)));
                 let gone = leaving
                     .get(&event.app)
                     .into_iter()
                     .flatten()
                     .filter(|gear| is_gone(gear));
-                all.extend(gone.map(|gear| RotationRequest::In(Subject::Gear(gear.clone()))));
+                all.extend(gone.map(|gear| EndpointRotation::In(Subject::Gear(gear.clone()))));
             }
             AppChange::RemoveEndpoint { gear: Some(gear), .. } if is_gone(gear) => {
-                all.push(RotationRequest::In(Subject::Gear(gear.clone())));
+                all.push(EndpointRotation::In(Subject::Gear(gear.clone())));
             }
             _ => {}
         }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// Returns the rotations for a text after all that came before it.
-    fn asked(before: &str, text: &str) -> Vec<RotationRequest> {
+    fn asked(before: &str, text: &str) -> Vec<EndpointRotation> {
         let mut applications = Applications::default();
         applications.apply(&parse(before).unwrap());
         let events = parse(text).unwrap();
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_taken_in_and_who_has_only_moved_is_not() {
-        let is_in = |gear: &str| RotationRequest::In(Subject::Gear(gear.into()));
+        let is_in = |gear: &str| EndpointRotation::In(Subject::Gear(gear.into()));
         let two = endpoint("add_public_endpoint", "g1", 1) + &endpoint("add_public_endpoint", "g2", 2);
         assert_eq!(asked(&two, &endpoint("remove_public_endpoint", "g1", 1)), [is_in("g1")]);
         let moved = endpoint("add_public_endpoint", "g1", 3) + &endpoint("remove_public_endpoint", "g1", 1);
         assert_eq!(asked(&two, &moved), []);
-        let all = RotationRequest::In(Subject::Cluster("n/a".into()));
+        let all = EndpointRotation::In(Subject::Cluster("n/a".into()));
         assert_eq!(
             asked(&two, &event("delete_application", "")),
             [all.clone(), is_in("g1"), is_in("g2")]
@@ -141,14 +141,14 @@ mod tests {
     #[test]
     fn rotations_come_in_their_order_with_a_reason() {
         let text = event("rotate_out_gear", "gear_id: g1\ntimeout: 9\n") + &event("rotate_in_application", "");
-        let out = RotationRequest::Out {
+        let out = EndpointRotation::Out {
             subject: Subject::Gear("g1".into()),
             timeout: Some(Duration::from_secs(9)),
             reason: "a routing event of n/a".into(),
         };
         assert_eq!(
             asked(&event("create_application", ""), &text),
-            [out, RotationRequest::In(Subject::Cluster("n/a".into()))]
+            [out, EndpointRotation::In(Subject::Cluster("n/a".into()))]
         );
     }
 }

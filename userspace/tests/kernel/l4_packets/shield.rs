@@ -30,9 +30,9 @@ impl World {
         };
         self.shield.set_settings(&nothing).unwrap();
         self.settings = nothing;
-        self.shield.samples(|_| {}).unwrap();
-        for (key, _) in self.shield.crowds().unwrap() {
-            self.shield.set_crowd(&key, 0).unwrap();
+        self.shield.for_each_sample(|_| {}).unwrap();
+        for (key, _) in self.shield.conn_counts().unwrap() {
+            self.shield.set_conn_count(&key, 0).unwrap();
         }
         for table in 0..4 {
             let _ = self.shield.swap_own(table, &[]);
@@ -79,7 +79,7 @@ impl World {
         match guard {
             Some(guard) => self.shield.swap_own(guard, &nodes).unwrap(),
             None => {
-                let common = self.shield.write_common(&nodes, self.settings.common).unwrap();
+                let common = self.shield.write_shared_prefixes(&nodes, self.settings.common).unwrap();
                 self.settings(|settings| settings.common = common);
             }
         }
@@ -88,7 +88,7 @@ impl World {
     /// Returns the samples of dropped packets since the last call.
     fn told(&self) -> Vec<Dropped> {
         let mut all = Vec::new();
-        self.shield.samples(|dropped| all.push(dropped)).unwrap();
+        self.shield.for_each_sample(|dropped| all.push(dropped)).unwrap();
         all
     }
 }
@@ -113,7 +113,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
         for (vip, protocol) in [(VIP, TCP), (VIP6, TCP), (VIP, UDP), (VIP6, UDP)] {
             world.guards(1, vip, protocol, service);
         }
-        let before = world.shield.judged(1)[Judged::Denied as usize];
+        let before = world.shield.decisions(1)[Judged::Denied as usize];
         world.prefixes(
             None,
             &["192.0.2.0/24", "192.0.2.8/32", "2001:db8:1::/48"],
@@ -140,7 +140,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
         world
             .arrives(&syn("[2001:db8:1::7]:40000", VIP6))
             .sent(Reason::L4Opened);
-        assert_eq!(world.shield.judged(1)[Judged::Denied as usize] - before, 5);
+        assert_eq!(world.shield.decisions(1)[Judged::Denied as usize] - before, 5);
         world.prefixes(None, &[], &[]);
         world.arrives(&syn("192.0.2.7:40000", VIP)).sent(Reason::L4Opened);
     });
@@ -277,7 +277,7 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
             guard: 3,
         };
         world.connect("192.0.2.7:40000", VIP);
-        assert_eq!(world.shield.crowd(&key).unwrap(), 1);
+        assert_eq!(world.shield.conn_count(&key).unwrap(), 1);
         world.connect("192.0.2.7:40001", VIP);
         world
             .arrives(&syn("192.0.2.7:40002", VIP))
@@ -298,7 +298,7 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
         for _ in 0..2 {
             world.arrives(&finish).sent(Reason::L4Forwarded);
         }
-        assert_eq!(world.shield.crowd(&key).unwrap(), 1);
+        assert_eq!(world.shield.conn_count(&key).unwrap(), 1);
         world.arrives(&syn("192.0.2.7:40002", VIP)).sent(Reason::L4Opened);
     });
 }
@@ -394,7 +394,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
             let number = 50 + u32::from(vip == VIP6);
             let _listener = TcpListener::bind(vip).unwrap();
             world.guards(number, vip, TCP, |guard| guard.flags |= flag::COOKIES);
-            let before = world.shield.judged(number)[Judged::Cookie as usize];
+            let before = world.shield.decisions(number)[Judged::Cookie as usize];
             let mut packet = syn(client, vip);
             packet.seq = 0xffff_ffff;
             // 1: only while the backlog is full. 2: always.
@@ -424,7 +424,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
             let mut fast = packet.clone();
             fast.payload = b"data".to_vec();
             world.arrives(&fast).is(Action::Pass, Reason::ShieldPassed);
-            assert_eq!(world.shield.judged(number)[Judged::Cookie as usize] - before, 2);
+            assert_eq!(world.shield.decisions(number)[Judged::Cookie as usize] - before, 2);
             // Fewer in a second than anybody would call a flood: the socket is not asked.
             world.guards(number + 2 + 4 * world.program as u32, vip, TCP, |guard| {
                 guard.flags |= flag::COOKIES;

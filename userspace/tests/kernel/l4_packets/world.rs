@@ -151,14 +151,14 @@ impl World {
 
     fn load() -> Self {
         let mut loader = EbpfLoader::new();
-        for name in signalbox::kernel::l4::UNUSED.iter().chain(&["NAMES"]) {
+        for name in signalbox::kernel::l4::UNUSED_MAPS.iter().chain(&["NAMES"]) {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_ESTABLISHED", 64);
         loader.map_max_entries("SHIELD_SOURCES", 1024);
         loader.map_max_entries("SHIELD_NODES", 1 << 20);
-        let outer = signalbox::kernel::l4::outer::Outer::all().unwrap();
-        outer.give(&mut loader);
+        let outer = signalbox::kernel::l4::map_in_map::MapInMapPins::all().unwrap();
+        outer.set_pins(&mut loader);
         let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
         let mut ebpf = loader.load(object).unwrap();
         let xdp: &mut Xdp = ebpf.program_mut("l4_xdp").unwrap().try_into().unwrap();

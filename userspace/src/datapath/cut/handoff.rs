@@ -1,0 +1,255 @@
+//! Hands a cut flow over from its sockets to the programs: delivers the bytes they hold, then closes them silently.
+//!
+//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let
+//! no later acknowledgement of it out. So one look at that queue after the cut finds all bytes that are owed to the
+//! host. They go out on leg B's socket, in their place in the stream, and are retransmitted by it until the host has
+//! acknowledged them. Then both sockets are reset; the programs drop these RSTs.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::{EARLY_FIN, FIN_UNKNOWN, HANDED, RESET, state};
+use signalbox_common::cut::seq;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{CutAttempt, Cutter};
+use crate::datapath::count_guards::ProcessGuard;
+use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
+use crate::datapath::socket::Socket;
+use crate::datapath::sys;
+
+/// Interval of the check whether flows are drained.
+const HANDOFF_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Bytes that the send buffer of a new socket always takes (`net.ipv4.tcp_wmem`).
+const MAX_INLINE_BYTES: usize = 8192;
+
+/// Time without an acknowledgement of the owed bytes after which a host counts as gone.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The sockets of a flow that is cut but not yet drained.
+pub(super) struct Handoff {
+    index: u32,
+    handoff_end: u32,
+    since: Instant,
+    client: Socket,
+    host: Socket,
+    /// Keeps the connection counted in the process for as long as it has sockets.
+    _process_guard: ProcessGuard,
+    /// True if leg A's queue has been read empty: only SO_LINGER 0 makes its close a RST then.
+    is_queue_empty: bool,
+}
+
+impl CutAttempt {
+    /// Delivers the owed bytes to the host, `front` first. The flow is cut and lives on its own from here; `marks` say
+    /// which counts it holds. Fails where a leg is dead already: both ends are reset then, and the flow holds no
+    /// counts.
+    pub fn hand_off(
+        mut self,
+        client: Socket,
+        host: Socket,
+        front: &[u8],
+        marks: u8,
+        mut seat: ProcessGuard,
+    ) -> io::Result<()> {
+        self.keeps_entry = true;
+        let greeted = self.greeted;
+        let cutter = Rc::clone(&self.cutter);
+        let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
+        drop(self);
+        cutter.kernel.table.set_marks(index, marks | HANDED);
+        // Until `has_spoken` the programs did not know the sequence number of a FIN of this client: only reading finds
+        // it for certain.
+        let sent = if greeted {
+            Ok(None)
+        } else {
+            cutter.send_inline(index, first, &client, &host, front)
+        };
+        match sent {
+            Ok(Some(owed_end)) => {
+                seat.detach();
+                cutter.watch_handoff(Handoff {
+                    index,
+                    handoff_end: owed_end,
+                    since: Instant::now(),
+                    client,
+                    host,
+                    _process_guard: seat,
+                    is_queue_empty: false,
+                });
+                Ok(())
+            }
+            Ok(None) => {
+                seat.detach();
+                tokio::task::spawn_local(cutter.send_streaming(index, first, client, host, front.to_vec(), seat));
+                Ok(())
+            }
+            Err(error) => {
+                let still_ours = cutter.kernel.table.take_marks(index) & HANDED != 0;
+                cutter.abort(index, &client, &host);
+                if still_ours {
+                    return Err(error);
+                }
+                // The flow had ended already, and the keeper has counted that.
+                seat.detach();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Cutter {
+    /// Sends all owed bytes at once and leaves them unread on leg A. `None`, with nothing sent, where that is not
+    /// possible.
+    fn send_inline(
+        &self,
+        index: u32,
+        first: u32,
+        client: &Socket,
+        host: &Socket,
+        front: &[u8],
+    ) -> io::Result<Option<u32>> {
+        if front.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
+            return Ok(None);
+        }
+        with_scratch(|scratch| {
+            let (before, room) = scratch.split_at_mut(front.len());
+            before.copy_from_slice(front);
+            let n = match sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                other => other?,
+            };
+            // An empty queue would be closed by a FIN. Too many bytes may not fit the send buffer, and there may be
+            // more behind them.
+            let all = front.len() + n;
+            if n == 0 || all > MAX_INLINE_BYTES {
+                return Ok(None);
+            }
+            let owed_end = first.wrapping_add(all as u32);
+            self.kernel.table.set_handoff_end(index, owed_end);
+            match sys::send(host.as_raw_fd(), &scratch[..all]) {
+                Ok(sent) if sent == all => Ok(Some(owed_end)),
+                // The program has seen the host's SYN-ACK, but the socket has not yet.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Sends the owed bytes piece by piece, as the host takes them.
+    async fn send_streaming(
+        self: Rc<Self>,
+        index: u32,
+        first: u32,
+        client: Socket,
+        mut host: Socket,
+        front: Vec<u8>,
+        seat: ProcessGuard,
+    ) {
+        let mut total = front.len() as u32;
+        let mut piece = front;
+        let outcome = async {
+            loop {
+                let queued = sys::unread(client.as_raw_fd())?;
+                self.kernel
+                    .table
+                    .extend_handoff(index, first.wrapping_add(total).wrapping_add(queued));
+                host.registered()?.write_all(&piece).await?;
+                piece.resize(SCRATCH_BYTES, 0);
+                match sys::recv(client.as_raw_fd(), &mut piece, 0) {
+                    Ok(0) => {
+                        // The FIN may have passed the program on one CPU while the flow was cut on another: then only
+                        // this socket has seen it.
+                        self.kernel.table.set_early_fin(index);
+                        // The FIN takes a sequence number too. The table is told before it is sent, so that the
+                        // programs know it as owed.
+                        total = total.wrapping_add(1);
+                        self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
+                        return sys::shutdown_write(host.as_raw_fd());
+                    }
+                    Ok(n) => piece.truncate(n),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+                total = total.wrapping_add(piece.len() as u32);
+            }
+        };
+        match tokio::time::timeout(ACKNOWLEDGEMENT_TIMEOUT, outcome).await {
+            Ok(Ok(())) => self.watch_handoff(Handoff {
+                index,
+                handoff_end: first.wrapping_add(total),
+                since: Instant::now(),
+                client,
+                host,
+                _process_guard: seat,
+                is_queue_empty: true,
+            }),
+            _ => self.abort(index, &client, &host),
+        }
+    }
+
+    /// Ends a flow that cannot be drained: both ends are reset.
+    fn abort(&self, index: u32, client: &Socket, host: &Socket) {
+        self.kernel.table.set_state(index, state::CLOSING);
+        sys::reset_on_close(client.as_raw_fd());
+        sys::reset_on_close(host.as_raw_fd());
+    }
+
+    fn watch_handoff(self: &Rc<Self>, draining: Handoff) {
+        self.handoffs.borrow_mut().push(draining);
+        if !self.polling.replace(true) {
+            tokio::task::spawn_local(Rc::clone(self).poll_handoffs());
+        }
+    }
+
+    /// Checks the draining flows as long as there are any.
+    async fn poll_handoffs(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(HANDOFF_CHECK_INTERVAL).await;
+            let now = Instant::now();
+            let mut draining = self.handoffs.borrow_mut();
+            let mut at = 0;
+            while at < draining.len() {
+                if self.is_done(&draining[at], now) {
+                    let Handoff { index, .. } = draining.swap_remove(at);
+                    // The flow's sockets are closed: a SYN with the same ports meets the listening socket now.
+                    self.kernel.table.set_sockets_closed(index);
+                } else {
+                    at += 1;
+                }
+            }
+            drop(draining);
+            if self.handoffs.borrow().is_empty() {
+                self.polling.set(false);
+                return;
+            }
+        }
+    }
+
+    fn is_done(&self, draining: &Handoff, now: Instant) -> bool {
+        let table = &self.kernel.table;
+        let index = draining.index;
+        // The host's acknowledgement may have come before the programs knew which bytes were owed.
+        let acknowledged = table.is_handed_off(index) || seq::reaches(table.acked_by_host(index), draining.handoff_end);
+        let reset = (table.flags(index, 0) | table.flags(index, 1)) & RESET != 0;
+        if acknowledged || reset {
+            table.set_handed_off(index);
+            sys::reset_on_close(draining.host.as_raw_fd());
+            if draining.is_queue_empty {
+                sys::reset_on_close(draining.client.as_raw_fd());
+            }
+            return true;
+        }
+        if now.duration_since(draining.since) > ACKNOWLEDGEMENT_TIMEOUT || table.state(index) != state::CUT {
+            self.abort(index, &draining.client, &draining.host);
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,109 @@
+//! Records that a worker writes to the connection log.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::{Protocol, Tier};
+
+use super::flow::{Direction, Flow, FlowContext};
+use super::relay;
+use crate::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey};
+use crate::kernel::cut::table::{duration_between, tick};
+use crate::state::{ListenerState, Shared, unix_ms};
+
+/// A connection that may yet be refused.
+#[derive(Clone, Copy)]
+pub(super) struct PendingConnection<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) listener: &'a Arc<ListenerState>,
+    pub(super) protocol: Protocol,
+    pub(super) client: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) accepted: Instant,
+}
+
+impl PendingConnection<'_> {
+    /// Logs that the connection is refused; `why` is the metric's label.
+    pub(super) fn log_refused(&self, name: Option<&Hostname>, route: Option<&str>, why: &'static str) {
+        self.shared
+            .log
+            .log_end(ConnectionEnd::Refused(why), None, || ConnectionRecord {
+                at_ms: unix_ms(),
+                client: self.client,
+                local: self.local,
+                listener: Some(Arc::clone(self.listener)),
+                protocol: Some(self.protocol),
+                name: name.cloned(),
+                route: route.map(Into::into),
+                host: None,
+                backend: None,
+                tier: None,
+                bytes_in: 0,
+                bytes_out: 0,
+                duration: self.accepted.elapsed(),
+                connect: None,
+                end: ConnectionEnd::Refused(why),
+                closed_by: None,
+            });
+    }
+}
+
+/// Data of a connection that a host has accepted, for its record.
+pub(super) struct LogContext {
+    pub(super) accepted: Instant,
+    pub(super) protocol: Protocol,
+    pub(super) name: Option<Hostname>,
+    pub(super) connect: Duration,
+}
+
+impl LogContext {
+    /// Logs the end of the connection between `parts`; `flow` says what it carried.
+    pub(super) fn log_end(
+        &self,
+        shared: &Shared,
+        parts: &FlowContext,
+        flow: Option<&Rc<Flow>>,
+        tier: Tier,
+        end: relay::FlowEnd,
+    ) {
+        shared.log.log_end(ConnectionEnd::Flow(end), None, || ConnectionRecord {
+            at_ms: unix_ms(),
+            client: parts.client,
+            local: parts.local,
+            listener: Some(Arc::clone(&parts.listener)),
+            protocol: Some(self.protocol),
+            name: self.name.clone(),
+            route: parts.route.clone(),
+            host: Some((Arc::clone(&parts.host), Arc::clone(&parts.cluster))),
+            backend: Some(parts.backend),
+            tier: Some(tier),
+            bytes_in: flow.map_or(0, |flow| flow.bytes_in.get()),
+            bytes_out: flow.map_or(0, |flow| flow.bytes_out.get()),
+            duration: self.accepted.elapsed(),
+            connect: Some(self.connect),
+            end: ConnectionEnd::Flow(end),
+            // `closed_by` is for FINs only: a reset, too, ends a direction.
+            closed_by: flow.filter(|_| end == relay::FlowEnd::Finished).and_then(|flow| {
+                flow.finished_first.get().map(|direction| match direction {
+                    Direction::In => "client",
+                    Direction::Out => "host",
+                })
+            }),
+        });
+    }
+
+    /// Keeps what the flow table does not know of a cut flow, for the record at its end.
+    pub(super) fn keep_details(&self, shared: &Shared, client: SocketAddr, key: FlowKey) {
+        let before = self.accepted.elapsed().saturating_sub(duration_between(key.1, tick()));
+        let opening = FlowDetails {
+            client,
+            name: self.name.clone(),
+            connect: self.connect,
+            setup: before,
+        };
+        shared.log.keep_details(key, opening);
+    }
+}

@@ -1,0 +1,227 @@
+//! Direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that the other does
+//! not take.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead as _, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::pipe::Pipe;
+use super::sys;
+
+/// Size of the scratch buffer: the most bytes of one read.
+pub const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Reads in one direction before other tasks get their turn.
+const MAX_READS_IN_A_ROW: usize = 16;
+
+/// Bytes of one direction after which it is bulk, if its reads are also as large as `BULK_READ`.
+const MIN_BULK_TOTAL_BYTES: u64 = 128 * 1024;
+const MIN_BULK_READ_BYTES: usize = 16 * 1024;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into());
+}
+
+/// Lends the worker's scratch buffer to a closure.
+pub fn with_scratch<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| use_it(buffer))
+}
+
+#[derive(Default)]
+pub(super) struct RelayDirection {
+    /// Bytes read that the far leg has not taken yet.
+    pub(super) pending: Vec<u8>,
+    pub(super) pending_start: usize,
+    pub(super) pipe: Option<Pipe>,
+    /// True once the sender has finished (FIN).
+    pub(super) eof: bool,
+    /// True once the far leg has been shut for writing.
+    pub(super) write_shut: bool,
+    pub(super) total_bytes: u64,
+    pub(super) last_read: usize,
+    pub(super) splicing: bool,
+}
+
+/// State of a direction after one pump.
+pub(super) enum PumpState {
+    /// Nothing to read: the direction waits for bytes.
+    Waiting,
+    /// The far leg is full: the direction waits for it to take the kept bytes.
+    Stalled,
+    /// The turn is over, and there may be more to read.
+    Yielded,
+    Done,
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Side {
+    From,
+    To,
+}
+
+pub(super) type PumpError = (Side, io::Error);
+
+impl RelayDirection {
+    pub(super) fn is_bulk(&self) -> bool {
+        self.total_bytes >= MIN_BULK_TOTAL_BYTES && self.last_read >= MIN_BULK_READ_BYTES
+    }
+
+    pub(super) fn pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut TcpStream,
+        to: &mut TcpStream,
+        last: bool,
+    ) -> Result<PumpState, PumpError> {
+        for _ in 0..MAX_READS_IN_A_ROW {
+            if !self.flush(cx, to).map_err(|e| (Side::To, e))? {
+                return Ok(PumpState::Stalled);
+            }
+            if self.eof {
+                // No shutdown for the direction that ends last: the sockets are closed in a moment, which sends the
+                // FIN.
+                if !self.write_shut && !last {
+                    self.write_shut = true;
+                    // ENOTCONN: the far end is gone already, which its own direction reports.
+                    match sys::shutdown_write(to.as_raw_fd()) {
+                        Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err((Side::To, error)),
+                        _ => {}
+                    }
+                }
+                return Ok(PumpState::Done);
+            }
+            let read = if self.splicing {
+                self.read_pipe(cx, from)
+            } else {
+                self.read_copy(cx, from, to)?
+            };
+            match read {
+                Ok(true) => {}
+                Ok(false) => return Ok(PumpState::Waiting),
+                Err(error) => return Err((Side::From, error)),
+            }
+        }
+        Ok(PumpState::Yielded)
+    }
+
+    /// Writes the kept bytes. Returns false where some are left; the task is woken when the far leg has room.
+    fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
+        loop {
+            let written = if self.pending_start < self.pending.len() {
+                to.try_write(&self.pending[self.pending_start..])
+                    .inspect(|n| self.pending_start += n)
+            } else if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.buffered() > 0) {
+                to.try_io(Interest::WRITABLE, || pipe.flush(to))
+            } else {
+                self.pending = Vec::new();
+                self.pending_start = 0;
+                return Ok(true);
+            };
+            match written {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match to.poll_write_ready(cx) {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(ready) => ready?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads once into the scratch buffer and writes at once what the far leg takes. `Ok(false)`: nothing to read.
+    fn read_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut TcpStream,
+        to: &TcpStream,
+    ) -> Result<io::Result<bool>, PumpError> {
+        with_scratch(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            match Pin::new(from).poll_read(cx, &mut buf) {
+                Poll::Pending => return Ok(Ok(false)),
+                Poll::Ready(Err(error)) => return Ok(Err(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            let bytes = buf.filled();
+            self.eof = bytes.is_empty();
+            self.last_read = bytes.len();
+            self.total_bytes += bytes.len() as u64;
+            if self.eof {
+                return Ok(Ok(true));
+            }
+            let written = match to.try_write(bytes) {
+                Ok(n) => n,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+                Err(error) => return Err((Side::To, error)),
+            };
+            if written < bytes.len() {
+                self.pending = bytes[written..].to_vec();
+                self.pending_start = 0;
+            }
+            Ok(Ok(true))
+        })
+    }
+
+    /// Reads once into the pipe. `Ok(false)`: nothing to read, and the pipe has been given back.
+    fn read_pipe(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> io::Result<bool> {
+        if self.pipe.is_none() {
+            match Pipe::take() {
+                Ok(pipe) => self.pipe = Some(pipe),
+                // Out of descriptors: this direction goes on copying.
+                Err(_) => {
+                    self.splicing = false;
+                    return Ok(true);
+                }
+            }
+        }
+        let Some(pipe) = self.pipe.as_mut() else {
+            return Ok(true);
+        };
+        loop {
+            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
+            let mut urgent = Vec::new();
+            let filled = from.try_io(Interest::READABLE, || {
+                let spliced = pipe.fill(from);
+                let stopped = match &spliced {
+                    Ok(n) => *n == 0,
+                    Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+                };
+                if !stopped {
+                    return spliced;
+                }
+                // The socket is empty, at its end, or has urgent data, which splice never gets past and reports as
+                // either of these. Only a read tells them apart.
+                with_scratch(|scratch| {
+                    sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
+                })
+            });
+            match filled {
+                Ok(n) => {
+                    if !urgent.is_empty() {
+                        self.pending = urgent;
+                        self.pending_start = 0;
+                    }
+                    self.eof = n == 0;
+                    self.last_read = n;
+                    self.total_bytes += n as u64;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match from.poll_read_ready(cx) {
+                    Poll::Pending => {
+                        self.pipe = None;
+                        return Ok(false);
+                    }
+                    Poll::Ready(ready) => ready?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

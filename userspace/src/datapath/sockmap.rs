@@ -1,0 +1,434 @@
+//! Tier `sockmap`, seen from userspace: two joined sockets, the gates, and the ends.
+//!
+//! The kernel carries the bytes. Userspace raises the gates' limits as far ends acknowledge; carries by hand what a
+//! closed gate passes up, and opens it again when all of that is relayed; shuts the far leg when a sender has finished
+//! and all its bytes have been queued there; notices resets and idle flows.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signalbox_core::model::Tier;
+
+use super::flow::{Direction, Flow};
+use super::pump::with_scratch;
+use super::relay::{FlowEnd, LegBytes};
+use super::sockmap_watch::{SockmapWatch, WatchedFlow};
+use super::sys;
+use crate::kernel::sockmap::{JoinOutcome as Outcome, SockmapPair};
+
+/// Bytes that may be under way in one direction without the far end's acknowledgement.
+const CREDIT_WINDOW_BYTES: u64 = 1024 * 1024;
+
+/// Interval of the next look while something is unfinished; doubled each time that nothing came of it.
+const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(64);
+
+/// Interval of looks at a flow that carries bytes, and at one that does not.
+const BUSY_INTERVAL: Duration = Duration::from_millis(250);
+const QUIET_INTERVAL: Duration = Duration::from_secs(2);
+
+const EPOLLIN: u32 = libc::EPOLLIN as u32;
+const EPOLLOUT: u32 = libc::EPOLLOUT as u32;
+const EPOLLRDHUP: u32 = libc::EPOLLRDHUP as u32;
+const EPOLLERR: u32 = libc::EPOLLERR as u32;
+const EPOLLHUP: u32 = libc::EPOLLHUP as u32;
+
+/// Direction of a joined flow, and the leg that its bytes come from.
+struct SockmapDirection {
+    direction: Direction,
+    from: TcpStream,
+    credit: u32,
+    cookie: u64,
+    /// Bytes of the sender that userspace had read before the join.
+    preread: u64,
+    /// Bytes that userspace has read, of those that the gate passed up.
+    consumed: u64,
+    /// Bytes of `consumed` that are written to the far leg.
+    relayed: u64,
+    pending: Vec<u8>,
+    /// Bytes counted into the flow so far.
+    counted: u64,
+    /// True if the program sees the packets that arrive on this leg. False for a second leg that the socket map refused
+    /// (its sender had finished by then): such a leg is read by hand to its end.
+    in_kernel: bool,
+    hung_up: bool,
+    done: bool,
+    /// Bytes acknowledged plus bytes queued on this leg (as a target) when it was joined.
+    queued_before: u64,
+}
+
+/// A flow joined in the kernel, and what userspace keeps about it.
+pub struct SockmapFlow {
+    sockmap: Arc<SockmapPair>,
+    sockmap_watch: Rc<SockmapWatch>,
+    watched: WatchedFlow,
+    flow: Rc<Flow>,
+    directions: [SockmapDirection; 2],
+    idle: Duration,
+    pause: Duration,
+}
+
+/// The sockets of a flow that could not be joined, given back with the error.
+pub struct JoinError {
+    pub client: TcpStream,
+    pub host: TcpStream,
+    pub error: io::Error,
+}
+
+impl SockmapFlow {
+    /// Joins the legs. Both receive queues must have been read empty, and nothing may be kept in userspace.
+    pub fn join(
+        joiner: &Arc<SockmapPair>,
+        watch: &Rc<SockmapWatch>,
+        flow: &Rc<Flow>,
+        (client, host): (TcpStream, TcpStream),
+        moved: LegBytes,
+        idle: Duration,
+    ) -> Result<Self, Box<JoinError>> {
+        let prepared = match PreparedPair::new(joiner, watch, &client, &host) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                watch.remove(&client);
+                watch.remove(&host);
+                return Err(Box::new(JoinError { client, host, error }));
+            }
+        };
+        let half = |direction: Direction, from, leg: LegStart, preread| SockmapDirection {
+            direction,
+            from,
+            credit: leg.credit,
+            cookie: leg.cookie,
+            preread,
+            consumed: 0,
+            relayed: 0,
+            pending: Vec::new(),
+            counted: 0,
+            in_kernel: direction == Direction::In || !prepared.half_joined,
+            hung_up: false,
+            done: false,
+            queued_before: leg.queued,
+        };
+        let [c, h] = prepared.legs;
+        let halves = [
+            half(Direction::In, client, c, moved.from_client),
+            half(Direction::Out, host, h, moved.from_host),
+        ];
+        flow.set_tier(
+            Tier::Sockmap,
+            if prepared.half_joined { "half joined" } else { "joined" },
+        );
+        Ok(Self {
+            sockmap: Arc::clone(joiner),
+            sockmap_watch: Rc::clone(watch),
+            watched: prepared.watched,
+            flow: Rc::clone(flow),
+            directions: halves,
+            idle,
+            pause: MIN_RETRY_INTERVAL,
+        })
+    }
+
+    /// Carries the flow to its end.
+    pub async fn run(mut self) -> FlowEnd {
+        let end = loop {
+            let wait = match self.advance_both() {
+                Ok(Some(wait)) => wait,
+                Ok(None) => break FlowEnd::Finished,
+                Err(end) => break end,
+            };
+            if self.flow.last_active.get().elapsed() >= self.idle {
+                break FlowEnd::Idle;
+            }
+            // An event or the timer: in either case both directions are examined again.
+            let _ = tokio::time::timeout(wait, self.watched.next_event()).await;
+        };
+        match end {
+            FlowEnd::Finished | FlowEnd::Idle => {}
+            FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed | FlowEnd::Drained => {
+                for half in &self.directions {
+                    sys::reset_on_close(half.from.as_raw_fd());
+                }
+            }
+        }
+        end
+    }
+
+    /// Advances both directions. Returns the longest time to wait, or `None` when the flow has ended.
+    fn advance_both(&mut self) -> Result<Option<Duration>, FlowEnd> {
+        let (mut moved, mut unfinished) = (false, false);
+        let events = [self.watched.take_events(0), self.watched.take_events(1)];
+        let mut wants = [0u32; 2];
+        for at in [0, 1] {
+            let (first, second) = self.directions.split_at_mut(1);
+            let (half, far) = if at == 0 {
+                (&mut first[0], &second[0])
+            } else {
+                (&mut second[0], &first[0])
+            };
+            half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0 || half.is_finished();
+            if events[at] & EPOLLERR != 0
+                && let Some(error) = sys::take_error(half.from.as_raw_fd())
+            {
+                return Err(half.end_of_error(&error));
+            }
+            let did = half
+                .advance(&self.sockmap, far, &self.flow)
+                .map_err(|error| half.end_of_error(&error))?;
+            moved |= did.moved;
+            unfinished |= did.unfinished;
+            wants[at] |= did.wants & EPOLLIN;
+            wants[1 - at] |= did.wants & EPOLLOUT;
+        }
+        for (at, half) in self.directions.iter().enumerate() {
+            // Events are one-shot (EPOLLONESHOT): rearmed here. A leg that is closed both ways would report EPOLLHUP
+            // for ever.
+            if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
+                let hang_up = if half.hung_up { 0 } else { EPOLLRDHUP };
+                let key = self.watched.key(at);
+                self.sockmap_watch
+                    .rearm(&half.from, wants[at] | hang_up, key)
+                    .map_err(|_| FlowEnd::Failed)?;
+            }
+        }
+        if self.directions.iter().all(|half| half.done) {
+            return Ok(None);
+        }
+        if unfinished {
+            self.pause = if moved {
+                MIN_RETRY_INTERVAL
+            } else {
+                (self.pause * 2).min(MAX_RETRY_INTERVAL)
+            };
+            return Ok(Some(self.pause));
+        }
+        self.pause = MIN_RETRY_INTERVAL;
+        let until_idle = self
+            .idle
+            .saturating_sub(self.flow.last_active.get().elapsed())
+            .max(MIN_RETRY_INTERVAL);
+        Ok(Some(if moved { BUSY_INTERVAL } else { QUIET_INTERVAL }.min(until_idle)))
+    }
+}
+
+impl Drop for SockmapFlow {
+    fn drop(&mut self) {
+        let [a, b] = &self.directions;
+        self.sockmap.remove(a.cookie, b.cookie);
+    }
+}
+
+/// Result of advancing one direction.
+#[derive(Default)]
+struct Advance {
+    moved: bool,
+    /// True if the direction must be looked at again soon, without an event for it.
+    unfinished: bool,
+    /// Events to wait for: EPOLLIN of the source, EPOLLOUT of the target.
+    wants: u32,
+}
+
+/// Numbers of one leg at the moment of the join.
+struct LegStart {
+    credit: u32,
+    cookie: u64,
+    queued: u64,
+}
+
+struct PreparedPair {
+    watched: WatchedFlow,
+    legs: [LegStart; 2],
+    half_joined: bool,
+}
+
+impl PreparedPair {
+    fn new(joiner: &SockmapPair, watch: &Rc<SockmapWatch>, client: &TcpStream, host: &TcpStream) -> io::Result<Self> {
+        let watched = watch.register().ok_or_else(|| io::Error::other("no free gate"))?;
+        let leg = |socket: &TcpStream, at| -> io::Result<LegStart> {
+            watch.add(socket, EPOLLRDHUP, watched.key(at))?;
+            Ok(LegStart {
+                credit: watched.credit(at),
+                cookie: sys::cookie(socket.as_raw_fd())?,
+                queued: queued(socket)?,
+            })
+        };
+        let (c, h) = (leg(client, 0)?, leg(host, 1)?);
+        let outcome = joiner.join(
+            [(client, c.cookie, c.credit), (host, h.cookie, h.credit)],
+            CREDIT_WINDOW_BYTES,
+        )?;
+        if let Outcome::FirstOnly(error) = &outcome {
+            tracing::debug!(%error, "The second leg was refused by the socket map.");
+        }
+        Ok(Self {
+            watched,
+            legs: [c, h],
+            half_joined: matches!(outcome, Outcome::FirstOnly(_)),
+        })
+    }
+}
+
+impl SockmapDirection {
+    /// Returns which side an error on this direction comes from.
+    fn end_of_error(&self, error: &io::Error) -> FlowEnd {
+        tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A joined flow was cut short.");
+        let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
+        match (self.direction, source_gone) {
+            (Direction::In, true) | (Direction::Out, false) => FlowEnd::ClientReset,
+            (Direction::Out, true) | (Direction::In, false) => FlowEnd::HostReset,
+        }
+    }
+
+    /// Returns whether the sender has finished and the far leg has not been told yet.
+    fn is_finished(&self) -> bool {
+        !self.done && sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|info| info.peer_finished())
+    }
+
+    fn advance(&mut self, joiner: &SockmapPair, far: &Self, flow: &Flow) -> io::Result<Advance> {
+        let mut did = Advance::default();
+        if self.done {
+            return Ok(did);
+        }
+        let gate = joiner.credits.read(self.credit);
+        let carried = gate.sent + self.relayed;
+        if carried > self.counted {
+            flow.add_bytes(self.direction, carried - self.counted);
+            self.counted = carried;
+            did.moved = true;
+        }
+        let by_hand = !self.in_kernel || joiner.credits.blocked(self.credit);
+        if by_hand || self.consumed < gate.passed || !self.pending.is_empty() {
+            self.relay_passed_up(joiner, far, &mut did)?;
+        } else if gate.limit.saturating_sub(gate.sent) < CREDIT_WINDOW_BYTES / 2 {
+            // More than half of the credit is used.
+            self.extend_credit(joiner, far)?;
+        }
+        if self.hung_up {
+            self.forward_fin(joiner, far, flow, &mut did)?;
+        }
+        Ok(did)
+    }
+
+    /// Raises the gate's limit to one `WINDOW` beyond what the far end has acknowledged.
+    fn extend_credit(&self, joiner: &SockmapPair, far: &Self) -> io::Result<()> {
+        let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked;
+        let acked = acked.saturating_sub(far.queued_before).saturating_sub(self.relayed);
+        joiner.credits.set_limit(self.credit, acked + CREDIT_WINDOW_BYTES);
+        Ok(())
+    }
+
+    /// Returns whether all bytes that the kernel took for the far leg are in its send queue or already acknowledged.
+    fn far_took_all(&self, joiner: &SockmapPair, far: &Self) -> io::Result<bool> {
+        let queued = queued(&far.from)?.saturating_sub(far.queued_before);
+        Ok(queued >= joiner.credits.read(self.credit).sent + self.relayed)
+    }
+
+    /// Relays the bytes that a closed gate passed up; opens the gate when none of them is left.
+    fn relay_passed_up(&mut self, joiner: &SockmapPair, far: &Self, did: &mut Advance) -> io::Result<()> {
+        if !self.far_took_all(joiner, far)? {
+            // Redirected bytes go first: writing now would overtake them.
+            did.unfinished = true;
+            return Ok(());
+        }
+        for _ in 0..32 {
+            while !self.pending.is_empty() {
+                match sys::send(far.from.as_raw_fd(), &self.pending) {
+                    Ok(n) => {
+                        self.pending.drain(..n);
+                        self.relayed += n as u64;
+                        did.moved = true;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        did.wants |= EPOLLOUT;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let read = with_scratch(|scratch| {
+                sys::recv(self.from.as_raw_fd(), scratch, 0).inspect(|&n| self.pending.extend_from_slice(&scratch[..n]))
+            });
+            match read {
+                // End of the stream; `finish` finds out whether all of it is relayed.
+                Ok(0) => {
+                    self.hung_up = true;
+                    return Ok(());
+                }
+                Ok(n) => {
+                    self.consumed += n as u64;
+                    did.moved = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.in_kernel => {
+                    did.wants |= EPOLLIN;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    joiner.credits.set_token(self.credit, self.consumed);
+                    let gate = joiner.credits.read(self.credit);
+                    if self.consumed == gate.passed {
+                        self.extend_credit(joiner, far)?;
+                        // All bytes that the gate passed up are relayed. The next segment opens the gate.
+                        self.pending = Vec::new();
+                    } else {
+                        did.unfinished = true;
+                    }
+                    did.wants |= EPOLLIN;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        did.unfinished = true;
+        Ok(())
+    }
+
+    /// Passes the sender's FIN on to the far leg, once every byte is queued there.
+    fn forward_fin(&mut self, joiner: &SockmapPair, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
+        let info = sys::tcp_info(self.from.as_raw_fd())?;
+        if info.state == sys::TCP_CLOSE
+            && let Some(error) = sys::take_error(self.from.as_raw_fd())
+        {
+            return Err(error);
+        }
+        if !info.peer_finished() {
+            // No FIN: the count below would be wrong by one. Either the event was not for this leg, or it came before
+            // the new state could be read (`tcp_get_info` does not take the socket's lock): then no other event will
+            // come, so look again.
+            self.hung_up = false;
+            did.unfinished = true;
+            return Ok(());
+        }
+        let gate = joiner.credits.read(self.credit);
+        // A FIN counts as one byte received.
+        let expected = info.bytes_received.saturating_sub(1).saturating_sub(self.preread);
+        let none_passed_over = !self.in_kernel || self.consumed == gate.passed;
+        let all_taken = gate.sent + self.consumed >= expected && none_passed_over && self.pending.is_empty();
+        if !all_taken || !self.far_took_all(joiner, far)? {
+            if !all_taken {
+                // Has the program run over bytes that it has not seen yet.
+                sys::recheck_receive_queue(self.from.as_raw_fd())?;
+                self.relay_passed_up(joiner, far, did)?;
+            }
+            did.unfinished = true;
+            return Ok(());
+        }
+        match sys::shutdown_write(far.from.as_raw_fd()) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err(error),
+            _ => {}
+        }
+        self.done = true;
+        flow.set_finished(self.direction);
+        did.moved = true;
+        Ok(())
+    }
+}
+
+/// Returns how many bytes a socket's TCP has taken for sending since it was connected.
+fn queued(socket: &TcpStream) -> io::Result<u64> {
+    // The acknowledged bytes are read first: an acknowledgement in between makes the sum too small, never too large.
+    let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
+    Ok(acked + sys::unacknowledged(socket.as_raw_fd())?)
+}

@@ -1,0 +1,131 @@
+//! Runs the programs on given packets, attached to nothing, for benchmarks (BPF_PROG_TEST_RUN).
+
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use signalbox_common::l4::abi::PortBit;
+use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
+use signalbox_common::shield::Guard;
+
+use super::map_in_map::MapInMapPins;
+use super::shield::Shield;
+use super::{TABLE_BYTES, UNUSED_MAPS, new_table};
+use crate::kernel::cut::hooks::attach_error;
+use crate::kernel::map::MapFd;
+use crate::kernel::object::{KernelError, OBJECT, map_fd, program};
+
+/// Program to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestProgram {
+    Xdp,
+    Tc,
+    /// Program `bare_tx`: sends every packet back, and does nothing else.
+    Bare,
+}
+
+/// Programs and maps of services, for test runs.
+pub struct ProgramTester {
+    ebpf: Ebpf,
+    pub established: MapFd,
+    pub services: MapFd,
+    pub hosts: MapFd,
+    pub sources: MapFd,
+    pub config: MapFd,
+    tables: MapFd,
+    port_bitmap: MapFd,
+    pub shield: Shield,
+}
+
+impl ProgramTester {
+    /// Loads the programs for `flows` flows.
+    pub fn load(flows: u32) -> Result<Self, KernelError> {
+        let io = |what: &'static str| move |source| KernelError::Io { what, source };
+        let outer = MapInMapPins::all().map_err(io("making the maps of tables"))?;
+        let mut loader = EbpfLoader::new();
+        for name in UNUSED_MAPS.iter().chain(&["NAMES"]) {
+            loader.map_max_entries(name, 1);
+        }
+        loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
+        loader.map_max_entries("SHIELD_NODES", 2 << 21);
+        outer.set_pins(&mut loader);
+        let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
+        program::<Xdp>(&mut ebpf, "l4_xdp")?.load().map_err(attach_error)?;
+        program::<Xdp>(&mut ebpf, "bare_tx")?.load().map_err(attach_error)?;
+        program::<SchedClassifier>(&mut ebpf, "l4_tc")?
+            .load()
+            .map_err(attach_error)?;
+        Ok(Self {
+            shield: Shield::of(&mut ebpf)?,
+            established: map_fd(&ebpf, "L4_ESTABLISHED")?,
+            services: map_fd(&ebpf, "L4_SERVICES")?,
+            hosts: map_fd(&ebpf, "L4_HOSTS")?,
+            sources: map_fd(&ebpf, "L4_SOURCES")?,
+            config: map_fd(&ebpf, "L4_CONFIG")?,
+            tables: map_fd(&ebpf, "L4_TABLES")?,
+            port_bitmap: map_fd(&ebpf, "L4_WANTED")?,
+            ebpf,
+        })
+    }
+
+    /// Serves a target from one host, which has every slot of the table.
+    pub fn serve(&self, target: &Target, service: &Service, host: &Host, config: &Config) -> std::io::Result<()> {
+        self.hosts.update(&0u32, host)?;
+        self.config.update(&0u32, config)?;
+        self.swap_table(&[0; TABLE_BYTES])?;
+        self.services.update(target, service)
+    }
+
+    /// Marks a TCP port as wanted, so that its packets are examined.
+    pub fn open_port(&self, port: u16) -> std::io::Result<()> {
+        let at = PortBit::new(port, 6);
+        let before = self.port_bitmap.get::<u32, u64>(&at.word)?.unwrap_or_default();
+        self.port_bitmap.update(&at.word, &(before | 1 << at.bit))
+    }
+
+    /// Puts a TCP port at an address under a guard.
+    pub fn guard(&self, number: u32, target: &Target, guard: &Guard) -> std::io::Result<()> {
+        let at = PortBit::new((target.port_protocol >> 16) as u16, target.port_protocol as u8);
+        self.shield.set_guard(number, guard)?;
+        self.shield.set_target(target, Some(number))?;
+        self.shield
+            .set_ports(at.word, self.shield.ports(at.word)? | 1 << at.bit)
+    }
+
+    /// Replaces the table.
+    pub fn swap_table(&self, slots: &[u8]) -> std::io::Result<()> {
+        let table = new_table(slots)?;
+        self.tables.update(&0u32, &(table.as_raw_fd() as u32))
+    }
+
+    /// Adds a flow's direction to the established ones.
+    pub fn add_established(&self, key: &Key, flow: &Flow) -> std::io::Result<()> {
+        self.established.update(key, flow)
+    }
+
+    /// Runs a program `times` times on the same bytes; each run sees the changes of the one before. Returns the last
+    /// return value, the packet after that run, and the time of one run.
+    pub fn run(
+        &mut self,
+        which: TestProgram,
+        bytes: &[u8],
+        times: u32,
+    ) -> Result<(u32, Vec<u8>, Duration), KernelError> {
+        let mut after = vec![0; bytes.len() + 256];
+        let options = TestRunOptions {
+            data_in: Some(bytes),
+            data_out: Some(&mut after),
+            repeat: times,
+            ..TestRunOptions::default()
+        };
+        let run = match which {
+            TestProgram::Xdp => program::<Xdp>(&mut self.ebpf, "l4_xdp")?.test_run(options),
+            TestProgram::Bare => program::<Xdp>(&mut self.ebpf, "bare_tx")?.test_run(options),
+            TestProgram::Tc => program::<SchedClassifier>(&mut self.ebpf, "l4_tc")?.test_run(options),
+        };
+        let run = run.map_err(attach_error)?;
+        after.truncate(run.data_size_out as usize);
+        Ok((run.return_value, after, run.duration))
+    }
+}

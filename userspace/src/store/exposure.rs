@@ -1,0 +1,55 @@
+//! Applications exposed as layer-4 services: their ports are kept, and changes are announced.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use signalbox_core::expose::{ExposeResult, effective_model};
+
+use super::{Applied, Store};
+
+impl Store {
+    /// Makes the model anew from file, sources and operators' settings, and puts it in force. Newly given ports are on
+    /// disk before.
+    pub(super) fn rebuild(&mut self) -> Result<Applied, String> {
+        let memory = &self.persistent;
+        let (model, exposure) = effective_model(&self.file, &memory.discovered, &memory.weights, &memory.ports);
+        let ports_before = Arc::clone(&memory.ports);
+        self.persistent.keep_ports(&exposure.ports);
+        let before = std::mem::replace(&mut self.exposure, Arc::new(exposure));
+        let outcome = self.apply(model);
+        if outcome.is_ok() {
+            self.announce_exposure(&before);
+        } else {
+            self.persistent.keep_ports(&ports_before);
+            (self.exposure, self.needs_publish) = (before, true);
+        }
+        outcome
+    }
+
+    fn announce_exposure(&self, before: &ExposeResult) {
+        for (service, entry) in &self.exposure.entries {
+            if before.entries.get(service) == Some(entry) {
+                continue;
+            }
+            let listen = entry.listen.join(", ");
+            match &entry.reason {
+                Some(reason) => tracing::warn!(service, reason, "Endpoints of an application are not exposed."),
+                None => tracing::info!(service, listen, "Endpoints of an application are exposed."),
+            }
+            for (host, why) in &entry.left_out {
+                tracing::warn!(service, host, why, "An endpoint is left out of its service.");
+            }
+            let data = json!({ "service": service, "listen": entry.listen, "reason": entry.reason });
+            self.shared.announce("exposed", data);
+        }
+        for service in before
+            .entries
+            .keys()
+            .filter(|name| !self.exposure.entries.contains_key(*name))
+        {
+            tracing::info!(service, "Endpoints of an application are exposed no more.");
+            self.shared
+                .announce("exposed", json!({ "service": service, "listen": [], "reason": null }));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Age of names: the cluster that has had a name for longest keeps it when another cluster claims it too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::hostname::HostnamePattern;
+
+/// Time that a name may be away and keep its age: tools delete a Route and make it anew.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Names that clusters have lost lately, with their age.
+#[derive(Default)]
+pub(super) struct RecentlyGone(HashMap<String, HashMap<HostnamePattern, (u64, Instant)>>);
+
+impl RecentlyGone {
+    /// Dates the names that a source tells of: by what is known of them, by their own dates, or by now.
+    pub(super) fn with_since(
+        &self,
+        cluster: &str,
+        known: Option<&Arc<ClusterDiscovery>>,
+        what: Arc<ClusterDiscovery>,
+    ) -> Arc<ClusterDiscovery> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let claims = known.iter().flat_map(|known| &known.routes);
+        let known: HashMap<&HostnamePattern, u64> = claims.map(|claim| (&claim.hostname, claim.since)).collect();
+        let gone = self.0.get(cluster);
+        let mut what = what;
+        for claim in &mut Arc::make_mut(&mut what).routes {
+            let lately = gone.and_then(|gone| gone.get(&claim.hostname));
+            let lately = lately
+                .filter(|(_, when)| when.elapsed() < RETURN_TIMEOUT)
+                .map(|(since, _)| *since);
+            let before = known.get(&claim.hostname).copied().or(lately);
+            let said = (claim.since != 0).then_some(claim.since);
+            claim.since = match (before, said) {
+                (Some(before), Some(said)) => before.min(said),
+                (before, said) => before.or(said).unwrap_or(now),
+            };
+        }
+        what
+    }
+
+    /// Remembers names that are gone.
+    pub(super) fn remember_gone(&mut self, cluster: &str, before: &ClusterDiscovery, now: Option<&ClusterDiscovery>) {
+        let still: std::collections::HashSet<&HostnamePattern> = now
+            .iter()
+            .flat_map(|now| &now.routes)
+            .map(|claim| &claim.hostname)
+            .collect();
+        let when = Instant::now();
+        let left: Vec<_> = before
+            .routes
+            .iter()
+            .filter(|claim| !still.contains(&claim.hostname))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let gone = self.0.entry(cluster.to_owned()).or_default();
+        gone.retain(|_, (_, when)| when.elapsed() < RETURN_TIMEOUT);
+        gone.extend(
+            left.into_iter()
+                .map(|claim| (claim.hostname.clone(), (claim.since, when))),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::discovery::Claim;
+
+    use super::*;
+
+    fn told(since: u64) -> Arc<ClusterDiscovery> {
+        let claim = Claim {
+            hostname: HostnamePattern::parse("app.test").unwrap(),
+            depth: signalbox_core::hostname::WildcardDepth::Any,
+            weight: None,
+            owner: "shop".into(),
+            since,
+            origin: "Route shop/web".into(),
+            notes: Vec::new(),
+            labels: signalbox_core::labels::LabelSets::default(),
+        };
+        Arc::new(ClusterDiscovery {
+            routes: vec![claim],
+            ..ClusterDiscovery::default()
+        })
+    }
+
+    #[test]
+    fn a_route_that_is_made_anew_has_not_come_later() {
+        let mut gone = RecentlyGone::default();
+        let first = gone.with_since("v1", None, told(100));
+        assert_eq!(first.routes[0].since, 100);
+        gone.remember_gone("v1", &first, None);
+        assert_eq!(gone.with_since("v1", None, told(500)).routes[0].since, 100);
+        assert_eq!(
+            gone.with_since("v2", None, told(500)).routes[0].since,
+            500,
+            "another cluster's"
+        );
+        assert_eq!(
+            gone.with_since("v1", Some(&first), told(500)).routes[0].since,
+            100,
+            "in place"
+        );
+    }
+
+    #[test]
+    fn what_says_nothing_is_there_since_it_was_told() {
+        let gone = RecentlyGone::default();
+        let first = gone.with_since("v1", None, told(0));
+        assert!(first.routes[0].since > 1_700_000_000);
+        assert_eq!(
+            gone.with_since("v1", Some(&first), told(0)),
+            first,
+            "and told again it is no news"
+        );
+    }
+}
