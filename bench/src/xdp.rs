@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use signalbox::kernel::l4::test_run::{ProgramTester, TestProgram};
 use signalbox_common::hash;
 use signalbox_common::l4::abi::{SLOTS, state};
-use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target, mode};
+use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, Target, mode};
 use signalbox_core::maglev::{self, Candidate};
 
 use crate::packets;
@@ -117,23 +117,23 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
         mode,
         flags: 0,
         table: 0,
-        idle: 3_000_000,
+        idle_ticks: 3_000_000,
     };
     let host = Host {
         address: HOST,
         macs: [0x0200_0000, 0x000a_0200, 0x0000_0002],
         ifindex: 1,
-        port: 1,
+        xdp_ifindex: 1,
         mtu: 1500,
-        sources: 64,
+        source_count: 64,
         ..Host::default()
     };
-    let config = Config {
+    let config = L4Config {
         first_port: 1024,
-        ports: 60_000,
-        opening: 60_000,
+        port_count: 60_000,
+        half_open_ticks: 60_000,
         outer_v4: 0xac10_0000,
-        outer_v4_free: 0xffff,
+        outer_v4_flow_mask: 0xffff,
         outer_v6: [0; 3],
     };
     for source in 0..64u32 {
@@ -145,15 +145,15 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
     for port in [3306, 80].into_iter().chain(1024..=61_023) {
         trial.open_port(port)?;
     }
-    let flow = |mode| Flow {
+    let flow = |mode| L4Flow {
         host: 0,
         service: 1,
         mode,
         state: state::ANSWERED,
-        idle: u32::MAX / 4,
+        idle_ticks: u32::MAX / 4,
         macs: BACK,
         ifindex: 1,
-        ..Flow::default()
+        ..L4Flow::default()
     };
     // A flow that is translated into itself, so that the next run finds it again.
     let itself = |source: [u32; 4], destination: [u32; 4], ports: u32, direction: u16| {
@@ -163,7 +163,7 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
             ports,
             protocol: 6,
         };
-        let flow = Flow {
+        let flow = L4Flow {
             source,
             destination,
             ports,
@@ -326,7 +326,7 @@ fn connections(trial: &mut ProgramTester, wanted: u32) -> Result<()> {
     }
     let took = began.elapsed();
     let mut held = 0u64;
-    trial.established.for_each::<Key, Flow>(|_, _| held += 1)?;
+    trial.established.for_each::<Key, L4Flow>(|_, _| held += 1)?;
     let used = before.saturating_sub(available()?);
     println!("connections opened one after the other by three packets each, mode nat");
     println!(

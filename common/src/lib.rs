@@ -9,8 +9,8 @@
 #![cfg_attr(not(test), no_std)]
 #![warn(missing_docs)]
 
+pub mod credit;
 pub mod cut;
-pub mod gate;
 pub mod hash;
 pub mod l4;
 pub mod layout;
@@ -24,7 +24,7 @@ pub use reason::Reason;
 /// Version of the maps' layout, carried by everything that is pinned or handed over between processes. The rules for
 /// changes are those of [`layout`].
 #[cfg(not(feature = "next_abi"))]
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Version of the maps in the tests of upgrades.
 #[cfg(feature = "next_abi")]
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;

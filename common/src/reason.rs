@@ -36,17 +36,17 @@ reasons! {
     /// connection.
     SteerAssignFailed = 4, "steer", "assign_failed";
     /// Bytes were redirected to the other leg.
-    RelayRedirected = 5, "relay", "redirected";
+    SockmapRedirected = 5, "sockmap_verdict", "redirected";
     /// A segment without bytes (FIN), which TCP has acted on already: dropped.
-    RelayEmpty = 6, "relay", "empty";
+    SockmapEmpty = 6, "sockmap_verdict", "empty";
     /// No gate is known for the socket: bytes are left to the socket.
-    RelayNoGate = 7, "relay", "no_gate";
+    SockmapNoCredit = 7, "sockmap_verdict", "no_credit";
     /// The gate has just closed: bytes go to userspace.
-    RelayClosed = 8, "relay", "closed";
+    SockmapCreditExhausted = 8, "sockmap_verdict", "credit_exhausted";
     /// The gate is closed: bytes go to userspace.
-    RelayPassed = 9, "relay", "passed";
+    SockmapPassed = 9, "sockmap_verdict", "passed";
     /// The peer's socket is gone from the map: bytes go to userspace.
-    RelayNoPeer = 10, "relay", "no_peer";
+    SockmapNoPeer = 10, "sockmap_verdict", "no_peer";
     /// A packet of a cut flow was rewritten and sent on.
     CutForwarded = 11, "cut_in", "forwarded";
     /// Packet of no cut flow: passed to the kernel.
@@ -54,11 +54,11 @@ reasons! {
     /// Neither TCP nor an ICMP error over IP: passed to the kernel.
     CutNotTcp = 13, "cut_in", "not_tcp";
     /// A client's SYN to one of our bindings was remembered, and passed to the listening socket.
-    CutOpening = 14, "cut_in", "opening";
+    CutSynRecorded = 14, "cut_in", "syn_recorded";
     /// A host's SYN-ACK completed a flow: it is cut from now on.
     CutPaired = 15, "cut_in", "paired";
     /// A host's SYN-ACK showed that the legs differ: the flow is not cut.
-    CutUnfit = 16, "cut_in", "unfit";
+    CutIneligible = 16, "cut_in", "ineligible";
     /// A packet was forwarded to the client while leg B's socket is not drained yet: its acknowledgement, or the ICMP
     /// error, goes to that socket, too.
     CutShared = 17, "cut_in", "shared";
@@ -82,29 +82,29 @@ reasons! {
     /// take was told.
     CutIcmp = 26, "cut_in", "icmp";
     /// A forwarded packet leaves.
-    CutLeaves = 27, "cut_out", "forwarded";
+    CutEgressForwarded = 27, "cut_out", "forwarded";
     /// A forwarded packet leaves, and its Ethernet addresses refreshed the flow's next hop.
-    CutLearnt = 28, "cut_out", "learnt";
+    CutNextHopLearned = 28, "cut_out", "next_hop_learned";
     /// Packet of this machine's own sockets that belongs to no cut flow.
-    CutOutMiss = 29, "cut_out", "miss";
+    CutEgressMiss = 29, "cut_out", "miss";
     /// The listener's SYN-ACK to a client was recorded.
-    CutAnswered = 30, "cut_out", "answered";
+    CutSynAckRecorded = 30, "cut_out", "syn_ack_recorded";
     /// Leg B's SYN was made to offer what leg A has.
-    CutOffered = 31, "cut_out", "offered";
+    CutSynRewritten = 31, "cut_out", "syn_rewritten";
     /// Leg B's SYN cannot lead to a cut flow.
     CutRefused = 32, "cut_out", "refused";
     /// Leg B's socket sends bytes that it still has to deliver: passed.
-    CutDrains = 33, "cut_out", "drains";
+    CutHandoff = 33, "cut_out", "handoff";
     /// Packet of a cut flow's socket that has nothing to deliver: dropped.
     CutSilenced = 34, "cut_out", "silenced";
     /// A reset that ends a cut flow, ours or that of a process that died before the flow was drained.
     CutReset = 35, "cut_out", "reset";
     /// A SYN on the addresses and ports of a flow that seems to live: passed to the listening socket; the flow stays
     /// until the client confirms.
-    CutDoubted = 36, "cut_in", "doubted";
+    CutSynOnLiveFlow = 36, "cut_in", "syn_on_live_flow";
     /// A SYN on the addresses and ports of a flow that has just ended and whose socket is not closed yet: turned into a
     /// reset that closes the socket, and injected again behind it.
-    CutUnseated = 37, "cut_in", "unseated";
+    CutStaleSocketReset = 37, "cut_in", "stale_socket_reset";
     /// A client's packet of a known flow of a layer-4 service was sent to its host.
     L4Forwarded = 38, "l4", "forwarded";
     /// The first packet of a flow was sent to the host of its slot.
@@ -132,7 +132,7 @@ reasons! {
     /// The kernel had no memory for the new flow, or the packet could not be changed: dropped.
     L4Failed = 50, "l4", "failed";
     /// A tunnel's header was taken off, on a host: the packet goes on to the host's own sockets.
-    L4Unwrapped = 51, "l4_decap", "unwrapped";
+    L4Decapsulated = 51, "l4_decap", "decapsulated";
     /// A malformed packet to a guarded port: dropped.
     ShieldMalformed = 52, "shield", "malformed";
     /// A packet from a denied prefix: dropped.
@@ -149,10 +149,12 @@ reasons! {
     ShieldCookie = 58, "shield", "cookie";
     /// A packet to a guarded listener was admitted: passed.
     ShieldPassed = 59, "shield", "passed";
+    /// A packet of a cut flow exceeds the next link's MTU: its sender was told, as a router tells it.
+    CutTooBig = 60, "cut_in", "too_big";
 }
 
 /// Number of reasons: the size of `COUNTERS`.
-pub const REASONS: u32 = Reason::ALL.len() as u32;
+pub const REASON_COUNT: u32 = Reason::ALL.len() as u32;
 
 #[cfg(test)]
 mod tests {

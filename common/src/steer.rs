@@ -16,7 +16,7 @@ pub const SLOT_V4: u32 = 0;
 /// Slot of the socket that takes IPv6 connections.
 pub const SLOT_V6: u32 = 1;
 
-/// Most listening sockets that can stand in the `LISTENERS` sockmap.
+/// Most listening sockets that can stand in the `STEER_LISTENERS` sockmap.
 pub const MAX_LISTENER_SLOTS: u32 = 64;
 
 /// Most address:port or prefix:port bindings.
@@ -60,13 +60,13 @@ impl SteerKey {
     }
 }
 
-/// Listener and socket slot of a bound destination: value of `BINDINGS`.
+/// Listener and socket slot of a bound destination: value of `STEER_BINDINGS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteerValue {
     /// Index of the listener in the running configuration, for the per-listener counter.
     pub listener: u32,
-    /// Slot of `LISTENERS` that holds a socket of the reuseport group.
+    /// Slot of `STEER_LISTENERS` that holds a socket of the reuseport group.
     pub slot: u32,
 }
 

@@ -7,7 +7,9 @@
 use std::cmp::Reverse;
 
 use ipnet::IpNet;
-use signalbox_common::shield::prefixes::{ALLOW, DENY, DIRECT, DIRECT_BITS, FIRST_V4, FIRST_V6, NODE_BITS, NONE, Node};
+use signalbox_common::shield::prefixes::{
+    ALLOW, DENY, DIRECT_BITS, DIRECT_NODES, FIRST_V4, FIRST_V6, NO_MATCH, NODE_BITS, Node,
+};
 
 /// Verdict of a prefix on the addresses in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,9 +134,9 @@ struct Span<'a> {
 fn root_spans(prefixes: &[Prefix]) -> Vec<Span<'_>> {
     let none = Span {
         prefixes: &[],
-        inherited: NONE as u8,
+        inherited: NO_MATCH as u8,
     };
-    let mut spans = vec![none; DIRECT as usize];
+    let mut spans = vec![none; DIRECT_NODES as usize];
     let mut rest = prefixes;
     while let Some((prefix, others)) = rest.split_first() {
         let index = prefix.root_index();
@@ -208,7 +210,7 @@ mod tests {
     use ipnet::{Ipv4Net, Ipv6Net};
     use proptest::prelude::*;
     use signalbox_common::hash::mix;
-    use signalbox_common::shield::prefixes::{MOST_NODES, verdict};
+    use signalbox_common::shield::prefixes::{MAX_PATH_NODES, verdict};
     use std::collections::HashMap;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use std::time::Instant;
@@ -240,7 +242,7 @@ mod tests {
             .filter(|(net, _)| net.contains(&address))
             .map(|(net, verdict)| (net.prefix_len(), number(*verdict)))
             .max()
-            .map_or(NONE, |(_, verdict)| verdict)
+            .map_or(NO_MATCH, |(_, verdict)| verdict)
     }
 
     fn net_v4(bits: u32, length: u32) -> IpNet {
@@ -275,8 +277,8 @@ mod tests {
     #[test]
     fn nothing_in_nothing_out() {
         assert!(build([]).is_empty());
-        assert_eq!(look(&[], "10.0.0.1".parse().unwrap()), NONE);
-        assert_eq!(look(&[], "::1".parse().unwrap()), NONE);
+        assert_eq!(look(&[], "10.0.0.1".parse().unwrap()), NO_MATCH);
+        assert_eq!(look(&[], "::1".parse().unwrap()), NO_MATCH);
     }
 
     #[test]
@@ -306,12 +308,12 @@ mod tests {
             ("10.1.2.16", ALLOW),
             ("255.255.255.254", DENY),
             ("255.255.255.255", ALLOW),
-            ("::", NONE),
+            ("::", NO_MATCH),
             ("2001:db8::", ALLOW),
             ("2001:db8::1", DENY),
             ("2001:db8::2", DENY),
-            ("2001:db9::", NONE),
-            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe", NONE),
+            ("2001:db9::", NO_MATCH),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe", NO_MATCH),
             ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", DENY),
         ] {
             assert_eq!(look(&table, address.parse().unwrap()), want, "{address}");
@@ -327,14 +329,14 @@ mod tests {
     fn each_family_has_a_whole_of_its_own() {
         let v4 = build(nets(&[("0.0.0.0/0", Verdict::Deny)]));
         let v6 = build(nets(&[("::/0", Verdict::Allow)]));
-        assert_eq!((v4.len(), v6.len()), (DIRECT as usize, DIRECT as usize));
+        assert_eq!((v4.len(), v6.len()), (DIRECT_NODES as usize, DIRECT_NODES as usize));
         for address in ["0.0.0.0", "10.1.2.3", "255.255.255.255"] {
             let address = address.parse().unwrap();
-            assert_eq!((look(&v4, address), look(&v6, address)), (DENY, NONE));
+            assert_eq!((look(&v4, address), look(&v6, address)), (DENY, NO_MATCH));
         }
         for address in ["::", "2001:db8::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"] {
             let address = address.parse().unwrap();
-            assert_eq!((look(&v4, address), look(&v6, address)), (NONE, ALLOW));
+            assert_eq!((look(&v4, address), look(&v6, address)), (NO_MATCH, ALLOW));
         }
     }
 
@@ -352,10 +354,10 @@ mod tests {
         }
         assert_eq!(
             look(&build(nets(&[("::/95", Allow)])), "0.0.0.1".parse().unwrap()),
-            NONE
+            NO_MATCH
         );
         let wider = build(nets(&[("::fffe:0:0/95", Deny)]));
-        assert_eq!(look(&wider, "10.1.2.3".parse().unwrap()), NONE);
+        assert_eq!(look(&wider, "10.1.2.3".parse().unwrap()), NO_MATCH);
         assert_eq!(look(&wider, "::ffff:10.1.2.3".parse().unwrap()), DENY);
     }
 
@@ -457,7 +459,7 @@ mod tests {
             let host = IpNet::from(address);
             std::iter::successors(Some(host), IpNet::supernet)
                 .find_map(|net| known.get(&net).copied())
-                .unwrap_or(NONE)
+                .unwrap_or(NO_MATCH)
         };
         for (net, _) in prefixes.iter().step_by(step) {
             for address in edges(*net) {
@@ -494,7 +496,7 @@ mod tests {
             let table = build(prefixes.iter().copied());
             let (took, megabytes) = (begun.elapsed(), table.len() * size_of::<Node>() / 1_000_000);
             println!("{kind}: {took:?}, {} nodes, {megabytes} MB", table.len());
-            assert!(table.len() <= DIRECT as usize + prefixes.len() * MOST_NODES as usize);
+            assert!(table.len() <= DIRECT_NODES as usize + prefixes.len() * MAX_PATH_NODES as usize);
             compare(&prefixes, &table, 1000);
         }
     }

@@ -9,7 +9,7 @@ use aya_ebpf::{
 
 /// Cached time of the clock.
 #[repr(C)]
-struct Heard {
+struct CachedClock {
     /// The kernel's tick count (jiffies) at that time. The verifier replaces the helper that reads it by a load (64-bit
     /// machines).
     jiffies: u64,
@@ -18,12 +18,12 @@ struct Heard {
 }
 
 #[map]
-static HEARD: PerCpuArray<Heard> = PerCpuArray::with_max_entries(1, 0);
+static CLOCK_CACHE: PerCpuArray<CachedClock> = PerCpuArray::with_max_entries(1, 0);
 
 /// `CLOCK_MONOTONIC` in ns, up to two of the kernel's ticks late.
 #[inline(always)]
 pub fn coarse_ns() -> u64 {
-    let Some(heard) = HEARD.get_ptr_mut(0) else {
+    let Some(heard) = CLOCK_CACHE.get_ptr_mut(0) else {
         return 0;
     };
     // SAFETY: this CPU's element; programs of one CPU at different hooks write the same numbers. The helpers read a counter

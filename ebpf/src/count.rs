@@ -1,10 +1,10 @@
 //! `COUNTERS`: one per-CPU counter for each [`Reason`].
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use signalbox_common::reason::{REASONS, Reason};
+use signalbox_common::reason::{REASON_COUNT, Reason};
 
 #[map]
-pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASONS, 0);
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASON_COUNT, 0);
 
 /// Counts one exit of a program.
 #[inline(always)]

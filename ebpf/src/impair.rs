@@ -28,13 +28,13 @@ const DIRECTION: u32 = 4;
 /// Interface that is impaired.
 const HOME: u32 = 5;
 /// Counters: packets that were impaired, and packets looked at in all.
-const HIT: u32 = 6;
+const IMPAIRED: u32 = 6;
 const SEEN: u32 = 7;
 
 /// Mark of a packet that has been decided about. Veth pairs within one namespace leave the mark alone.
-const DONE: u32 = 0x1bad_0000;
+const MARK_DONE: u32 = 0x1bad_0000;
 /// Mark of a packet that is dropped at the detour's far end.
-const LOST: u32 = 0x2bad_0000;
+const MARK_LOST: u32 = 0x2bad_0000;
 
 const ETH_HEADER: usize = 14;
 const ETH_IPV4: u16 = 0x0800;
@@ -45,30 +45,30 @@ const IPPROTO_TCP: u8 = 6;
 pub fn impair(ctx: TcContext) -> i32 {
     // SAFETY: the context is the kernel's, valid for the time of the call.
     let (mark, protocol) = unsafe { ((*ctx.skb.skb).mark, (*ctx.skb.skb).protocol) };
-    if mark == DONE || !is_tcp(&ctx, protocol as u16) {
+    if mark == MARK_DONE || !is_tcp(&ctx, protocol as u16) {
         return TC_ACT_OK;
     }
     bump(SEEN);
     let detour = setting(DETOUR);
-    if falls_on(DROP) {
-        bump(HIT);
+    if is_drawn(DROP) {
+        bump(IMPAIRED);
         // Not TC_ACT_SHOT: a sender on this host would be told, and nobody is told of a loss on a wire.
-        ctx.set_mark(LOST);
+        ctx.set_mark(MARK_LOST);
         // SAFETY: a helper without memory arguments.
         return unsafe { bpf_redirect(detour, 0) as i32 };
     }
     // The copy goes first and the original, unmarked again, may yet take the detour: then the copy overtakes it.
-    if falls_on(DUPLICATE) {
-        bump(HIT);
-        ctx.set_mark(DONE);
+    if is_drawn(DUPLICATE) {
+        bump(IMPAIRED);
+        ctx.set_mark(MARK_DONE);
         let _ = ctx.clone_redirect(setting(HOME), u64::from(setting(DIRECTION)));
         ctx.set_mark(mark);
     }
-    if falls_on(REORDER) {
-        bump(HIT);
-        ctx.set_mark(LOST);
+    if is_drawn(REORDER) {
+        bump(IMPAIRED);
+        ctx.set_mark(MARK_LOST);
         let _ = ctx.clone_redirect(detour, 0);
-        ctx.set_mark(DONE);
+        ctx.set_mark(MARK_DONE);
         // SAFETY: a helper without memory arguments.
         return unsafe { bpf_redirect(detour, 0) as i32 };
     }
@@ -79,7 +79,7 @@ pub fn impair(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn impair_return(ctx: TcContext) -> i32 {
     // SAFETY: the context is the kernel's, valid for the time of the call.
-    if unsafe { (*ctx.skb.skb).mark } != DONE {
+    if unsafe { (*ctx.skb.skb).mark } != MARK_DONE {
         return TC_ACT_SHOT;
     }
     // SAFETY: a helper without memory arguments.
@@ -97,7 +97,7 @@ fn is_tcp(ctx: &TcContext, protocol: u16) -> bool {
 }
 
 #[inline(always)]
-fn falls_on(slot: u32) -> bool {
+fn is_drawn(slot: u32) -> bool {
     // SAFETY: a helper without arguments.
     let dice = unsafe { bpf_get_prandom_u32() };
     dice & 0xffff < setting(slot)

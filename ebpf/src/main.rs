@@ -7,15 +7,15 @@
 // For one compiler barrier, in `cut::skb`; aya-ebpf uses the same feature.
 #![feature(asm_experimental_arch)]
 
-mod bare;
+mod bare_tx;
 mod clock;
 mod count;
 mod cut;
 mod impair;
 mod l4;
 mod parts;
-mod relay;
 mod shield;
+mod sockmap;
 mod steer;
 
 /// License of the object: the kernel requires it of programs that call a helper such as `bpf_tcp_gen_syncookie`.

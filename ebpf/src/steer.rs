@@ -25,14 +25,14 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_SK_LOOKUP_F_REPLACE: u64 = 1;
 
 #[map]
-static BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
+static STEER_BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
 
 #[map]
-static LISTENERS: SockMap = SockMap::with_max_entries(MAX_LISTENER_SLOTS, 0);
+static STEER_LISTENERS: SockMap = SockMap::with_max_entries(MAX_LISTENER_SLOTS, 0);
 
 /// Connections steered, per listener of the running configuration.
 #[map]
-static STEERED: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_LISTENERS, 0);
+static STEER_STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_LISTENERS, 0);
 
 #[sk_lookup]
 pub fn steer(ctx: SkLookupContext) -> u32 {
@@ -81,13 +81,13 @@ fn decide(ctx: &SkLookupContext) -> (Reason, u32) {
         SteerKey::new(port as u16, 6, addr)
     };
     let key = Key::new(STEER_FIXED_BITS + 128, key);
-    let Some(to) = BINDINGS.get(&key) else {
+    let Some(to) = STEER_BINDINGS.get(&key) else {
         return (Reason::SteerMiss, sk_action::SK_PASS);
     };
     let (listener, slot) = (to.listener, to.slot);
-    match LISTENERS.redirect_sk_lookup(ctx, slot, BPF_SK_LOOKUP_F_REPLACE) {
+    match STEER_LISTENERS.redirect_sk_lookup(ctx, slot, BPF_SK_LOOKUP_F_REPLACE) {
         Ok(()) => {
-            bump(&STEERED, listener);
+            bump(&STEER_STATS, listener);
             (Reason::SteerAssigned, sk_action::SK_PASS)
         }
         Err(errno) if errno == -ENOENT => (Reason::SteerNoSocket, sk_action::SK_DROP),

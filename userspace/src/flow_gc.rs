@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use signalbox_common::cut::flow::{CLOSED, COUNTED, CROWDED, DRAINED, Flow, HANDED, RESET, RESET_MAYBE, state};
+use signalbox_common::cut::flow::{
+    CutFlow, HANDED_OFF, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
+};
 use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
@@ -176,7 +178,7 @@ impl FlowGc {
             }
             let flow = self.cut.table.read(index);
             // The flow's worker still writes to the entry: a later call closes it.
-            if flow.drained < DRAINED {
+            if flow.handoff_state < HANDED_OFF {
                 continue;
             }
             let Some((host, _)) = self.registry.host_of(flow.host) else {
@@ -207,7 +209,7 @@ impl FlowGc {
         for index in indices {
             match self.cut.table.state(index) {
                 state::FREE => continue,
-                state::CUT | state::CLOSING | state::LEAVING => {}
+                state::CUT | state::CLOSING | state::DELETING => {}
                 _ => {
                     if alone {
                         self.cut.table.set_state(index, state::FREE);
@@ -218,7 +220,7 @@ impl FlowGc {
             let flow = self.cut.table.read(index);
             let place = PortKey::of(&flow);
             taken.push((place.backend, place.port));
-            if flow.state != state::CUT || (alone && flow.drained < DRAINED) {
+            if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF) {
                 // The process that had to deliver the owed bytes has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
@@ -243,7 +245,7 @@ impl FlowGc {
             }
             self.shared.totals.current.enter();
             // HANDED only: the flow's source was counted in a process that has ended.
-            self.cut.table.set_marks(index, HANDED);
+            self.cut.table.set_marks(index, OWNS_CONN);
             if alone {
                 self.cut.table.set_sockets_closed(index);
             }
@@ -332,12 +334,12 @@ impl FlowGc {
             state::FREE => return true,
             state::CUT => {
                 self.count_bytes(index, &flow);
-                let flags = flow.ways[0].flags | flow.ways[1].flags;
+                let flags = flow.dirs[0].flags | flow.dirs[1].flags;
                 let limit = self.shared.snapshot.load().model.timeouts.idle;
                 if flow.ended() {
                     let end = if flags & RESET == 0 {
                         FlowEnd::Finished
-                    } else if flow.ways[0].flags & RESET != 0 {
+                    } else if flow.dirs[0].flags & RESET != 0 {
                         FlowEnd::ClientReset
                     } else {
                         FlowEnd::HostReset
@@ -345,15 +347,15 @@ impl FlowGc {
                     // The flow is no load of its host any more, though its entry is kept for a while.
                     self.release(index, &flow, end);
                     // The flow's sockets need the entry as long as they have bytes to deliver.
-                    let is_left = flow.drained == CLOSED || idle >= UNFINISHED_TTL;
+                    let is_left = flow.handoff_state == SOCKETS_CLOSED || idle >= UNFINISHED_TTL;
                     (is_left && idle >= ENDED_TTL).then_some(end)
-                } else if flags & RESET_MAYBE != 0 && idle >= RESET_TTL {
-                    Some(if flow.ways[0].flags & RESET_MAYBE != 0 {
+                } else if flags & RESET_TENTATIVE != 0 && idle >= RESET_TTL {
+                    Some(if flow.dirs[0].flags & RESET_TENTATIVE != 0 {
                         FlowEnd::ClientReset
                     } else {
                         FlowEnd::HostReset
                     })
-                } else if idle >= limit && flow.drained >= DRAINED {
+                } else if idle >= limit && flow.handoff_state >= HANDED_OFF {
                     self.cut.reset_both(index, &flow);
                     closing.insert(index, Instant::now());
                     self.release(index, &flow, FlowEnd::Idle);
@@ -387,9 +389,9 @@ impl FlowGc {
     }
 
     /// Adds the bytes carried since the last call to the totals.
-    fn count_bytes(&self, index: u32, flow: &Flow) {
+    fn count_bytes(&self, index: u32, flow: &CutFlow) {
         let carried = [0, 1].map(|way: usize| {
-            let way_now = &flow.ways[way];
+            let way_now = &flow.dirs[way];
             let more = way_now.bytes.wrapping_sub(way_now.accounted);
             if more > 0 {
                 self.cut.table.set_accounted(index, way, way_now.bytes);
@@ -411,10 +413,10 @@ impl FlowGc {
     }
 
     /// Gives back all counts that the flow holds, and logs its end.
-    fn release(&self, index: u32, flow: &Flow, end: FlowEnd) {
+    fn release(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
         // Only once, for the first caller: the copy of the flow may be old.
         let marks = self.cut.table.take_marks(index);
-        if marks & HANDED == 0 {
+        if marks & OWNS_CONN == 0 {
             return;
         }
         self.log_end(index, flow, end);
@@ -429,20 +431,20 @@ impl FlowGc {
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.leave();
-            if marks & CROWDED != 0
+            if marks & OWNS_LISTENER_SOURCE != 0
                 && let Some(source) = listener.source(self.shared.seed, addr_from_words(flow.client))
             {
                 self.shared.limiter.connection_closed(source);
             }
         }
-        if marks & COUNTED != 0 {
+        if marks & OWNS_SOURCE != 0 {
             let source = SourceCells::new(self.shared.seed, addr_from_words(flow.client));
             self.shared.limiter.connection_closed(source);
         }
     }
 
     /// Logs a flow's end in the connection log, with what the flow table knows.
-    fn log_end(&self, index: u32, flow: &Flow, end: FlowEnd) {
+    fn log_end(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
         self.shared.log.log_end(
             connection_log::ConnectionEnd::Flow(end),
             Some((index, flow.started)),
@@ -470,10 +472,10 @@ impl FlowGc {
                     name: None,
                     route: self.registry.route_of(flow.route).map(Into::into),
                     host: self.registry.host_of(flow.host),
-                    backend: Some(at(flow.backend, (flow.ports_b >> 16) as u16)),
+                    backend: Some(at(flow.host_addr, (flow.ports_b >> 16) as u16)),
                     tier: Some(Tier::Cut),
-                    bytes_in: flow.ways[0].bytes,
-                    bytes_out: flow.ways[1].bytes,
+                    bytes_in: flow.dirs[0].bytes,
+                    bytes_out: flow.dirs[1].bytes,
                     duration: life.saturating_sub(since),
                     connect: None,
                     end: connection_log::ConnectionEnd::Flow(end),
@@ -524,9 +526,9 @@ struct PortKey {
 }
 
 impl PortKey {
-    fn of(flow: &Flow) -> Self {
+    fn of(flow: &CutFlow) -> Self {
         Self {
-            backend: SocketAddr::new(addr_from_words(flow.backend), (flow.ports_b >> 16) as u16),
+            backend: SocketAddr::new(addr_from_words(flow.host_addr), (flow.ports_b >> 16) as u16),
             port: flow.ports_b as u16,
         }
     }
@@ -534,7 +536,7 @@ impl PortKey {
 
 /// Returns the time since the last packet of a flow, in either direction.
 #[must_use]
-pub fn idle_for(flow: &Flow, now: u32) -> Duration {
-    let [from_client, from_host] = flow.ways.map(|way| duration_between(way.seen, now));
+pub fn idle_for(flow: &CutFlow, now: u32) -> Duration {
+    let [from_client, from_host] = flow.dirs.map(|way| duration_between(way.last_seen, now));
     from_client.min(from_host)
 }

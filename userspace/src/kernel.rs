@@ -6,6 +6,7 @@
 pub mod capabilities;
 pub mod counters;
 pub mod cut;
+mod former_names;
 pub mod l4;
 mod layout;
 pub mod map;

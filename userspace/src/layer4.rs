@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
-use signalbox_common::l4::{Flow, Key, Tally};
+use signalbox_common::l4::{Key, L4Flow, ServiceStats};
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 use signalbox_core::rotation::Subject;
@@ -484,7 +484,7 @@ impl Services {
             let number = picture.services.get(&service.name).copied();
             let tally = match (&picture.kernel, number) {
                 (Some(kernel), Some(number)) => kernel.service_stats(number),
-                _ => Tally::default(),
+                _ => ServiceStats::default(),
             };
             let cluster = snapshot.model.clusters.get(service.cluster);
             let shares = picture.shares.get(&service.name);
@@ -529,7 +529,7 @@ impl Services {
         };
         let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
         let mut all = Vec::new();
-        let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &Flow| {
+        let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
             let name = names.get(&flow.service).map_or("", |name| name.as_str());
             let is_wanted = service.is_none_or(|wanted| wanted == name);
             if all.len() < most && is_wanted && !sweep::is_reply(flow) {

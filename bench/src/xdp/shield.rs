@@ -46,9 +46,9 @@ pub(super) fn prepare(trial: &ProgramTester, paths: &mut Vec<Path>) -> Result<Tc
     let settings = Settings {
         seed: 1,
         buckets: 65_536,
-        malformed: 1,
-        common,
-        round: 1,
+        drop_unparsable: 1,
+        shared_prefixes: common,
+        generation: 1,
     };
     trial.shield.set_settings(&settings)?;
     let plenty = Limit::new(1 << 32, 1 << 40);

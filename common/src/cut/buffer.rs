@@ -42,7 +42,7 @@ pub trait Buffer {
     /// Returns `value` so that the kernel's verifier no longer knows what it can be. The verifier follows each value
     /// that an offset can have on each path through a loop; forgetting them lets it see that all paths are alike.
     #[inline(always)]
-    fn forgotten(&self, value: u32) -> u32 {
+    fn hide_from_verifier(&self, value: u32) -> u32 {
         value
     }
 
@@ -51,7 +51,7 @@ pub trait Buffer {
     /// it can prove to be zero; verifiers before Linux 6.17 know nothing of a negated register (`BPF_NEG`,
     /// kernel/bpf/verifier.c), and none of them can prove what LLVM can.
     #[inline(always)]
-    fn opaque(&self, value: u32) -> u32 {
+    fn hide_from_compiler(&self, value: u32) -> u32 {
         value
     }
 }

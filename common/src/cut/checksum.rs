@@ -11,8 +11,8 @@ impl Diff {
     /// An empty difference that the verifier takes for an unknown one (see [`Buffer::forgotten`]).
     #[inline(always)]
     #[must_use]
-    pub fn forgotten<B: Buffer + ?Sized>(packet: &B) -> Self {
-        Self(u64::from(packet.forgotten(0)))
+    pub fn unknown_zero<B: Buffer + ?Sized>(packet: &B) -> Self {
+        Self(u64::from(packet.hide_from_verifier(0)))
     }
 
     /// Adds the change of a 16-bit word at an even offset.
@@ -44,7 +44,7 @@ impl Diff {
 
     /// Adds another difference to this one.
     #[inline(always)]
-    pub fn and(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.0 += other.0;
     }
 
@@ -63,7 +63,7 @@ impl Diff {
     /// Whether the folded difference equals `sum`; 0 and 65535 are the same number.
     #[inline(always)]
     #[must_use]
-    pub const fn is(self, sum: u16) -> bool {
+    pub const fn equals(self, sum: u16) -> bool {
         let folded = self.folded();
         folded == sum || (folded == 0xffff && sum == 0) || (folded == 0 && sum == 0xffff)
     }
@@ -78,7 +78,7 @@ impl Diff {
     /// The checksum that `checksum` becomes by the change.
     #[inline(always)]
     #[must_use]
-    pub const fn applied(self, checksum: u16) -> u16 {
+    pub const fn apply_to(self, checksum: u16) -> u16 {
         let mut sum = !checksum as u32 + self.folded() as u32;
         sum = (sum & 0xffff) + (sum >> 16);
         !(sum as u16)
@@ -133,7 +133,7 @@ mod tests {
                 }
             }
             // 0 and 0xffff are the same number in ones' complement.
-            prop_assert_eq!(diff.applied(before) % 0xffff, of(&bytes, 0) % 0xffff);
+            prop_assert_eq!(diff.apply_to(before) % 0xffff, of(&bytes, 0) % 0xffff);
         }
     }
 }

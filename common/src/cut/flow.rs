@@ -1,19 +1,19 @@
 //! The flow table: state of each cut flow, shared by the TC programs and userspace.
 //!
-//! `TUPLES` leads from a packet's addresses and ports to an index into `FLOWS` and a direction; `FLOWS` is mapped into
+//! `CUT_CT` leads from a packet's addresses and ports to an index into `CUT_FLOWS` and a direction; `CUT_FLOWS` is mapped into
 //! userspace's memory (`BPF_F_MMAPABLE`, kernel 5.5+), so that ages and counters are read without a system call.
-//! Userspace fills an entry and offers it in `PENDING` under leg B's source port before it connects; the programs
-//! complete it from the two handshakes. 256 bytes a flow, and two entries of `TUPLES`.
+//! Userspace fills an entry and offers it in `CUT_PENDING` under leg B's source port before it connects; the programs
+//! complete it from the two handshakes. 256 bytes a flow, and two entries of `CUT_CT`.
 
-/// Entries of `FLOWS`, unless configured otherwise.
+/// Entries of `CUT_FLOWS`, unless configured otherwise.
 pub const DEFAULT_FLOWS: u32 = 131_072;
-/// Entries of `SHAKES`: client handshakes that are remembered until their flow is cut.
-pub const MAX_SHAKES: u32 = 65_536;
-/// Elements of `PENDING`: one for each port.
-pub const PORTS: u32 = 65_536;
+/// Entries of `CUT_HANDSHAKES`: client handshakes that are remembered until their flow is cut.
+pub const MAX_HANDSHAKES: u32 = 65_536;
+/// Elements of `CUT_PENDING`: one for each port.
+pub const PENDING_PORTS: u32 = 65_536;
 /// Size of the ring of ended flows, in bytes.
-pub const ENDS_BYTES: u32 = 1 << 20;
-/// Entries of `NAMES`: names that flows refer to by number.
+pub const ENDED_RING_BYTES: u32 = 1 << 20;
+/// Entries of `ID_NAMES`: names that flows refer to by number.
 pub const MAX_NAMES: u32 = 65_536;
 
 /// States of a flow. Userspace leads from `FREE` to `WANTED` and back to `FREE`, the programs do the rest.
@@ -21,40 +21,40 @@ pub mod state {
     /// The entry is not in use.
     pub const FREE: u32 = 0;
     /// Userspace is filling in the entry.
-    pub const CLAIMED: u32 = 1;
+    pub const ALLOCATED: u32 = 1;
     /// Userspace is about to connect leg B.
-    pub const WANTED: u32 = 2;
+    pub const REQUESTED: u32 = 2;
     /// Leg B's SYN has been seen, and made to offer what leg A has.
     pub const CONNECTING: u32 = 3;
     /// Packets are rewritten and forwarded.
     pub const CUT: u32 = 4;
     /// The flow cannot be cut, for the reason in [`super::Flow::why`]. Leg B is an ordinary connection.
-    pub const UNFIT: u32 = 5;
+    pub const INELIGIBLE: u32 = 5;
     /// The flow is being ended, by userspace or since its sockets' process has died: packets are dropped, our resets go
     /// out.
     pub const CLOSING: u32 = 6;
-    /// The flow's entries of `TUPLES` are being removed: the slot may not be reused before that is done.
-    pub const LEAVING: u32 = 7;
+    /// The flow's entries of `CUT_CT` are being removed: the slot may not be reused before that is done.
+    pub const DELETING: u32 = 7;
 }
 
 /// Why a flow was not cut. The number stands in [`Flow::why`].
-pub mod why {
+pub mod ineligible {
     /// Leg A's handshake was not seen by a program: a client on this machine, or an interface without programs.
     pub const NO_HANDSHAKE: u8 = 1;
     /// A live flow already uses the addresses and ports of one of the legs.
     pub const PORT_BUSY: u8 = 2;
-    /// `TUPLES` is full.
+    /// `CUT_CT` is full.
     pub const TABLE_FULL: u8 = 3;
     /// One leg has timestamps and the other not.
-    pub const STAMPS: u8 = 4;
+    pub const TIMESTAMPS: u8 = 4;
     /// One leg has selective acknowledgements and the other not.
     pub const SACK: u8 = 5;
     /// The host takes smaller segments than the client was told.
-    pub const SEGMENT: u8 = 6;
+    pub const MSS: u8 = 6;
     /// A SYN or SYN-ACK had malformed options.
     pub const MALFORMED: u8 = 7;
     /// Windows of one leg would be rounded too coarsely in the other leg's window scale.
-    pub const WINDOW: u8 = 8;
+    pub const WINDOW_SCALE: u8 = 8;
     /// A SYN or SYN-ACK came without the DF bit (IPv4): packets of the flow may be fragmented, and fragments cannot be
     /// forwarded.
     pub const FRAGMENTS: u8 = 9;
@@ -70,45 +70,45 @@ pub const PEER_FIN_ACKED: u32 = 2;
 /// The sender has sent a reset that the other end accepts.
 pub const RESET: u32 = 4;
 /// The sender has sent a reset that the other end accepts only if it has received everything before it.
-pub const RESET_MAYBE: u32 = 8;
-/// Another connection has the same addresses and ports on this leg: the flow's entry of `TUPLES` is gone.
+pub const RESET_TENTATIVE: u32 = 8;
+/// Another connection has the same addresses and ports on this leg: the flow's entry of `CUT_CT` is gone.
 pub const SUPERSEDED: u32 = 16;
 /// The offset that is added to this direction's TSval is known.
-pub const STAMPS_FIXED: u32 = 32;
+pub const TS_DELTA_KNOWN: u32 = 32;
 /// The leg's socket was closed by the kernel before the flow was drained: its process has died.
 pub const ORPHANED: u32 = 128;
 /// The client had sent its FIN before the flow was cut: leg B's socket has to deliver it.
 pub const EARLY_FIN: u32 = 256;
 
 /// Whether the client sent its FIN before the flow was cut is unknown to the programs: userspace asks leg A's socket.
-pub const FIN_UNKNOWN: u32 = 1024;
+pub const EARLY_FIN_UNKNOWN: u32 = 1024;
 
 /// A SYN has arrived on the client's tuple while the flow seems alive: the client may be opening another connection.
-pub const DOUBTED: u32 = 512;
+pub const SYN_ON_LIVE_FLOW: u32 = 512;
 
 /// An ICMP message has said that this direction's packets exceed the path MTU to the client: routers may fragment them
 /// (IPv4).
-pub const NARROW: u32 = 2048;
+pub const MTU_EXCEEDED: u32 = 2048;
 /// Packets of this direction cannot be made fragmentable, for the host's GSO super-packets have no IP identification:
 /// the host gets the router's ICMP message instead.
-pub const UNNUMBERED: u32 = 4096;
+pub const NO_IP_ID: u32 = 4096;
 
 /// Mark of [`Flow::marks`]: the flow counts against its source's limits.
-pub const COUNTED: u8 = 1;
+pub const OWNS_SOURCE: u8 = 1;
 /// Mark of [`Flow::marks`]: the flow counts against the limits that its listener sets for a source.
-pub const CROWDED: u8 = 4;
+pub const OWNS_LISTENER_SOURCE: u8 = 4;
 /// Mark of [`Flow::marks`]: the flow counts as a connection of its host, cluster and listener.
-pub const HANDED: u8 = 2;
+pub const OWNS_CONN: u8 = 2;
 
 /// Value of [`Flow::drained`]: userspace has not said yet how much leg B's socket has to deliver.
-pub const OWED_UNKNOWN: u16 = 0;
+pub const HANDOFF_UNKNOWN: u16 = 0;
 /// Value of [`Flow::drained`]: leg B's socket has to deliver up to [`Flow::owed_end`].
-pub const OWED_KNOWN: u16 = 1;
+pub const HANDOFF_KNOWN: u16 = 1;
 /// Value of [`Flow::drained`]: the host has acknowledged everything up to [`Flow::owed_end`]; the sockets have nothing
 /// left to deliver.
-pub const DRAINED: u16 = 2;
+pub const HANDED_OFF: u16 = 2;
 /// Value of [`Flow::drained`]: both sockets are closed.
-pub const CLOSED: u16 = 3;
+pub const SOCKETS_CLOSED: u16 = 3;
 
 /// Addresses and ports of an arriving packet, in host order: a word of an address is the number that its four bytes are
 /// in the packet.
@@ -143,20 +143,20 @@ impl Tuple {
     }
 }
 
-/// Value of `TUPLES`: the flow and direction of a tuple.
+/// Value of `CUT_CT`: the flow and direction of a tuple.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct FlowRef {
     /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 2],
-    /// Index into `FLOWS`.
+    /// Index into `CUT_FLOWS`.
     pub index: u32,
     /// 0: from the client, 1: from the host.
-    pub way: u32,
+    pub dir: u32,
 }
 
-impl Entry {
+impl FlowRef {
     /// Entry for direction `way` of the flow at `index`.
     #[inline(always)]
     #[must_use]
@@ -165,7 +165,7 @@ impl Entry {
             #[cfg(feature = "next_abi")]
             later: [0; 2],
             index,
-            way,
+            dir: way,
         }
     }
 }
@@ -174,7 +174,7 @@ impl Entry {
 /// (userspace's) and `flags`, which several writers change atomically.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct DirState {
     /// Packets forwarded, super-packets counted as one.
     pub packets: u64,
     /// Bytes of the stream that have come past, each once.
@@ -182,18 +182,18 @@ pub struct Way {
     /// How many of `bytes` userspace has added to its totals. Written by userspace.
     pub accounted: u64,
     /// Tick of the last packet (see [`Flow::started`]).
-    pub seen: u32,
+    pub last_seen: u32,
     /// Highest acknowledgement number that the sender has written, in the numbers of the leg it arrives on.
     pub ack: u32,
     /// Sequence number behind the sender's last byte, or behind its FIN, in the numbers of the leg it arrives on.
-    pub high: u32,
+    pub snd_max: u32,
     /// Client's direction: the latest TSval written into a packet. Host's direction: the clock of leg B's socket, less
     /// the milliseconds of `CLOCK_MONOTONIC`.
-    pub stamp: u32,
+    pub ts_val: u32,
     /// Interface by which packets of this direction leave.
     pub hop_ifindex: u32,
     /// Tick at which the next hop is looked up again.
-    pub hop_until: u32,
+    pub hop_expires: u32,
     /// Ethernet header towards the next hop: destination, then source.
     pub macs: [u32; 3],
     /// [`FIN_SEEN`] and the other bits of a direction. In the client's direction, before the cut: the `OFFERED_*` bits
@@ -201,17 +201,17 @@ pub struct Way {
     pub flags: u32,
 }
 
-/// A flow: value of `FLOWS`.
+/// A flow: value of `CUT_FLOWS`.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct CutFlow {
     /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 16],
     /// One of [`state`].
     pub state: u32,
     /// One of [`why`], where the state is `UNFIT`.
-    pub why: u8,
+    pub ineligible: u8,
     /// [`COUNTED`], [`CROWDED`] and [`HANDED`]: for userspace alone.
     pub marks: u8,
     /// Window scales of leg A: the client's in the lower four bits, the balancer's in the upper.
@@ -224,34 +224,34 @@ pub struct Flow {
     pub ports_b: u32,
     /// Sequence offset of the client's stream from leg A to leg B. Before leg B's SYN: bytes injected on leg B less
     /// bytes consumed from leg A.
-    pub d1: u32,
+    pub seq_delta_in: u32,
     /// Sequence offset of the host's stream from leg B to leg A. Between leg B's SYN and SYN-ACK: the balancer's first
     /// byte on leg A.
-    pub d2: u32,
+    pub seq_delta_out: u32,
     /// Timestamp offset of the client's packets from leg A to leg B.
-    pub t1: u32,
+    pub ts_delta_in: u32,
     /// Timestamp offset of the host's packets from leg B to leg A. Before leg B's SYN-ACK: the clock of leg A's socket,
     /// less this machine's; 0 before leg B's SYN where it is not known.
-    pub t2: u32,
-    /// Number of the host's name in `NAMES`.
+    pub ts_delta_out: u32,
+    /// Number of the host's name in `ID_NAMES`.
     pub host: u32,
     /// Number of the route's name, 0 without one.
     pub route: u32,
     /// Number of the listener's name.
     pub listener: u16,
     /// `OWED_UNKNOWN`, `OWED_KNOWN`, `DRAINED` or `CLOSED`.
-    pub drained: u16,
+    pub handoff_state: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has to deliver, as far as userspace knows.
     /// Between leg B's SYN and SYN-ACK: the MSS that the client was told.
-    pub owed_end: u32,
+    pub handoff_end: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has sent.
-    pub sent_b: u32,
+    pub snd_nxt_b: u32,
     /// Sequence number of the first byte of the balancer's stream on leg B.
-    pub first_b: u32,
+    pub isn_b: u32,
     /// Sequence number of the first byte of the host's stream on leg B.
-    pub first_host: u32,
+    pub isn_host: u32,
     /// Client's address, as in [`Tuple`].
     pub client: [u32; 4],
     /// The address the client connected to.
@@ -259,12 +259,12 @@ pub struct Flow {
     /// The balancer's address on leg B.
     pub local: [u32; 4],
     /// The host's address on leg B.
-    pub backend: [u32; 4],
+    pub host_addr: [u32; 4],
     /// The two directions: from the client, and from the host.
-    pub ways: [Way; 2],
+    pub dirs: [DirState; 2],
 }
 
-impl Flow {
+impl CutFlow {
     /// The tuple of packets that arrive from the client (0) or from the host (1).
     #[inline(always)]
     #[must_use]
@@ -277,7 +277,7 @@ impl Flow {
             }
         } else {
             Tuple {
-                source: self.backend,
+                source: self.host_addr,
                 destination: self.local,
                 ports: self.ports_b,
             }
@@ -288,21 +288,21 @@ impl Flow {
     #[inline(always)]
     #[must_use]
     pub const fn ended(&self) -> bool {
-        let (a, b) = (self.ways[0].flags, self.ways[1].flags);
+        let (a, b) = (self.dirs[0].flags, self.dirs[1].flags);
         a & b & PEER_FIN_ACKED != 0 || (a | b) & RESET != 0
     }
 }
 
-/// A client's handshake with the balancer, kept until its flow is cut: value of `SHAKES`.
+/// A client's handshake with the balancer, kept until its flow is cut: value of `CUT_HANDSHAKES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shake {
+pub struct Handshake {
     /// Sequence number of the client's first byte.
-    pub first_client: u32,
+    pub isn_client: u32,
     /// Sequence number of the balancer's first byte; valid once [`ANSWERED`].
-    pub first_vip: u32,
+    pub isn_vip: u32,
     /// TSval of the balancer's SYN-ACK, less the milliseconds of `CLOCK_MONOTONIC` at which it was sent.
-    pub clock: u32,
+    pub ts_clock: u32,
     /// Interface by which the balancer's SYN-ACK left.
     pub ifindex: u32,
     /// MSS of the client.
@@ -322,28 +322,28 @@ pub struct Shake {
 }
 
 /// Bit of [`Shake::progress`]: the balancer's SYN-ACK has been seen.
-pub const ANSWERED: u8 = 1;
+pub const SYN_ACK_SEEN: u8 = 1;
 /// Bit of [`Shake::progress`]: the client's FIN has been seen.
-pub const FINISHED: u8 = 2;
+pub const CLIENT_FIN_SEEN: u8 = 2;
 /// Bit of [`Shake::progress`]: the client's SYN came without the DF bit.
 pub const MAY_FRAGMENT: u8 = 4;
 
 /// Milliseconds by which the TSval of the kernel's SYN cookie may lie in the past: its lowest bits encode the agreed
 /// options (`cookie_init_timestamp`, net/ipv4/syncookies.c).
-pub const COOKIE_LATE: u32 = 64;
+pub const MAX_COOKIE_TS_LAG_MS: u32 = 64;
 
 /// Option bit: window scaling.
 pub const OFFERED_SCALE: u8 = 1;
 /// Option bit: selective acknowledgements.
 pub const OFFERED_SACK: u8 = 2;
 /// Option bit: timestamps.
-pub const OFFERED_STAMPS: u8 = 4;
+pub const OFFERED_TIMESTAMPS: u8 = 4;
 
 /// Event to userspace: a flow has ended. Lost events are found by a sweep.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Index into `FLOWS`.
+pub struct FlowEnded {
+    /// Index into `CUT_FLOWS`.
     pub index: u32,
     /// Always zero.
     pub _pad: u32,
@@ -352,14 +352,14 @@ pub struct Ended {
 /// Configuration of the programs: the one element of `CUT_CONFIG`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct CutConfig {
     /// MSS that fits all interfaces that carry legs, over IPv4 (20 more than over IPv6). 0: no limit.
     pub mss: u32,
     /// Always zero.
     pub _pad: u32,
 }
 
-/// A name that flows refer to by number: value of `NAMES`. Parts are separated by NUL.
+/// A name that flows refer to by number: value of `ID_NAMES`. Parts are separated by NUL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -367,27 +367,27 @@ pub struct Name {
     pub text: [u8; 320],
 }
 
-/// Size of `TUPLES`: two to a flow.
-pub const MAX_TUPLES: u32 = DEFAULT_FLOWS * 2;
+/// Size of `CUT_CT`: two to a flow.
+pub const MAX_CT_ENTRIES: u32 = DEFAULT_FLOWS * 2;
 
 const _: () = assert!(size_of::<Tuple>() == 36);
-const _: () = assert!(size_of::<Entry>() == if cfg!(feature = "next_abi") { 16 } else { 8 });
-const _: () = assert!(size_of::<Way>() == 64);
-const _: () = assert!(size_of::<Flow>() == if cfg!(feature = "next_abi") { 320 } else { 256 });
-const _: () = assert!(size_of::<Shake>() == 36);
-const _: () = assert!(size_of::<Config>() == 8);
+const _: () = assert!(size_of::<FlowRef>() == if cfg!(feature = "next_abi") { 16 } else { 8 });
+const _: () = assert!(size_of::<DirState>() == 64);
+const _: () = assert!(size_of::<CutFlow>() == if cfg!(feature = "next_abi") { 320 } else { 256 });
+const _: () = assert!(size_of::<Handshake>() == 36);
+const _: () = assert!(size_of::<CutConfig>() == 8);
 const _: () = assert!(size_of::<Name>() == 320);
 
-crate::layout!(Way {
+crate::layout!(DirState {
     packets,
     bytes,
     accounted,
-    seen,
+    last_seen,
     ack,
-    high,
-    stamp,
+    snd_max,
+    ts_val,
     hop_ifindex,
-    hop_until,
+    hop_expires,
     macs,
     flags,
 });
@@ -395,33 +395,33 @@ crate::layout!(Way {
 /// Gives [`Flow`] its layout; `front` is the field that feature `next_abi` puts first.
 macro_rules! flow_layout {
     ($($front:ident)?) => {
-        crate::layout!(Flow {
+        crate::layout!(CutFlow {
             $($front,)?
             state,
-            why,
+            ineligible,
             marks,
             scale_a,
             scale_b,
             ports_a,
             ports_b,
-            d1,
-            d2,
-            t1,
-            t2,
+            seq_delta_in,
+            seq_delta_out,
+            ts_delta_in,
+            ts_delta_out,
             host,
             route,
             listener,
-            drained,
+            handoff_state,
             started,
-            owed_end,
-            sent_b,
-            first_b,
-            first_host,
+            handoff_end,
+            snd_nxt_b,
+            isn_b,
+            isn_host,
             client,
             vip,
             local,
-            backend,
-        } of { ways: [Way; 2] });
+            host_addr,
+        } of { dirs: [DirState; 2] });
     };
 }
 #[cfg(not(feature = "next_abi"))]
@@ -433,18 +433,18 @@ crate::layout!(Name { text });
 
 #[cfg(feature = "user")]
 mod user {
-    use super::{Config, Entry, Flow, Name, Shake, Tuple};
+    use super::{CutConfig, CutFlow, FlowRef, Handshake, Name, Tuple};
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
     unsafe impl aya::Pod for Tuple {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for Entry {}
+    unsafe impl aya::Pod for FlowRef {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for Flow {}
+    unsafe impl aya::Pod for CutFlow {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for Shake {}
+    unsafe impl aya::Pod for Handshake {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for Config {}
+    unsafe impl aya::Pod for CutConfig {}
     // SAFETY: as above.
     unsafe impl aya::Pod for Name {}
 }

@@ -5,9 +5,9 @@
 
 use super::Buffer;
 use super::checksum::Diff;
-use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS};
-use super::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, FIXED, Tcp};
-use super::options::{MSS, NOP, SACK_PERMITTED, SCALE, STAMPS, Visit, walk};
+use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS};
+use super::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, TCP_HEADER, Tcp};
+use super::options::{MSS, NOP, OptionVisitor, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, walk};
 
 /// MSS of a SYN without the option, over IPv4 (RFC 9293, section 3.7.1).
 pub const DEFAULT_MSS: u16 = 536;
@@ -17,53 +17,53 @@ const MAX_SCALE: u32 = 14;
 
 /// Units of the other leg's scale that a host's first window must have: fewer would make a small buffer smaller by
 /// rounding.
-const MIN_UNITS: u32 = 16;
+const MIN_WINDOW_UNITS: u32 = 16;
 
 /// A first window that is large enough for any scale: it says little of a buffer that grows, and has no scale itself.
-const LARGE: u32 = 0x8000;
+const LARGE_WINDOW: u32 = 0x8000;
 
 /// Whether a window of `window` bytes at first, in a scale of `from`, can be expressed in units of `1 << to`.
 #[inline(always)]
 #[must_use]
-pub const fn is_exact_enough(window: u16, from: u8, to: u8) -> bool {
-    let least = MIN_UNITS << (to & 15);
-    from >= to || window as u32 >= if least < LARGE { least } else { LARGE }
+pub const fn fits_scale(window: u16, from: u8, to: u8) -> bool {
+    let least = MIN_WINDOW_UNITS << (to & 15);
+    from >= to || window as u32 >= if least < LARGE_WINDOW { least } else { LARGE_WINDOW }
 }
 
 /// Options that a SYN or SYN-ACK offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct SynOptions {
     /// MSS of the sender.
     pub mss: u16,
     /// Window scale of the sender, 0 without the option.
     pub scale: u8,
     /// `OFFERED_*` bits of the options present.
-    pub bits: u8,
+    pub offered: u8,
     /// TSval of the sender, 0 without the option.
-    pub stamp: u32,
+    pub ts_val: u32,
 }
 
 /// Visitor that reads an [`Offer`]; numbers of 32 bits, for the verifier's sake.
-struct Reading {
+struct OptionReader {
     mss: u32,
     scale: u32,
     bits: u32,
     stamp: u32,
 }
 
-impl<B: Buffer + ?Sized> Visit<B> for Reading {
+impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionReader {
     #[inline(always)]
-    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+    fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
         match (kind, length) {
             (MSS, 4) => self.mss = u32::from(packet.u16(at + 2)?),
-            (SCALE, 3) => {
+            (WINDOW_SCALE, 3) => {
                 self.scale = u32::from(packet.u8(at + 2)?);
-                self.bits = packet.forgotten(self.bits | u32::from(OFFERED_SCALE));
+                self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SCALE));
             }
-            (SACK_PERMITTED, 2) => self.bits = packet.forgotten(self.bits | u32::from(OFFERED_SACK)),
-            (STAMPS, 10) => {
+            (SACK_PERMITTED, 2) => self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SACK)),
+            (TIMESTAMPS, 10) => {
                 self.stamp = packet.u32(at + 2)?;
-                self.bits = packet.forgotten(self.bits | u32::from(OFFERED_STAMPS));
+                self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_TIMESTAMPS));
             }
             _ => {}
         }
@@ -73,38 +73,38 @@ impl<B: Buffer + ?Sized> Visit<B> for Reading {
 
 /// Reads the options of the header `tcp` at `at`.
 #[inline(always)]
-pub fn offer<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Offer> {
-    let nothing = packet.forgotten(0);
-    let mut reading = Reading {
-        mss: packet.forgotten(u32::from(DEFAULT_MSS)),
+pub fn read_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<SynOptions> {
+    let nothing = packet.hide_from_verifier(0);
+    let mut reading = OptionReader {
+        mss: packet.hide_from_verifier(u32::from(DEFAULT_MSS)),
         scale: nothing,
         bits: nothing,
         stamp: nothing,
     };
-    walk(packet, at + FIXED, tcp.length - FIXED, &mut reading)?;
+    walk(packet, at + TCP_HEADER, tcp.length - TCP_HEADER, &mut reading)?;
     let scale = if reading.scale > MAX_SCALE {
         MAX_SCALE
     } else {
         reading.scale
     };
-    Some(Offer {
+    Some(SynOptions {
         mss: reading.mss as u16,
         scale: scale as u8,
-        bits: reading.bits as u8,
-        stamp: reading.stamp,
+        offered: reading.bits as u8,
+        ts_val: reading.stamp,
     })
 }
 
 /// Visitor that removes options from a SYN or SYN-ACK and lowers its MSS.
-struct Mirror {
+struct OptionEditor {
     keep: u8,
     mss: u16,
     diff: Diff,
 }
 
-impl<B: Buffer + ?Sized> Visit<B> for Mirror {
+impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionEditor {
     #[inline(always)]
-    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+    fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
         let keeps = |bit: u8| self.keep & bit != 0;
         match (kind, length) {
             (MSS, 4) => {
@@ -114,9 +114,9 @@ impl<B: Buffer + ?Sized> Visit<B> for Mirror {
                 // At an odd offset, perhaps: counted as the lower half of a number there.
                 self.diff.u32_at(at, u32::from(old), u32::from(new));
             }
-            (SCALE, 3) if !keeps(OFFERED_SCALE) => pad::<3, B>(packet, at, &mut self.diff)?,
-            (SACK_PERMITTED, 2) if !keeps(OFFERED_SACK) => pad::<2, B>(packet, at, &mut self.diff)?,
-            (STAMPS, 10) if !keeps(OFFERED_STAMPS) => pad::<10, B>(packet, at, &mut self.diff)?,
+            (WINDOW_SCALE, 3) if !keeps(OFFERED_SCALE) => pad_option::<3, B>(packet, at, &mut self.diff)?,
+            (SACK_PERMITTED, 2) if !keeps(OFFERED_SACK) => pad_option::<2, B>(packet, at, &mut self.diff)?,
+            (TIMESTAMPS, 10) if !keeps(OFFERED_TIMESTAMPS) => pad_option::<10, B>(packet, at, &mut self.diff)?,
             _ => {}
         }
         Some(())
@@ -126,19 +126,19 @@ impl<B: Buffer + ?Sized> Visit<B> for Mirror {
 /// Edits the SYN or SYN-ACK `tcp` at `at`: options beyond `keep` (`OFFERED_*`) become padding, and the MSS is `mss` at
 /// most. Returns the difference to the checksum.
 #[inline(always)]
-pub fn mirror<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, mss: u16) -> Option<Diff> {
-    let mut mirror = Mirror {
+pub fn limit_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, mss: u16) -> Option<Diff> {
+    let mut mirror = OptionEditor {
         keep,
         mss,
-        diff: Diff::forgotten(packet),
+        diff: Diff::unknown_zero(packet),
     };
-    walk(packet, at + FIXED, tcp.length - FIXED, &mut mirror)?;
+    walk(packet, at + TCP_HEADER, tcp.length - TCP_HEADER, &mut mirror)?;
     Some(mirror.diff)
 }
 
 /// Replaces the option of `LENGTH` bytes at `option` by padding.
 #[inline(always)]
-fn pad<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32, diff: &mut Diff) -> Option<()> {
+fn pad_option<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32, diff: &mut Diff) -> Option<()> {
     let mut i = 0;
     while i < LENGTH {
         let old = packet.u8(option + i)?;
@@ -151,7 +151,7 @@ fn pad<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32, diff:
 
 /// Takes the request for ECN out of a SYN (RFC 3168, section 6.1.1): it would be agreed on one leg alone.
 #[inline(always)]
-pub fn without_ecn<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Diff> {
+pub fn clear_ecn<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Diff> {
     let mut diff = Diff::default();
     if tcp.flags & (ECE | CWR) != 0 {
         let old = packet.u16(at + AT_LENGTH)?;

@@ -28,7 +28,7 @@ pub const AT_WINDOW: u32 = 14;
 /// Offset of the checksum.
 pub const AT_CHECKSUM: u32 = 16;
 /// Length of the header without options.
-pub const FIXED: u32 = 20;
+pub const TCP_HEADER: u32 = 20;
 
 /// Fields of a TCP header, in host order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Tcp {
         // The last field first: one check against the packet's end does for all.
         let window = packet.u16(at + AT_WINDOW)?;
         let length = u32::from(packet.u8(at + AT_LENGTH)? >> 4) * 4;
-        if length < FIXED {
+        if length < TCP_HEADER {
             return None;
         }
         Some(Self {

@@ -21,13 +21,13 @@ pub const V6_TOO_BIG: u8 = 2;
 pub const V6_EXCEEDED: u8 = 3;
 
 /// Length of the ICMP header in front of the quoted packet.
-pub const HEADER: u32 = 8;
+pub const ICMP_HEADER: u32 = 8;
 /// Offset of the checksum in the ICMP header.
 pub const AT_CHECKSUM: u32 = 2;
 
 /// Changes to the quoted TCP header: ports and sequence number, the eight bytes that every router quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quoted {
+pub struct QuotedChange {
     /// Ports as the packet's sender wrote them: source port in the upper half (see [`super::Tuple::ports`]).
     pub ports: u32,
     /// Offset added to the sequence number.
@@ -36,7 +36,7 @@ pub struct Quoted {
 
 /// Rewrites the quoted TCP header at `at`.
 #[inline(always)]
-pub fn quoted<B: Buffer + ?Sized>(packet: &mut B, at: u32, new: &Quoted) -> Option<Diff> {
+pub fn rewrite_quoted<B: Buffer + ?Sized>(packet: &mut B, at: u32, new: &QuotedChange) -> Option<Diff> {
     let mut diff = Diff::default();
     let (ports, seq) = (packet.u32(at)?, packet.u32(at + 4)?);
     packet.set_u32(at, new.ports)?;

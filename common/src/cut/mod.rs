@@ -8,7 +8,7 @@
 //! The code of this module is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host
 //! tests on arrays.
 
-pub mod bits;
+pub mod atomic;
 pub mod buffer;
 pub mod checksum;
 pub mod flow;
@@ -26,5 +26,5 @@ mod model;
 
 pub use buffer::Buffer;
 pub use checksum::Diff;
-pub use flow::{Flow, Shake, Tuple, Way};
+pub use flow::{CutFlow, DirState, Handshake, Tuple};
 pub use header::Tcp;

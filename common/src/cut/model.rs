@@ -10,7 +10,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::header::{ACK, AT_CHECKSUM, FIN, Tcp};
-use super::rewrite::{self, Change, Stamps};
+use super::rewrite::{self, HeaderRewrite, TimestampRewrite};
 use super::{Diff, checksum};
 
 /// Ports, initial numbers and clocks of one leg.
@@ -28,7 +28,7 @@ struct Leg {
 
 /// A packet, described by positions in the streams.
 #[derive(Clone, Debug)]
-struct Packet {
+struct LegPacket {
     at: u32,
     acked: u32,
     fin: bool,
@@ -41,7 +41,7 @@ struct Packet {
     sack_first: bool,
 }
 
-impl Packet {
+impl LegPacket {
     fn options(&self, leg: &Leg) -> Vec<u8> {
         let mut stamps = Vec::new();
         if let Some((value, echo)) = self.stamps {
@@ -110,7 +110,7 @@ fn leg() -> impl Strategy<Value = Leg> {
     })
 }
 
-fn packet() -> impl Strategy<Value = Packet> {
+fn packet() -> impl Strategy<Value = LegPacket> {
     (
         any::<(u32, u32, bool)>(),
         prop::bool::weighted(0.9),
@@ -128,7 +128,7 @@ fn packet() -> impl Strategy<Value = Packet> {
                 } else {
                     Vec::new()
                 };
-                Packet {
+                LegPacket {
                     at,
                     acked,
                     fin,
@@ -145,11 +145,11 @@ fn packet() -> impl Strategy<Value = Packet> {
         )
 }
 
-fn rewritten(mut bytes: Vec<u8>, change: &Change, stamps: &mut Stamps) -> Option<Vec<u8>> {
+fn rewritten(mut bytes: Vec<u8>, change: &HeaderRewrite, stamps: &mut TimestampRewrite) -> Option<Vec<u8>> {
     let tcp = Tcp::read(bytes.as_slice(), 0)?;
     let diff: Diff = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, change, stamps)?;
     let at = AT_CHECKSUM as usize;
-    let sum = diff.applied(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    let sum = diff.apply_to(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     Some(bytes)
 }
@@ -160,21 +160,21 @@ proptest! {
     /// A rewritten packet equals what a sender on the other leg would have written.
     #[test]
     fn a_packet_means_the_same_on_either_leg(a in leg(), b in leg(), packet in packet()) {
-        let change = Change {
+        let change = HeaderRewrite {
             source: b.ports.0,
             destination: b.ports.1,
-            seq: b.first.0.wrapping_sub(a.first.0),
-            ack: b.first.1.wrapping_sub(a.first.1),
+            seq_delta: b.first.0.wrapping_sub(a.first.0),
+            ack_delta: b.first.1.wrapping_sub(a.first.1),
             scale_from: a.scale,
             scale_to: b.scale,
-            answered_for: 0,
+            ack_ahead: 0,
         };
         let by = b.clock.1.wrapping_sub(a.clock.1);
-        let mut stamps = Stamps {
-            value: b.clock.0.wrapping_sub(a.clock.0),
-            fixed: true,
-            echo: Some(by),
-            ..Stamps::default()
+        let mut stamps = TimestampRewrite {
+            val_delta: b.clock.0.wrapping_sub(a.clock.0),
+            is_known: true,
+            ecr_delta: Some(by),
+            ..TimestampRewrite::default()
         };
         // An echo of 0 means that there is none, on either leg.
         let echo = packet.stamps.map(|(_, echo)| echo.wrapping_add(a.clock.1));
@@ -191,21 +191,21 @@ proptest! {
     /// Rewriting from leg A to leg B and back gives the original packet.
     #[test]
     fn rewriting_can_be_undone(a in leg(), b in leg(), packet in packet()) {
-        let there = |from: &Leg, to: &Leg| Change {
+        let there = |from: &Leg, to: &Leg| HeaderRewrite {
             source: to.ports.0,
             destination: to.ports.1,
-            seq: to.first.0.wrapping_sub(from.first.0),
-            ack: to.first.1.wrapping_sub(from.first.1),
+            seq_delta: to.first.0.wrapping_sub(from.first.0),
+            ack_delta: to.first.1.wrapping_sub(from.first.1),
             scale_from: 7,
             scale_to: 7,
-            answered_for: 0,
+            ack_ahead: 0,
         };
-        let mut out = Stamps { value: 5, fixed: true, echo: Some(9), ..Stamps::default() };
-        let mut back = Stamps {
-            value: 5u32.wrapping_neg(),
-            fixed: true,
-            echo: Some(9u32.wrapping_neg()),
-            ..Stamps::default()
+        let mut out = TimestampRewrite { val_delta: 5, is_known: true, ecr_delta: Some(9), ..TimestampRewrite::default() };
+        let mut back = TimestampRewrite {
+            val_delta: 5u32.wrapping_neg(),
+            is_known: true,
+            ecr_delta: Some(9u32.wrapping_neg()),
+            ..TimestampRewrite::default()
         };
         let before = packet.on(&a);
         let echoes = |bytes: &[u8]| Tcp::read(bytes, 0).is_some() && packet.stamps.is_some();
@@ -225,7 +225,7 @@ proptest! {
     /// runs backwards while that does not.
     #[test]
     fn clocks_go_on(clock: u32, values in prop::collection::vec(0u32..1000, 1..20), first: u32) {
-        let mut stamps = Stamps { clock, ..Stamps::default() };
+        let mut stamps = TimestampRewrite { first_val: clock, ..TimestampRewrite::default() };
         let (mut value, mut last) = (first, clock);
         for step in values {
             value = value.wrapping_add(step);
@@ -234,7 +234,7 @@ proptest! {
             bytes.extend(value.to_be_bytes());
             bytes.extend([0; 4]);
             stamps.written = None;
-            rewritten(bytes, &Change::default(), &mut stamps).unwrap();
+            rewritten(bytes, &HeaderRewrite::default(), &mut stamps).unwrap();
             let written = stamps.written.unwrap();
             prop_assert!(super::seq::reaches(written, last));
             last = written;
@@ -245,10 +245,10 @@ proptest! {
     #[test]
     fn noise_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Some(tcp) = Tcp::read(bytes.as_slice(), 0) {
-            let mut stamps = Stamps::default();
-            let _ = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &Change::default(), &mut stamps);
-            let _ = super::handshake::offer(bytes.as_mut_slice(), 0, &tcp);
-            let _ = super::handshake::mirror(bytes.as_mut_slice(), 0, &tcp, 0, 1000);
+            let mut stamps = TimestampRewrite::default();
+            let _ = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &HeaderRewrite::default(), &mut stamps);
+            let _ = super::handshake::read_options(bytes.as_mut_slice(), 0, &tcp);
+            let _ = super::handshake::limit_options(bytes.as_mut_slice(), 0, &tcp, 0, 1000);
         }
     }
 }

@@ -5,13 +5,13 @@ use super::Buffer;
 /// Maximum segment size; SYN only.
 pub const MSS: u8 = 2;
 /// Window scale; SYN only (RFC 7323).
-pub const SCALE: u8 = 3;
+pub const WINDOW_SCALE: u8 = 3;
 /// Selective acknowledgement permitted; SYN only (RFC 2018).
 pub const SACK_PERMITTED: u8 = 4;
 /// Selective acknowledgement.
 pub const SACK: u8 = 5;
 /// Timestamps (RFC 7323).
-pub const STAMPS: u8 = 8;
+pub const TIMESTAMPS: u8 = 8;
 /// No-operation: padding in front of an option.
 pub const NOP: u8 = 1;
 /// End of the option list.
@@ -19,25 +19,30 @@ pub const END: u8 = 0;
 
 /// Most options in one header, padding included; more are taken for a malformed header. Linux, Windows, macOS and the
 /// BSDs send eight at most.
-pub const MOST: u32 = 12;
+pub const MAX_OPTIONS: u32 = 12;
 
 /// Visitor of TCP options. Not a closure: the compiler would make a function of that, and the stack of a BPF program is
 /// 512 bytes for all its functions.
-pub trait Visit<B: Buffer + ?Sized> {
+pub trait OptionVisitor<B: Buffer + ?Sized> {
     /// Visits the option of this kind and length at offset `at`. `None` stops the walk.
-    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()>;
+    fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()>;
 }
 
 /// Walks the `len` bytes of options at `start`. `None` where `visitor` stopped the walk, or the list is malformed.
 #[inline(always)]
-pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u32, visitor: &mut V) -> Option<()> {
+pub fn walk<B: Buffer + ?Sized, V: OptionVisitor<B>>(
+    packet: &mut B,
+    start: u32,
+    len: u32,
+    visitor: &mut V,
+) -> Option<()> {
     let mut offset = 0;
     let mut seen = 0;
-    while seen < MOST {
-        seen = packet.opaque(seen + 1);
+    while seen < MAX_OPTIONS {
+        seen = packet.hide_from_compiler(seen + 1);
         // 40 at most.
-        offset = packet.forgotten(offset) & 63;
-        let len = packet.forgotten(len);
+        offset = packet.hide_from_verifier(offset) & 63;
+        let len = packet.hide_from_verifier(len);
         if offset >= len {
             return Some(());
         }
@@ -54,7 +59,7 @@ pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u3
         if length < 2 || offset + length > len {
             return None;
         }
-        visitor.option(packet, kind, at, length)?;
+        visitor.visit(packet, kind, at, length)?;
         offset += length;
     }
     if offset >= len { Some(()) } else { None }
@@ -62,9 +67,9 @@ pub fn walk<B: Buffer + ?Sized, V: Visit<B>>(packet: &mut B, start: u32, len: u3
 
 /// Offsets of the options of an established connection's packet, 0 for an option that is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct OptionOffsets {
     /// Offset of the timestamps.
-    pub stamps: u32,
+    pub timestamps: u32,
     /// Offset of the selective acknowledgement.
     pub sack: u32,
     /// Length of the selective acknowledgement.
@@ -72,33 +77,33 @@ pub struct Found {
 }
 
 /// The first four bytes of options in most packets that have any: NOP, NOP, timestamps of length 10.
-const COMMON: u32 = 0x0101_080a;
+const TIMESTAMPS_ONLY: u32 = 0x0101_080a;
 
 /// Finds timestamps and selective acknowledgement among the `len` bytes of options at `start`.
 #[inline(always)]
-pub fn find<B: Buffer + ?Sized>(packet: &mut B, start: u32, len: u32) -> Option<Found> {
-    let nothing = packet.forgotten(0);
-    let mut found = Found {
-        stamps: nothing,
+pub fn find_options<B: Buffer + ?Sized>(packet: &mut B, start: u32, len: u32) -> Option<OptionOffsets> {
+    let nothing = packet.hide_from_verifier(0);
+    let mut found = OptionOffsets {
+        timestamps: nothing,
         sack: nothing,
         sack_length: nothing,
     };
-    if len == 12 && packet.u32(start)? == COMMON {
-        found.stamps = start + 2;
+    if len == 12 && packet.u32(start)? == TIMESTAMPS_ONLY {
+        found.timestamps = start + 2;
         return Some(found);
     }
     walk(packet, start, len, &mut found)?;
     Some(found)
 }
 
-impl<B: Buffer + ?Sized> Visit<B> for Found {
+impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionOffsets {
     #[inline(always)]
-    fn option(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
-        if kind == STAMPS && length == 10 {
-            self.stamps = packet.forgotten(at);
+    fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
+        if kind == TIMESTAMPS && length == 10 {
+            self.timestamps = packet.hide_from_verifier(at);
         } else if kind == SACK {
-            self.sack = packet.forgotten(at);
-            self.sack_length = packet.forgotten(length);
+            self.sack = packet.hide_from_verifier(at);
+            self.sack_length = packet.hide_from_verifier(length);
         }
         Some(())
     }

@@ -2,40 +2,40 @@
 
 use super::Buffer;
 use super::checksum::Diff;
-use super::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, FIXED, Tcp};
-use super::options::find;
+use super::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, TCP_HEADER, Tcp};
+use super::options::find_options;
 
 /// Changes to the TCP headers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct HeaderRewrite {
     /// Source port on the other leg.
     pub source: u16,
     /// Destination port on the other leg.
     pub destination: u16,
     /// Offset added to sequence numbers.
-    pub seq: u32,
+    pub seq_delta: u32,
     /// Offset added to acknowledgement numbers and SACK edges.
-    pub ack: u32,
+    pub ack_delta: u32,
     /// Window scale of the packet's sender, as announced on its own leg.
     pub scale_from: u8,
     /// Window scale that the packet's receiver applies to what comes on its leg.
     pub scale_to: u8,
     /// Bytes beyond the packet's acknowledgement that the balancer acknowledges itself. The right edge of the window
     /// stays.
-    pub answered_for: u32,
+    pub ack_ahead: u32,
 }
 
 /// Changes to the timestamps of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
+pub struct TimestampRewrite {
     /// Offset added to TSval; meaningless while `fixed` is false.
-    pub value: u32,
+    pub val_delta: u32,
     /// Whether `value` is known.
-    pub fixed: bool,
+    pub is_known: bool,
     /// The first TSval to write where `value` is not yet known: the clock that the receiver has seen so far goes on.
-    pub clock: u32,
+    pub first_val: u32,
     /// Offset added to TSecr, where known. Otherwise TSecr becomes 0, which receivers ignore (RFC 7323, section 3.2).
-    pub echo: Option<u32>,
+    pub ecr_delta: Option<u32>,
     /// The TSval written, if there was one.
     pub written: Option<u32>,
 }
@@ -45,7 +45,7 @@ pub struct Stamps {
 /// windows would round to nothing are not cut: [`super::handshake::is_exact_enough`].
 #[inline(always)]
 #[must_use]
-pub const fn window(window: u16, from: u8, to: u8, less: u32) -> u16 {
+pub const fn rescale_window(window: u16, from: u8, to: u8, less: u32) -> u16 {
     let bytes = ((window as u32) << (from & 15)).saturating_sub(less);
     let scaled = bytes >> (to & 15);
     if scaled > 0xffff { 0xffff } else { scaled as u16 }
@@ -58,12 +58,12 @@ pub fn tcp<B: Buffer + ?Sized>(
     packet: &mut B,
     at: u32,
     tcp: &Tcp,
-    change: &Change,
-    stamps: &mut Stamps,
+    change: &HeaderRewrite,
+    stamps: &mut TimestampRewrite,
 ) -> Option<Diff> {
-    let mut diff = Diff::forgotten(packet);
-    let seq = tcp.seq.wrapping_add(change.seq);
-    let window = window(tcp.window, change.scale_from, change.scale_to, change.answered_for);
+    let mut diff = Diff::unknown_zero(packet);
+    let seq = tcp.seq.wrapping_add(change.seq_delta);
+    let window = rescale_window(tcp.window, change.scale_from, change.scale_to, change.ack_ahead);
     let (old, new) = (
         u32::from(tcp.source) << 16 | u32::from(tcp.destination),
         u32::from(change.source) << 16 | u32::from(change.destination),
@@ -76,38 +76,38 @@ pub fn tcp<B: Buffer + ?Sized>(
     diff.u16(tcp.window, window);
     let acknowledges = tcp.has(ACK);
     if acknowledges {
-        let ack = tcp.ack.wrapping_add(change.ack).wrapping_add(change.answered_for);
+        let ack = tcp.ack.wrapping_add(change.ack_delta).wrapping_add(change.ack_ahead);
         packet.set_u32(at + AT_ACK, ack)?;
         diff.u32(tcp.ack, ack);
     }
-    if tcp.length > FIXED {
-        let found = find(packet, at + FIXED, tcp.length - FIXED)?;
-        if found.stamps != 0 {
-            stamp(packet, found.stamps, acknowledges, stamps, &mut diff)?;
+    if tcp.length > TCP_HEADER {
+        let found = find_options(packet, at + TCP_HEADER, tcp.length - TCP_HEADER)?;
+        if found.timestamps != 0 {
+            rewrite_timestamps(packet, found.timestamps, acknowledges, stamps, &mut diff)?;
         }
         if found.sack != 0 {
-            edges(packet, found.sack, found.sack_length, change.ack, &mut diff)?;
+            rewrite_sack(packet, found.sack, found.sack_length, change.ack_delta, &mut diff)?;
         }
     }
     Some(diff)
 }
 
 #[inline(always)]
-fn stamp<B: Buffer + ?Sized>(
+fn rewrite_timestamps<B: Buffer + ?Sized>(
     packet: &mut B,
     option: u32,
     acknowledges: bool,
-    stamps: &mut Stamps,
+    stamps: &mut TimestampRewrite,
     diff: &mut Diff,
 ) -> Option<()> {
     let value = packet.u32(option + 2)?;
     let echo = packet.u32(option + 6)?;
-    if !stamps.fixed {
-        stamps.value = stamps.clock.wrapping_sub(value);
-        stamps.fixed = true;
+    if !stamps.is_known {
+        stamps.val_delta = stamps.first_val.wrapping_sub(value);
+        stamps.is_known = true;
     }
-    let new_value = value.wrapping_add(stamps.value);
-    let new_echo = match stamps.echo {
+    let new_value = value.wrapping_add(stamps.val_delta);
+    let new_echo = match stamps.ecr_delta {
         Some(by) if acknowledges && echo != 0 => echo.wrapping_add(by),
         _ => 0,
     };
@@ -121,7 +121,7 @@ fn stamp<B: Buffer + ?Sized>(
 
 /// Rewrites the edges of up to four SACK blocks (RFC 2018, section 3).
 #[inline(always)]
-fn edges<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32, diff: &mut Diff) -> Option<()> {
+fn rewrite_sack<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32, diff: &mut Diff) -> Option<()> {
     let mut edge = 0;
     while edge < 8 {
         let at = 2 + edge * 4;
@@ -132,7 +132,7 @@ fn edges<B: Buffer + ?Sized>(packet: &mut B, option: u32, length: u32, ack: u32,
         let new = old.wrapping_add(ack);
         packet.set_u32(option + at, new)?;
         diff.u32_at(option, old, new);
-        edge = packet.opaque(edge + 1);
+        edge = packet.hide_from_compiler(edge + 1);
     }
     Some(())
 }
@@ -143,12 +143,15 @@ mod tests {
 
     #[test]
     fn windows_keep_their_meaning() {
-        assert_eq!(window(1000, 7, 7, 0), 1000);
-        assert_eq!(window(1000, 7, 9, 0), 250);
-        assert_eq!(window(60_000, 9, 7, 0), 65_535);
-        assert_eq!(window(60_000, 0, 7, 0), 468);
-        assert_eq!((window(100, 0, 7, 0), window(0, 7, 9, 0)), (0, 0));
-        assert_eq!((window(100, 7, 7, 1280), window(100, 7, 7, 20_000)), (90, 0));
+        assert_eq!(rescale_window(1000, 7, 7, 0), 1000);
+        assert_eq!(rescale_window(1000, 7, 9, 0), 250);
+        assert_eq!(rescale_window(60_000, 9, 7, 0), 65_535);
+        assert_eq!(rescale_window(60_000, 0, 7, 0), 468);
+        assert_eq!((rescale_window(100, 0, 7, 0), rescale_window(0, 7, 9, 0)), (0, 0));
+        assert_eq!(
+            (rescale_window(100, 7, 7, 1280), rescale_window(100, 7, 7, 20_000)),
+            (90, 0)
+        );
     }
 
     /// Every pair of scales (RFC 7323, section 2.3: up to 14).
@@ -158,7 +161,7 @@ mod tests {
             for offered in [0, 1, 2, 63, 64, 990, 1000, 32_767, 65_535] {
                 for answered_for in [0, 1, 127, 128, 70_000] {
                     let bytes = (u32::from(offered) << from).saturating_sub(answered_for);
-                    let told = u32::from(window(offered, from, to, answered_for)) << to;
+                    let told = u32::from(rescale_window(offered, from, to, answered_for)) << to;
                     assert!(told <= bytes, "{offered} << {from} became {told} at scale {to}");
                     let most = 0xffff << to;
                     assert!(
@@ -168,7 +171,7 @@ mod tests {
                 }
             }
             if from >= to {
-                let told = u32::from(window(3, from, to, 0)) << to;
+                let told = u32::from(rescale_window(3, from, to, 0)) << to;
                 assert_eq!(told, (3 << from).min(0xffff << to), "what is finer is exact");
             }
         }

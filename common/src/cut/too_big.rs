@@ -3,7 +3,7 @@
 //! The message comes from the address that the packet was sent to, and quotes the packet's beginning: as much as every
 //! sender needs to know its own packet again.
 
-use super::icmp::{HEADER, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG};
+use super::icmp::{ICMP_HEADER, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG};
 use super::{Buffer, Diff};
 
 const ICMP: u32 = 1;
@@ -12,21 +12,21 @@ const V4_HEADER: u32 = 20;
 const V6_HEADER: u32 = 40;
 
 /// Bytes of the quoted packet behind its IP header: a TCP header without options.
-const QUOTED: u32 = 20;
+const QUOTED_TCP: u32 = 20;
 const HOPS: u32 = 64;
 
 /// Length of the IP and ICMP headers in front of the quoted packet.
 #[inline(always)]
 #[must_use]
-pub const fn room(version: u32) -> u32 {
-    HEADER + if version == 4 { V4_HEADER } else { V6_HEADER }
+pub const fn headers_length(version: u32) -> u32 {
+    ICMP_HEADER + if version == 4 { V4_HEADER } else { V6_HEADER }
 }
 
 /// Length of the quoted part of the packet.
 #[inline(always)]
 #[must_use]
-pub const fn quoted(version: u32) -> u32 {
-    QUOTED + if version == 4 { V4_HEADER } else { V6_HEADER }
+pub const fn quoted_length(version: u32) -> u32 {
+    QUOTED_TCP + if version == 4 { V4_HEADER } else { V6_HEADER }
 }
 
 /// A packet that is too big, as its sender wrote it.
@@ -54,7 +54,7 @@ pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) ->
     let mut sum = Diff::default();
     let l4 = if version == 4 {
         let (source, destination) = (from[3], to[3]);
-        let first = 0x4500 << 16 | (room(4) + quoted(4));
+        let first = 0x4500 << 16 | (headers_length(4) + quoted_length(4));
         let third = HOPS << 24 | ICMP << 16;
         let mut header = Diff::default();
         header.u32(0, first);
@@ -64,11 +64,11 @@ pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) ->
         packet.set_u32(l3 + 16, destination)?;
         packet.set_u32(l3, first)?;
         packet.set_u32(l3 + 4, 0)?;
-        packet.set_u32(l3 + 8, third | u32::from(header.applied(0xffff)))?;
+        packet.set_u32(l3 + 8, third | u32::from(header.apply_to(0xffff)))?;
         packet.set_u32(l3 + 12, source)?;
         l3 + V4_HEADER
     } else {
-        let length = HEADER + quoted(6);
+        let length = ICMP_HEADER + quoted_length(6);
         packet.set_u32(l3 + 36, to[3])?;
         packet.set_u32(l3, 6 << 28)?;
         packet.set_u32(l3 + 4, length << 16 | ICMPV6 << 8 | HOPS)?;
@@ -90,14 +90,14 @@ pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) ->
     };
     sum.u32(0, kind);
     sum.u32(0, mtu);
-    let words = quoted(version) / 4;
+    let words = quoted_length(version) / 4;
     let mut i = 0;
-    while i < (V6_HEADER + QUOTED) / 4 {
+    while i < (V6_HEADER + QUOTED_TCP) / 4 {
         if i < words {
-            sum.u32(0, packet.u32(l4 + HEADER + 4 * i)?);
+            sum.u32(0, packet.u32(l4 + ICMP_HEADER + 4 * i)?);
         }
         i += 1;
     }
-    packet.set_u32(l4, kind | u32::from(sum.applied(0xffff)))?;
+    packet.set_u32(l4, kind | u32::from(sum.apply_to(0xffff)))?;
     packet.set_u32(l4 + 4, mtu)
 }

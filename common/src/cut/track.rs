@@ -1,12 +1,12 @@
 //! Connection tracking of a cut flow: progress of its two directions, and its end.
 
-use super::flow::{EARLY_FIN, FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE, Way};
+use super::flow::{CutFlow, DirState, EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE};
 use super::header::{ACK, FIN, RST, SYN, Tcp};
-use super::{bits, seq};
+use super::{atomic, seq};
 
 /// Effect of a packet on its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
+pub enum FlowProgress {
     /// The flow goes on.
     Open,
     /// Both directions are finished and acknowledged, with this packet.
@@ -17,15 +17,15 @@ pub enum Noted {
 
 /// How far an acknowledgement may be ahead of the noted sequence number: two packets of one direction on two CPUs at
 /// once may leave the lower number behind.
-const AHEAD: u32 = 1 << 16;
+const MAX_ACK_AHEAD: u32 = 1 << 16;
 
 /// Attempts to move a number that other CPUs move, too: as many CPUs would have to work on one direction.
-const TRIES: u32 = 4;
+const MAX_CAS_TRIES: u32 = 4;
 
 /// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's socket
 /// has received, both ends may be a window further than the other knows.
 #[inline(always)]
-fn window(flow: &Flow) -> u32 {
+fn max_window(flow: &CutFlow) -> u32 {
     let larger = |a: u8, b: u8| if a > b { a } else { b };
     let scale = larger(
         larger(flow.scale_a & 15, flow.scale_a >> 4),
@@ -40,52 +40,60 @@ fn window(flow: &Flow) -> u32 {
 /// numbers has to guess about as well as for the receiver itself (RFC 5961, section 5).
 #[inline(always)]
 #[must_use]
-pub fn plausible(flow: &Flow, from_client: bool, seq: u32, ack: u32) -> bool {
-    let window = window(flow);
+pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bool {
+    let window = max_window(flow);
     let (expected, sent) = if from_client {
-        (flow.ways[1].ack, flow.ways[1].high)
+        (flow.dirs[1].ack, flow.dirs[1].snd_max)
     } else {
         // Leg B's socket delivers what came before the flow was cut: leg A's window at most, and what was consumed of it. Its
         // number stands still then, and the client's goes round.
-        let (delivered, high) = (flow.sent_b.wrapping_sub(flow.d1), flow.ways[0].high);
-        let is_ahead = delivered.wrapping_sub(high) <= window / 2 + AHEAD / 2;
-        (flow.ways[0].ack, if is_ahead { delivered } else { high })
+        let (delivered, high) = (flow.snd_nxt_b.wrapping_sub(flow.seq_delta_in), flow.dirs[0].snd_max);
+        let is_ahead = delivered.wrapping_sub(high) <= window / 2 + MAX_ACK_AHEAD / 2;
+        (flow.dirs[0].ack, if is_ahead { delivered } else { high })
     };
     seq.wrapping_sub(expected).wrapping_add(window) <= window * 2
-        && sent.wrapping_add(AHEAD).wrapping_sub(ack) <= window + AHEAD
+        && sent.wrapping_add(MAX_ACK_AHEAD).wrapping_sub(ack) <= window + MAX_ACK_AHEAD
 }
 
 /// Records a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
 /// packet's numbers as they leave, on the leg on which `peer` arrives: they compare with what `peer` holds. `believed`
 /// is the result of [`plausible`].
 #[inline(always)]
-pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u32, believed: bool) -> Noted {
+pub fn record(
+    way: &mut DirState,
+    peer: &DirState,
+    tcp: &Tcp,
+    payload: u32,
+    seq: u32,
+    ack: u32,
+    believed: bool,
+) -> FlowProgress {
     if tcp.has(RST) {
         if seq == peer.ack {
-            bits::set(&mut way.flags, RESET);
-            return Noted::Reset;
+            atomic::set(&mut way.flags, RESET);
+            return FlowProgress::Reset;
         }
         // A sender that gives up with bytes under way writes this number: accepted if they have all arrived. At any
         // other number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
-        if tcp.seq == way.high {
-            bits::set(&mut way.flags, RESET_MAYBE);
+        if tcp.seq == way.snd_max {
+            atomic::set(&mut way.flags, RESET_TENTATIVE);
         }
-        return Noted::Open;
+        return FlowProgress::Open;
     }
     if !believed || tcp.flags & (SYN | ACK) != ACK {
-        return Noted::Open;
+        return FlowProgress::Open;
     }
-    bits::clear(&mut way.flags, RESET_MAYBE);
+    atomic::clear(&mut way.flags, RESET_TENTATIVE);
     advance(way, tcp.end(payload), tcp.has(FIN));
     way.ack = seq::later(tcp.ack, way.ack);
-    let acked = peer.flags & FIN_SEEN != 0 && ack == peer.high;
+    let acked = peer.flags & FIN_SEEN != 0 && ack == peer.snd_max;
     if acked && way.flags & PEER_FIN_ACKED == 0 {
-        bits::set(&mut way.flags, PEER_FIN_ACKED);
+        atomic::set(&mut way.flags, PEER_FIN_ACKED);
         if peer.flags & PEER_FIN_ACKED != 0 {
-            return Noted::Finished;
+            return FlowProgress::Finished;
         }
     }
-    Noted::Open
+    FlowProgress::Open
 }
 
 /// Advances the direction's highest sequence number to `end`, counts the bytes, and records a FIN.
@@ -94,21 +102,21 @@ pub fn note(way: &mut Way, peer: &Way, tcp: &Tcp, payload: u32, seq: u32, ack: u
 /// and ends after it, since no other packet follows: so a packet moves only the number that it has read, and clears the
 /// flag only where it has found it before.
 #[inline(always)]
-fn advance(way: &mut Way, end: u32, is_fin: bool) {
+fn advance(way: &mut DirState, end: u32, is_fin: bool) {
     let mut tries = 0;
-    while tries < TRIES {
+    while tries < MAX_CAS_TRIES {
         tries += 1;
         // SAFETY: both are whole and aligned.
         let (flags, high) = unsafe {
             (
                 (&raw const way.flags).read_volatile(),
-                (&raw const way.high).read_volatile(),
+                (&raw const way.snd_max).read_volatile(),
             )
         };
         if !is_fin && !seq::after(end, high) {
             return;
         }
-        if !bits::exchange(&mut way.high, high, end) {
+        if !atomic::exchange(&mut way.snd_max, high, end) {
             continue;
         }
         // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
@@ -119,12 +127,12 @@ fn advance(way: &mut Way, end: u32, is_fin: bool) {
             way.bytes == 0 && end != high
         };
         let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
-        bits::add(&mut way.bytes, i64::from(more as i32) as u64);
+        atomic::add(&mut way.bytes, i64::from(more as i32) as u64);
         // Nothing comes after a FIN: something that does shows that it was none of the sender's.
         if is_fin {
-            bits::set(&mut way.flags, FIN_SEEN);
+            atomic::set(&mut way.flags, FIN_SEEN);
         } else if flags & FIN_SEEN != 0 {
-            bits::clear(&mut way.flags, FIN_SEEN);
+            atomic::clear(&mut way.flags, FIN_SEEN);
         }
         return;
     }
@@ -138,18 +146,18 @@ mod tests {
 
     /// A flow just cut, and what each end knows: positions in the two streams, the client's (0) and the host's (1).
     struct Model {
-        flow: Flow,
+        flow: CutFlow,
         /// Initial numbers of the client's stream on legs A and B, then of the host's.
         first: [[u32; 2]; 2],
         sent: [u32; 2],
-        heard: [u32; 2],
+        received: [u32; 2],
     }
 
     /// Two threads share a direction without a lock, as two CPUs share a map's element in a program.
     #[test]
     fn a_fin_is_not_lost_to_what_another_cpu_does_at_the_same_time() {
         use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-        struct Shared(std::cell::UnsafeCell<Way>);
+        struct Shared(std::cell::UnsafeCell<DirState>);
         // SAFETY: what is shared is changed by atomic operations.
         unsafe impl Sync for Shared {}
         let (way, gate) = (Shared(std::cell::UnsafeCell::default()), AtomicU32::new(0));
@@ -173,13 +181,15 @@ mod tests {
             });
             for round in 0..rounds {
                 // SAFETY: the other thread waits.
-                unsafe { *way.0.get() = Way::default() };
+                unsafe { *way.0.get() = DirState::default() };
                 wait(2 * round + 1);
                 // SAFETY: see above.
                 advance(unsafe { &mut *way.0.get() }, 101, true);
                 wait(2 * round + 2);
                 // SAFETY: the other thread waits.
-                let Way { high, flags, .. } = unsafe { *way.0.get() };
+                let DirState {
+                    snd_max: high, flags, ..
+                } = unsafe { *way.0.get() };
                 // Not told here: the other thread would wait for ever.
                 lost += u32::from((high, flags) != (101, FIN_SEEN));
             }
@@ -192,31 +202,31 @@ mod tests {
     impl Model {
         fn new(first: [[u32; 2]; 2]) -> Self {
             let [[client_a, client_b], [host_a, host_b]] = first;
-            let mut flow = Flow {
-                d1: client_b.wrapping_sub(client_a),
-                d2: host_a.wrapping_sub(host_b),
-                sent_b: client_b,
+            let mut flow = CutFlow {
+                seq_delta_in: client_b.wrapping_sub(client_a),
+                seq_delta_out: host_a.wrapping_sub(host_b),
+                snd_nxt_b: client_b,
                 scale_a: 0x77,
                 scale_b: 0x77,
-                ..Flow::default()
+                ..CutFlow::default()
             };
-            (flow.ways[0].high, flow.ways[0].ack) = (client_a, host_a);
-            (flow.ways[1].high, flow.ways[1].ack) = (host_b, client_b);
+            (flow.dirs[0].snd_max, flow.dirs[0].ack) = (client_a, host_a);
+            (flow.dirs[1].snd_max, flow.dirs[1].ack) = (host_b, client_b);
             Self {
                 flow,
                 first,
                 sent: [0, 0],
-                heard: [0, 0],
+                received: [0, 0],
             }
         }
 
         /// Runs a packet with these numbers through the program's steps.
-        fn raw(&mut self, way: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> Noted {
+        fn run_packet(&mut self, way: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> FlowProgress {
             let flow = &mut self.flow;
             let (there, back) = if way == 0 {
-                (flow.d1, flow.d2)
+                (flow.seq_delta_in, flow.seq_delta_out)
             } else {
-                (flow.d2, flow.d1)
+                (flow.seq_delta_out, flow.seq_delta_in)
             };
             let (out, out_ack) = (seq.wrapping_add(there), ack.wrapping_sub(back));
             let tcp = Tcp {
@@ -226,29 +236,29 @@ mod tests {
                 length: 20,
                 ..Tcp::default()
             };
-            let believed = plausible(flow, way == 0, out, out_ack);
-            let [first, second] = &mut flow.ways;
+            let believed = is_in_window(flow, way == 0, out, out_ack);
+            let [first, second] = &mut flow.dirs;
             let (way, peer) = if way == 0 { (first, &*second) } else { (second, &*first) };
-            note(way, peer, &tcp, payload, out, out_ack, believed)
+            record(way, peer, &tcp, payload, out, out_ack, believed)
         }
 
         /// Runs a packet at position `at` of the sender's stream, acknowledging what the sender has heard.
-        fn says(&mut self, way: usize, flags: u8, at: u32, payload: u32) -> Noted {
+        fn send_at(&mut self, way: usize, flags: u8, at: u32, payload: u32) -> FlowProgress {
             let seq = self.first[way][way].wrapping_add(at);
-            let ack = self.first[1 - way][way].wrapping_add(self.heard[way]);
-            self.raw(way, flags, seq, ack, payload)
+            let ack = self.first[1 - way][way].wrapping_add(self.received[way]);
+            self.run_packet(way, flags, seq, ack, payload)
         }
 
-        fn sends(&mut self, way: usize, payload: u32, fin: u8) -> Noted {
+        fn send_next(&mut self, way: usize, payload: u32, fin: u8) -> FlowProgress {
             let at = self.sent[way];
             self.sent[way] += payload + u32::from(fin != 0);
-            self.says(way, ACK | fin, at, payload)
+            self.send_at(way, ACK | fin, at, payload)
         }
 
         /// Runs an acknowledgement of everything that the other end has sent.
-        fn hears(&mut self, way: usize) -> Noted {
-            self.heard[way] = self.sent[1 - way];
-            self.says(way, ACK, self.sent[way], 0)
+        fn acknowledge(&mut self, way: usize) -> FlowProgress {
+            self.received[way] = self.sent[1 - way];
+            self.send_at(way, ACK, self.sent[way], 0)
         }
     }
 
@@ -266,25 +276,25 @@ mod tests {
         ) {
             let mut model = Model::new(first);
             for (way, what) in steps {
-                let behind = model.sent[way] - model.heard[1 - way];
+                let behind = model.sent[way] - model.received[1 - way];
                 let noted = match what {
-                    0 => model.hears(way),
+                    0 => model.acknowledge(way),
                     // Sent twice.
-                    1 if behind >= DATA => model.says(way, ACK, model.sent[way] - DATA, DATA),
-                    _ => model.sends(way, DATA, 0),
+                    1 if behind >= DATA => model.send_at(way, ACK, model.sent[way] - DATA, DATA),
+                    _ => model.send_next(way, DATA, 0),
                 };
-                prop_assert_eq!(noted, Noted::Open);
+                prop_assert_eq!(noted, FlowProgress::Open);
             }
             let bytes = model.sent.map(u64::from);
             for way in [0, 1] {
-                prop_assert_eq!(model.sends(way, 0, FIN), Noted::Open);
-                prop_assert_eq!(model.says(way, ACK | FIN, model.sent[way] - 1, 0), Noted::Open);
+                prop_assert_eq!(model.send_next(way, 0, FIN), FlowProgress::Open);
+                prop_assert_eq!(model.send_at(way, ACK | FIN, model.sent[way] - 1, 0), FlowProgress::Open);
             }
-            prop_assert_eq!(model.hears(1), Noted::Open);
+            prop_assert_eq!(model.acknowledge(1), FlowProgress::Open);
             prop_assert!(!model.flow.ended());
-            prop_assert_eq!(model.hears(0), Noted::Finished);
+            prop_assert_eq!(model.acknowledge(0), FlowProgress::Finished);
             prop_assert!(model.flow.ended());
-            prop_assert_eq!(model.flow.ways.map(|way| way.bytes), bytes);
+            prop_assert_eq!(model.flow.dirs.map(|way| way.bytes), bytes);
         }
 
         /// Sequence numbers of one direction wrap while those of the other direction, and `sent_b`, stand still.
@@ -299,13 +309,13 @@ mod tests {
                 let payload = STEP >> 1;
                 for at in [before, before.wrapping_add(payload)] {
                     let seq = from[way].wrapping_add(at);
-                    prop_assert_eq!(model.raw(way, ACK, seq, to[way], payload), Noted::Open);
+                    prop_assert_eq!(model.run_packet(way, ACK, seq, to[way], payload), FlowProgress::Open);
                     let heard = from[1 - way].wrapping_add(at).wrapping_add(payload);
-                    prop_assert_eq!(model.raw(1 - way, ACK, to[1 - way], heard, 0), Noted::Open);
-                    prop_assert_eq!(model.flow.ways[1 - way].ack, heard, "after {} MiB", before >> 20);
+                    prop_assert_eq!(model.run_packet(1 - way, ACK, to[1 - way], heard, 0), FlowProgress::Open);
+                    prop_assert_eq!(model.flow.dirs[1 - way].ack, heard, "after {} MiB", before >> 20);
                 }
-                prop_assert_eq!(model.flow.ways[way].high, from[way].wrapping_add(after));
-                prop_assert_eq!(model.flow.ways[way].bytes, u64::from(step + 1) * u64::from(STEP));
+                prop_assert_eq!(model.flow.dirs[way].snd_max, from[way].wrapping_add(after));
+                prop_assert_eq!(model.flow.dirs[way].bytes, u64::from(step + 1) * u64::from(STEP));
             }
         }
 
@@ -320,20 +330,20 @@ mod tests {
             payload in 0u32..1400,
         ) {
             let mut model = Model::new(first);
-            model.sends(0, DATA, 0);
-            model.sends(1, DATA, 0);
+            model.send_next(0, DATA, 0);
+            model.send_next(1, DATA, 0);
             let before = model.flow;
-            let window = window(&before);
+            let window = max_window(&before);
             let away = |from: u32, what: u32| {
                 let off = what.wrapping_sub(from);
-                off > window + AHEAD && off < 0u32.wrapping_sub(window + AHEAD)
+                off > window + MAX_ACK_AHEAD && off < 0u32.wrapping_sub(window + MAX_ACK_AHEAD)
             };
             // One of the two numbers is wrong; a reset has only one that counts.
             let at = model.first[way][way].wrapping_add(DATA);
             let other = model.first[1 - way][way].wrapping_add(DATA);
             let reset = flags & RST != 0;
             prop_assume!(if reset { seq != at && seq != at.wrapping_sub(DATA) } else { away(at, seq) || away(other, ack) });
-            prop_assert_eq!(model.raw(way, flags, seq, ack, payload), Noted::Open);
+            prop_assert_eq!(model.run_packet(way, flags, seq, ack, payload), FlowProgress::Open);
             prop_assert_eq!(model.flow, before);
         }
 
@@ -341,13 +351,13 @@ mod tests {
         #[test]
         fn a_reset_counts_where_the_receiver_takes_it(first in numbers(), way in 0usize..2) {
             let mut model = Model::new(first);
-            model.sends(way, DATA, 0);
-            prop_assert_eq!(model.says(way, RST, DATA, 0), Noted::Open);
-            prop_assert_eq!(model.flow.ways[way].flags, RESET_MAYBE);
-            model.sends(way, DATA, 0);
-            prop_assert_eq!(model.flow.ways[way].flags, 0);
-            model.hears(1 - way);
-            prop_assert_eq!(model.says(way, RST, 2 * DATA, 0), Noted::Reset);
+            model.send_next(way, DATA, 0);
+            prop_assert_eq!(model.send_at(way, RST, DATA, 0), FlowProgress::Open);
+            prop_assert_eq!(model.flow.dirs[way].flags, RESET_TENTATIVE);
+            model.send_next(way, DATA, 0);
+            prop_assert_eq!(model.flow.dirs[way].flags, 0);
+            model.acknowledge(1 - way);
+            prop_assert_eq!(model.send_at(way, RST, 2 * DATA, 0), FlowProgress::Reset);
             prop_assert!(model.flow.ended());
         }
     }
@@ -356,15 +366,15 @@ mod tests {
     #[test]
     fn a_fin_that_is_overtaken_is_forgotten() {
         let mut model = Model::new([[7, 70], [700, u32::MAX]]);
-        model.raw(0, FIN | ACK, 7 + DATA, 700, 0);
-        assert_ne!(model.flow.ways[0].flags & FIN_SEEN, 0);
-        model.sends(0, DATA, 0);
-        model.sends(0, DATA, 0);
-        assert_eq!(model.flow.ways[0].flags & FIN_SEEN, 0);
-        model.sends(0, 0, FIN);
-        model.sends(1, 0, FIN);
-        model.hears(1);
-        assert_eq!(model.hears(0), Noted::Finished);
+        model.run_packet(0, FIN | ACK, 7 + DATA, 700, 0);
+        assert_ne!(model.flow.dirs[0].flags & FIN_SEEN, 0);
+        model.send_next(0, DATA, 0);
+        model.send_next(0, DATA, 0);
+        assert_eq!(model.flow.dirs[0].flags & FIN_SEEN, 0);
+        model.send_next(0, 0, FIN);
+        model.send_next(1, 0, FIN);
+        model.acknowledge(1);
+        assert_eq!(model.acknowledge(0), FlowProgress::Finished);
     }
 
     /// The client's FIN lies in front of what is forwarded; userspace has delivered it.
@@ -372,14 +382,14 @@ mod tests {
     fn an_early_fin_is_no_byte() {
         for bytes in [0, DATA] {
             let mut model = Model::new([[7, 70], [700, 900]]);
-            model.flow.ways[0].flags = EARLY_FIN;
-            model.flow.sent_b = 70 + bytes + 1;
+            model.flow.dirs[0].flags = EARLY_FIN;
+            model.flow.snd_nxt_b = 70 + bytes + 1;
             model.sent[0] = bytes + 1;
-            model.hears(0);
-            model.hears(1);
-            model.says(0, FIN | ACK, bytes, 0);
-            model.says(0, FIN | ACK, bytes, 0);
-            assert_eq!(model.flow.ways[0].bytes, u64::from(bytes));
+            model.acknowledge(0);
+            model.acknowledge(1);
+            model.send_at(0, FIN | ACK, bytes, 0);
+            model.send_at(0, FIN | ACK, bytes, 0);
+            assert_eq!(model.flow.dirs[0].bytes, u64::from(bytes));
         }
     }
 }

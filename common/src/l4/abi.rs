@@ -1,6 +1,6 @@
 //! Keys and values of the maps of layer-4 services.
 
-use crate::cut::bits;
+use crate::cut::atomic;
 
 /// Slots of a table; prime.
 pub const SLOTS: u32 = 65_537;
@@ -14,26 +14,26 @@ pub const MAX_SERVICES: u32 = 1024;
 pub const MAX_TARGETS: u32 = 65_536;
 /// Most hosts of all services together.
 pub const MAX_HOSTS: u32 = 16_384;
-/// Entries of `L4_PORTS`: ports of hosts that differ from the service's.
-pub const MAX_PORTS: u32 = 65_536;
+/// Entries of `L4_HOST_PORTS`: ports of hosts that differ from the service's.
+pub const MAX_HOST_PORTS: u32 = 65_536;
 /// Most addresses that mode `nat` writes as the source.
-pub const MAX_SOURCES: u32 = 16_384;
-/// Connections that can be known at once, unless configured otherwise: two entries of `L4_ESTABLISHED` each.
+pub const MAX_NAT_SOURCES: u32 = 16_384;
+/// Connections that can be known at once, unless configured otherwise: two entries of `L4_CT_ESTABLISHED` each.
 pub const DEFAULT_FLOWS: u32 = 262_144;
-/// Entries of `L4_OPENING`: flows that have just begun, or in which only one side has spoken. The oldest make room, so
+/// Entries of `L4_CT_HALF_OPEN`: flows that have just begun, or in which only one side has spoken. The oldest make room, so
 /// that a flood of them costs no established flow.
-pub const MAX_OPENING: u32 = 131_072;
+pub const MAX_HALF_OPEN: u32 = 131_072;
 /// Entries of `L4_FRAGMENTS`: datagrams whose first fragment has been seen.
 pub const MAX_FRAGMENTS: u32 = 16_384;
 /// Most Ethernet addresses of this machine.
 pub const MAX_MACS: u32 = 4096;
-/// Key in `L4_MACS` which says that all of this machine's addresses are in the map.
+/// Key in `L4_LOCAL_MACS` which says that all of this machine's addresses are in the map.
 pub const ALL_MACS: u64 = 0;
 
-/// Words of `L4_WANTED`: a bit for each port of TCP, then one for each of UDP.
-pub const WANTED_WORDS: u32 = 2 * 65_536 / 64;
+/// Words of `L4_PORT_BITMAP`: a bit for each port of TCP, then one for each of UDP.
+pub const PORT_BITMAP_WORDS: u32 = 2 * 65_536 / 64;
 
-/// Bit of a port in `L4_WANTED`. Most packets of a machine are no service's: one load of this bit tells.
+/// Bit of a port in `L4_PORT_BITMAP`. Most packets of a machine are no service's: one load of this bit tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortBit {
     /// Index of the word in the map.
@@ -47,7 +47,7 @@ impl PortBit {
     #[inline(always)]
     #[must_use]
     pub const fn new(port: u16, protocol: u8) -> Self {
-        let half = if protocol == 6 { 0 } else { WANTED_WORDS / 2 };
+        let half = if protocol == 6 { 0 } else { PORT_BITMAP_WORDS / 2 };
         Self {
             word: half + (port >> 6) as u32,
             bit: (port & 63) as u32,
@@ -98,7 +98,7 @@ impl Target {
 pub mod service {
     /// All flows of a source address go to the same host.
     pub const BY_SOURCE: u8 = 1;
-    /// Some host has another port than the one listened on: `L4_PORTS` must be looked up.
+    /// Some host has another port than the one listened on: `L4_HOST_PORTS` must be looked up.
     pub const HAS_PORTS: u8 = 2;
 }
 
@@ -115,7 +115,7 @@ pub struct Service {
     /// Index of the service's table in `L4_TABLES`.
     pub table: u32,
     /// Ticks without a packet after which a flow has ended.
-    pub idle: u32,
+    pub idle_ticks: u32,
 }
 
 /// A host and its next hop, which userspace keeps up to date as routes and neighbours change: value of `L4_HOSTS`.
@@ -132,31 +132,31 @@ pub struct Host {
     /// Interface by which packets leave. 0: the next hop is not known.
     pub ifindex: u32,
     /// Interface that XDP sends by: the lower one, where `ifindex` is a VLAN's.
-    pub port: u32,
+    pub xdp_ifindex: u32,
     /// VLAN of `ifindex`; 0 for none.
     pub vlan: u16,
     /// Largest IP packet that gets to the host.
     pub mtu: u16,
-    /// Index in `L4_SOURCES` of the first source address for mode `nat`.
+    /// Index in `L4_NAT_SOURCES` of the first source address for mode `nat`.
     pub first_source: u32,
     /// Number of source addresses for mode `nat`, from `first_source` on; 0 for none.
-    pub sources: u32,
+    pub source_count: u32,
 }
 
 /// Settings common to all services: the one element of `L4_CONFIG`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct L4Config {
     /// First source port for mode `nat`.
     pub first_port: u32,
     /// Number of source ports for mode `nat`, from `first_port` on.
-    pub ports: u32,
+    pub port_count: u32,
     /// Ticks without a packet after which a flow that has only begun may lose its source port.
-    pub opening: u32,
+    pub half_open_ticks: u32,
     /// Fixed bits of the outer IPv4 source address of tunnels.
     pub outer_v4: u32,
     /// Mask of the bits of the outer IPv4 source address that vary with the flow.
-    pub outer_v4_free: u32,
+    pub outer_v4_flow_mask: u32,
     /// First 96 bits of the outer IPv6 source address of tunnels. The last 32 vary with the flow.
     pub outer_v6: [u32; 3],
 }
@@ -200,14 +200,14 @@ pub mod state {
     /// The sender has sent a reset.
     pub const RST: u16 = 8;
     /// The shield no longer counts the flow as a connection of its source.
-    pub const PARTED: u16 = 32;
+    pub const CONN_CLOSED: u16 = 32;
 }
 
 /// One direction of a flow and what becomes of its packets: value of the flow tables. In mode `nat` a second entry
 /// stands for the replies.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct L4Flow {
     /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u64; 2],
@@ -230,13 +230,13 @@ pub struct Flow {
     /// VLAN of the client.
     pub vlan: u16,
     /// Tick of the last packet.
-    pub seen: u32,
+    pub last_seen: u32,
     /// Ticks without a packet after which the direction has ended.
-    pub idle: u32,
+    pub idle_ticks: u32,
     /// TCP: last acknowledgement number of the sender.
     pub ack: u32,
     /// TCP, in the host's direction: the number that the client must acknowledge to show that it has heard the host.
-    pub first: u32,
+    pub first_reply_ack: u32,
     /// Ethernet header towards the client: destination, then source.
     pub macs: [u32; 3],
     /// Interface by which the client's packets come in.
@@ -249,28 +249,28 @@ pub struct Flow {
     pub bytes: u64,
 }
 
-impl Flow {
+impl L4Flow {
     /// Sets bits of [`Flow::state`], and takes none from another CPU that sets others at the same time.
     #[inline(always)]
-    pub fn mark(&mut self, bits: u16) {
+    pub fn set_state(&mut self, bits: u16) {
         // SAFETY: the word in which the state is the lower half (asserted below); the upper half is left as it is.
         let word = unsafe { &mut *(&raw mut *self).cast::<u32>().add(STATE / 4) };
-        bits::set(word, u32::from(bits));
+        atomic::set(word, u32::from(bits));
     }
 }
 
 /// Offset of [`Flow::state`], where its 32-bit word begins.
-const STATE: usize = core::mem::offset_of!(Flow, state);
+const STATE: usize = core::mem::offset_of!(L4Flow, state);
 
-/// Established flows of direct server return (DSR): the one element of `L4_ONE_WAY`. Replies bypass the balancer, so
+/// Established flows of direct server return (DSR): the one element of `L4_DSR_QUOTA`. Replies bypass the balancer, so
 /// forged packets can create such flows: they get no more than a part of the table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OneWay {
+pub struct DsrQuota {
     /// Number of such flows: programs count new ones, userspace corrects it now and then.
     pub flows: u64,
     /// Most such flows.
-    pub most: u64,
+    pub max_flows: u64,
 }
 
 /// Datagram that a fragment belongs to: key of `L4_FRAGMENTS`.
@@ -287,10 +287,10 @@ pub struct Fragment {
     pub protocol: u32,
 }
 
-/// Counters of a service, one for each CPU: value of `L4_SERVICE_TALLY`.
+/// Counters of a service, one for each CPU: value of `L4_SERVICE_STATS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ServiceStats {
     /// New flows.
     pub flows: u64,
     /// Packets of clients.
@@ -303,10 +303,10 @@ pub struct Tally {
     pub bytes_out: u64,
 }
 
-impl Tally {
+impl ServiceStats {
     /// Sum of two tallies.
     #[must_use]
-    pub const fn and(self, other: &Self) -> Self {
+    pub const fn plus(self, other: &Self) -> Self {
         Self {
             flows: self.flows + other.flows,
             packets_in: self.packets_in + other.packets_in,
@@ -320,14 +320,14 @@ impl Tally {
 const _: () = assert!(size_of::<Target>() == 20);
 const _: () = assert!(size_of::<Service>() == 12);
 const _: () = assert!(size_of::<Host>() == if cfg!(feature = "next_abi") { 64 } else { 48 });
-const _: () = assert!(size_of::<Config>() == 32);
+const _: () = assert!(size_of::<L4Config>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
-const _: () = assert!(size_of::<Flow>() == if cfg!(feature = "next_abi") { 112 } else { 96 });
+const _: () = assert!(size_of::<L4Flow>() == if cfg!(feature = "next_abi") { 112 } else { 96 });
 const _: () = assert!(STATE.is_multiple_of(4) && cfg!(target_endian = "little"));
-const _: () = assert!(size_of::<OneWay>() == 16);
+const _: () = assert!(size_of::<DsrQuota>() == 16);
 const _: () = assert!(size_of::<Fragment>() == 40);
-const _: () = assert!(size_of::<Tally>() == 40);
+const _: () = assert!(size_of::<ServiceStats>() == 40);
 
 macro_rules! pods {
     ($($name:ident)*) => {$(
@@ -336,7 +336,7 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Target Service Host Config Key Flow OneWay Fragment Tally);
+pods!(Target Service Host L4Config Key L4Flow DsrQuota Fragment ServiceStats);
 
 crate::layout!(Key {
     source,
@@ -348,7 +348,7 @@ crate::layout!(Key {
 /// Gives [`Flow`] and [`Host`] their layouts; `front` is the field that feature `next_abi` puts first.
 macro_rules! layouts {
     ($($front:ident)?) => {
-        crate::layout!(Flow {
+        crate::layout!(L4Flow {
             $($front,)?
             source,
             destination,
@@ -359,10 +359,10 @@ macro_rules! layouts {
             _pad,
             state,
             vlan,
-            seen,
-            idle,
+            last_seen,
+            idle_ticks,
             ack,
-            first,
+            first_reply_ack,
             macs,
             ifindex,
             packets,
@@ -374,11 +374,11 @@ macro_rules! layouts {
             address,
             macs,
             ifindex,
-            port,
+            xdp_ifindex,
             vlan,
             mtu,
             first_source,
-            sources,
+            source_count,
         });
     };
 }

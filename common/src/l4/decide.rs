@@ -1,45 +1,45 @@
 //! Second half of the programs: finds service, flow and host, and decides about the packet.
 
-use super::abi::{Flow, Host, Key, NO_HOST, SLOTS, Service, Target, mode, service, state};
-use super::arrive::{Glance, arrive, fragment, glance};
-use super::kernel::{Direction, Kernel};
-use super::packet::{self, FIRST, LATER, Seen, TCP, UDP};
-use super::ports::map_ports;
-use super::rewrite::Changes;
-use super::verdict::{Action, Out, Verdict};
-use super::{error, rewrite, track};
+use super::abi::{Host, Key, L4Flow, NO_HOST, SLOTS, Service, Target, mode, service, state};
+use super::maps::{Direction, Maps};
+use super::nat_ports::allocate_port;
+use super::packet::{self, FIRST_FRAGMENT, LATER_FRAGMENT, ParsedHeaders, TCP, UDP};
+use super::parse::{FastPath, fast_path, fragment_key, parse_and_admit};
+use super::rewrite::ChecksumDiffs;
+use super::verdict::{Action, SendInfo, Verdict};
+use super::{icmp, rewrite, track};
 use crate::cut::Buffer;
 use crate::shield::{self, abi::NO_GUARD};
 use crate::{Reason, hash};
 
 /// Seed of the flow hash, equal on every balancer, so that they agree without talking.
-const SEED: u64 = 0x6c34_7369_676e_616c;
+const FLOW_HASH_SEED: u64 = 0x6c34_7369_676e_616c;
 
 /// Working memory of a packet: more than a program's stack holds.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Scratch {
+pub struct PacketScratch {
     /// Headers of the packet.
-    pub seen: Seen,
+    pub seen: ParsedHeaders,
     /// How the packet is sent.
-    pub out: Out,
+    pub out: SendInfo,
     /// Client's direction of a new flow.
-    pub forward: Flow,
+    pub forward_flow: L4Flow,
     /// Host's direction of a new flow.
-    pub reply: Flow,
+    pub reply_flow: L4Flow,
     /// Key of the host's direction.
-    pub reverse: Key,
+    pub reverse_key: Key,
     /// Working memory of the shield.
-    pub shield: shield::Scratch,
+    pub shield: shield::ShieldScratch,
 }
 
-impl Scratch {
+impl PacketScratch {
     /// Resets the fields that only some packets set.
     #[inline(always)]
-    pub(super) fn prepare(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.out.tunnel = 0;
         self.out.translated = 0;
-        self.out.checksum = 0;
+        self.out.checksum_offset = 0;
         self.shield.guard = NO_GUARD;
     }
 }
@@ -47,60 +47,60 @@ impl Scratch {
 /// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
 ///
 /// Runs both halves, for callers without a verifier; the programs call [`arrive`] and [`forward`] one by one.
-pub fn balance<B: Buffer + ?Sized, K: Kernel>(
+pub fn balance<B: Buffer + ?Sized, K: Maps>(
     packet: &mut B,
     kernel: &K,
     l3: u32,
     version: u32,
-    s: &mut Scratch,
+    s: &mut PacketScratch,
 ) -> Verdict {
     let glance = if version == 4 {
-        glance(packet, kernel, l3)
+        fast_path(packet, kernel, l3)
     } else {
-        Glance::OTHER
+        FastPath::SLOW_PATH
     };
-    arrive(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
+    parse_and_admit(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
 }
 
 /// Decides about a packet that [`arrive`] has read and let through: finds its flow, or a host for a new one.
 #[inline(always)]
-pub fn forward<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
+pub fn forward<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch) -> Verdict {
     if !matches!(s.seen.key.protocol, TCP | UDP) {
-        return icmp(packet, kernel, s);
+        return forward_icmp_error(packet, kernel, s);
     }
     let now = kernel.now();
     let mut known = None;
     if let Some(flow) = kernel.established(&s.seen.key) {
         if has_ended(kernel, s, flow, now) {
-            forget(kernel, &s.seen.key, flow);
+            remove_flow(kernel, &s.seen.key, flow);
         } else {
-            track::note(flow, &s.seen, now);
+            track::record(flow, &s.seen, now);
             // Only a client's packet has a guard.
-            if s.shield.guard != NO_GUARD && flow.state & (state::FIN | state::PARTED) == state::FIN {
-                part(kernel, s, flow);
+            if s.shield.guard != NO_GUARD && flow.state & (state::FIN | state::CONN_CLOSED) == state::FIN {
+                close_conn(kernel, s, flow);
             }
             known = Some(flow);
         }
-    } else if let Some(flow) = kernel.opening(&s.seen.key)
-        && !track::begins_anew(&s.seen, flow, now)
+    } else if let Some(flow) = kernel.half_open(&s.seen.key)
+        && !track::is_new_connection(&s.seen, flow, now)
     {
         if flow.state & state::REPLY != 0 {
-            track::note(flow, &s.seen, now);
+            track::record(flow, &s.seen, now);
             known = Some(flow);
         } else {
             known = confirm(kernel, s, flow, now);
         }
     }
     match known {
-        Some(flow) => carry(packet, kernel, s, flow),
-        None => begin(packet, kernel, s, now),
+        Some(flow) => forward_known(packet, kernel, s, flow),
+        None => begin_flow(packet, kernel, s, now),
     }
 }
 
 /// Key of a flow's other direction in mode `nat`.
 #[inline(always)]
 #[must_use]
-pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
+pub const fn reverse_key(flow: &L4Flow, protocol: u32) -> Key {
     Key {
         source: flow.destination,
         destination: flow.source,
@@ -111,41 +111,41 @@ pub const fn other_way(flow: &Flow, protocol: u32) -> Key {
 
 /// Ends the shield's count of a connection whose client has sent its FIN, if the host has sent one, too.
 #[inline(always)]
-fn part<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow) {
-    s.reverse = other_way(flow, s.seen.key.protocol);
-    if let Some(reply) = kernel.established(&s.reverse)
+fn close_conn<K: Maps>(kernel: &K, s: &mut PacketScratch, flow: &mut L4Flow) {
+    s.reverse_key = reverse_key(flow, s.seen.key.protocol);
+    if let Some(reply) = kernel.established(&s.reverse_key)
         && reply.state & state::FIN != 0
     {
-        flow.mark(state::PARTED);
-        shield::admit::ended(kernel, &s.seen, s.shield.guard);
+        flow.set_state(state::CONN_CLOSED);
+        shield::admit::count_conn_closed(kernel, &s.seen, s.shield.guard);
     }
 }
 
 #[inline(always)]
-fn forget<K: Kernel>(kernel: &K, key: &Key, flow: &Flow) {
+fn remove_flow<K: Maps>(kernel: &K, key: &Key, flow: &L4Flow) {
     if flow.mode == mode::NAT {
-        let other = other_way(flow, key.protocol);
-        kernel.end(&other);
+        let other = reverse_key(flow, key.protocol);
+        kernel.remove_established(&other);
     }
-    kernel.end(key);
+    kernel.remove_established(key);
 }
 
 /// Whether an established flow has ended, and the packet is the first of another.
 #[inline(always)]
-fn has_ended<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow, now: u32) -> bool {
-    let anew = track::begins_anew(&s.seen, flow, now);
+fn has_ended<K: Maps>(kernel: &K, s: &mut PacketScratch, flow: &L4Flow, now: u32) -> bool {
+    let anew = track::is_new_connection(&s.seen, flow, now);
     if flow.mode != mode::NAT || flow.state & state::REPLY != 0 || !(anew || track::is_syn(&s.seen)) {
         return anew;
     }
-    s.reverse = other_way(flow, s.seen.key.protocol);
-    let Some(reply) = kernel.established(&s.reverse) else {
+    s.reverse_key = reverse_key(flow, s.seen.key.protocol);
+    let Some(reply) = kernel.established(&s.reverse_key) else {
         return true;
     };
     if s.seen.key.protocol == TCP {
         anew || reply.state & (state::FIN | state::RST) != 0
     } else {
         // A host that speaks keeps a session alive, too.
-        track::is_over(now.wrapping_sub(reply.seen), flow.idle)
+        track::is_expired(now.wrapping_sub(reply.last_seen), flow.idle_ticks)
     }
 }
 
@@ -153,20 +153,25 @@ fn has_ended<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &Flow, now: u32) -> b
 /// it; without room it stays where it is. `None` where the flow has to begin anew: its replies' key is another flow's
 /// by now, or a host that has not answered may not be the right one any more.
 #[inline(always)]
-fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, now: u32) -> Option<&'a mut Flow> {
+fn confirm<'a, K: Maps>(
+    kernel: &'a K,
+    s: &mut PacketScratch,
+    flow: &'a mut L4Flow,
+    now: u32,
+) -> Option<&'a mut L4Flow> {
     let mut promoted = false;
     if flow.mode == mode::NAT {
-        s.reverse = other_way(flow, s.seen.key.protocol);
-        let reply = kernel.opening(&s.reverse)?;
-        if !answers(reply, &s.seen.key) || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
+        s.reverse_key = reverse_key(flow, s.seen.key.protocol);
+        let reply = kernel.half_open(&s.reverse_key)?;
+        if !is_reply_of(reply, &s.seen.key) || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
             return None;
         }
-        track::note(flow, &s.seen, now);
+        track::record(flow, &s.seen, now);
         if track::confirms(&s.seen, reply) {
-            promoted = kernel.promote(&s.seen.key, flow, Some((&s.reverse, reply)));
+            promoted = kernel.promote(&s.seen.key, flow, Some((&s.reverse_key, reply)));
         }
     } else {
-        track::note(flow, &s.seen, now);
+        track::record(flow, &s.seen, now);
         // Nobody hears the host but the client. Three packets show a client that means it.
         if flow.packets >= 3 {
             promoted = kernel.promote(&s.seen.key, flow, None);
@@ -175,7 +180,7 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
     // A promoted flow's old entry is removed: another flow may get its place at any time.
     if promoted {
         if s.shield.guard != NO_GUARD {
-            shield::admit::confirmed(kernel, &s.seen, s.shield.guard);
+            shield::admit::count_conn_opened(kernel, &s.seen, s.shield.guard);
         }
         kernel.established(&s.seen.key)
     } else {
@@ -185,39 +190,44 @@ fn confirm<'a, K: Kernel>(kernel: &'a K, s: &mut Scratch, flow: &'a mut Flow, no
 
 /// Sends a packet of a known flow to its host or client.
 #[inline(always)]
-fn carry<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, flow: &mut Flow) -> Verdict {
-    if s.seen.fragment == FIRST {
-        kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
+fn forward_known<B: Buffer + ?Sized, K: Maps>(
+    packet: &mut B,
+    kernel: &K,
+    s: &mut PacketScratch,
+    flow: &mut L4Flow,
+) -> Verdict {
+    if s.seen.fragment == FIRST_FRAGMENT {
+        kernel.record_fragment(&fragment_key(&s.seen), s.seen.key.ports);
     }
     if flow.state & state::REPLY != 0 {
-        kernel.tally(flow.service, s.seen.length, Direction::Out);
-        s.out.aim_at_client(flow);
-        return translated(packet, &s.seen, &mut s.out, flow, Reason::L4Replied);
+        kernel.count_packet(flow.service, s.seen.length, Direction::Out);
+        s.out.set_next_hop_to_client(flow);
+        return translate_and_send(packet, &s.seen, &mut s.out, flow, Reason::L4Replied);
     }
-    kernel.tally(flow.service, s.seen.length, Direction::In);
-    let way_back = kernel.way_back();
-    let (ifindex, vlan) = kernel.arrival();
+    kernel.count_packet(flow.service, s.seen.length, Direction::In);
+    let way_back = kernel.reply_macs();
+    let (ifindex, vlan) = kernel.ingress();
     if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
         // An overheard packet, of a flow that another balancer has taken over from us.
         if !kernel.is_for_us() {
             return Verdict::new(Reason::L4Miss, Action::Pass);
         }
-        moved(kernel, s, flow, &way_back);
+        client_moved(kernel, s, flow, &way_back);
     }
-    onward(packet, kernel, &s.seen, &mut s.out, flow, Reason::L4Forwarded)
+    send_to_host(packet, kernel, &s.seen, &mut s.out, flow, Reason::L4Forwarded)
 }
 
 /// Records another Ethernet address, interface or VLAN of the client's packets, for instance after a failover of
 /// routers, in both directions: replies go there, too.
 #[inline(always)]
-fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u32; 3]) {
-    let (ifindex, vlan) = kernel.arrival();
+fn client_moved<K: Maps>(kernel: &K, s: &mut PacketScratch, flow: &mut L4Flow, way_back: &[u32; 3]) {
+    let (ifindex, vlan) = kernel.ingress();
     flow.macs = *way_back;
     flow.ifindex = ifindex;
     flow.vlan = vlan;
     if flow.mode == mode::NAT {
-        s.reverse = other_way(flow, s.seen.key.protocol);
-        if let Some(reply) = find(kernel, &s.reverse) {
+        s.reverse_key = reverse_key(flow, s.seen.key.protocol);
+        if let Some(reply) = find_flow(kernel, &s.reverse_key) {
             reply.macs = *way_back;
             reply.ifindex = ifindex;
             reply.vlan = vlan;
@@ -227,22 +237,22 @@ fn moved<K: Kernel>(kernel: &K, s: &mut Scratch, flow: &mut Flow, way_back: &[u3
 
 /// Finds a flow among the established and those that have begun.
 #[inline(always)]
-fn find<'a, K: Kernel>(kernel: &'a K, key: &Key) -> Option<&'a mut Flow> {
+fn find_flow<'a, K: Maps>(kernel: &'a K, key: &Key) -> Option<&'a mut L4Flow> {
     match kernel.established(key) {
         Some(flow) => Some(flow),
-        None => kernel.opening(key),
+        None => kernel.half_open(key),
     }
 }
 
 /// Whether `reply` is the host's direction of the flow with the client's key `key`.
 #[inline(always)]
-pub(super) fn answers(reply: &Flow, key: &Key) -> bool {
+pub(super) fn is_reply_of(reply: &L4Flow, key: &Key) -> bool {
     reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
 }
 
 /// Finds a host whose next hop is known.
 #[inline(always)]
-fn reach<K: Kernel>(kernel: &K, host: u32) -> Result<&Host, Reason> {
+fn reachable_host<K: Maps>(kernel: &K, host: u32) -> Result<&Host, Reason> {
     match kernel.host(host) {
         None => Err(Reason::L4NoHost),
         Some(host) if host.ifindex == 0 => Err(Reason::L4NoNeighbour),
@@ -252,29 +262,29 @@ fn reach<K: Kernel>(kernel: &K, host: u32) -> Result<&Host, Reason> {
 
 /// Sends a client's packet to the flow's host, or tells its sender that it is too big.
 #[inline(always)]
-fn onward<B: Buffer + ?Sized, K: Kernel>(
+fn send_to_host<B: Buffer + ?Sized, K: Maps>(
     packet: &mut B,
     kernel: &K,
-    seen: &Seen,
-    out: &mut Out,
-    flow: &Flow,
+    seen: &ParsedHeaders,
+    out: &mut SendInfo,
+    flow: &L4Flow,
     reason: Reason,
 ) -> Verdict {
-    let host = match reach(kernel, flow.host) {
+    let host = match reachable_host(kernel, flow.host) {
         Ok(host) => host,
         Err(reason) => return Verdict::new(reason, Action::Drop),
     };
-    out.aim_at_host(host);
+    out.set_next_hop_to_host(host);
     let mut room = u32::from(host.mtu);
     if flow.mode == mode::DSR_IPIP {
-        room = room.wrapping_sub(tunnel(kernel, seen, out, host));
+        room = room.wrapping_sub(set_tunnel(kernel, seen, out, host));
     }
-    if kernel.largest(seen) > room {
+    if kernel.largest_packet(seen) > room {
         out.mtu = room;
         return Verdict::new(Reason::L4TooBig, Action::TooBig);
     }
     if flow.mode == mode::NAT {
-        return translated(packet, seen, out, flow, reason);
+        return translate_and_send(packet, seen, out, flow, reason);
     }
     Verdict::new(reason, Action::Send)
 }
@@ -282,12 +292,12 @@ fn onward<B: Buffer + ?Sized, K: Kernel>(
 /// Sets the addresses of the tunnel, and returns the length of its header. The outer source varies with the flow, so
 /// that the host's network card spreads its flows over queues.
 #[inline(always)]
-fn tunnel<K: Kernel>(kernel: &K, seen: &Seen, out: &mut Out, host: &Host) -> u32 {
+fn set_tunnel<K: Maps>(kernel: &K, seen: &ParsedHeaders, out: &mut SendInfo, host: &Host) -> u32 {
     let entropy = flow_hash(&seen.key) as u32;
     out.outer_destination = host.address;
     let config = kernel.config();
     if is_v4(&host.address) {
-        let (fixed, free) = config.map_or((0, 0), |config| (config.outer_v4, config.outer_v4_free));
+        let (fixed, free) = config.map_or((0, 0), |config| (config.outer_v4, config.outer_v4_flow_mask));
         out.tunnel = 4;
         out.outer_source = [0, 0, 0xffff, fixed | (entropy & free)];
         packet::V4_HEADER
@@ -307,21 +317,27 @@ pub const fn is_v4(address: &[u32; 4]) -> bool {
 }
 
 #[inline(always)]
-fn translated<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, flow: &Flow, reason: Reason) -> Verdict {
+fn translate_and_send<B: Buffer + ?Sized>(
+    packet: &mut B,
+    seen: &ParsedHeaders,
+    out: &mut SendInfo,
+    flow: &L4Flow,
+    reason: Reason,
+) -> Verdict {
     match rewrite::translate(packet, seen, flow) {
         Ok(changes) => {
-            out.changes = changes;
+            out.checksum_diffs = changes;
             out.translated = 1;
-            out.hops_before = 1;
-            out.hops = 0;
+            out.old_hop_limit = 1;
+            out.new_hop_limit = 0;
         }
         Err(is_last) => {
             let reason = if is_last { Reason::L4Hops } else { Reason::L4Malformed };
             return Verdict::new(reason, Action::Drop);
         }
     }
-    out.checksum = match (seen.fragment, seen.key.protocol) {
-        (LATER, _) => 0,
+    out.checksum_offset = match (seen.fragment, seen.key.protocol) {
+        (LATER_FRAGMENT, _) => 0,
         (_, TCP) => seen.l4 + 16,
         _ => seen.l4 + 6,
     };
@@ -340,19 +356,19 @@ pub const fn flow_hash(key: &Key) -> u64 {
 #[must_use]
 pub const fn source_hash(key: &Key) -> u64 {
     let [a, b, c, d] = key.source;
-    hash::mix(hash::mix(SEED ^ ((a as u64) << 32 | b as u64)) ^ ((c as u64) << 32 | d as u64))
+    hash::mix(hash::mix(FLOW_HASH_SEED ^ ((a as u64) << 32 | b as u64)) ^ ((c as u64) << 32 | d as u64))
 }
 
 /// Slot of a hash.
 #[inline(always)]
 #[must_use]
-pub const fn slot(hash: u64) -> u32 {
+pub const fn slot_of(hash: u64) -> u32 {
     (((hash >> 32) * SLOTS as u64) >> 32) as u32
 }
 
 /// Chooses the service, and the host of its slot, for a flow that is not known.
 #[inline(always)]
-fn choose<K: Kernel>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
+fn choose<K: Maps>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
     let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
     let found = *kernel.service(&target)?;
     let hash = if found.flags & service::BY_SOURCE != 0 {
@@ -360,13 +376,13 @@ fn choose<K: Kernel>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
     } else {
         flow_hash(key)
     };
-    let host = kernel.slot(found.table, slot(hash)).unwrap_or(NO_HOST);
+    let host = kernel.slot(found.table, slot_of(hash)).unwrap_or(NO_HOST);
     Some((found, u32::from(host)))
 }
 
 /// Begins a flow with a packet that belongs to none, if a service listens on its destination.
 #[inline(always)]
-fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch, now: u32) -> Verdict {
+fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch, now: u32) -> Verdict {
     let Some((service, host)) = choose(kernel, &s.seen.key) else {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     };
@@ -375,82 +391,82 @@ fn begin<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scra
         return Verdict::new(Reason::L4Miss, Action::Pass);
     }
     if s.shield.guard != NO_GUARD
-        && let Some(judged) = shield::admit::begins(kernel, &s.seen, &mut s.shield)
+        && let Some(judged) = shield::admit::admit_connection(kernel, &s.seen, &mut s.shield)
     {
         return Verdict::new(judged.reason(), Action::Drop);
     }
     if host == u32::from(NO_HOST) {
         return Verdict::new(Reason::L4NoHost, Action::Drop);
     }
-    let (ifindex, vlan) = kernel.arrival();
-    s.forward = Flow {
+    let (ifindex, vlan) = kernel.ingress();
+    s.forward_flow = L4Flow {
         host,
         service: service.number,
         mode: service.mode,
-        idle: service.idle,
-        macs: kernel.way_back(),
+        idle_ticks: service.idle_ticks,
+        macs: kernel.reply_macs(),
         ifindex,
         vlan,
-        ..Flow::default()
+        ..L4Flow::default()
     };
-    track::note(&mut s.forward, &s.seen, now);
+    track::record(&mut s.forward_flow, &s.seen, now);
     if service.mode == mode::NAT {
-        let reason = map_ports(kernel, s, &service, now);
+        let reason = allocate_port(kernel, s, &service, now);
         if reason != Reason::L4Opened {
             return Verdict::new(reason, Action::Drop);
         }
     }
     // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same hash.
-    let _ = kernel.open(&s.seen.key, &s.forward, false);
-    kernel.tally(service.number, s.seen.length, Direction::First);
-    if s.seen.fragment == FIRST {
-        kernel.learn_fragment(&fragment(&s.seen), s.seen.key.ports);
+    let _ = kernel.insert_half_open(&s.seen.key, &s.forward_flow, false);
+    kernel.count_packet(service.number, s.seen.length, Direction::NewFlow);
+    if s.seen.fragment == FIRST_FRAGMENT {
+        kernel.record_fragment(&fragment_key(&s.seen), s.seen.key.ports);
     }
-    onward(packet, kernel, &s.seen, &mut s.out, &s.forward, Reason::L4Opened)
+    send_to_host(packet, kernel, &s.seen, &mut s.out, &s.forward_flow, Reason::L4Opened)
 }
 
 /// Forwards an ICMP error about a packet of a flow to the end that sent the packet.
 #[inline(always)]
-fn icmp<B: Buffer + ?Sized, K: Kernel>(packet: &mut B, kernel: &K, s: &mut Scratch) -> Verdict {
+fn forward_icmp_error<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch) -> Verdict {
     let miss = Verdict::new(Reason::L4Miss, Action::Pass);
     if !kernel.is_for_us() {
         return miss;
     }
-    let Some(quoted) = error::quoted(packet, &s.seen) else {
+    let Some(quoted) = icmp::read_quoted(packet, &s.seen) else {
         return miss;
     };
-    s.reverse = quoted.arriving;
-    let flow = match find(kernel, &s.reverse) {
+    s.reverse_key = quoted.arriving_key;
+    let flow = match find_flow(kernel, &s.reverse_key) {
         Some(flow) => *flow,
-        None => match choose(kernel, &s.reverse) {
+        None => match choose(kernel, &s.reverse_key) {
             // The host answered by itself: it is the one to hear of it.
-            Some((service, host)) if service.mode != mode::NAT && host != u32::from(NO_HOST) => Flow {
+            Some((service, host)) if service.mode != mode::NAT && host != u32::from(NO_HOST) => L4Flow {
                 host,
                 mode: service.mode,
-                ..Flow::default()
+                ..L4Flow::default()
             },
             _ => return miss,
         },
     };
     if flow.mode != mode::NAT {
-        return onward(packet, kernel, &s.seen, &mut s.out, &flow, Reason::L4Icmp);
+        return send_to_host(packet, kernel, &s.seen, &mut s.out, &flow, Reason::L4Icmp);
     }
-    if rewrite::hop(packet, &s.seen).is_none() {
+    if rewrite::decrement_hop_limit(packet, &s.seen).is_none() {
         return Verdict::new(Reason::L4Hops, Action::Drop);
     }
-    if error::translate(packet, &s.seen, &quoted, &flow).is_none() {
+    if icmp::translate(packet, &s.seen, &quoted, &flow).is_none() {
         return Verdict::new(Reason::L4Malformed, Action::Drop);
     }
     s.out.translated = 1;
-    s.out.hops_before = 1;
-    s.out.hops = 0;
-    s.out.changes = Changes::default();
+    s.out.old_hop_limit = 1;
+    s.out.new_hop_limit = 0;
+    s.out.checksum_diffs = ChecksumDiffs::default();
     if flow.state & state::REPLY != 0 {
-        s.out.aim_at_client(&flow);
+        s.out.set_next_hop_to_client(&flow);
         return Verdict::new(Reason::L4Icmp, Action::Send);
     }
-    match reach(kernel, flow.host) {
-        Ok(host) => s.out.aim_at_host(host),
+    match reachable_host(kernel, flow.host) {
+        Ok(host) => s.out.set_next_hop_to_host(host),
         Err(reason) => return Verdict::new(reason, Action::Drop),
     }
     Verdict::new(Reason::L4Icmp, Action::Send)

@@ -10,12 +10,12 @@
 //! kernel: 5.12.
 
 pub mod abi;
-pub mod arrive;
 pub mod decide;
-pub mod error;
-pub mod kernel;
+pub mod icmp;
+pub mod maps;
+mod nat_ports;
 pub mod packet;
-mod ports;
+pub mod parse;
 pub mod rewrite;
 pub mod track;
 pub mod verdict;
@@ -25,9 +25,9 @@ pub mod model;
 #[cfg(test)]
 mod tests;
 
-pub use abi::{Config, Flow, Fragment, Host, Key, Service, Tally, Target, mode};
-pub use arrive::{Glance, arrive, glance};
+pub use abi::{Fragment, Host, Key, L4Config, L4Flow, Service, ServiceStats, Target, mode};
 pub use decide::{balance, forward};
-pub use kernel::Kernel;
-pub use packet::Seen;
-pub use verdict::Out;
+pub use maps::Maps;
+pub use packet::ParsedHeaders;
+pub use parse::{FastPath, fast_path, parse_and_admit};
+pub use verdict::SendInfo;

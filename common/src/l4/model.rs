@@ -7,23 +7,23 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::vec::Vec;
 
-use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
-use super::kernel::{Direction, Kernel};
-use super::packet::Seen;
-use crate::shield::abi::{Flood, NO_GUARD, Tally as ShieldTally};
-use crate::shield::prefixes::{NONE, Node};
-use crate::shield::{self, Bucket, CrowdKey, Dropped, Guard, Judged, Settings, prefixes};
+use super::abi::{Fragment, Host, Key, L4Config, L4Flow, PortBit, Service, Target};
+use super::maps::{Direction, Maps};
+use super::packet::ParsedHeaders;
+use crate::shield::abi::{GuardStats as ShieldTally, NO_GUARD, SynRate};
+use crate::shield::prefixes::{NO_MATCH, Node};
+use crate::shield::{self, Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Settings, prefixes};
 
 /// Flow table whose entries never move, as an element of a kernel's map does not while a program runs.
-type Flows = RefCell<HashMap<Key, Box<Flow>>>;
+type Flows = RefCell<HashMap<Key, Box<L4Flow>>>;
 
 /// Maps of layer-4 services.
 #[derive(Default)]
-pub struct Maps {
+pub struct ModelMaps {
     /// Flows that both sides have confirmed.
     pub established: Flows,
     /// Flows that have begun.
-    pub opening: Flows,
+    pub half_open: Flows,
     /// Services by what they listen on.
     pub services: HashMap<Target, Service>,
     /// The hosts of each table's slots, in turn.
@@ -35,25 +35,25 @@ pub struct Maps {
     /// Source addresses.
     pub sources: Vec<[u32; 4]>,
     /// Keys on which sockets of the machine have connections.
-    pub local: HashSet<Key>,
+    pub local_keys: HashSet<Key>,
     /// Ports of datagrams.
     pub fragments: RefCell<HashMap<Fragment, u32>>,
     /// Settings common to all services.
-    pub config: Config,
+    pub config: L4Config,
     /// The clock.
     pub now: Cell<u32>,
     /// Flows that have been removed, for the program that still reads them.
     #[allow(clippy::vec_box, reason = "somebody may hold a reference into the box")]
-    gone: RefCell<Vec<Box<Flow>>>,
+    removed: RefCell<Vec<Box<L4Flow>>>,
     /// Number of packets counted.
-    pub counted: Cell<u32>,
+    pub packets_counted: Cell<u32>,
     /// Maps of the shield.
-    pub shield: Shield,
+    pub shield: ModelShieldMaps,
 }
 
 /// Maps of the shield, modelled.
 #[derive(Default)]
-pub struct Shield {
+pub struct ModelShieldMaps {
     /// Guards by what they guard.
     pub targets: HashMap<Target, u32>,
     /// Guards by number.
@@ -61,19 +61,19 @@ pub struct Shield {
     /// Settings common to all guards.
     pub settings: Settings,
     /// Table of the prefixes common to all guards.
-    pub common: Vec<Node>,
+    pub shared_prefixes: Vec<Node>,
     /// Tables of guards' own prefixes, by guard.
     pub tables: HashMap<u32, Vec<Node>>,
     /// Rates of sources.
     pub sources: RefCell<HashMap<u32, Box<Bucket>>>,
     /// Connections of sources.
-    pub crowd: RefCell<HashMap<CrowdKey, u32>>,
+    pub conn_counts: RefCell<HashMap<ConnCountKey, u32>>,
     /// Counters of guards.
-    pub tallies: RefCell<HashMap<u32, Box<ShieldTally>>>,
+    pub stats: RefCell<HashMap<u32, Box<ShieldTally>>>,
     /// SYNs to guards.
-    pub floods: RefCell<HashMap<u32, Box<Flood>>>,
+    pub syn_rates: RefCell<HashMap<u32, Box<SynRate>>>,
     /// Samples of dropped packets.
-    pub samples: RefCell<Vec<Dropped>>,
+    pub samples: RefCell<Vec<DroppedPacket>>,
     /// The cookie of any SYN, where the backlog is full.
     pub cookie: Option<(u32, u16)>,
     /// Length of the frame, where it is not endless.
@@ -83,8 +83,8 @@ pub struct Shield {
 }
 
 #[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
-fn find<'a>(flows: &'a Flows, key: &Key) -> Option<&'a mut Flow> {
-    let flow: *mut Flow = &raw mut **flows.borrow_mut().get_mut(key)?;
+fn find<'a>(flows: &'a Flows, key: &Key) -> Option<&'a mut L4Flow> {
+    let flow: *mut L4Flow = &raw mut **flows.borrow_mut().get_mut(key)?;
     // SAFETY: in a box, which neither moves nor goes while a packet is looked at, but for `end` and `promote`, after
     // which nobody asks for it again. One thread.
     Some(unsafe { &mut *flow })
@@ -97,8 +97,8 @@ fn element<T: Default>(of: &RefCell<HashMap<u32, Box<T>>>, at: u32) -> &mut T {
     unsafe { &mut *element }
 }
 
-impl shield::Kernel for Maps {
-    fn clock(&self) -> u64 {
+impl shield::ShieldMaps for ModelMaps {
+    fn clock_ns(&self) -> u64 {
         u64::from(self.now.get()) << 20
     }
 
@@ -106,11 +106,11 @@ impl shield::Kernel for Maps {
         Some(&self.shield.settings)
     }
 
-    fn is_guarded(&self, _: PortBit) -> bool {
+    fn is_port_guarded(&self, _: PortBit) -> bool {
         !self.shield.targets.is_empty()
     }
 
-    fn is_guarded_anywhere(&self, _: PortBit) -> bool {
+    fn is_wildcard_guarded(&self, _: PortBit) -> bool {
         false
     }
 
@@ -123,81 +123,81 @@ impl shield::Kernel for Maps {
         self.shield.guards.get(&number)
     }
 
-    fn common(&self, _: u32, address: &[u32; 4], is_v4: bool) -> u32 {
-        prefixes::verdict(self.shield.common.as_slice(), address, is_v4)
+    fn shared_verdict(&self, _: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        prefixes::verdict(self.shield.shared_prefixes.as_slice(), address, is_v4)
     }
 
-    fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+    fn guard_verdict(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
         let table = self.shield.tables.get(&guard);
-        table.map_or(NONE, |nodes| prefixes::verdict(nodes.as_slice(), address, is_v4))
+        table.map_or(NO_MATCH, |nodes| prefixes::verdict(nodes.as_slice(), address, is_v4))
     }
 
     fn bucket(&self, place: u32) -> Option<&mut Bucket> {
         (place < self.shield.settings.buckets).then(|| element(&self.shield.sources, place))
     }
 
-    fn crowd(&self, key: &CrowdKey) -> u32 {
-        self.shield.crowd.borrow().get(key).copied().unwrap_or(0)
+    fn conn_count(&self, key: &ConnCountKey) -> u32 {
+        self.shield.conn_counts.borrow().get(key).copied().unwrap_or(0)
     }
 
-    fn join(&self, key: &CrowdKey) {
-        *self.shield.crowd.borrow_mut().entry(*key).or_default() += 1;
+    fn conn_opened(&self, key: &ConnCountKey) {
+        *self.shield.conn_counts.borrow_mut().entry(*key).or_default() += 1;
     }
 
-    fn part(&self, key: &CrowdKey) {
-        if let Some(count) = self.shield.crowd.borrow_mut().get_mut(key) {
+    fn conn_closed(&self, key: &ConnCountKey) {
+        if let Some(count) = self.shield.conn_counts.borrow_mut().get_mut(key) {
             *count = count.saturating_sub(1);
         }
     }
 
-    fn judged(&self, guard: u32) -> Option<&mut ShieldTally> {
-        Some(element(&self.shield.tallies, guard))
+    fn guard_stats(&self, guard: u32) -> Option<&mut ShieldTally> {
+        Some(element(&self.shield.stats, guard))
     }
 
-    fn flood(&self, guard: u32) -> Option<&mut Flood> {
-        Some(element(&self.shield.floods, guard))
+    fn syn_rate(&self, guard: u32) -> Option<&mut SynRate> {
+        Some(element(&self.shield.syn_rates, guard))
     }
 
-    fn may_sample(&self, _: Judged) -> bool {
+    fn take_sample_quota(&self, _: Decision) -> bool {
         true
     }
 
-    fn sample(&self, dropped: &Dropped) {
+    fn send_sample(&self, dropped: &DroppedPacket) {
         self.shield.samples.borrow_mut().push(*dropped);
     }
 
-    fn cookie(&self, _: &Key, _: &[u32; 25], _: u32) -> Option<(u32, u16)> {
+    fn make_cookie(&self, _: &Key, _: &[u32; 25], _: u32) -> Option<(u32, u16)> {
         self.shield.cookie
     }
 
-    fn frame(&self) -> u32 {
+    fn frame_length(&self) -> u32 {
         self.shield.frame.unwrap_or(0xffff)
     }
 
-    fn interface(&self) -> u32 {
+    fn ingress_ifindex(&self) -> u32 {
         1
     }
 }
 
-impl Kernel for Maps {
+impl Maps for ModelMaps {
     fn now(&self) -> u32 {
         self.now.get()
     }
 
-    fn config(&self) -> Option<&Config> {
+    fn config(&self) -> Option<&L4Config> {
         Some(&self.config)
     }
 
-    fn established(&self, key: &Key) -> Option<&mut Flow> {
+    fn established(&self, key: &Key) -> Option<&mut L4Flow> {
         find(&self.established, key)
     }
 
-    fn opening(&self, key: &Key) -> Option<&mut Flow> {
-        find(&self.opening, key)
+    fn half_open(&self, key: &Key) -> Option<&mut L4Flow> {
+        find(&self.half_open, key)
     }
 
-    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool {
-        let mut opening = self.opening.borrow_mut();
+    fn insert_half_open(&self, key: &Key, flow: &L4Flow, fresh: bool) -> bool {
+        let mut opening = self.half_open.borrow_mut();
         if fresh && opening.contains_key(key) {
             return false;
         }
@@ -208,7 +208,7 @@ impl Kernel for Maps {
         true
     }
 
-    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool {
+    fn promote(&self, key: &Key, flow: &L4Flow, reverse: Option<(&Key, &L4Flow)>) -> bool {
         // The entries among those that have begun stay, for the program may still read them.
         for (key, flow) in reverse.into_iter().chain([(key, flow)]) {
             self.established.borrow_mut().insert(*key, Box::new(*flow));
@@ -216,9 +216,9 @@ impl Kernel for Maps {
         true
     }
 
-    fn end(&self, key: &Key) {
+    fn remove_established(&self, key: &Key) {
         let gone = self.established.borrow_mut().remove(key);
-        self.gone.borrow_mut().extend(gone);
+        self.removed.borrow_mut().extend(gone);
     }
 
     fn service(&self, target: &Target) -> Option<&Service> {
@@ -234,35 +234,35 @@ impl Kernel for Maps {
         self.hosts.get(&index)
     }
 
-    fn port(&self, service: u16, host: u32) -> Option<u16> {
+    fn host_port(&self, service: u16, host: u32) -> Option<u16> {
         self.ports.get(&(service, host)).copied()
     }
 
-    fn source(&self, index: u32) -> Option<[u32; 4]> {
+    fn nat_source(&self, index: u32) -> Option<[u32; 4]> {
         self.sources.get(index as usize).copied()
     }
 
-    fn is_local(&self, key: &Key) -> bool {
-        self.local.contains(key)
+    fn has_local_socket(&self, key: &Key) -> bool {
+        self.local_keys.contains(key)
     }
 
     fn fragment(&self, fragment: &Fragment) -> Option<u32> {
         self.fragments.borrow().get(fragment).copied()
     }
 
-    fn learn_fragment(&self, fragment: &Fragment, ports: u32) {
+    fn record_fragment(&self, fragment: &Fragment, ports: u32) {
         self.fragments.borrow_mut().insert(*fragment, ports);
     }
 
-    fn tally(&self, _: u16, _: u32, _: Direction) {
-        self.counted.set(self.counted.get() + 1);
+    fn count_packet(&self, _: u16, _: u32, _: Direction) {
+        self.packets_counted.set(self.packets_counted.get() + 1);
     }
 
-    fn is_wanted(&self, _: PortBit) -> bool {
+    fn is_service_port(&self, _: PortBit) -> bool {
         true
     }
 
-    fn way_back(&self) -> [u32; 3] {
+    fn reply_macs(&self) -> [u32; 3] {
         [1, 2, 3]
     }
 
@@ -270,26 +270,26 @@ impl Kernel for Maps {
         !self.shield.is_overheard
     }
 
-    fn arrival(&self) -> (u32, u16) {
+    fn ingress(&self) -> (u32, u16) {
         (1, 0)
     }
 
-    fn largest(&self, seen: &Seen) -> u32 {
+    fn largest_packet(&self, seen: &ParsedHeaders) -> u32 {
         seen.length
     }
 }
 
-impl Maps {
+impl ModelMaps {
     /// A service of each mode on a port of its own (80, 81, 82), TCP and UDP, both families, to the hosts 0 to 7 of either.
     #[must_use]
     pub fn with_services(vip4: [u32; 4], vip6: [u32; 4]) -> Self {
         let mut maps = Self {
-            config: Config {
+            config: L4Config {
                 first_port: 20_000,
-                ports: 10_000,
-                opening: 60_000,
+                port_count: 10_000,
+                half_open_ticks: 60_000,
                 outer_v4: 0xac10_0000,
-                outer_v4_free: 0xffff,
+                outer_v4_flow_mask: 0xffff,
                 outer_v6: [0x0100_0000, 0, 0],
             },
             sources: [[0, 0, 0xffff, 0x0a00_0001], [0xfd00_0000, 0, 0, 1]].into(),
@@ -308,10 +308,10 @@ impl Maps {
                     address,
                     macs: [u32::from(number) + 10, 11, 12],
                     ifindex: 2,
-                    port: 2,
+                    xdp_ifindex: 2,
                     mtu: 1500,
                     first_source: table as u32,
-                    sources: 1,
+                    source_count: 1,
                     ..Host::default()
                 };
                 maps.hosts.insert(u32::from(number), host);
@@ -323,7 +323,7 @@ impl Maps {
                         mode,
                         flags: 0,
                         table: table as u32,
-                        idle: 30_000,
+                        idle_ticks: 30_000,
                     };
                     maps.services.insert(Target::new(vip, port, protocol), service);
                 }

@@ -1,12 +1,12 @@
 //! Translation of source and destination (mode `nat`).
 
-use super::abi::Flow;
-use super::packet::{LATER, Seen};
+use super::abi::L4Flow;
+use super::packet::{LATER_FRAGMENT, ParsedHeaders};
 use crate::cut::{Buffer, Diff};
 
 /// Differences to the TCP or UDP checksum: by the addresses (the pseudo-header), and by the rest.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Changes {
+pub struct ChecksumDiffs {
     /// Difference by the addresses.
     pub addresses: Diff,
     /// Difference by the bytes that the checksum covers itself.
@@ -15,7 +15,7 @@ pub struct Changes {
 
 /// Decrements the hop limit (TTL). `None` where no hop is left. Updates the checksum of an IPv4 header.
 #[inline(always)]
-pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
+pub fn decrement_hop_limit<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders) -> Option<()> {
     let at = if seen.version == 4 { seen.l3 + 8 } else { seen.l3 + 7 };
     let hops = packet.u8(at)?;
     if hops <= 1 {
@@ -26,7 +26,7 @@ pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
         let mut diff = Diff::default();
         diff.u16(u16::from(hops) << 8, u16::from(hops - 1) << 8);
         let checksum = packet.u16(seen.l3 + 10)?;
-        packet.set_u16(seen.l3 + 10, diff.applied(checksum))?;
+        packet.set_u16(seen.l3 + 10, diff.apply_to(checksum))?;
     }
     Some(())
 }
@@ -34,7 +34,7 @@ pub fn hop<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
 /// Writes addresses into the IP header at `l3`; without a `source` that stays. Updates the checksum of an IPv4 header,
 /// from which the caller has taken `hops` away.
 #[inline(always)]
-pub fn addresses<B: Buffer + ?Sized>(
+pub fn write_addresses<B: Buffer + ?Sized>(
     packet: &mut B,
     l3: u32,
     version: u32,
@@ -53,7 +53,7 @@ pub fn addresses<B: Buffer + ?Sized>(
         let checksum = packet.u16(l3 + 10)?;
         let mut header = diff;
         header.u16(u16::from(hops) << 8, 0);
-        packet.set_u16(l3 + 10, header.applied(checksum))?;
+        packet.set_u16(l3 + 10, header.apply_to(checksum))?;
     } else {
         let mut i = 0;
         while i < 4 {
@@ -73,7 +73,7 @@ pub fn addresses<B: Buffer + ?Sized>(
 /// Writes a flow's addresses into an IPv4 header and takes one hop away: one read and one write for all of it. `Err` as
 /// in [`translate`].
 #[inline(always)]
-fn plain<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Option<Diff>, bool> {
+fn translate_v4<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: &L4Flow) -> Result<Option<Diff>, bool> {
     let at = seen.l3 + 8;
     let [first, source, destination] = packet.words(at).ok_or(false)?;
     if first >> 24 <= 1 {
@@ -84,7 +84,7 @@ fn plain<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result
     diff.u32(destination, flow.destination[3]);
     let mut header = diff;
     header.u16(1 << 8, 0);
-    let checksum = header.applied(first as u16);
+    let checksum = header.apply_to(first as u16);
     let first = ((first & 0xffff_0000) - (1 << 24)) | u32::from(checksum);
     Ok(packet
         .set_words(at, [first, flow.source[3], flow.destination[3]])
@@ -94,9 +94,13 @@ fn plain<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result
 /// Writes a flow's addresses and ports, and takes one hop away. `Err(true)`: no hop is left; `Err(false)`: the packet
 /// ends too early. The checksum of TCP or UDP is left to the caller.
 #[inline(always)]
-pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -> Result<Changes, bool> {
+pub fn translate<B: Buffer + ?Sized>(
+    packet: &mut B,
+    seen: &ParsedHeaders,
+    flow: &L4Flow,
+) -> Result<ChecksumDiffs, bool> {
     let written = if seen.version == 4 {
-        plain(packet, seen, flow)?
+        translate_v4(packet, seen, flow)?
     } else {
         let at = seen.l3 + 7;
         let hops = packet.u8(at).ok_or(false)?;
@@ -106,17 +110,17 @@ pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, flow: &Flow) -
         let (source, destination) = (&flow.source, &flow.destination);
         packet
             .set_u8(at, hops - 1)
-            .and_then(|()| addresses(packet, seen.l3, 6, Some(source), destination, 1))
+            .and_then(|()| write_addresses(packet, seen.l3, 6, Some(source), destination, 1))
     };
     let Some(addresses) = written else {
         return Err(false);
     };
     let mut rest = Diff::default();
-    if seen.fragment != LATER {
+    if seen.fragment != LATER_FRAGMENT {
         rest.u32(seen.key.ports, flow.ports);
         if packet.set_u32(seen.l4, flow.ports).is_none() {
             return Err(false);
         }
     }
-    Ok(Changes { addresses, rest })
+    Ok(ChecksumDiffs { addresses, rest })
 }

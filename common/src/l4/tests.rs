@@ -6,11 +6,11 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::decide::{Scratch, balance};
-use super::model::Maps;
+use super::decide::{PacketScratch, balance};
+use super::model::ModelMaps;
 use super::packet::{TCP, UDP};
 use super::verdict::Action;
-use super::{Key, Seen, abi::state};
+use super::{Key, ParsedHeaders, abi::state};
 use crate::Reason;
 use crate::cut::checksum;
 
@@ -111,15 +111,15 @@ fn packet() -> impl Strategy<Value = Packet> {
 }
 
 /// Runs a packet: the verdict, and the bytes with the checksum that the hooks would write.
-fn run(maps: &Maps, packet: &Packet, s: &mut Scratch) -> (u32, u32, Vec<u8>) {
+fn run(maps: &ModelMaps, packet: &Packet, s: &mut PacketScratch) -> (u32, u32, Vec<u8>) {
     let mut bytes = packet.bytes();
     let version = if packet.is_v4() { 4 } else { 6 };
     let verdict = balance(bytes.as_mut_slice(), maps, 0, version, s);
-    if verdict.action() == Action::Send as u32 && s.out.checksum != 0 {
-        let at = s.out.checksum as usize;
-        let mut changes = s.out.changes.addresses;
-        changes.and(s.out.changes.rest);
-        let mut sum = changes.applied(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    if verdict.action() == Action::Send as u32 && s.out.checksum_offset != 0 {
+        let at = s.out.checksum_offset as usize;
+        let mut changes = s.out.checksum_diffs.addresses;
+        changes.merge(s.out.checksum_diffs.rest);
+        let mut sum = changes.apply_to(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
         if sum == 0 && packet.key.protocol == UDP {
             sum = 0xffff;
         }
@@ -141,13 +141,13 @@ proptest! {
     /// service's own address would have sent.
     #[test]
     fn a_packet_goes_there_and_its_answer_back(packet in packet(), answer in prop::collection::vec(any::<u8>(), 0..80)) {
-        let maps = Maps::with_services(VIP4, VIP6);
-        let mut s = Scratch::default();
+        let maps = ModelMaps::with_services(VIP4, VIP6);
+        let mut s = PacketScratch::default();
         let l3 = if packet.is_v4() { 20 } else { 40 };
         let field = l3 + if packet.key.protocol == TCP { 16 } else { 6 };
         let (reason, action, at_host) = run(&maps, &packet, &mut s);
         prop_assert_eq!((reason, action), (Reason::L4Opened as u32, Action::Send as u32));
-        let flow = *maps.opening.borrow()[&packet.key];
+        let flow = *maps.half_open.borrow()[&packet.key];
         let there = Packet {
             key: Key { source: flow.source, destination: flow.destination, ports: flow.ports, protocol: packet.key.protocol },
             hops: packet.hops - 1,
@@ -177,17 +177,17 @@ proptest! {
     /// No two flows of the same address and port of a host have a source port in common, whoever the clients are.
     #[test]
     fn no_two_flows_look_alike_to_a_host(packets in prop::collection::vec(packet(), 1..60)) {
-        let maps = Maps::with_services(VIP4, VIP6);
-        let mut s = Scratch::default();
+        let maps = ModelMaps::with_services(VIP4, VIP6);
+        let mut s = PacketScratch::default();
         for packet in &packets {
             run(&maps, packet, &mut s);
         }
-        let opening = maps.opening.borrow();
+        let opening = maps.half_open.borrow();
         let forward = opening.iter().filter(|(_, flow)| flow.state & state::REPLY == 0);
         let mut seen = std::collections::HashSet::new();
         for (key, flow) in forward {
             prop_assert!(seen.insert((flow.source, flow.destination, flow.ports, key.protocol)));
-            let reply = super::decide::other_way(flow, key.protocol);
+            let reply = super::decide::reverse_key(flow, key.protocol);
             let reply = opening.get(&reply).expect("the way back");
             prop_assert_eq!((reply.destination, reply.source), (key.source, key.destination));
         }
@@ -196,8 +196,8 @@ proptest! {
     /// Random changes to a packet: nothing is read or written beyond it, and nothing loops.
     #[test]
     fn noise_is_survived(packet in packet(), changes in prop::collection::vec((any::<u8>(), any::<u8>()), 0..8), cut: u8) {
-        let maps = Maps::with_services(VIP4, VIP6);
-        let mut s = Scratch::default();
+        let maps = ModelMaps::with_services(VIP4, VIP6);
+        let mut s = PacketScratch::default();
         let mut bytes = packet.bytes();
         for (at, value) in changes {
             let at = usize::from(at) % bytes.len();
@@ -207,7 +207,7 @@ proptest! {
         for version in [4, 6] {
             let mut bytes = bytes.clone();
             let verdict = balance(bytes.as_mut_slice(), &maps, 0, version, &mut s);
-            prop_assert!(verdict.reason() < crate::reason::REASONS && verdict.action() <= Action::TooBig as u32);
+            prop_assert!(verdict.reason() < crate::reason::REASON_COUNT && verdict.action() <= Action::TooBig as u32);
         }
     }
 
@@ -221,22 +221,22 @@ proptest! {
         }
         bytes.truncate(usize::from(cut).max(20));
         let bytes = bytes.as_slice();
-        let mut long = Seen::default();
-        let is_read = super::packet::ip(bytes, 0, 4, bytes.len() as u32, &mut long).is_ok()
+        let mut long = ParsedHeaders::default();
+        let is_read = super::packet::parse_ip(bytes, 0, 4, bytes.len() as u32, &mut long).is_ok()
             && matches!(long.key.protocol, 6 | 17)
-            && long.fragment != super::packet::LATER
-            && super::packet::ports(bytes, &mut long).is_ok();
-        if let Some(key) = super::packet::straight(bytes, 0) {
+            && long.fragment != super::packet::LATER_FRAGMENT
+            && super::packet::parse_ports(bytes, &mut long).is_ok();
+        if let Some(key) = super::packet::parse_plain_key(bytes, 0) {
             prop_assert!(is_read, "{:02x?}", bytes);
-            let mut straight = Seen::default();
-            prop_assert!(super::packet::read_straight(bytes, 0, &mut straight).is_some());
+            let mut straight = ParsedHeaders::default();
+            prop_assert!(super::packet::parse_plain(bytes, 0, &mut straight).is_some());
             prop_assert_eq!(key, long.key);
             prop_assert_eq!(straight, long);
         } else if is_read {
             let is_short = bytes.len() < 40;
             let has_options = long.l4 != 20;
-            let is_part = long.fragment != super::packet::WHOLE;
-            let says_too_little = long.length < long.l4 + long.header;
+            let is_part = long.fragment != super::packet::NOT_FRAGMENTED;
+            let says_too_little = long.length < long.l4 + long.header_length;
             prop_assert!(is_short || has_options || is_part || says_too_little, "{:02x?}", bytes);
         }
     }

@@ -1,20 +1,20 @@
 //! Connection tracking of a service's flows: confirmation, end, idle time.
 
-use super::Seen;
-use super::abi::{Flow, state};
+use super::ParsedHeaders;
+use super::abi::{L4Flow, state};
 use super::packet::TCP;
 use crate::cut::header::{ACK, FIN, RST, SYN};
 
 /// How far a client's acknowledgement may be ahead of the host's first byte, and still show that it has heard the host.
-const NEAR: u32 = 1 << 24;
+const MAX_ACK_AHEAD: u32 = 1 << 24;
 
 /// Records a packet in its direction of a flow.
 #[inline(always)]
-pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
+pub fn record(flow: &mut L4Flow, seen: &ParsedHeaders, now: u32) {
     // A host repeats an unanswered SYN-ACK for a minute: that must not keep the port from other flows.
     let again = flow.state & (state::REPLY | state::ANSWERED) == state::REPLY | state::ANSWERED && has_syn(seen);
     if !again {
-        flow.seen = now;
+        flow.last_seen = now;
     }
     flow.packets = flow.packets.wrapping_add(1);
     flow.bytes = flow.bytes.wrapping_add(seen.length as u64);
@@ -33,22 +33,22 @@ pub fn note(flow: &mut Flow, seen: &Seen, now: u32) {
     }
     if state & (state::REPLY | state::ANSWERED) == state::REPLY {
         // A SYN takes one number.
-        flow.first = seen.seq.wrapping_add((seen.flags >> 1) & 1);
+        flow.first_reply_ack = seen.seq.wrapping_add((seen.flags >> 1) & 1);
         state |= state::ANSWERED;
     }
-    flow.mark(state);
+    flow.set_state(state);
 }
 
 /// Whether a packet is TCP and has its SYN bit set.
 #[inline(always)]
-fn has_syn(seen: &Seen) -> bool {
+fn has_syn(seen: &ParsedHeaders) -> bool {
     seen.key.protocol == TCP && seen.flags as u8 & SYN != 0
 }
 
 /// Whether a packet wants to open a TCP connection.
 #[inline(always)]
 #[must_use]
-pub fn is_syn(seen: &Seen) -> bool {
+pub fn is_syn(seen: &ParsedHeaders) -> bool {
     seen.key.protocol == TCP && seen.flags as u8 & (SYN | ACK | RST) == SYN
 }
 
@@ -56,7 +56,7 @@ pub fn is_syn(seen: &Seen) -> bool {
 /// its flow stays among those that make room for others.
 #[inline(always)]
 #[must_use]
-pub fn confirms(seen: &Seen, reply: &Flow) -> bool {
+pub fn confirms(seen: &ParsedHeaders, reply: &L4Flow) -> bool {
     if reply.state & state::ANSWERED == 0 {
         return false;
     }
@@ -64,27 +64,27 @@ pub fn confirms(seen: &Seen, reply: &Flow) -> bool {
         return true;
     }
     let flags = seen.flags as u8;
-    flags & (ACK | SYN | RST) == ACK && seen.ack.wrapping_sub(reply.first) < NEAR
+    flags & (ACK | SYN | RST) == ACK && seen.ack.wrapping_sub(reply.first_reply_ack) < MAX_ACK_AHEAD
 }
 
 /// Whether a packet of a client begins a new connection on the addresses and ports of a flow that has ended.
 #[inline(always)]
 #[must_use]
-pub fn begins_anew(seen: &Seen, flow: &Flow, now: u32) -> bool {
+pub fn is_new_connection(seen: &ParsedHeaders, flow: &L4Flow, now: u32) -> bool {
     if flow.state & state::REPLY != 0 {
         return false;
     }
-    let idle = now.wrapping_sub(flow.seen);
+    let idle = now.wrapping_sub(flow.last_seen);
     if seen.key.protocol != TCP {
-        return is_over(idle, flow.idle);
+        return is_expired(idle, flow.idle_ticks);
     }
     seen.flags as u8 & (SYN | ACK | RST) == SYN
-        && (flow.state & (state::FIN | state::RST) != 0 || is_over(idle, flow.idle))
+        && (flow.state & (state::FIN | state::RST) != 0 || is_expired(idle, flow.idle_ticks))
 }
 
 /// Whether `ticks` exceed `most`. A time that seems older than half of the clock's range is newer than now.
 #[inline(always)]
 #[must_use]
-pub const fn is_over(ticks: u32, most: u32) -> bool {
+pub const fn is_expired(ticks: u32, most: u32) -> bool {
     ticks > most && ticks < 1 << 31
 }

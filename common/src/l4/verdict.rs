@@ -1,7 +1,7 @@
 //! Verdict on a packet, and how it is sent.
 
-use super::abi::{Flow, Host};
-use super::rewrite::Changes;
+use super::abi::{Host, L4Flow};
+use super::rewrite::ChecksumDiffs;
 use crate::Reason;
 
 /// Action of the hook on a packet.
@@ -49,13 +49,13 @@ impl Verdict {
 /// How a packet is sent.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Out {
+pub struct SendInfo {
     /// Ethernet header of the packet: destination, then source.
     pub macs: [u32; 3],
     /// Interface by which the packet leaves.
     pub ifindex: u32,
     /// Interface that XDP sends by: the lower one, where `ifindex` is a VLAN's.
-    pub port: u32,
+    pub xdp_ifindex: u32,
     /// VLAN of the packet; 0 for none.
     pub vlan: u32,
     /// IP version of the tunnel; 0 for none.
@@ -67,33 +67,33 @@ pub struct Out {
     /// 1 where addresses were written: `l4_tc` then updates checksums.
     pub translated: u32,
     /// Hop limit before the change; only its difference to `hops` counts.
-    pub hops_before: u32,
+    pub old_hop_limit: u32,
     /// Hop limit after the change.
-    pub hops: u32,
+    pub new_hop_limit: u32,
     /// Offset of the checksum that `changes` apply to; 0 for none.
-    pub checksum: u32,
+    pub checksum_offset: u32,
     /// Largest IP packet that gets to the host.
     pub mtu: u32,
     /// Differences to that checksum.
-    pub changes: Changes,
+    pub checksum_diffs: ChecksumDiffs,
 }
 
-impl Out {
+impl SendInfo {
     /// Sets next hop and interface to a host's.
     #[inline(always)]
-    pub(super) fn aim_at_host(&mut self, host: &Host) {
+    pub(super) fn set_next_hop_to_host(&mut self, host: &Host) {
         self.set_macs(&host.macs);
         self.ifindex = host.ifindex;
-        self.port = host.port;
+        self.xdp_ifindex = host.xdp_ifindex;
         self.vlan = u32::from(host.vlan);
     }
 
     /// Sets next hop and interface to those of a flow's client.
     #[inline(always)]
-    pub(super) fn aim_at_client(&mut self, flow: &Flow) {
+    pub(super) fn set_next_hop_to_client(&mut self, flow: &L4Flow) {
         self.set_macs(&flow.macs);
         self.ifindex = flow.ifindex;
-        self.port = flow.ifindex;
+        self.xdp_ifindex = flow.ifindex;
         self.vlan = u32::from(flow.vlan);
     }
 

@@ -5,22 +5,22 @@ use crate::l4::Target;
 
 /// Most guards: listeners and services with rules of their own.
 pub const MAX_GUARDS: u32 = 2048;
-/// Size of `SHIELD_TABLES`: a table of prefixes for each guard, and the one of [`NO_GUARDS`].
-pub const MAX_TABLES: u32 = MAX_GUARDS + 1;
+/// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`NO_GUARDS`].
+pub const MAX_PREFIX_TABLES: u32 = MAX_GUARDS + 1;
 /// Index of a table that no program asks for: writing it waits for all programs that run.
-pub const NO_GUARDS: u32 = MAX_GUARDS;
+pub const RCU_BARRIER_TABLE: u32 = MAX_GUARDS;
 /// Most addresses and ports that are guarded, each port of a range counted.
 pub const MAX_TARGETS: u32 = 131_072;
 /// Most prefixes with a port that listeners listen on.
-pub const MAX_PREFIXED: u32 = 16_384;
+pub const MAX_PREFIX_TARGETS: u32 = 16_384;
 /// Sources whose rates are known at once, unless configured otherwise.
 pub const DEFAULT_SOURCES: u32 = 262_144;
-/// Size of `SHIELD_CROWD`: pairs of source and guard whose connections are counted at once.
-pub const MAX_CROWD: u32 = 1 << 17;
+/// Size of `SHIELD_CONN_COUNT`: pairs of source and guard whose connections are counted at once.
+pub const MAX_CONN_COUNTS: u32 = 1 << 17;
 /// Samples of one kind that a CPU may take until userspace refills the quota.
-pub const SAMPLES: u64 = 10;
+pub const SAMPLE_QUOTA: u64 = 10;
 /// Bytes of the ring that samples of dropped packets go through.
-pub const SAMPLE_BYTES: u32 = 128 * 1024;
+pub const SAMPLE_RING_BYTES: u32 = 128 * 1024;
 /// Guard number that stands for "no guard".
 pub const NO_GUARD: u32 = u32::MAX;
 
@@ -43,7 +43,7 @@ pub mod flag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// Time for one unit, in 1/1024 ns.
-    pub each: u64,
+    pub unit_time: u64,
     /// Time that a full bucket holds, in ns; 0: there is no limit.
     pub burst: u64,
 }
@@ -57,7 +57,7 @@ impl Limit {
         // A bucket that takes longer than a century to fill is as good as one that does.
         let burst = (each * burst as u128) >> 10;
         Self {
-            each: each as u64,
+            unit_time: each as u64,
             burst: if burst > 1 << 61 { 1 << 61 } else { burst as u64 },
         }
     }
@@ -66,7 +66,7 @@ impl Limit {
 /// Kind of limit: the index into [`Guard::limits`] and [`Cell::times`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum What {
+pub enum LimitKind {
     /// New connections, and new flows of UDP.
     Connections = 0,
     /// Packets.
@@ -84,7 +84,7 @@ pub struct Guard {
     /// Most concurrent connections of a source; 0 for no limit.
     pub concurrent: u32,
     /// SYNs in a second from which on the listener's backlog is checked.
-    pub syns: u32,
+    pub syn_threshold: u32,
     /// Mask of the bits of an IPv4 address that tell sources apart.
     pub mask_v4: u32,
     /// Mask of the bits of an IPv6 address that tell sources apart.
@@ -96,11 +96,11 @@ pub struct Guard {
 /// Token buckets of one source at one guard.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub struct RateCell {
     /// Hash of the source and of the guard, under a secret seed.
     pub tag: u64,
     /// Times at which the buckets are full again, by [`What`]; in ns of the monotonic clock.
-    pub times: [u64; 3],
+    pub full_at: [u64; 3],
 }
 
 /// Set of cells that sources hash to: value of `SHIELD_SOURCES`. A source whose buckets are full has nothing to lose,
@@ -109,7 +109,7 @@ pub struct Cell {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     /// Cells of the sources in this set.
-    pub cells: [Cell; 4],
+    pub cells: [RateCell; 4],
 }
 
 /// Settings common to all guards: the one element of `SHIELD_SETTINGS`.
@@ -121,11 +121,11 @@ pub struct Settings {
     /// Number of [`Bucket`]s; 0: rates are not limited.
     pub buckets: u32,
     /// 1: packets with unreadable headers are dropped, whatever their destination: the kernel would drop them, too.
-    pub malformed: u32,
-    /// Index in `SHIELD_NODES` of the table of prefixes common to all guards; [`NO_TABLE`] for none.
-    pub common: u32,
+    pub drop_unparsable: u32,
+    /// Index in `SHIELD_SHARED_PREFIXES` of the table of prefixes common to all guards; [`NO_TABLE`] for none.
+    pub shared_prefixes: u32,
     /// Generation of the guards' targets: a change makes every [`Recent`] stale.
-    pub round: u32,
+    pub generation: u32,
 }
 
 /// Value of [`Settings::common`]: no prefixes are common to all guards.
@@ -134,24 +134,24 @@ pub const NO_TABLE: u32 = u32::MAX;
 /// Cached guard of a destination: most packets of a CPU go to few.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recent {
+pub struct CachedGuard {
     /// The destination.
     pub target: Target,
     /// [`Settings::round`] when the guard was looked up; 0: the entry is empty.
-    pub round: u32,
+    pub generation: u32,
     /// The destination's guard; [`NO_GUARD`] for none.
     pub guard: u32,
     /// IP version, 4 or 6.
     pub version: u32,
 }
 
-/// Entries of the cache `SHIELD_RECENT`.
-pub const RECENT: u32 = 16;
+/// Entries of the cache `SHIELD_GUARD_CACHE`.
+pub const GUARD_CACHE_ENTRIES: u32 = 16;
 
-/// Key of `SHIELD_CROWD`: a source with connections at a guard.
+/// Key of `SHIELD_CONN_COUNT`: a source with connections at a guard.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CrowdKey {
+pub struct ConnCountKey {
     /// Masked address of the source.
     pub source: [u32; 4],
     /// The guard.
@@ -161,7 +161,7 @@ pub struct CrowdKey {
 /// Decision of the shield against a packet: the index of a guard's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Judged {
+pub enum Decision {
     /// The packet is malformed.
     Malformed = 0,
     /// A prefix denies the source.
@@ -178,7 +178,7 @@ pub enum Judged {
     Cookie = 6,
 }
 
-impl Judged {
+impl Decision {
     /// All decisions, by number.
     pub const ALL: [Self; 7] = [
         Self::Malformed,
@@ -209,15 +209,15 @@ impl Judged {
 /// Counters of a guard, one for each CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct GuardStats {
     /// Packets by [`Judged`].
-    pub judged: [u64; 8],
+    pub decisions: [u64; 8],
 }
 
-/// Rate of SYNs to a guard: value of `SHIELD_FLOODS`.
+/// Rate of SYNs to a guard: value of `SHIELD_SYN_RATES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flood {
+pub struct SynRate {
     /// Second of the monotonic clock (2^30 ns) that `syns` counts.
     pub second: u32,
     /// SYNs in that second.
@@ -227,7 +227,7 @@ pub struct Flood {
 /// Sample of a dropped packet: event to userspace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedPacket {
     /// Time of the drop, in ns of the monotonic clock.
     pub time: u64,
     /// Source address, IPv4-mapped where it is IPv4, words in host order.
@@ -241,7 +241,7 @@ pub struct Dropped {
     /// The guard; [`NO_GUARD`] where it is unknown.
     pub guard: u32,
     /// One of [`Judged`].
-    pub judged: u32,
+    pub decision: u32,
     /// Length of the IP packet.
     pub length: u32,
     /// TCP control bits.
@@ -257,11 +257,11 @@ const _: () = assert!(size_of::<Guard>() == 80);
 // Two lines of a CPU's cache.
 const _: () = assert!(size_of::<Bucket>() == 128);
 const _: () = assert!(size_of::<Settings>() == 24);
-const _: () = assert!(size_of::<Recent>() == 32);
-const _: () = assert!(size_of::<CrowdKey>() == 20);
-const _: () = assert!(size_of::<Tally>() == 64);
-const _: () = assert!(size_of::<Flood>() == 8);
-const _: () = assert!(size_of::<Dropped>() == 72);
+const _: () = assert!(size_of::<CachedGuard>() == 32);
+const _: () = assert!(size_of::<ConnCountKey>() == 20);
+const _: () = assert!(size_of::<GuardStats>() == 64);
+const _: () = assert!(size_of::<SynRate>() == 8);
+const _: () = assert!(size_of::<DroppedPacket>() == 72);
 
 macro_rules! pods {
     ($($name:ident)*) => {$(
@@ -270,7 +270,7 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Guard Bucket Settings Recent CrowdKey Tally Flood Dropped);
+pods!(Guard Bucket Settings CachedGuard ConnCountKey GuardStats SynRate DroppedPacket);
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(
             Limit::new(100, 200),
             Limit {
-                each: 10_000_000 << 10,
+                unit_time: 10_000_000 << 10,
                 burst: 2_000_000_000
             }
         );
@@ -289,17 +289,17 @@ mod tests {
         assert_eq!(
             Limit::new(100_000_000, 65_536),
             Limit {
-                each: 10 << 10,
+                unit_time: 10 << 10,
                 burst: 655_360
             }
         );
-        assert_eq!(Limit::new(1 << 40, 1 << 40), Limit { each: 0, burst: 0 });
+        assert_eq!(Limit::new(1 << 40, 1 << 40), Limit { unit_time: 0, burst: 0 });
         assert_eq!(Limit::new(1, u64::MAX).burst, 1 << 61);
     }
 
     #[test]
     fn numbers_are_dense_so_that_they_index_a_guards_counters() {
-        for (index, judged) in Judged::ALL.iter().enumerate() {
+        for (index, judged) in Decision::ALL.iter().enumerate() {
             assert_eq!(*judged as usize, index);
         }
     }

@@ -5,34 +5,34 @@
 //! and nothing else: such a connection has neither window scaling nor timestamps nor selective acknowledgements. The
 //! packet keeps its length: where the client's options stood, there is one and the end of the list.
 
-use super::admit::Kernel;
-use crate::cut::header::{ACK, AT_ACK, AT_SEQ, FIXED, SYN};
+use super::admit::ShieldMaps;
+use crate::cut::header::{ACK, AT_ACK, AT_SEQ, SYN, TCP_HEADER};
 use crate::cut::{Buffer, Diff};
-use crate::l4::packet::{Seen, V4_HEADER, V6_HEADER, WHOLE};
-use crate::l4::rewrite::Changes;
-use crate::l4::verdict::Out;
+use crate::l4::packet::{NOT_FRAGMENTED, ParsedHeaders, V4_HEADER, V6_HEADER};
+use crate::l4::rewrite::ChecksumDiffs;
+use crate::l4::verdict::SendInfo;
 
 /// Window of the SYN-ACK: what a client may send before the kernel has made the connection and announces its own
 /// window.
-const WINDOW: u32 = 64_240;
+const COOKIE_WINDOW: u32 = 64_240;
 const HOPS: u8 = 64;
 /// The MSS option's kind and length (RFC 9293, section 3.2).
-const MSS: u32 = 0x0204 << 16;
+const MSS_OPTION: u32 = 0x0204 << 16;
 
 /// Words of the longest TCP header.
-const TCP_WORDS: u32 = 15;
+const MAX_TCP_HEADER_WORDS: u32 = 15;
 
 /// Makes the cookie and MSS for a SYN, if its listener's backlog is full. SYNs with data, IPv4 options or extension
 /// headers are left to the kernel.
 #[inline(always)]
-pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
+pub fn make_cookie<B: Buffer + ?Sized, K: ShieldMaps>(
     packet: &B,
     kernel: &K,
-    seen: &Seen,
+    seen: &ParsedHeaders,
     headers: &mut [u32; 25],
 ) -> Option<(u32, u16)> {
     let ip = if seen.version == 4 { V4_HEADER } else { V6_HEADER };
-    if seen.fragment != WHOLE || seen.l4 - seen.l3 != ip || seen.length != ip + seen.header {
+    if seen.fragment != NOT_FRAGMENTED || seen.l4 - seen.l3 != ip || seen.length != ip + seen.header_length {
         return None;
     }
     let mut i = 0;
@@ -43,20 +43,26 @@ pub fn wanted<B: Buffer + ?Sized, K: Kernel>(
         i += 1;
     }
     i = 0;
-    while i < TCP_WORDS {
+    while i < MAX_TCP_HEADER_WORDS {
         // A way out, and not a choice: of choices in a loop the verifier tries every combination.
-        if i >= seen.header / 4 {
+        if i >= seen.header_length / 4 {
             break;
         }
         headers[10 + i as usize] = packet.u32(seen.l4 + 4 * i)?.to_be();
         i += 1;
     }
-    kernel.cookie(&seen.key, headers, seen.header)
+    kernel.make_cookie(&seen.key, headers, seen.header_length)
 }
 
 /// Turns the SYN into the SYN-ACK with this cookie and MSS.
 #[inline(always)]
-pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, cookie: u32, mss: u16) -> Option<()> {
+pub fn write_syn_ack<B: Buffer + ?Sized>(
+    packet: &mut B,
+    seen: &ParsedHeaders,
+    out: &mut SendInfo,
+    cookie: u32,
+    mss: u16,
+) -> Option<()> {
     let hops_at = seen.l3 + if seen.version == 4 { 8 } else { 7 };
     let hops = packet.u8(hops_at)?;
     packet.set_u8(hops_at, HOPS)?;
@@ -64,15 +70,15 @@ pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, co
         let mut diff = Diff::default();
         diff.u16(u16::from(hops) << 8, u16::from(HOPS) << 8);
         let checksum = packet.u16(seen.l3 + 10)?;
-        packet.set_u16(seen.l3 + 10, diff.applied(checksum))?;
+        packet.set_u16(seen.l3 + 10, diff.apply_to(checksum))?;
     }
-    swap(packet, seen)?;
+    swap_addresses(packet, seen)?;
     let at = seen.l4;
     let mut diff = Diff::default();
     let mut i = 5;
-    while i < TCP_WORDS {
-        if i < seen.header / 4 {
-            let new = if i == 5 { MSS | u32::from(mss) } else { 0 };
+    while i < MAX_TCP_HEADER_WORDS {
+        if i < seen.header_length / 4 {
+            let new = if i == 5 { MSS_OPTION | u32::from(mss) } else { 0 };
             diff.u32(packet.u32(at + 4 * i)?, new);
             packet.set_u32(at + 4 * i, new)?;
         }
@@ -82,7 +88,7 @@ pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, co
     diff.u16(urgent, 0);
     packet.set_u16(at + 18, 0)?;
     let fourth = packet.u32(at + 12)?;
-    let new = (seen.header / 4) << 28 | u32::from(SYN | ACK) << 16 | WINDOW;
+    let new = (seen.header_length / 4) << 28 | u32::from(SYN | ACK) << 16 | COOKIE_WINDOW;
     diff.u32(fourth, new);
     packet.set_u32(at + 12, new)?;
     let ack = seen.seq.wrapping_add(1);
@@ -92,21 +98,21 @@ pub fn answer<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, out: &mut Out, co
     packet.set_u32(at + AT_SEQ, cookie)?;
     packet.set_u32(at, seen.key.ports.rotate_left(16))?;
     // Addresses and ports have changed places: no sum over them is another one.
-    out.changes = Changes {
+    out.checksum_diffs = ChecksumDiffs {
         addresses: Diff::default(),
         rest: diff,
     };
     out.translated = 1;
-    out.hops_before = u32::from(hops);
-    out.hops = u32::from(HOPS);
-    out.checksum = at + 16;
-    debug_assert!(seen.header >= FIXED, "the header is whole");
+    out.old_hop_limit = u32::from(hops);
+    out.new_hop_limit = u32::from(HOPS);
+    out.checksum_offset = at + 16;
+    debug_assert!(seen.header_length >= TCP_HEADER, "the header is whole");
     Some(())
 }
 
 /// Swaps source and destination address.
 #[inline(always)]
-fn swap<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen) -> Option<()> {
+fn swap_addresses<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders) -> Option<()> {
     let (source, destination) = (&seen.key.source, &seen.key.destination);
     if seen.version == 4 {
         packet.set_u32(seen.l3 + 16, source[3])?;

@@ -2,7 +2,7 @@
 
 use crate::cut::Buffer;
 use crate::l4::decide::is_v4;
-use crate::l4::packet::{LATER, Seen, TCP, UDP, UDP_HEADER, WHOLE};
+use crate::l4::packet::{LATER_FRAGMENT, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP, UDP_HEADER};
 
 const FIN: u32 = 1;
 const SYN: u32 = 2;
@@ -10,10 +10,10 @@ const RST: u32 = 4;
 const ACK: u32 = 16;
 const URG: u32 = 32;
 /// Control bits that must form a valid combination.
-const TOGETHER: u32 = FIN | SYN | RST | ACK | URG;
+const CHECKED_FLAGS: u32 = FIN | SYN | RST | ACK | URG;
 
 /// Set of valid combinations of control bits, as netfilter has it (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
-const POSSIBLE: u64 = 1 << SYN
+const VALID_FLAGS: u64 = 1 << SYN
     | 1 << (SYN | URG)
     | 1 << (SYN | ACK)
     | 1 << RST
@@ -27,11 +27,11 @@ const POSSIBLE: u64 = 1 << SYN
 /// port 0 or an impossible UDP length, from its own destination or an impossible source address.
 #[inline(always)]
 #[must_use]
-pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> bool {
-    if seen.l3 + seen.length > frame || is_nobody(seen) || is_own(seen) {
+pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders, frame: u32) -> bool {
+    if seen.l3 + seen.length > frame || is_impossible_source(seen) || is_land_attack(seen) {
         return true;
     }
-    if seen.fragment == LATER {
+    if seen.fragment == LATER_FRAGMENT {
         return false;
     }
     let (from, to) = (seen.key.ports >> 16, seen.key.ports & 0xffff);
@@ -39,7 +39,7 @@ pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> 
         return true;
     }
     if seen.key.protocol == TCP {
-        return POSSIBLE >> (seen.flags & TOGETHER) & 1 == 0;
+        return VALID_FLAGS >> (seen.flags & CHECKED_FLAGS) & 1 == 0;
     }
     if seen.key.protocol == UDP {
         let Some(length) = packet.u16(seen.l4 + 4) else {
@@ -48,14 +48,14 @@ pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &Seen, frame: u32) -> 
         // 0: the length of a jumbogram, and of several datagrams that the kernel has put together (RFC 2675).
         let room = seen.length.wrapping_sub(seen.l4 - seen.l3);
         let length = u32::from(length);
-        return length != 0 && (length < UDP_HEADER || (seen.fragment == WHOLE && length > room));
+        return length != 0 && (length < UDP_HEADER || (seen.fragment == NOT_FRAGMENTED && length > room));
     }
     false
 }
 
 /// Whether source and destination are the same address (LAND attack).
 #[inline(always)]
-fn is_own(seen: &Seen) -> bool {
+fn is_land_attack(seen: &ParsedHeaders) -> bool {
     let (source, destination) = (&seen.key.source, &seen.key.destination);
     source[3] == destination[3]
         && (seen.version == 4
@@ -65,7 +65,7 @@ fn is_own(seen: &Seen) -> bool {
 /// Whether the source address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,
 /// or an IPv4-mapped IPv6 address, which would be taken for IPv4 here.
 #[inline(always)]
-fn is_nobody(seen: &Seen) -> bool {
+fn is_impossible_source(seen: &ParsedHeaders) -> bool {
     let [a, b, c, d] = seen.key.source;
     if seen.version == 4 {
         let first = d >> 24;
@@ -82,8 +82,8 @@ mod tests {
     use crate::l4::Key;
     use std::vec;
 
-    fn seen(source: [u32; 4], version: u32, protocol: u32, flags: u32) -> Seen {
-        Seen {
+    fn seen(source: [u32; 4], version: u32, protocol: u32, flags: u32) -> ParsedHeaders {
+        ParsedHeaders {
             key: Key {
                 source,
                 destination: [0, 0, 0xffff, 0x0a01_0001],
@@ -94,7 +94,7 @@ mod tests {
             length: 40,
             version,
             flags,
-            ..Seen::default()
+            ..ParsedHeaders::default()
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
                 "UDP length {length}"
             );
         }
-        let from_nowhere = Seen {
+        let from_nowhere = ParsedHeaders {
             key: Key { ports: 80, ..udp.key },
             ..udp
         };

@@ -17,5 +17,5 @@ pub mod prefixes;
 pub mod rate;
 pub mod source;
 
-pub use abi::{Bucket, CrowdKey, Dropped, Guard, Judged, Limit, Settings};
-pub use admit::{Kernel, Scratch};
+pub use abi::{Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Limit, Settings};
+pub use admit::{ShieldMaps, ShieldScratch};

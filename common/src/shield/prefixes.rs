@@ -8,7 +8,7 @@
 //! `signalbox_core::prefixes` builds the table. A table is never changed, only replaced as a whole.
 
 /// Verdict: no prefix holds the address.
-pub const NONE: u32 = 0;
+pub const NO_MATCH: u32 = 0;
 /// Verdict: the longest prefix that holds the address denies it.
 pub const DENY: u32 = 1;
 /// Verdict: the longest prefix that holds the address allows it.
@@ -23,11 +23,11 @@ pub const FIRST_V4: u32 = 0;
 /// Index of the first of the IPv6 nodes that are indexed directly.
 pub const FIRST_V6: u32 = 1 << DIRECT_BITS;
 /// Nodes that are indexed directly; all others stand behind them.
-pub const DIRECT: u32 = 2 << DIRECT_BITS;
+pub const DIRECT_NODES: u32 = 2 << DIRECT_BITS;
 /// Most nodes on the path of an address: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros behind them.
-pub const MOST_NODES: u32 = 19;
+pub const MAX_PATH_NODES: u32 = 19;
 
-const _: () = assert!(DIRECT_BITS + NODE_BITS * MOST_NODES >= 128);
+const _: () = assert!(DIRECT_BITS + NODE_BITS * MAX_PATH_NODES >= 128);
 const _: () = assert!(1 << NODE_BITS == u64::BITS);
 
 /// Node of the trie, decides the next 6 bits of an address: bit `i` of each mask is for the addresses whose 6 bits are
@@ -90,28 +90,28 @@ pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) ->
         )
     };
     let mut steps = 0;
-    while steps < MOST_NODES {
+    while steps < MAX_PATH_NODES {
         let Some(node) = nodes.node(index) else {
-            return NONE;
+            return NO_MATCH;
         };
         let slot = (high >> (u64::BITS - NODE_BITS)) as u32;
         let bit = 1u64 << slot;
         if node.child & bit == 0 {
             return node.leaf(slot);
         }
-        index = node.base.wrapping_add(ones(node.child & (bit - 1)));
+        index = node.base.wrapping_add(count_ones(node.child & (bit - 1)));
         high = high << NODE_BITS | low >> (u64::BITS - NODE_BITS);
         low <<= NODE_BITS;
         steps += 1;
     }
-    NONE
+    NO_MATCH
 }
 
 /// Counts the bits that are set. By arithmetic, since BPF has no instruction for it: sums of 2, 4 and 8 bits side by
 /// side, then of all bytes in the highest one.
 #[inline(always)]
 #[must_use]
-pub const fn ones(mut x: u64) -> u32 {
+pub const fn count_ones(mut x: u64) -> u32 {
     x -= x >> 1 & 0x5555_5555_5555_5555;
     x = (x & 0x3333_3333_3333_3333) + (x >> 2 & 0x3333_3333_3333_3333);
     x = (x + (x >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
@@ -130,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn direct() -> Vec<Node> {
-        vec![Node::default(); DIRECT as usize]
+        vec![Node::default(); DIRECT_NODES as usize]
     }
 
     #[test]
@@ -139,20 +139,20 @@ mod tests {
         nodes[0x0a01].deny = 1 << 0b00_0001;
         nodes[0x0a01].allow = 1 << 0b11_1111;
         for (address, want) in [
-            (0x0a01_03ff, NONE),
+            (0x0a01_03ff, NO_MATCH),
             (0x0a01_0400, DENY),
             (0x0a01_07ff, DENY),
-            (0x0a01_0800, NONE),
-            (0x0a01_fbff, NONE),
+            (0x0a01_0800, NO_MATCH),
+            (0x0a01_fbff, NO_MATCH),
             (0x0a01_fc00, ALLOW),
-            (0x0a02_0400, NONE),
+            (0x0a02_0400, NO_MATCH),
         ] {
             assert_eq!(
                 verdict(nodes.as_slice(), &[0, 0, 0, address], true),
                 want,
                 "{address:x}"
             );
-            assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, address], false), NONE);
+            assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, address], false), NO_MATCH);
         }
     }
 
@@ -160,19 +160,19 @@ mod tests {
     fn children_follow_each_other_and_what_is_not_there_is_none() {
         let mut nodes = direct();
         nodes[FIRST_V6 as usize + 0x2001].child = 1 << 3 | 1 << 40 | 1 << 63;
-        nodes[FIRST_V6 as usize + 0x2001].base = DIRECT;
+        nodes[FIRST_V6 as usize + 0x2001].base = DIRECT_NODES;
         nodes.extend([DENY, ALLOW].map(|verdict| Node {
             deny: if verdict == DENY { u64::MAX } else { 0 },
             allow: if verdict == ALLOW { u64::MAX } else { 0 },
             ..Node::default()
         }));
-        for (slot, want) in [(3, DENY), (40, ALLOW), (63, NONE), (0, NONE)] {
+        for (slot, want) in [(3, DENY), (40, ALLOW), (63, NO_MATCH), (0, NO_MATCH)] {
             assert_eq!(
                 verdict(nodes.as_slice(), &[0x2001_0000 | slot << 10, 0, 0, 0], false),
                 want
             );
         }
-        assert_eq!(verdict::<[Node]>(&[], &[0; 4], true), NONE);
+        assert_eq!(verdict::<[Node]>(&[], &[0; 4], true), NO_MATCH);
     }
 
     /// Every bit of an address is looked at once, in its place: a chain of nodes with one child each, down to the last bit.
@@ -193,7 +193,7 @@ mod tests {
         for bit in 0..128 {
             let mut other = address;
             other[bit / 32] ^= 1 << (bit % 32);
-            assert_eq!(verdict(nodes.as_slice(), &other, false), NONE, "bit {bit}");
+            assert_eq!(verdict(nodes.as_slice(), &other, false), NO_MATCH, "bit {bit}");
         }
     }
 
@@ -202,17 +202,17 @@ mod tests {
         let mut nodes = direct();
         nodes[0].child = u64::MAX;
         nodes[0].base = 0;
-        assert_eq!(verdict(nodes.as_slice(), &[0; 4], true), NONE);
+        assert_eq!(verdict(nodes.as_slice(), &[0; 4], true), NO_MATCH);
         nodes[0].base = u32::MAX;
-        assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, 0xfc00], true), NONE);
+        assert_eq!(verdict(nodes.as_slice(), &[0, 0, 0, 0xfc00], true), NO_MATCH);
     }
 
     proptest! {
         #[test]
         fn ones_are_counted(x: u64, shift in 0u32..64) {
-            prop_assert_eq!(ones(x), x.count_ones());
-            prop_assert_eq!(ones(x >> shift), (x >> shift).count_ones());
-            prop_assert_eq!(ones(u64::MAX >> shift), 64 - shift);
+            prop_assert_eq!(count_ones(x), x.count_ones());
+            prop_assert_eq!(count_ones(x >> shift), (x >> shift).count_ones());
+            prop_assert_eq!(count_ones(u64::MAX >> shift), 64 - shift);
         }
     }
 }

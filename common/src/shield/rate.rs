@@ -8,16 +8,16 @@
 //! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would cost
 //! every packet.
 
-use super::abi::{Bucket, Cell, Guard, What};
+use super::abi::{Bucket, Guard, LimitKind, RateCell};
 
 /// Finds the cell of a source: its index and 0. For an unknown source, the index of the cell to take over and 1.
 #[inline(always)]
 #[must_use]
-pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
+pub fn find_cell(bucket: &Bucket, tag: u64) -> (u32, u32) {
     let (mut taken, mut least, mut is_new, mut i) = (0, u64::MAX, 1, 0);
     while i < 4 {
         let cell = &bucket.cells[i as usize];
-        let [a, b, c] = cell.times;
+        let [a, b, c] = cell.full_at;
         let full = a.max(b).max(c);
         if cell.tag == tag {
             // With 0 no cell that follows replaces this one.
@@ -32,28 +32,28 @@ pub fn find(bucket: &Bucket, tag: u64) -> (u32, u32) {
 
 /// The cell at index `at`; for a `new` source, emptied and given its tag.
 #[inline(always)]
-pub fn cell(bucket: &mut Bucket, at: u32, new: Option<u64>) -> &mut Cell {
+pub fn cell_at(bucket: &mut Bucket, at: u32, new: Option<u64>) -> &mut RateCell {
     let cell = &mut bucket.cells[at as usize & 3];
     if let Some(tag) = new {
         cell.tag = tag;
-        cell.times[0] = 0;
-        cell.times[1] = 0;
-        cell.times[2] = 0;
+        cell.full_at[0] = 0;
+        cell.full_at[1] = 0;
+        cell.full_at[2] = 0;
     }
     cell
 }
 
 /// Takes `units` tokens, if there are as many; none otherwise.
 #[inline(always)]
-pub fn take(cell: &mut Cell, guard: &Guard, what: What, units: u32, now: u64) -> bool {
+pub fn take_tokens(cell: &mut RateCell, guard: &Guard, what: LimitKind, units: u32, now: u64) -> bool {
     let limit = &guard.limits[what as usize];
     if limit.burst == 0 {
         return true;
     }
-    let at = &mut cell.times[what as usize];
+    let at = &mut cell.full_at[what as usize];
     let from = if *at > now { *at } else { now };
     // More than a full bucket is nothing that anybody could wait for: the kernel may have put packets together.
-    let cost = ((limit.each * units as u64) >> 10).min(limit.burst);
+    let cost = ((limit.unit_time * units as u64) >> 10).min(limit.burst);
     let full = from + cost;
     if full - now > limit.burst {
         return false;
@@ -64,14 +64,14 @@ pub fn take(cell: &mut Cell, guard: &Guard, what: What, units: u32, now: u64) ->
 
 /// Number of tokens that a source has left; `None` without a limit.
 #[must_use]
-pub fn left(cell: Option<&Cell>, guard: &Guard, what: What, now: u64) -> Option<u64> {
+pub fn tokens_left(cell: Option<&RateCell>, guard: &Guard, what: LimitKind, now: u64) -> Option<u64> {
     let limit = &guard.limits[what as usize];
     if limit.burst == 0 {
         return None;
     }
-    let owed = cell.map_or(0, |cell| cell.times[what as usize].saturating_sub(now));
+    let owed = cell.map_or(0, |cell| cell.full_at[what as usize].saturating_sub(now));
     let held = u128::from(limit.burst.saturating_sub(owed)) << 10;
-    Some((held / u128::from(limit.each.max(1))) as u64)
+    Some((held / u128::from(limit.unit_time.max(1))) as u64)
 }
 
 #[cfg(test)]
@@ -85,42 +85,45 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn cell(bucket: &mut Bucket, tag: u64) -> &mut Cell {
-        let (at, is_new) = find(bucket, tag);
-        super::cell(bucket, at, (is_new != 0).then_some(tag))
+    fn cell(bucket: &mut Bucket, tag: u64) -> &mut RateCell {
+        let (at, is_new) = find_cell(bucket, tag);
+        super::cell_at(bucket, at, (is_new != 0).then_some(tag))
     }
 
     fn guard(per_second: u64, burst: u64) -> Guard {
         let mut guard = Guard::default();
-        guard.limits[What::Packets as usize] = Limit::new(per_second, burst);
+        guard.limits[LimitKind::Packets as usize] = Limit::new(per_second, burst);
         guard
     }
 
     #[test]
     fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let (guard, mut cell) = (guard(10, 5), Cell::default());
-        let mut taken = |now| take(&mut cell, &guard, What::Packets, 1, now);
+        let (guard, mut cell) = (guard(10, 5), RateCell::default());
+        let mut taken = |now| take_tokens(&mut cell, &guard, LimitKind::Packets, 1, now);
         let at_once = (0..20).filter(|_| taken(SECOND)).count();
         assert_eq!(at_once, 5);
         let later = (0..1000).filter(|n| taken(SECOND + n * SECOND / 100)).count();
         assert_eq!(later, 99, "ten seconds at ten in a second, but the first of them");
-        assert_eq!(left(Some(&cell), &guard, What::Packets, 100 * SECOND), Some(5));
-        assert_eq!(left(None, &guard, What::Bytes, 0), None);
+        assert_eq!(
+            tokens_left(Some(&cell), &guard, LimitKind::Packets, 100 * SECOND),
+            Some(5)
+        );
+        assert_eq!(tokens_left(None, &guard, LimitKind::Bytes, 0), None);
     }
 
     #[test]
     fn what_is_refused_costs_nothing() {
-        let (guard, mut cell) = (guard(1, 3), Cell::default());
-        assert!(take(&mut cell, &guard, What::Packets, 1, SECOND));
-        assert!(!take(&mut cell, &guard, What::Packets, 3, SECOND));
-        assert!(take(&mut cell, &guard, What::Packets, 2, SECOND));
+        let (guard, mut cell) = (guard(1, 3), RateCell::default());
+        assert!(take_tokens(&mut cell, &guard, LimitKind::Packets, 1, SECOND));
+        assert!(!take_tokens(&mut cell, &guard, LimitKind::Packets, 3, SECOND));
+        assert!(take_tokens(&mut cell, &guard, LimitKind::Packets, 2, SECOND));
     }
 
     #[test]
     fn more_than_a_bucket_holds_takes_all_of_it() {
-        let (guard, mut cell) = (guard(1, 3), Cell::default());
-        assert!(take(&mut cell, &guard, What::Packets, 9, SECOND));
-        assert!(!take(&mut cell, &guard, What::Packets, 1, SECOND));
+        let (guard, mut cell) = (guard(1, 3), RateCell::default());
+        assert!(take_tokens(&mut cell, &guard, LimitKind::Packets, 9, SECOND));
+        assert!(!take_tokens(&mut cell, &guard, LimitKind::Packets, 1, SECOND));
     }
 
     #[test]
@@ -128,13 +131,19 @@ mod tests {
         let guard = guard(1, 100);
         let mut bucket = Bucket::default();
         for (tag, tokens) in [(1, 30), (3, 10), (5, 20), (7, 40)] {
-            assert!(take(cell(&mut bucket, tag), &guard, What::Packets, tokens, SECOND));
+            assert!(take_tokens(
+                cell(&mut bucket, tag),
+                &guard,
+                LimitKind::Packets,
+                tokens,
+                SECOND
+            ));
         }
         let known = |bucket: &Bucket| bucket.cells.iter().map(|cell| cell.tag).collect::<Vec<_>>();
         assert_eq!(known(&bucket), [1, 3, 5, 7]);
         cell(&mut bucket, 9);
         assert_eq!(known(&bucket), [1, 9, 5, 7]);
-        assert_eq!(cell(&mut bucket, 7).times[1], 41 * SECOND);
+        assert_eq!(cell(&mut bucket, 7).full_at[1], 41 * SECOND);
     }
 
     proptest! {
@@ -147,7 +156,7 @@ mod tests {
             let (mut now, mut got) = (SECOND, 0u64);
             for (gap, units) in gaps {
                 now += gap;
-                if take(cell(&mut bucket, 11), &guard, What::Packets, units, now) {
+                if take_tokens(cell(&mut bucket, 11), &guard, LimitKind::Packets, units, now) {
                     got += u64::from(units);
                 }
             }

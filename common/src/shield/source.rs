@@ -7,7 +7,7 @@ use crate::l4::decide::is_v4;
 /// Masks an address to the bits that the guard tells sources by.
 #[inline(always)]
 #[must_use]
-pub const fn masked(address: &[u32; 4], guard: &Guard) -> [u32; 4] {
+pub const fn mask_source(address: &[u32; 4], guard: &Guard) -> [u32; 4] {
     if is_v4(address) {
         [0, 0, 0xffff, address[3] & guard.mask_v4]
     } else {
@@ -33,7 +33,7 @@ pub const fn tag(seed: u64, source: &[u32; 4], guard: u32) -> u64 {
 /// Index of a tag's bucket among `buckets`.
 #[inline(always)]
 #[must_use]
-pub const fn place(tag: u64, buckets: u32) -> u32 {
+pub const fn bucket_index(tag: u64, buckets: u32) -> u32 {
     (((tag >> 32) * buckets as u64) >> 32) as u32
 }
 
@@ -67,11 +67,11 @@ mod tests {
             ..Guard::default()
         };
         let v4 = |last: u32| [0, 0, 0xffff, 0xc000_0200 + last];
-        assert_eq!(masked(&v4(1), &guard), masked(&v4(255), &guard));
-        assert_ne!(masked(&v4(1), &guard), masked(&v4(256), &guard));
+        assert_eq!(mask_source(&v4(1), &guard), mask_source(&v4(255), &guard));
+        assert_ne!(mask_source(&v4(1), &guard), mask_source(&v4(256), &guard));
         let v6 = |third, last| [0x2001_0db8, third, 0x1234, last];
-        assert_eq!(masked(&v6(7, 1), &guard), [0x2001_0db8, 7, 0, 0]);
-        assert_ne!(masked(&v6(7, 1), &guard), masked(&v6(8, 1), &guard));
+        assert_eq!(mask_source(&v6(7, 1), &guard), [0x2001_0db8, 7, 0, 0]);
+        assert_ne!(mask_source(&v6(7, 1), &guard), mask_source(&v6(8, 1), &guard));
         assert_eq!(mask_v6(0), [0; 4]);
         assert_eq!(mask_v6(128), [u32::MAX; 4]);
         assert_eq!((mask_v4(0), mask_v4(32)), (0, u32::MAX));
@@ -82,7 +82,7 @@ mod tests {
         let source = [0, 0, 0xffff, 1];
         assert_ne!(tag(1, &source, 0), tag(2, &source, 0));
         assert_ne!(tag(1, &source, 0), tag(1, &source, 1));
-        assert_eq!(place(u64::MAX, 1000), 999);
-        assert_eq!(place(1, 1000), 0);
+        assert_eq!(bucket_index(u64::MAX, 1000), 999);
+        assert_eq!(bucket_index(1, 1000), 0);
     }
 }

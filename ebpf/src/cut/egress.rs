@@ -7,14 +7,15 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp, Tuple, bits,
+        Buffer, CutFlow, Diff, Tcp, Tuple, atomic,
         flow::{
-            ANSWERED, COOKIE_LATE, DOUBTED, DRAINED, Entry, MAY_FRAGMENT, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS,
-            ORPHANED, OWED_KNOWN, STAMPS_FIXED, SUPERSEDED, state, why,
+            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SACK, OFFERED_SCALE,
+            OFFERED_TIMESTAMPS, ORPHANED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible,
+            state,
         },
         handshake,
-        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
-        options::find,
+        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN, TCP_HEADER},
+        options::find_options,
         seq,
     },
     parts::CUT_V6,
@@ -22,186 +23,195 @@ use signalbox_common::{
 
 use super::{
     DROP, PASS, Verdict,
-    forward::{HOP_TICKS, LEARN},
-    maps::{CUT_CONFIG, FLOWS, SHAKES, TUPLES, pending, tell},
-    skb::{ETH, Family, IPV4, IPV6, Shared, TCP, V4, V6, View, field, milliseconds, tick, tuple},
+    forward::{HOP_LIFETIME_TICKS, TC_INDEX_LEARN_HOP},
+    maps::{CUT_CONFIG, CUT_CT, CUT_FLOWS, CUT_HANDSHAKES, notify_ended, pending_flow},
+    skb::{
+        ETH_HEADER, Family, IPV4, IPV6, PacketView, SocketPacket, TCP, V4, V6, context_field, monotonic_ms, read_tuple,
+        tick,
+    },
 };
 use crate::parts;
 
 #[inline(always)]
 pub fn decide(ctx: &TcContext) -> Verdict {
-    let forwarded = field(ctx, |skb| unsafe { &raw const (*skb).ingress_ifindex });
-    let mark = field(ctx, |skb| unsafe { &raw const (*skb).tc_index });
-    if forwarded != 0 && mark != LEARN {
-        return Verdict::new(Reason::CutLeaves, PASS);
+    let forwarded = context_field(ctx, |skb| unsafe { &raw const (*skb).ingress_ifindex });
+    let mark = context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index });
+    if forwarded != 0 && mark != TC_INDEX_LEARN_HOP {
+        return Verdict::new(Reason::CutEgressForwarded, PASS);
     }
-    let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
-    let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let tagged = context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     let learn = forwarded != 0;
     if tagged != 0 {
-        Verdict::NONE
+        Verdict::UNHANDLED
     } else if protocol == IPV4 {
-        of_family::<V4>(ctx, learn)
+        decide_family::<V4>(ctx, learn)
     } else if protocol == IPV6 && parts::has(CUT_V6) {
-        of_family::<V6>(ctx, learn)
+        decide_family::<V6>(ctx, learn)
     } else {
-        Verdict::NONE
+        Verdict::UNHANDLED
     }
 }
 
 #[inline(never)]
-fn of_family<F: Family>(ctx: &TcContext, learn: bool) -> Verdict {
-    understood::<F>(ctx, learn).unwrap_or(Verdict::NONE)
+fn decide_family<F: Family>(ctx: &TcContext, learn: bool) -> Verdict {
+    parse::<F>(ctx, learn).unwrap_or(Verdict::UNHANDLED)
 }
 
 #[inline(always)]
-fn understood<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
-    let view = View::new(ctx, F::TCP + FIXED);
-    let plain = F::VERSION == 6 || (view.u8(ETH)? == 0x45 && view.u16(ETH + 6)? & 0x3fff == 0);
+fn parse<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
+    let view = PacketView::new(ctx, F::TCP + TCP_HEADER);
+    let plain = F::VERSION == 6 || (view.u8(ETH_HEADER)? == 0x45 && view.u16(ETH_HEADER + 6)? & 0x3fff == 0);
     if !plain || view.u8(F::PROTOCOL)? != TCP {
         return None;
     }
     let tcp = Tcp::read(&view, F::TCP)?;
-    let arriving = tuple::<F, _>(&view, F::TCP)?.reversed();
+    let arriving = read_tuple::<F, _>(&view, F::TCP)?.reversed();
     // SAFETY: the value is copied at once.
-    let Some(entry) = (unsafe { TUPLES.get(&arriving) }).copied() else {
+    let Some(entry) = (unsafe { CUT_CT.get(&arriving) }).copied() else {
         return match (tcp.has(SYN), tcp.has(ACK)) {
-            (true, true) => Some(answer::<F>(ctx, &view, &arriving, &tcp)),
-            (true, false) => Some(offer::<F>(ctx, &view, &arriving, &tcp)),
+            (true, true) => Some(record_syn_ack::<F>(ctx, &view, &arriving, &tcp)),
+            (true, false) => Some(rewrite_leg_b_syn::<F>(ctx, &view, &arriving, &tcp)),
             _ => None,
         };
     };
     // SAFETY: a non-null element of the array, each field of which is read or written whole.
-    let flow = unsafe { &mut *FLOWS.get_ptr_mut(entry.index)? };
+    let flow = unsafe { &mut *CUT_FLOWS.get_ptr_mut(entry.index)? };
     if learn {
         // A forwarded packet, on the leg that the other direction arrives on.
-        let way = &mut flow.ways[(!entry.way & 1) as usize];
-        way.hop_ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+        let way = &mut flow.dirs[(!entry.dir & 1) as usize];
+        way.hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
         way.macs = macs(&view)?;
-        way.hop_until = tick().wrapping_add(HOP_TICKS);
-        return Some(Verdict::new(Reason::CutLearnt, PASS));
+        way.hop_expires = tick().wrapping_add(HOP_LIFETIME_TICKS);
+        return Some(Verdict::new(Reason::CutNextHopLearned, PASS));
     }
-    if tcp.has(SYN) && entry.way == 1 && !tcp.has(ACK) {
+    if tcp.has(SYN) && entry.dir == 1 && !tcp.has(ACK) {
         if flow.ended() {
             // The ports of a flow that is over: free for whoever wants them.
-            bits::set(&mut flow.ways[1].flags, SUPERSEDED);
-            let _ = TUPLES.remove(&arriving);
-            return Some(offer::<F>(ctx, &view, &arriving, &tcp));
+            atomic::set(&mut flow.dirs[1].flags, SUPERSEDED);
+            let _ = CUT_CT.remove(&arriving);
+            return Some(rewrite_leg_b_syn::<F>(ctx, &view, &arriving, &tcp));
         }
         // Another connection was given the ports of a live flow: it must try again with others.
-        return Some(refuse(&tcp));
+        return Some(refuse_port(&tcp));
     }
-    if entry.way == 0 && tcp.has(SYN | ACK) && flow.ways[0].flags & DOUBTED != 0 {
-        return Some(answer::<F>(ctx, &view, &arriving, &tcp));
+    if entry.dir == 0 && tcp.has(SYN | ACK) && flow.dirs[0].flags & SYN_ON_LIVE_FLOW != 0 {
+        return Some(record_syn_ack::<F>(ctx, &view, &arriving, &tcp));
     }
-    Some(spoken::<F>(ctx, &view, &tcp, &entry, flow))
+    Some(on_socket_packet::<F>(ctx, &view, &tcp, &entry, flow))
 }
 
 #[inline(always)]
-fn refuse(tcp: &Tcp) -> Verdict {
-    if let Some((_, flow)) = pending(u32::from(tcp.source)) {
+fn refuse_port(tcp: &Tcp) -> Verdict {
+    if let Some((_, flow)) = pending_flow(u32::from(tcp.source)) {
         // SAFETY: as above.
         let flow = unsafe { &mut *flow };
-        if flow.state == state::WANTED {
-            flow.why = why::PORT_BUSY;
-            flow.state = state::UNFIT;
+        if flow.state == state::REQUESTED {
+            flow.ineligible = ineligible::PORT_BUSY;
+            flow.state = state::INELIGIBLE;
         }
     }
     Verdict::new(Reason::CutRefused, DROP)
 }
 
 #[inline(always)]
-fn macs(view: &View) -> Option<[u32; 3]> {
+fn macs(view: &PacketView) -> Option<[u32; 3]> {
     Some([view.u32(0)?, view.u32(4)?, view.u32(8)?])
 }
 
 /// Decides about a packet that a socket of a cut flow sends.
 #[inline(never)]
-fn spoken<F: Family>(ctx: &TcContext, view: &View, tcp: &Tcp, entry: &Entry, flow: &mut Flow) -> Verdict {
+fn on_socket_packet<F: Family>(
+    ctx: &TcContext,
+    view: &PacketView,
+    tcp: &Tcp,
+    entry: &FlowRef,
+    flow: &mut CutFlow,
+) -> Verdict {
     let silenced = Verdict::new(Reason::CutSilenced, DROP);
     // SAFETY: aligned, whole; userspace writes them through its mapping.
     let (now, drained) = unsafe {
         (
             (&raw const flow.state).read_volatile(),
-            (&raw const flow.drained).read_volatile(),
+            (&raw const flow.handoff_state).read_volatile(),
         )
     };
     // A reset is put at the number that the other end expects: it would be asked back elsewhere (RFC 5961).
-    let expected = flow.ways[(entry.way & 1) as usize].ack;
+    let expected = flow.dirs[(entry.dir & 1) as usize].ack;
     if now == state::CLOSING && tcp.has(RST) {
-        return match reset_at::<F>(ctx, tcp, expected) {
+        return match turn_into_reset::<F>(ctx, tcp, expected) {
             Some(()) => Verdict::new(Reason::CutReset, PASS),
             None => silenced,
         };
     }
-    if now != state::CUT || drained >= DRAINED {
+    if now != state::CUT || drained >= HANDED_OFF {
         return silenced;
     }
-    let Some(all) = F::payload(view, ctx.len()) else {
+    let Some(all) = F::payload_length(view, ctx.len()) else {
         return silenced;
     };
     let end = tcp.end(all.wrapping_sub(tcp.length));
     // The client's own FIN, which came before the flow was cut, is owed with the rest.
-    let owed = entry.way == 1 && drained == OWED_KNOWN && end == flow.owed_end;
+    let owed = entry.dir == 1 && drained == HANDOFF_KNOWN && end == flow.handoff_end;
     if tcp.flags & RST != 0 || tcp.flags & FIN != 0 && !owed {
         // Sockets are closed when they are drained, not before: their process has died. Both ends must know, since what
         // was owed is lost.
-        bits::set(&mut flow.ways[(entry.way & 1) as usize].flags, ORPHANED);
-        if flow.ways[0].flags & flow.ways[1].flags & ORPHANED != 0 {
+        atomic::set(&mut flow.dirs[(entry.dir & 1) as usize].flags, ORPHANED);
+        if flow.dirs[0].flags & flow.dirs[1].flags & ORPHANED != 0 {
             flow.state = state::CLOSING;
         }
-        tell(entry.index);
-        return match reset_at::<F>(ctx, tcp, expected) {
+        notify_ended(entry.index);
+        return match turn_into_reset::<F>(ctx, tcp, expected) {
             Some(()) => Verdict::new(Reason::CutReset, PASS),
             None => silenced,
         };
     }
-    if entry.way == 0 {
+    if entry.dir == 0 {
         // Leg A's socket has nothing to say: acknowledgements come from the host now.
         return silenced;
     }
-    flow.sent_b = seq::later(end, flow.sent_b);
+    flow.snd_nxt_b = seq::later(end, flow.snd_nxt_b);
     // The client has acknowledged what the socket has never seen; the host drops what acknowledges too much less (RFC
     // 5961, section 5.2).
-    let ack = seq::later(flow.ways[0].ack.wrapping_sub(flow.d2), tcp.ack);
-    let stamp = if flow.ways[0].flags & STAMPS_FIXED != 0 {
-        Some(flow.ways[0].stamp)
+    let ack = seq::later(flow.dirs[0].ack.wrapping_sub(flow.seq_delta_out), tcp.ack);
+    let stamp = if flow.dirs[0].flags & TS_DELTA_KNOWN != 0 {
+        Some(flow.dirs[0].ts_val)
     } else {
         None
     };
-    update::<F>(ctx, tcp, ack, stamp);
-    Verdict::new(Reason::CutDrains, PASS)
+    rewrite_ack_and_ts::<F>(ctx, tcp, ack, stamp);
+    Verdict::new(Reason::CutHandoff, PASS)
 }
 
 /// Rewrites the acknowledgement number and the TSval of leg B's socket: the client's clock goes on where the socket's
 /// stopped, and the host must not see it run backwards (RFC 7323, PAWS).
 #[inline(always)]
-fn update<F: Family>(ctx: &TcContext, tcp: &Tcp, ack: u32, stamp: Option<u32>) {
+fn rewrite_ack_and_ts<F: Family>(ctx: &TcContext, tcp: &Tcp, ack: u32, stamp: Option<u32>) {
     let mut diff = Diff::default();
-    let mut packet = Shared(ctx);
+    let mut packet = SocketPacket(ctx);
     if ack != tcp.ack && packet.set_u32(F::TCP + AT_ACK, ack).is_some() {
         diff.u32(tcp.ack, ack);
     }
     if let Some(stamp) = stamp
-        && let Some(found) = find(&mut packet, F::TCP + FIXED, tcp.length - FIXED)
-        && found.stamps != 0
-        && let Some(old) = packet.u32(found.stamps + 2)
-        && packet.set_u32(found.stamps + 2, stamp).is_some()
+        && let Some(found) = find_options(&mut packet, F::TCP + TCP_HEADER, tcp.length - TCP_HEADER)
+        && found.timestamps != 0
+        && let Some(old) = packet.u32(found.timestamps + 2)
+        && packet.set_u32(found.timestamps + 2, stamp).is_some()
     {
-        diff.u32_at(found.stamps, old, stamp);
+        diff.u32_at(found.timestamps, old, stamp);
     }
-    checksum::<F>(ctx, diff);
+    update_checksum::<F>(ctx, diff);
 }
 
 #[inline(always)]
-fn checksum<F: Family>(ctx: &TcContext, diff: Diff) {
+fn update_checksum<F: Family>(ctx: &TcContext, diff: Diff) {
     // SAFETY: the helper checks the offset.
     unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
 }
 
 /// Turns the last packet of a dying socket into a reset at `expected`.
 #[inline(always)]
-fn reset_at<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> {
+fn turn_into_reset<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> {
     let mut diff = Diff::default();
     diff.u32(tcp.seq, expected);
     let flags = (tcp.flags & !FIN) | RST;
@@ -212,48 +222,48 @@ fn reset_at<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Option<()> 
         bpf_skb_store_bytes(ctx.skb.skb, F::TCP + AT_SEQ, (&raw const seq).cast(), 4, 0) == 0
             && bpf_skb_store_bytes(ctx.skb.skb, F::TCP + AT_FLAGS, (&raw const flags).cast(), 1, 0) == 0
     };
-    checksum::<F>(ctx, diff);
+    update_checksum::<F>(ctx, diff);
     stored.then_some(())
 }
 
 /// Records our SYN-ACK to a client: leg A's half of a flow.
 #[inline(never)]
-fn answer<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Verdict {
-    answered::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::NONE)
+fn record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &Tuple, tcp: &Tcp) -> Verdict {
+    try_record_syn_ack::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::UNHANDLED)
 }
 
 #[inline(always)]
-fn answered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Option<Verdict> {
-    let shake = SHAKES.get_ptr_mut(arriving)?;
+fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &Tuple, tcp: &Tcp) -> Option<Verdict> {
+    let shake = CUT_HANDSHAKES.get_ptr_mut(arriving)?;
     // SAFETY: a non-null element of the map; only packets of this handshake write it.
     let shake = unsafe { &mut *shake };
-    if shake.first_client != tcp.ack {
+    if shake.isn_client != tcp.ack {
         return None;
     }
     shake.macs = macs(view)?;
-    shake.ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
-    let mut packet = Shared(ctx);
-    let offer = handshake::offer(&mut packet, F::TCP, tcp)?;
-    let limit = segment_limit::<F>();
+    shake.ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    let mut packet = SocketPacket(ctx);
+    let offer = handshake::read_options(&mut packet, F::TCP, tcp)?;
+    let limit = mss_limit::<F>();
     if offer.mss > limit {
-        let diff = handshake::mirror(&mut packet, F::TCP, tcp, u8::MAX, limit)?;
-        checksum::<F>(ctx, diff);
+        let diff = handshake::limit_options(&mut packet, F::TCP, tcp, u8::MAX, limit)?;
+        update_checksum::<F>(ctx, diff);
     }
-    shake.first_vip = tcp.seq.wrapping_add(1);
-    shake.clock = offer.stamp.wrapping_sub(milliseconds());
+    shake.isn_vip = tcp.seq.wrapping_add(1);
+    shake.ts_clock = offer.ts_val.wrapping_sub(monotonic_ms());
     shake.mss_vip = if offer.mss > limit { limit } else { offer.mss };
     shake.scale_vip = offer.scale;
-    shake.agreed = offer.bits;
-    if offer.bits & OFFERED_SCALE == 0 {
+    shake.agreed = offer.offered;
+    if offer.offered & OFFERED_SCALE == 0 {
         shake.scale_client = 0;
     }
-    shake.progress = ANSWERED | shake.progress & MAY_FRAGMENT;
-    Some(Verdict::new(Reason::CutAnswered, PASS))
+    shake.progress = SYN_ACK_SEEN | shake.progress & MAY_FRAGMENT;
+    Some(Verdict::new(Reason::CutSynAckRecorded, PASS))
 }
 
 /// MSS that all interfaces that carry legs can take.
 #[inline(always)]
-fn segment_limit<F: Family>() -> u16 {
+fn mss_limit<F: Family>() -> u16 {
     let limit = CUT_CONFIG.get(0).map_or(0, |config| config.mss);
     let limit = if F::VERSION == 6 {
         limit.saturating_sub(20)
@@ -269,70 +279,78 @@ fn segment_limit<F: Family>() -> u16 {
 
 /// Edits leg B's SYN to offer what leg A has, and no more.
 #[inline(never)]
-fn offer<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Verdict {
-    offered::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::NONE)
+fn rewrite_leg_b_syn<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &Tuple, tcp: &Tcp) -> Verdict {
+    try_rewrite_leg_b_syn::<F>(ctx, view, arriving, tcp).unwrap_or(Verdict::UNHANDLED)
 }
 
 #[inline(always)]
-fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp) -> Option<Verdict> {
-    let (_, flow) = pending(u32::from(tcp.source))?;
+fn try_rewrite_leg_b_syn<F: Family>(
+    ctx: &TcContext,
+    view: &PacketView,
+    arriving: &Tuple,
+    tcp: &Tcp,
+) -> Option<Verdict> {
+    let (_, flow) = pending_flow(u32::from(tcp.source))?;
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
     let flow = unsafe { &mut *flow };
-    let first = flow.state == state::WANTED;
+    let first = flow.state == state::REQUESTED;
     if !first && flow.state != state::CONNECTING || flow.tuple(1) != *arriving {
         return None;
     }
-    let refused = |flow: &mut Flow, reason: u8| {
-        flow.why = reason;
-        flow.state = state::UNFIT;
+    let refused = |flow: &mut CutFlow, reason: u8| {
+        flow.ineligible = reason;
+        flow.state = state::INELIGIBLE;
         Some(Verdict::new(Reason::CutRefused, PASS))
     };
     let client = flow.tuple(0);
     // SAFETY: copied at once.
-    let shake = match unsafe { SHAKES.get(&client) } {
-        Some(shake) if shake.progress & ANSWERED != 0 => *shake,
-        _ => return refused(flow, why::NO_HANDSHAKE),
+    let shake = match unsafe { CUT_HANDSHAKES.get(&client) } {
+        Some(shake) if shake.progress & SYN_ACK_SEEN != 0 => *shake,
+        _ => return refused(flow, ineligible::NO_HANDSHAKE),
     };
     if shake.progress & MAY_FRAGMENT != 0 {
-        return refused(flow, why::FRAGMENTS);
+        return refused(flow, ineligible::FRAGMENTS);
     }
     // SAFETY: only looked whether it is there.
-    if unsafe { TUPLES.get(&client) }.is_some() {
-        return refused(flow, why::PORT_BUSY);
+    if unsafe { CUT_CT.get(&client) }.is_some() {
+        return refused(flow, ineligible::PORT_BUSY);
     }
     let hop = macs(view)?;
-    let mut packet = Shared(ctx);
-    let limit = segment_limit::<F>();
+    let mut packet = SocketPacket(ctx);
+    let limit = mss_limit::<F>();
     let mss = if shake.mss_client < limit {
         shake.mss_client
     } else {
         limit
     };
-    let Some(ours) = handshake::offer(&mut packet, F::TCP, tcp) else {
-        return refused(flow, why::MALFORMED);
+    let Some(ours) = handshake::read_options(&mut packet, F::TCP, tcp) else {
+        return refused(flow, ineligible::MALFORMED);
     };
     // Userspace has asked for the client's scale: what the client takes can then be told exactly.
-    if shake.agreed & ours.bits & OFFERED_SCALE != 0 && ours.scale > shake.scale_client {
-        return refused(flow, why::WINDOW);
+    if shake.agreed & ours.offered & OFFERED_SCALE != 0 && ours.scale > shake.scale_client {
+        return refused(flow, ineligible::WINDOW_SCALE);
     }
     // Options that this machine does not offer at all cannot be had: the host's answer will show it.
-    let Some(mut diff) = handshake::mirror(&mut packet, F::TCP, tcp, shake.agreed, mss) else {
-        return refused(flow, why::MALFORMED);
+    let Some(mut diff) = handshake::limit_options(&mut packet, F::TCP, tcp, shake.agreed, mss) else {
+        return refused(flow, ineligible::MALFORMED);
     };
-    diff.and(handshake::without_ecn(&mut packet, F::TCP, tcp)?);
-    checksum::<F>(ctx, diff);
+    diff.merge(handshake::clear_ecn(&mut packet, F::TCP, tcp)?);
+    update_checksum::<F>(ctx, diff);
     if first {
         let now = tick();
-        flow.first_b = tcp.seq.wrapping_add(1);
+        flow.isn_b = tcp.seq.wrapping_add(1);
         // `d1` held bytes injected less bytes consumed.
-        flow.d1 = flow.d1.wrapping_add(flow.first_b).wrapping_sub(shake.first_client);
-        flow.d2 = shake.first_vip;
-        flow.ways[1].stamp = ours.stamp.wrapping_sub(milliseconds());
+        flow.seq_delta_in = flow
+            .seq_delta_in
+            .wrapping_add(flow.isn_b)
+            .wrapping_sub(shake.isn_client);
+        flow.seq_delta_out = shake.isn_vip;
+        flow.dirs[1].ts_val = ours.ts_val.wrapping_sub(monotonic_ms());
         // The clock of leg A's socket may be later than its SYN-ACK, if that had a cookie; it can be told to a
         // millisecond or two, and a smaller difference is none.
-        let late = flow.t2.wrapping_sub(shake.clock);
-        if !(2..=COOKIE_LATE + 2).contains(&late) {
-            flow.t2 = shake.clock;
+        let late = flow.ts_delta_out.wrapping_sub(shake.ts_clock);
+        if !(2..=MAX_COOKIE_TS_LAG_MS + 2).contains(&late) {
+            flow.ts_delta_out = shake.ts_clock;
         }
         flow.scale_a = shake.scale_client | shake.scale_vip << 4;
         flow.scale_b = if shake.agreed & OFFERED_SCALE != 0 {
@@ -341,16 +359,16 @@ fn offered<F: Family>(ctx: &TcContext, view: &View, arriving: &Tuple, tcp: &Tcp)
             0
         };
         // MSS and options of leg A stand here until the host's SYN-ACK: `pair::complete` reads and replaces them.
-        flow.owed_end = u32::from(shake.mss_vip);
-        flow.ways[0].flags = u32::from(shake.agreed & (OFFERED_SACK | OFFERED_STAMPS | OFFERED_SCALE));
-        flow.ways[0].high = shake.first_client;
-        flow.ways[0].hop_ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
-        flow.ways[0].macs = hop;
-        flow.ways[0].hop_until = now.wrapping_add(HOP_TICKS);
-        flow.ways[1].hop_ifindex = shake.ifindex;
-        flow.ways[1].macs = shake.macs;
-        flow.ways[1].hop_until = now.wrapping_add(HOP_TICKS);
+        flow.handoff_end = u32::from(shake.mss_vip);
+        flow.dirs[0].flags = u32::from(shake.agreed & (OFFERED_SACK | OFFERED_TIMESTAMPS | OFFERED_SCALE));
+        flow.dirs[0].snd_max = shake.isn_client;
+        flow.dirs[0].hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+        flow.dirs[0].macs = hop;
+        flow.dirs[0].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
+        flow.dirs[1].hop_ifindex = shake.ifindex;
+        flow.dirs[1].macs = shake.macs;
+        flow.dirs[1].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
         flow.state = state::CONNECTING;
     }
-    Some(Verdict::new(Reason::CutOffered, PASS))
+    Some(Verdict::new(Reason::CutSynRewritten, PASS))
 }

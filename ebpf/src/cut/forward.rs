@@ -9,119 +9,129 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp, Way, bits,
-        flow::{DRAINED, Entry, NARROW, STAMPS_FIXED, UNNUMBERED},
+        Buffer, CutFlow, Diff, DirState, Tcp, atomic,
+        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, TS_DELTA_KNOWN},
         header::{AT_CHECKSUM, FIN, RST, SYN},
-        rewrite::{self, Change, Stamps},
+        rewrite::{self, HeaderRewrite, TimestampRewrite},
         seq,
-        track::{self, Noted},
+        track::{self, FlowProgress},
     },
 };
 
 use super::{
     DROP, Verdict,
-    maps::tell,
-    skb::{ETH, Family, TCP, View, field, milliseconds, tick},
+    maps::notify_ended,
+    skb::{ETH_HEADER, Family, PacketView, TCP, context_field, monotonic_ms, tick},
 };
 
 const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
 /// Value of `tc_index` that marks a packet whose next hop is learnt when it leaves.
-pub const LEARN: u32 = 0x5b02;
+pub const TC_INDEX_LEARN_HOP: u32 = 0x5b02;
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
-pub const HOP_TICKS: u32 = 950;
+pub const HOP_LIFETIME_TICKS: u32 = 950;
 
 /// A next hop: interface and Ethernet addresses, or an interface whose neighbour the kernel has to find.
-pub struct Hop {
+pub struct NextHop {
     pub ifindex: u32,
     pub macs: Option<[u32; 3]>,
 }
 
 #[inline(never)]
-pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &Entry, flow: &mut Flow) -> Verdict {
+pub fn forward_packet<F: Family>(
+    ctx: &TcContext,
+    view: &mut PacketView,
+    tcp: &Tcp,
+    entry: &FlowRef,
+    flow: &mut CutFlow,
+) -> Verdict {
     let dropped = Verdict::new(Reason::CutMalformed, DROP);
     let now = tick();
-    let length = match F::payload(view, ctx.len()) {
+    let length = match F::payload_length(view, ctx.len()) {
         Some(all) if all >= tcp.length => all - tcp.length,
         _ => return dropped,
     };
-    let from_client = entry.way == 0;
+    let from_client = entry.dir == 0;
     let (source, destination, mut change) = if from_client {
         (
             &raw const flow.local,
-            &raw const flow.backend,
-            Change {
+            &raw const flow.host_addr,
+            HeaderRewrite {
                 source: flow.ports_b as u16,
                 destination: (flow.ports_b >> 16) as u16,
-                seq: flow.d1,
-                ack: 0u32.wrapping_sub(flow.d2),
+                seq_delta: flow.seq_delta_in,
+                ack_delta: 0u32.wrapping_sub(flow.seq_delta_out),
                 scale_from: flow.scale_a & 15,
                 scale_to: flow.scale_b & 15,
-                answered_for: 0,
+                ack_ahead: 0,
             },
         )
     } else {
         (
             &raw const flow.vip,
             &raw const flow.client,
-            Change {
+            HeaderRewrite {
                 source: flow.ports_a as u16,
                 destination: (flow.ports_a >> 16) as u16,
-                seq: flow.d2,
-                ack: 0u32.wrapping_sub(flow.d1),
+                seq_delta: flow.seq_delta_out,
+                ack_delta: 0u32.wrapping_sub(flow.seq_delta_in),
                 scale_from: flow.scale_b >> 4,
                 scale_to: flow.scale_a >> 4,
-                answered_for: answered_for(tcp, flow),
+                ack_ahead: ack_ahead(tcp, flow),
             },
         )
     };
-    let seq = tcp.seq.wrapping_add(change.seq);
+    let seq = tcp.seq.wrapping_add(change.seq_delta);
     if from_client && length == 0 && tcp.flags & (SYN | FIN | RST) == 0 {
-        change.seq = change.seq.wrapping_sub(ahead(seq, flow));
+        change.seq_delta = change.seq_delta.wrapping_sub(seq_beyond_window(seq, flow));
     }
     // SAFETY: fields of the array's element, which do not change while the flow lives.
     let (source, destination) = unsafe { (&*source, &*destination) };
-    let (fixed, t1, t2) = (flow.ways[0].flags & STAMPS_FIXED != 0, flow.t1, flow.t2);
+    let (fixed, t1, t2) = (
+        flow.dirs[0].flags & TS_DELTA_KNOWN != 0,
+        flow.ts_delta_in,
+        flow.ts_delta_out,
+    );
     let mut stamps = if from_client {
-        Stamps {
-            value: t1,
-            fixed,
+        TimestampRewrite {
+            val_delta: t1,
+            is_known: fixed,
             // Of several packets at once each may find that nothing is fixed yet: all come to nearly the same.
-            clock: if fixed {
+            first_val: if fixed {
                 0
             } else {
-                flow.ways[1].stamp.wrapping_add(milliseconds())
+                flow.dirs[1].ts_val.wrapping_add(monotonic_ms())
             },
-            echo: Some(0u32.wrapping_sub(t2)),
+            ecr_delta: Some(0u32.wrapping_sub(t2)),
             written: None,
         }
     } else {
-        Stamps {
-            value: t2,
-            fixed: true,
-            clock: 0,
-            echo: fixed.then_some(0u32.wrapping_sub(t1)),
+        TimestampRewrite {
+            val_delta: t2,
+            is_known: true,
+            first_val: 0,
+            ecr_delta: fixed.then_some(0u32.wrapping_sub(t1)),
             written: None,
         }
     };
     let Some(l4) = rewrite::tcp(view, F::TCP, tcp, &change, &mut stamps) else {
         return dropped;
     };
-    let l3 = match addresses::<F>(view, Some(source), destination) {
+    let l3 = match write_addresses::<F>(view, Some(source), destination) {
         Some(Some(diff)) => diff,
         Some(None) => return Verdict::new(Reason::CutHops, DROP),
         None => return dropped,
     };
-    if F::VERSION == 4 && !from_client && flow.ways[1].flags & NARROW != 0 {
-        let is_super = field(ctx, |skb| unsafe { &raw const (*skb).gso_size }) != 0;
-        match fragmentable(view, tcp.seq, is_super) {
+    if F::VERSION == 4 && !from_client && flow.dirs[1].flags & MTU_EXCEEDED != 0 {
+        let is_super = context_field(ctx, |skb| unsafe { &raw const (*skb).gso_size }) != 0;
+        match clear_df(view, tcp.seq, is_super) {
             Some(true) => {}
-            Some(false) => bits::set(&mut flow.ways[1].flags, UNNUMBERED),
+            Some(false) => atomic::set(&mut flow.dirs[1].flags, NO_IP_ID),
             None => return dropped,
         }
     }
-    let ack = tcp.ack.wrapping_add(change.ack);
-    let believed = track::plausible(flow, from_client, seq, ack);
-    let [first, second] = &mut flow.ways;
+    let ack = tcp.ack.wrapping_add(change.ack_delta);
+    let believed = track::is_in_window(flow, from_client, seq, ack);
+    let [first, second] = &mut flow.dirs;
     let (way, peer) = if from_client {
         (first, &*second)
     } else {
@@ -131,22 +141,22 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
         if let Some(written) = stamps.written {
             if fixed {
                 // Packets overtake each other. What leg B's socket sends must not seem older than any of them.
-                way.stamp = seq::later(written, way.stamp);
+                way.ts_val = seq::later(written, way.ts_val);
             } else {
-                way.stamp = written;
-                flow.t1 = stamps.value;
-                bits::set(&mut way.flags, STAMPS_FIXED);
+                way.ts_val = written;
+                flow.ts_delta_in = stamps.val_delta;
+                atomic::set(&mut way.flags, TS_DELTA_KNOWN);
             }
         }
     }
-    way.seen = now;
-    bits::add(&mut way.packets, 1);
-    let noted = track::note(way, peer, tcp, length, seq, ack, believed);
-    if noted != Noted::Open {
-        tell(entry.index);
+    way.last_seen = now;
+    atomic::add(&mut way.packets, 1);
+    let noted = track::record(way, peer, tcp, length, seq, ack, believed);
+    if noted != FlowProgress::Open {
+        notify_ended(entry.index);
     }
-    let hop = next_hop(way, now);
-    match send::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
+    let hop = cached_next_hop(way, now);
+    match redirect::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
         Some(action) => Verdict::new(Reason::CutForwarded, action),
         None => dropped,
     }
@@ -156,11 +166,11 @@ pub fn packet<F: Family>(ctx: &TcContext, view: &mut View, tcp: &Tcp, entry: &En
 /// beyond the host's window, and a host drops such a segment, acknowledgement and all (RFC 9293, section 3.4); at
 /// `RCV.NXT` it is always acceptable.
 #[inline(always)]
-fn ahead(seq: u32, flow: &Flow) -> u32 {
+fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
-    let drained = unsafe { (&raw const flow.drained).read_volatile() };
-    let expected = flow.ways[1].ack;
-    if drained < DRAINED && seq::after(seq, expected) {
+    let drained = unsafe { (&raw const flow.handoff_state).read_volatile() };
+    let expected = flow.dirs[1].ack;
+    if drained < HANDED_OFF && seq::after(seq, expected) {
         seq.wrapping_sub(expected)
     } else {
         0
@@ -171,15 +181,15 @@ fn ahead(seq: u32, flow: &Flow) -> u32 {
 /// acknowledged them, and a client drops an acknowledgement that is too old (RFC 5961, section 5.2; `tcp_ack`,
 /// "TOO_OLD_ACK").
 #[inline(always)]
-fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
+fn ack_ahead(tcp: &Tcp, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes both through its mapping.
     let (drained, owed) = unsafe {
         (
-            (&raw const flow.drained).read_volatile(),
-            (&raw const flow.owed_end).read_volatile(),
+            (&raw const flow.handoff_state).read_volatile(),
+            (&raw const flow.handoff_end).read_volatile(),
         )
     };
-    if drained < DRAINED && seq::after(owed, tcp.ack) {
+    if drained < HANDED_OFF && seq::after(owed, tcp.ack) {
         owed.wrapping_sub(tcp.ack)
     } else {
         0
@@ -189,8 +199,8 @@ fn answered_for(tcp: &Tcp, flow: &Flow) -> u32 {
 /// Writes the IP addresses of the other leg and takes one hop away; without a `source` the sender stays. Updates an
 /// IPv4 header's checksum, and returns the difference to the TCP pseudo-header: `Some(None)` where no hop is left.
 #[inline(always)]
-pub fn addresses<F: Family>(
-    view: &mut View,
+pub fn write_addresses<F: Family>(
+    view: &mut PacketView,
     source: Option<&[u32; 4]>,
     destination: &[u32; 4],
 ) -> Option<Option<Diff>> {
@@ -199,10 +209,10 @@ pub fn addresses<F: Family>(
     if hops <= 1 {
         return Some(None);
     }
-    let length = 4 * F::WORDS as u32;
+    let length = 4 * F::ADDRESS_WORDS as u32;
     let mut i = 0;
-    while i < F::WORDS {
-        let from = 4 - F::WORDS + i;
+    while i < F::ADDRESS_WORDS {
+        let from = 4 - F::ADDRESS_WORDS + i;
         let (at_source, at_destination) = (F::SOURCE + 4 * i as u32, F::SOURCE + length + 4 * i as u32);
         if let Some(source) = source {
             diff.u32(view.u32(at_source)?, source[from]);
@@ -216,8 +226,8 @@ pub fn addresses<F: Family>(
     if F::VERSION == 4 {
         let mut header = diff;
         header.u16(u16::from(hops) << 8, u16::from(hops - 1) << 8);
-        let checksum = view.u16(ETH + 10)?;
-        view.set_u16(ETH + 10, header.applied(checksum))?;
+        let checksum = view.u16(ETH_HEADER + 10)?;
+        view.set_u16(ETH_HEADER + 10, header.apply_to(checksum))?;
     }
     Some(Some(diff))
 }
@@ -226,9 +236,9 @@ pub fn addresses<F: Family>(
 /// for a super-packet without: its segments would all get the same, or be refused (`inet_gso_segment`,
 /// net/ipv4/af_inet.c).
 #[inline(always)]
-fn fragmentable(view: &mut View, seq: u32, is_super: bool) -> Option<bool> {
+fn clear_df(view: &mut PacketView, seq: u32, is_super: bool) -> Option<bool> {
     const DONT_FRAGMENT: u16 = 0x4000;
-    let (id, old) = (view.u16(ETH + 4)?, view.u16(ETH + 6)?);
+    let (id, old) = (view.u16(ETH_HEADER + 4)?, view.u16(ETH_HEADER + 6)?);
     if id == 0 && is_super {
         return Some(false);
     }
@@ -241,18 +251,18 @@ fn fragmentable(view: &mut View, seq: u32, is_super: bool) -> Option<bool> {
     let mut header = Diff::default();
     header.u16(id, new_id);
     header.u16(old, old & !DONT_FRAGMENT);
-    view.set_u16(ETH + 4, new_id)?;
-    view.set_u16(ETH + 6, old & !DONT_FRAGMENT)?;
-    let checksum = view.u16(ETH + 10)?;
-    view.set_u16(ETH + 10, header.applied(checksum))?;
+    view.set_u16(ETH_HEADER + 4, new_id)?;
+    view.set_u16(ETH_HEADER + 6, old & !DONT_FRAGMENT)?;
+    let checksum = view.u16(ETH_HEADER + 10)?;
+    view.set_u16(ETH_HEADER + 10, header.apply_to(checksum))?;
     Some(true)
 }
 
 /// Next hop of a direction, while it is still good: its interface alone otherwise.
 #[inline(always)]
-pub fn next_hop(way: &Way, now: u32) -> Hop {
-    let known = (now.wrapping_sub(way.hop_until) as i32) < 0;
-    Hop {
+pub fn cached_next_hop(way: &DirState, now: u32) -> NextHop {
+    let known = (now.wrapping_sub(way.hop_expires) as i32) < 0;
+    NextHop {
         ifindex: way.hop_ifindex,
         macs: if known { Some(way.macs) } else { None },
     }
@@ -262,32 +272,32 @@ pub fn next_hop(way: &Way, now: u32) -> Hop {
 /// or where the machine does not forward (the lookup is refused), it stays expired: the kernel's output path finds the
 /// neighbour, and `cut_out` reads the address off the packet.
 #[inline(always)]
-pub fn refresh<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32) -> Option<u32> {
+pub fn refresh_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, way: u32) -> Option<u32> {
     let now = tick();
-    if (now.wrapping_sub(flow.ways[(way & 1) as usize].hop_until) as i32) < 0 {
+    if (now.wrapping_sub(flow.dirs[(way & 1) as usize].hop_expires) as i32) < 0 {
         return None;
     }
-    look_up::<F>(ctx, flow, way, now);
-    Some(flow.ways[(way & 1) as usize].hop_ifindex)
+    look_up_next_hop::<F>(ctx, flow, way, now);
+    Some(flow.dirs[(way & 1) as usize].hop_ifindex)
 }
 
 #[inline(never)]
-fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u32 {
+fn look_up_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, way: u32, now: u32) -> u32 {
     let (source, destination) = if way == 0 {
-        (&flow.local, &flow.backend)
+        (&flow.local, &flow.host_addr)
     } else {
         (&flow.vip, &flow.client)
     };
-    let way = &mut flow.ways[(way & 1) as usize];
+    let way = &mut flow.dirs[(way & 1) as usize];
     const SUCCESS: i64 = 0;
     const NO_NEIGHBOUR: i64 = 7;
     // SAFETY: all-zero parameters are valid; fields of unions are set by family, as the kernel reads them.
     unsafe {
         let mut params: FibParams = core::mem::zeroed();
-        params.family = F::FIB_FAMILY;
+        params.family = F::ADDRESS_FAMILY;
         params.l4_protocol = TCP;
-        params.ifindex = field(ctx, |skb| &raw const (*skb).ifindex);
-        if F::WORDS == 1 {
+        params.ifindex = context_field(ctx, |skb| &raw const (*skb).ifindex);
+        if F::ADDRESS_WORDS == 1 {
             params.__bindgen_anon_3.ipv4_src = source[3].to_be();
             params.__bindgen_anon_4.ipv4_dst = destination[3].to_be();
         } else {
@@ -308,7 +318,7 @@ fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u
             u32::from_be_bytes([d4, d5, s0, s1]),
             u32::from_be_bytes([s2, s3, s4, s5]),
         ];
-        way.hop_until = now.wrapping_add(HOP_TICKS);
+        way.hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
         1
     }
 }
@@ -316,7 +326,14 @@ fn look_up<F: Family>(ctx: &TcContext, flow: &mut Flow, way: u32, now: u32) -> u
 /// Redirects the packet to the next hop. `l3` and `l4` are the differences, of the pseudo-header and of the rest, to
 /// the checksum at `checksum`: one that hardware is to complete holds only the former yet.
 #[inline(always)]
-pub fn send<F: Family>(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u32, l3: Diff, l4: Diff) -> Option<i32> {
+pub fn redirect<F: Family>(
+    ctx: &TcContext,
+    view: &mut PacketView,
+    hop: &NextHop,
+    checksum: u32,
+    l3: Diff,
+    l4: Diff,
+) -> Option<i32> {
     if let Some(macs) = hop.macs {
         view.set_u32(0, macs[0])?;
         view.set_u32(4, macs[1])?;
@@ -339,7 +356,7 @@ pub fn send<F: Family>(ctx: &TcContext, view: &mut View, hop: &Hop, checksum: u3
         if hop.macs.is_some() {
             bpf_redirect(hop.ifindex, 0)
         } else {
-            (&raw mut (*skb).tc_index).write_volatile(LEARN);
+            (&raw mut (*skb).tc_index).write_volatile(TC_INDEX_LEARN_HOP);
             bpf_redirect_neigh(hop.ifindex, core::ptr::null_mut(), 0, 0)
         }
     };

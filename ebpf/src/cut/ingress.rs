@@ -4,10 +4,13 @@ use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcCo
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Shake, Tcp, Tuple, bits,
-        flow::{ANSWERED, CLOSED, DOUBTED, Entry, FINISHED, Flow, MAY_FRAGMENT, RESET, SUPERSEDED, state},
+        Buffer, Diff, Handshake, Tcp, Tuple, atomic,
+        flow::{
+            CLIENT_FIN_SEEN, CutFlow, FlowRef, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN,
+            SYN_ON_LIVE_FLOW, state,
+        },
         handshake,
-        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, FIXED, RST, SYN},
+        header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN, TCP_HEADER},
         seq, track,
     },
     parts::CUT_V6,
@@ -16,103 +19,103 @@ use signalbox_common::{
 
 use super::{
     DROP, PASS, Verdict, forward, icmp,
-    maps::{CUT_BINDINGS, FLOWS, SHAKES, TUPLES, tell},
+    maps::{CUT_BINDINGS, CUT_CT, CUT_FLOWS, CUT_HANDSHAKES, notify_ended},
     pair, share,
-    skb::{ETH, Family, IPV4, IPV6, TCP, V4, V6, View, field, tuple},
+    skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple},
     too_big,
 };
 use crate::parts;
 
-const MOST_HEADERS: u32 = 60;
-const BOTH: u8 = SYN | ACK;
+const MAX_TCP_HEADER: u32 = 60;
+const SYN_ACK: u8 = SYN | ACK;
 
 #[inline(always)]
 pub fn decide(ctx: &TcContext) -> Verdict {
     // A tagged packet comes again, untagged, at the VLAN's own interface.
-    let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
-    let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let tagged = context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     if tagged != 0 {
-        Verdict::NONE
+        Verdict::UNHANDLED
     } else if protocol == IPV4 {
-        of_family::<V4>(ctx)
+        decide_family::<V4>(ctx)
     } else if protocol == IPV6 && parts::has(CUT_V6) {
-        of_family::<V6>(ctx)
+        decide_family::<V6>(ctx)
     } else {
-        Verdict::NONE
+        Verdict::UNHANDLED
     }
 }
 
 #[inline(always)]
-fn of_family<F: Family>(ctx: &TcContext) -> Verdict {
-    understood::<F>(ctx).unwrap_or(Verdict::NONE)
+fn decide_family<F: Family>(ctx: &TcContext) -> Verdict {
+    parse::<F>(ctx).unwrap_or(Verdict::UNHANDLED)
 }
 
 #[inline(always)]
-fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
+fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     // No more bytes than every packet's decision needs: the part that is not linear yet has to be copied.
-    let mut view = View::new(ctx, F::TCP + FIXED);
+    let mut view = PacketView::new(ctx, F::TCP + TCP_HEADER);
     let protocol = view.u8(F::PROTOCOL)?;
     if F::VERSION == 4 {
-        let first = view.u8(ETH)?;
-        let fragment = view.u16(ETH + 6)?;
+        let first = view.u8(ETH_HEADER)?;
+        let fragment = view.u16(ETH_HEADER + 6)?;
         if first != 0x45 || fragment & 0x3fff != 0 {
             if protocol != TCP || fragment & 0x1fff != 0 {
                 return None;
             }
-            view = View::new(ctx, F::TCP + MOST_HEADERS);
-            let ports = ETH + u32::from(first & 15) * 4;
+            view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
+            let ports = ETH_HEADER + u32::from(first & 15) * 4;
             let reason = if first == 0x45 {
                 Reason::CutFragment
             } else {
                 Reason::CutExtended
             };
-            return Some(unless_ours::<F>(&view, ports, reason));
+            return Some(drop_if_cut::<F>(&view, ports, reason));
         }
     } else if matches!(protocol, 0 | 43 | 44 | 60) {
         // Hop-by-hop, routing, fragment or destination options, then TCP: what a connection of ours could be hidden in.
         // A long one, or a second, is the kernel's business, as a packet of no flow: its reset is kept in by `cut_out`.
-        view = View::new(ctx, F::TCP + MOST_HEADERS);
+        view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
         if view.u8(F::TCP)? != TCP {
             return None;
         }
         let length = u32::from(view.u8(F::TCP + 1)? & 15) * 8 + 8;
         let ports = F::TCP + if protocol == 44 { 8 } else { length };
-        return Some(unless_ours::<F>(&view, ports, Reason::CutExtended));
+        return Some(drop_if_cut::<F>(&view, ports, Reason::CutExtended));
     }
     if protocol == F::ICMP {
-        view = View::new(ctx, F::TCP + MOST_HEADERS);
-        return Some(icmp::error::<F>(ctx, &mut view));
+        view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
+        return Some(icmp::on_icmp_error::<F>(ctx, &mut view));
     }
     if protocol != TCP {
         return None;
     }
-    let tuple = tuple::<F, _>(&view, F::TCP)?;
+    let tuple = read_tuple::<F, _>(&view, F::TCP)?;
     // SAFETY: the value is copied at once.
-    let Some(entry) = (unsafe { TUPLES.get(&tuple) }).copied() else {
+    let Some(entry) = (unsafe { CUT_CT.get(&tuple) }).copied() else {
         // A packet of no cut flow: the beginning of one, perhaps.
         let flags = view.u8(F::TCP + AT_FLAGS)?;
         if flags & FIN != 0
-            && let Some(shake) = SHAKES.get_ptr_mut(&tuple)
+            && let Some(shake) = CUT_HANDSHAKES.get_ptr_mut(&tuple)
         {
             let ack = view.u32(F::TCP + AT_ACK)?;
             // We have said nothing yet that it could acknowledge: whoever does not know our number is not the client.
             // SAFETY: a non-null element; one byte is written, which nobody else writes by now.
             unsafe {
-                if (*shake).first_vip == ack {
-                    (*shake).progress |= FINISHED;
+                if (*shake).isn_vip == ack {
+                    (*shake).progress |= CLIENT_FIN_SEEN;
                 }
             }
         }
         if flags & SYN != 0 {
-            view = View::new(ctx, F::TCP + MOST_HEADERS);
+            view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
         }
         return Some(match flags & (SYN | ACK) {
-            SYN => opening::<F>(ctx, &mut view, &tuple),
-            BOTH => pair::complete::<F>(&mut view, &tuple),
+            SYN => record_syn::<F>(ctx, &mut view, &tuple),
+            SYN_ACK => pair::complete::<F>(&mut view, &tuple),
             _ => Verdict::new(Reason::CutMiss, PASS),
         });
     };
-    let Some(flow) = FLOWS.get_ptr_mut(entry.index) else {
+    let Some(flow) = CUT_FLOWS.get_ptr_mut(entry.index) else {
         return Some(Verdict::new(Reason::CutMiss, PASS));
     };
     // SAFETY: a non-null element of the array. Other CPUs and userspace may write other fields at the same time; each
@@ -121,19 +124,19 @@ fn understood<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     let Some(tcp) = Tcp::read(&view, F::TCP) else {
         return Some(Verdict::new(Reason::CutMalformed, DROP));
     };
-    view = View::new(ctx, F::TCP + tcp.length);
-    Some(ours::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
+    view = PacketView::new(ctx, F::TCP + tcp.length);
+    Some(on_cut_packet::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
 }
 
 /// Verdict on a packet that cannot be rewritten: dropped if it belongs to a cut flow, since the kernel would answer it
 /// with a reset.
 #[inline(always)]
-fn unless_ours<F: Family>(view: &View, ports: u32, reason: Reason) -> Verdict {
-    let Some(tuple) = tuple::<F, _>(view, ports) else {
+fn drop_if_cut<F: Family>(view: &PacketView, ports: u32, reason: Reason) -> Verdict {
+    let Some(tuple) = read_tuple::<F, _>(view, ports) else {
         return Verdict::new(Reason::CutMiss, PASS);
     };
     // SAFETY: only looked whether it is there.
-    if unsafe { TUPLES.get(&tuple) }.is_some() {
+    if unsafe { CUT_CT.get(&tuple) }.is_some() {
         Verdict::new(reason, DROP)
     } else {
         Verdict::new(Reason::CutMiss, PASS)
@@ -141,101 +144,106 @@ fn unless_ours<F: Family>(view: &View, ports: u32, reason: Reason) -> Verdict {
 }
 
 #[inline(always)]
-fn ours<F: Family>(
+fn on_cut_packet<F: Family>(
     ctx: &TcContext,
-    view: &mut View,
+    view: &mut PacketView,
     tuple: &Tuple,
     tcp: &Tcp,
-    entry: &Entry,
-    flow: &mut Flow,
+    entry: &FlowRef,
+    flow: &mut CutFlow,
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let now = unsafe { (&raw const flow.state).read_volatile() };
     // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
-    if entry.way == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
+    if entry.dir == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
         supersede(tuple, flow);
         // SAFETY: aligned, whole; userspace writes it through its mapping.
-        if unsafe { (&raw const flow.drained).read_volatile() } != CLOSED {
-            return unseat::<F>(ctx, tcp, flow.owed_end.wrapping_sub(flow.d1));
+        if unsafe { (&raw const flow.handoff_state).read_volatile() } != SOCKETS_CLOSED {
+            return reset_stale_socket::<F>(ctx, tcp, flow.handoff_end.wrapping_sub(flow.seq_delta_in));
         }
-        opening::<F>(ctx, view, tuple);
+        record_syn::<F>(ctx, view, tuple);
         return Verdict::new(Reason::CutSuperseded, PASS);
     }
     if now != state::CUT {
         // The acknowledgement number is kept up to date for the resets that userspace sends.
-        let (there, back) = if entry.way == 0 {
-            (flow.d1, flow.d2)
+        let (there, back) = if entry.dir == 0 {
+            (flow.seq_delta_in, flow.seq_delta_out)
         } else {
-            (flow.d2, flow.d1)
+            (flow.seq_delta_out, flow.seq_delta_in)
         };
         let (number, ack) = (tcp.seq.wrapping_add(there), tcp.ack.wrapping_sub(back));
-        if tcp.flags & (ACK | RST) == ACK && track::plausible(flow, entry.way == 0, number, ack) {
-            let way = &mut flow.ways[(entry.way & 1) as usize];
+        if tcp.flags & (ACK | RST) == ACK && track::is_in_window(flow, entry.dir == 0, number, ack) {
+            let way = &mut flow.dirs[(entry.dir & 1) as usize];
             way.ack = seq::later(tcp.ack, way.ack);
         }
         return Verdict::new(Reason::CutClosing, DROP);
     }
     if tcp.has(SYN) {
-        if entry.way == 1 {
-            return share::syn(tcp, flow);
+        if entry.dir == 1 {
+            return share::on_host_syn(tcp, flow);
         }
         // A stray SYN does no harm to a listening socket. A client in earnest confirms the answer.
-        bits::set(&mut flow.ways[0].flags, DOUBTED);
-        opening::<F>(ctx, view, tuple);
-        return Verdict::new(Reason::CutDoubted, PASS);
+        atomic::set(&mut flow.dirs[0].flags, SYN_ON_LIVE_FLOW);
+        record_syn::<F>(ctx, view, tuple);
+        return Verdict::new(Reason::CutSynOnLiveFlow, PASS);
     }
-    if entry.way == 0 && flow.ways[0].flags & DOUBTED != 0 && confirms(tuple, tcp) {
+    if entry.dir == 0 && flow.dirs[0].flags & SYN_ON_LIVE_FLOW != 0 && confirms_handshake(tuple, tcp) {
         // The client has given up the old connection.
-        bits::set(&mut flow.ways[0].flags, RESET);
-        tell(entry.index);
+        atomic::set(&mut flow.dirs[0].flags, RESET);
+        notify_ended(entry.index);
         supersede(tuple, flow);
         return Verdict::new(Reason::CutSuperseded, PASS);
     }
-    if entry.way == 0 && is_of_another(tcp, flow) {
+    if entry.dir == 0 && is_of_new_connection(tcp, flow) {
         supersede(tuple, flow);
         return Verdict::new(Reason::CutSuperseded, PASS);
     }
-    if entry.way == 1 && share::wanted(ctx, tcp, flow) {
-        return share::acknowledgement::<F>(ctx, tcp, flow);
+    if entry.dir == 1 && share::socket_needs(ctx, tcp, flow) {
+        return share::send_ack_to_socket::<F>(ctx, tcp, flow);
     }
     // A link's MTU is asked no more often than its neighbour's address: what is dropped until then comes again.
-    if let Some(ifindex) = forward::refresh::<F>(ctx, flow, entry.way)
-        && let Some(mtu) = too_big::exceeded(ctx, ifindex)
-        && too_big::may_be_told::<F>(view, flow)
+    if let Some(ifindex) = forward::refresh_next_hop::<F>(ctx, flow, entry.dir)
+        && let Some(mtu) = too_big::exceeded_mtu(ctx, ifindex)
+        && too_big::accepts_too_big::<F>(view, flow)
     {
-        return too_big::tell::<F>(ctx, tuple, mtu);
+        return too_big::send_too_big::<F>(ctx, tuple, mtu);
     }
-    forward::packet::<F>(ctx, view, tcp, entry, flow)
+    forward::forward_packet::<F>(ctx, view, tcp, entry, flow)
 }
 
 /// Whether a packet confirms a new connection on the tuple of a flow that is over, whose SYN was answered by a cookie
 /// before this program could see it. The kernel knows the cookie. Initial sequence numbers of one tuple go on by the
 /// clock (RFC 6528), and so do cookies: both may lie in the old connection's windows, but behind its end.
 #[inline(always)]
-fn is_of_another(tcp: &Tcp, flow: &Flow) -> bool {
+fn is_of_new_connection(tcp: &Tcp, flow: &CutFlow) -> bool {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
-    let closed = unsafe { (&raw const flow.drained).read_volatile() } == CLOSED;
+    let closed = unsafe { (&raw const flow.handoff_state).read_volatile() } == SOCKETS_CLOSED;
     if !closed || !flow.ended() || tcp.flags & (SYN | RST | ACK) != ACK {
         return false;
     }
-    seq::after(tcp.seq, flow.ways[0].high)
-        || !track::plausible(flow, true, tcp.seq.wrapping_add(flow.d1), tcp.ack.wrapping_sub(flow.d2))
+    seq::after(tcp.seq, flow.dirs[0].snd_max)
+        || !track::is_in_window(
+            flow,
+            true,
+            tcp.seq.wrapping_add(flow.seq_delta_in),
+            tcp.ack.wrapping_sub(flow.seq_delta_out),
+        )
 }
 
-/// Removes the client's entry of `TUPLES`: free for another flow.
+/// Removes the client's entry of `CUT_CT`: free for another flow.
 #[inline(always)]
-fn supersede(tuple: &Tuple, flow: &mut Flow) {
-    bits::set(&mut flow.ways[0].flags, SUPERSEDED);
-    let _ = TUPLES.remove(tuple);
+fn supersede(tuple: &Tuple, flow: &mut CutFlow) {
+    atomic::set(&mut flow.dirs[0].flags, SUPERSEDED);
+    let _ = CUT_CT.remove(tuple);
 }
 
 /// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the packet
 /// becomes a reset at `expected`, the number of the first byte that the socket has not received, and the SYN comes
 /// again behind it.
 #[inline(never)]
-fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
-    share::again(ctx);
-    let mut view = View::now(ctx);
+fn reset_stale_socket<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
+    share::loop_clone(ctx);
+    let mut view = PacketView::current(ctx);
     let mut diff = Diff::default();
     let flags = (tcp.flags & !SYN) | RST;
     diff.u32(tcp.seq, expected);
@@ -248,36 +256,36 @@ fn unseat<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
     }
     // SAFETY: the helper checks the offset. The view is not used any more.
     unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
-    Verdict::new(Reason::CutUnseated, PASS)
+    Verdict::new(Reason::CutStaleSocketReset, PASS)
 }
 
 /// Whether routers may fragment the packet, and those that follow it.
 #[inline(always)]
-pub fn may_be_fragmented<F: Family>(view: &View) -> Option<bool> {
+pub fn may_be_fragmented<F: Family>(view: &PacketView) -> Option<bool> {
     const DONT_FRAGMENT: u16 = 0x4000;
-    Some(F::VERSION == 4 && view.u16(ETH + 6)? & DONT_FRAGMENT == 0)
+    Some(F::VERSION == 4 && view.u16(ETH_HEADER + 6)? & DONT_FRAGMENT == 0)
 }
 
 /// Whether a packet is the third one of a handshake with our listening socket.
 #[inline(always)]
-fn confirms(tuple: &Tuple, tcp: &Tcp) -> bool {
+fn confirms_handshake(tuple: &Tuple, tcp: &Tcp) -> bool {
     // SAFETY: a non-null element, of which numbers are read.
-    SHAKES.get_ptr(tuple).is_some_and(|shake| unsafe {
-        (*shake).progress & ANSWERED != 0
-            && tcp.seq == (*shake).first_client
+    CUT_HANDSHAKES.get_ptr(tuple).is_some_and(|shake| unsafe {
+        (*shake).progress & SYN_ACK_SEEN != 0
+            && tcp.seq == (*shake).isn_client
             && tcp.has(ACK)
-            && tcp.ack == (*shake).first_vip
+            && tcp.ack == (*shake).isn_vip
     })
 }
 
 /// Records a client's SYN, if it is for one of our bindings.
 #[inline(never)]
-fn opening<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Verdict {
-    remembered::<F>(ctx, view, tuple).unwrap_or(Verdict::NONE)
+fn record_syn<F: Family>(ctx: &TcContext, view: &mut PacketView, tuple: &Tuple) -> Verdict {
+    try_record_syn::<F>(ctx, view, tuple).unwrap_or(Verdict::UNHANDLED)
 }
 
 #[inline(always)]
-fn remembered<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Option<Verdict> {
+fn try_record_syn<F: Family>(ctx: &TcContext, view: &mut PacketView, tuple: &Tuple) -> Option<Verdict> {
     let miss = Some(Verdict::new(Reason::CutMiss, PASS));
     let tcp = Tcp::read(view, F::TCP)?;
     let mut addr = [0u8; 16];
@@ -290,22 +298,22 @@ fn remembered<F: Family>(ctx: &TcContext, view: &mut View, tuple: &Tuple) -> Opt
     if CUT_BINDINGS.get(&key).is_none() {
         return miss;
     }
-    let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
+    let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
         return miss;
     };
     let may_fragment = may_be_fragmented::<F>(view)?;
-    let shake = Shake {
+    let shake = Handshake {
         progress: if may_fragment { MAY_FRAGMENT } else { 0 },
-        first_client: tcp.seq.wrapping_add(1),
+        isn_client: tcp.seq.wrapping_add(1),
         mss_client: offer.mss,
         scale_client: offer.scale,
-        ..Shake::default()
+        ..Handshake::default()
     };
-    let _ = SHAKES.insert(tuple, &shake, 0);
-    let diff = handshake::without_ecn(view, F::TCP, &tcp)?;
+    let _ = CUT_HANDSHAKES.insert(tuple, &shake, 0);
+    let diff = handshake::clear_ecn(view, F::TCP, &tcp)?;
     if diff != Default::default() {
         // SAFETY: the helper checks the offset. The view is not used any more.
         unsafe { bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) };
     }
-    Some(Verdict::new(Reason::CutOpening, PASS))
+    Some(Verdict::new(Reason::CutSynRecorded, PASS))
 }

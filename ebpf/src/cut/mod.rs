@@ -31,7 +31,7 @@ struct Verdict(u64);
 
 impl Verdict {
     /// Verdict on a packet that this program has nothing to do with.
-    const NONE: Self = Self(u64::MAX);
+    const UNHANDLED: Self = Self(u64::MAX);
 
     const fn new(reason: Reason, action: i32) -> Self {
         Self((reason as u64) << 32 | action as u32 as u64)
@@ -39,8 +39,8 @@ impl Verdict {
 
     /// Counts the reason and returns the action; for [`Self::NONE`] counts `otherwise` and passes the packet.
     #[inline(always)]
-    fn carry_out(self, otherwise: Reason) -> i32 {
-        if self == Self::NONE {
+    fn count_and_return(self, otherwise: Reason) -> i32 {
+        if self == Self::UNHANDLED {
             bump(&COUNTERS, otherwise as u32);
             return PASS;
         }
@@ -51,10 +51,10 @@ impl Verdict {
 
 #[classifier]
 pub fn cut_in(ctx: TcContext) -> i32 {
-    ingress::decide(&ctx).carry_out(Reason::CutNotTcp)
+    ingress::decide(&ctx).count_and_return(Reason::CutNotTcp)
 }
 
 #[classifier]
 pub fn cut_out(ctx: TcContext) -> i32 {
-    egress::decide(&ctx).carry_out(Reason::CutOutMiss)
+    egress::decide(&ctx).count_and_return(Reason::CutEgressMiss)
 }

@@ -3,9 +3,10 @@
 use signalbox_common::{
     Reason,
     cut::{
-        Tcp, Tuple, bits,
+        Tcp, Tuple, atomic,
         flow::{
-            ANSWERED, EARLY_FIN, Entry, FIN_UNKNOWN, FINISHED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why,
+            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS,
+            SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
     },
@@ -14,54 +15,54 @@ use signalbox_common::{
 use super::{
     PASS, Verdict,
     ingress::may_be_fragmented,
-    maps::{SHAKES, TUPLES, pending},
-    skb::{Family, View, milliseconds, tick},
+    maps::{CUT_CT, CUT_HANDSHAKES, pending_flow},
+    skb::{Family, PacketView, monotonic_ms, tick},
 };
 
 const BPF_NOEXIST: u64 = 1;
 
 #[inline(never)]
-pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
+pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     let miss = Verdict::new(Reason::CutMiss, PASS);
     let Some(tcp) = Tcp::read(view, F::TCP) else {
         return miss;
     };
-    let Some((index, flow)) = pending(u32::from(tcp.destination)) else {
+    let Some((index, flow)) = pending_flow(u32::from(tcp.destination)) else {
         return miss;
     };
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
     let flow = unsafe { &mut *flow };
-    if flow.state != state::CONNECTING || flow.tuple(1) != *tuple || tcp.ack != flow.first_b {
+    if flow.state != state::CONNECTING || flow.tuple(1) != *tuple || tcp.ack != flow.isn_b {
         return miss;
     }
-    let unfit = |flow: &mut signalbox_common::cut::Flow, reason: u8| {
-        flow.why = reason;
-        flow.state = state::UNFIT;
-        Verdict::new(Reason::CutUnfit, PASS)
+    let unfit = |flow: &mut signalbox_common::cut::CutFlow, reason: u8| {
+        flow.ineligible = reason;
+        flow.state = state::INELIGIBLE;
+        Verdict::new(Reason::CutIneligible, PASS)
     };
-    let Some(offer) = handshake::offer(view, F::TCP, &tcp) else {
-        return unfit(flow, why::MALFORMED);
+    let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
+        return unfit(flow, ineligible::MALFORMED);
     };
     if may_be_fragmented::<F>(view) != Some(false) {
-        return unfit(flow, why::FRAGMENTS);
+        return unfit(flow, ineligible::FRAGMENTS);
     }
     // The legs' options were made equal in our SYN: leg A's stand in these bits.
-    let have = flow.ways[0].flags as u8;
-    if (have ^ offer.bits) & OFFERED_STAMPS != 0 {
-        return unfit(flow, why::STAMPS);
+    let have = flow.dirs[0].flags as u8;
+    if (have ^ offer.offered) & OFFERED_TIMESTAMPS != 0 {
+        return unfit(flow, ineligible::TIMESTAMPS);
     }
-    if (have ^ offer.bits) & OFFERED_SACK != 0 {
-        return unfit(flow, why::SACK);
+    if (have ^ offer.offered) & OFFERED_SACK != 0 {
+        return unfit(flow, ineligible::SACK);
     }
     // Userspace has left the segment size that the client was told here.
-    if u32::from(offer.mss) < flow.owed_end {
-        return unfit(flow, why::SEGMENT);
+    if u32::from(offer.mss) < flow.handoff_end {
+        return unfit(flow, ineligible::MSS);
     }
     // The client was told our own scale before we knew the host.
-    if !handshake::is_exact_enough(tcp.window, offer.scale, flow.scale_a >> 4) {
-        return unfit(flow, why::WINDOW);
+    if !handshake::fits_scale(tcp.window, offer.scale, flow.scale_a >> 4) {
+        return unfit(flow, ineligible::WINDOW_SCALE);
     }
-    if offer.bits & OFFERED_SCALE == 0 {
+    if offer.offered & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.
         flow.scale_b = 0;
     } else {
@@ -69,37 +70,42 @@ pub fn complete<F: Family>(view: &mut View, tuple: &Tuple) -> Verdict {
     }
     let now = tick();
     let first_host = tcp.seq.wrapping_add(1);
-    flow.first_host = first_host;
+    flow.isn_host = first_host;
     // `d2` and `t2` held leg A's part so far.
-    flow.ways[0].ack = flow.d2;
-    flow.d2 = flow.d2.wrapping_sub(first_host);
-    flow.t2 = flow.t2.wrapping_add(milliseconds()).wrapping_sub(offer.stamp);
-    flow.ways[1].ack = flow.first_b;
-    flow.ways[1].high = first_host;
-    flow.ways[0].seen = now;
-    flow.ways[1].seen = now;
+    flow.dirs[0].ack = flow.seq_delta_out;
+    flow.seq_delta_out = flow.seq_delta_out.wrapping_sub(first_host);
+    flow.ts_delta_out = flow
+        .ts_delta_out
+        .wrapping_add(monotonic_ms())
+        .wrapping_sub(offer.ts_val);
+    flow.dirs[1].ack = flow.isn_b;
+    flow.dirs[1].snd_max = first_host;
+    flow.dirs[0].last_seen = now;
+    flow.dirs[1].last_seen = now;
     // The client's flags held the options of leg A.
-    flow.ways[0].flags = 0;
-    flow.ways[1].flags = 0;
-    flow.sent_b = flow.first_b;
-    flow.owed_end = flow.first_b;
+    flow.dirs[0].flags = 0;
+    flow.dirs[1].flags = 0;
+    flow.snd_nxt_b = flow.isn_b;
+    flow.handoff_end = flow.isn_b;
     let (a, b) = (flow.tuple(0), flow.tuple(1));
-    if TUPLES.insert(&b, &Entry::new(index, 1), BPF_NOEXIST).is_err() {
-        return unfit(flow, why::TABLE_FULL);
+    if CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST).is_err() {
+        return unfit(flow, ineligible::TABLE_FULL);
     }
     flow.state = state::CUT;
-    if TUPLES.insert(&a, &Entry::new(index, 0), BPF_NOEXIST).is_err() {
-        let _ = TUPLES.remove(&b);
-        return unfit(flow, why::TABLE_FULL);
+    if CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST).is_err() {
+        let _ = CUT_CT.remove(&b);
+        return unfit(flow, ineligible::TABLE_FULL);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
-    let progress = SHAKES.get_ptr(&a).map_or(0, |shake| unsafe { (*shake).progress });
-    if progress & FINISHED != 0 {
-        bits::set(&mut flow.ways[0].flags, EARLY_FIN);
-    } else if progress & ANSWERED == 0 {
+    let progress = CUT_HANDSHAKES
+        .get_ptr(&a)
+        .map_or(0, |shake| unsafe { (*shake).progress });
+    if progress & CLIENT_FIN_SEEN != 0 {
+        atomic::set(&mut flow.dirs[0].flags, EARLY_FIN);
+    } else if progress & SYN_ACK_SEEN == 0 {
         // The handshake was evicted, or begun anew by a SYN.
-        bits::set(&mut flow.ways[0].flags, FIN_UNKNOWN);
+        atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
     Verdict::new(Reason::CutPaired, PASS)
 }

@@ -10,87 +10,91 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Flow, Tcp, bits,
-        flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED},
-        header::{ACK, FIXED, RST},
+        Buffer, CutFlow, Diff, Tcp, atomic,
+        flow::{EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED},
+        header::{ACK, RST, TCP_HEADER},
         seq, track,
     },
 };
 
 use super::{
     DROP, PASS, Verdict,
-    skb::{ETH, Family, View, field},
+    skb::{ETH_HEADER, Family, PacketView, context_field},
 };
 
 const BPF_F_INGRESS: u64 = 1;
 const BPF_F_RECOMPUTE_CSUM: u64 = 1;
 
 /// Value of `tc_index` that marks a packet which comes again to be forwarded.
-pub const AGAIN: u32 = 0x5b01;
+pub const TC_INDEX_CLONE: u32 = 0x5b01;
 
 /// Whether leg B's socket needs this packet of the host's; marks the flow drained once the host has acknowledged
 /// everything.
 #[inline(always)]
-pub fn wanted(ctx: &TcContext, tcp: &Tcp, flow: &mut Flow) -> bool {
+pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
     // SAFETY: aligned, whole; userspace writes both through its mapping, the end first.
     let (drained, owed) = unsafe {
         (
-            (&raw const flow.drained).read_volatile(),
-            (&raw const flow.owed_end).read_volatile(),
+            (&raw const flow.handoff_state).read_volatile(),
+            (&raw const flow.handoff_end).read_volatile(),
         )
     };
     if !tcp.has(ACK) {
         return false;
     }
     // The client's FIN that came before the cut is the last that is owed.
-    if flow.ways[0].flags & EARLY_FIN != 0
-        && flow.ways[1].flags & PEER_FIN_ACKED == 0
-        && drained != OWED_UNKNOWN
+    if flow.dirs[0].flags & EARLY_FIN != 0
+        && flow.dirs[1].flags & PEER_FIN_ACKED == 0
+        && drained != HANDOFF_UNKNOWN
         && seq::reaches(tcp.ack, owed)
-        && believed(tcp, flow)
-        && still_owed(flow, owed)
+        && is_from_host(tcp, flow)
+        && is_handoff_current(flow, owed)
     {
-        bits::set(&mut flow.ways[1].flags, PEER_FIN_ACKED);
+        atomic::set(&mut flow.dirs[1].flags, PEER_FIN_ACKED);
     }
-    if drained >= DRAINED {
+    if drained >= HANDED_OFF {
         return false;
     }
-    if drained == OWED_KNOWN && seq::reaches(tcp.ack, owed) && believed(tcp, flow) && still_owed(flow, owed) {
-        flow.drained = DRAINED;
+    if drained == HANDOFF_KNOWN
+        && seq::reaches(tcp.ack, owed)
+        && is_from_host(tcp, flow)
+        && is_handoff_current(flow, owed)
+    {
+        flow.handoff_state = HANDED_OFF;
         return false;
     }
     if tcp.has(RST) {
         return false;
     }
-    !is_again(ctx)
+    !is_clone(ctx)
 }
 
 /// Whether `owed` is the current [`Flow::owed_end`]. CPUs that reorder loads (Arm) may have read it before the word
 /// beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a flow's life.
 #[inline(always)]
-fn still_owed(flow: &mut Flow, owed: u32) -> bool {
-    bits::exchange(&mut flow.owed_end, owed, owed)
+fn is_handoff_current(flow: &mut CutFlow, owed: u32) -> bool {
+    atomic::exchange(&mut flow.handoff_end, owed, owed)
 }
 
 /// Whether a packet can be from the host, by its numbers. Asked only while leg B's socket has something to deliver.
 #[inline(always)]
-fn believed(tcp: &Tcp, flow: &Flow) -> bool {
-    track::plausible(
+fn is_from_host(tcp: &Tcp, flow: &CutFlow) -> bool {
+    track::is_in_window(
         flow,
         false,
-        tcp.seq.wrapping_add(flow.d2),
-        tcp.ack.wrapping_sub(flow.d1),
+        tcp.seq.wrapping_add(flow.seq_delta_out),
+        tcp.ack.wrapping_sub(flow.seq_delta_in),
     )
 }
 
 /// Sends a clone of the packet through this program again, to be forwarded; the original is left for the socket.
 #[inline(always)]
-pub fn again(ctx: &TcContext) {
+pub fn loop_clone(ctx: &TcContext) {
     let skb = ctx.skb.skb;
-    let ifindex = field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
     // SAFETY: a writable field of the context; a helper that clones the packet.
     unsafe {
-        (&raw mut (*skb).tc_index).write_volatile(AGAIN);
+        (&raw mut (*skb).tc_index).write_volatile(TC_INDEX_CLONE);
         bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
         (&raw mut (*skb).tc_index).write_volatile(0);
     }
@@ -98,14 +102,14 @@ pub fn again(ctx: &TcContext) {
 
 /// Whether a packet was sent through this program again by [`again`].
 #[inline(always)]
-pub fn is_again(ctx: &TcContext) -> bool {
-    field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == AGAIN
+pub fn is_clone(ctx: &TcContext) -> bool {
+    context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_CLONE
 }
 
 /// Verdict on a host's SYN or SYN-ACK of a cut flow: a host that repeats its SYN-ACK has not seen the socket's answer.
 #[inline(always)]
-pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
-    if tcp.has(ACK) && flow.drained < DRAINED {
+pub fn on_host_syn(tcp: &Tcp, flow: &CutFlow) -> Verdict {
+    if tcp.has(ACK) && flow.handoff_state < HANDED_OFF {
         Verdict::new(Reason::CutToSocket, PASS)
     } else {
         Verdict::new(Reason::CutStray, DROP)
@@ -115,27 +119,27 @@ pub fn syn(tcp: &Tcp, flow: &Flow) -> Verdict {
 /// Sends a clone of the packet through this program again, to be forwarded, and cuts the original down to a bare
 /// acknowledgement for leg B's socket.
 #[inline(never)]
-pub fn acknowledgement<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &Flow) -> Verdict {
+pub fn send_ack_to_socket<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &CutFlow) -> Verdict {
     let failed = Verdict::new(Reason::CutMalformed, DROP);
-    again(ctx);
+    loop_clone(ctx);
     // SAFETY: a helper on the context's own packet.
-    if unsafe { bpf_skb_change_tail(ctx.skb.skb, F::TCP + FIXED, 0) } != 0 {
+    if unsafe { bpf_skb_change_tail(ctx.skb.skb, F::TCP + TCP_HEADER, 0) } != 0 {
         return failed;
     }
     // Not more than the socket has sent, or it would refuse the acknowledgement (RFC 9293, section 3.10.7.4).
-    let ack = if seq::after(tcp.ack, flow.sent_b) {
-        flow.sent_b
+    let ack = if seq::after(tcp.ack, flow.snd_nxt_b) {
+        flow.snd_nxt_b
     } else {
         tcp.ack
     };
-    match shorten::<F>(ctx, tcp, flow.first_host, ack) {
+    match write_bare_ack::<F>(ctx, tcp, flow.isn_host, ack) {
         Some(()) => Verdict::new(Reason::CutShared, PASS),
         None => failed,
     }
 }
 
 #[inline(always)]
-fn shorten<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<()> {
+fn write_bare_ack<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<()> {
     let ports = u32::from(tcp.source) << 16 | u32::from(tcp.destination);
     let mut header = [
         ports,
@@ -144,14 +148,14 @@ fn shorten<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<
         0x5000_0000 | u32::from(ACK) << 16 | u32::from(tcp.window),
         0,
     ];
-    let view = View::now(ctx);
+    let view = PacketView::current(ctx);
     let mut sum = 0u64;
     let mut i = 0;
-    while i < 2 * F::WORDS {
+    while i < 2 * F::ADDRESS_WORDS {
         sum += u64::from(view.u32(F::SOURCE + 4 * i as u32)?);
         i += 1;
     }
-    sum += u64::from(super::skb::TCP) + u64::from(FIXED);
+    sum += u64::from(super::skb::TCP) + u64::from(TCP_HEADER);
     for word in header {
         sum += u64::from(word);
     }
@@ -160,13 +164,17 @@ fn shorten<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     header[4] = u32::from(!(sum as u16)) << 16;
-    let length = if F::VERSION == 4 { 20 + FIXED } else { FIXED } as u16;
-    let at = if F::VERSION == 4 { ETH + 2 } else { ETH + 4 };
+    let length = if F::VERSION == 4 { 20 + TCP_HEADER } else { TCP_HEADER } as u16;
+    let at = if F::VERSION == 4 {
+        ETH_HEADER + 2
+    } else {
+        ETH_HEADER + 4
+    };
     let old = view.u16(at)?;
     let mut diff = Diff::default();
     diff.u16(old, length);
     let checksum = if F::VERSION == 4 {
-        diff.applied(view.u16(ETH + 10)?)
+        diff.apply_to(view.u16(ETH_HEADER + 10)?)
     } else {
         0
     };
@@ -174,7 +182,7 @@ fn shorten<F: Family>(ctx: &TcContext, tcp: &Tcp, seq: u32, ack: u32) -> Option<
     store(ctx, F::TCP, &bytes)?;
     store(ctx, at, &length.to_be())?;
     if F::VERSION == 4 {
-        store(ctx, ETH + 10, &checksum.to_be())?;
+        store(ctx, ETH_HEADER + 10, &checksum.to_be())?;
     }
     Some(())
 }

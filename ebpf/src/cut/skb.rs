@@ -10,7 +10,7 @@ use signalbox_common::cut::{Buffer, Tuple};
 /// Clock of `Flow::started` and the other ticks of a flow.
 pub use crate::clock::tick;
 
-pub const ETH: u32 = 14;
+pub const ETH_HEADER: u32 = 14;
 pub const TCP: u8 = 6;
 
 /// `__sk_buff::protocol`, in network byte order.
@@ -20,44 +20,44 @@ pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 /// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps: exact, for the receiver refuses a clock that runs back by
 /// more than one of them (PAWS).
 #[inline(always)]
-pub fn milliseconds() -> u32 {
+pub fn monotonic_ms() -> u32 {
     // SAFETY: reads a clock.
     (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
 }
 
 /// The linear part of a packet, read and written in place. Void after any helper that may move the packet.
 #[derive(Clone, Copy)]
-pub struct View {
+pub struct PacketView {
     data: usize,
     end: usize,
     /// A number that the verifier does not know, for [`forgotten`].
     unknown: u32,
 }
 
-impl View {
+impl PacketView {
     /// View of the packet's linear part, which is made to hold at least `headers` bytes, if the packet has them.
     #[inline(always)]
     pub fn new(ctx: &TcContext, headers: u32) -> Self {
-        let view = Self::now(ctx);
+        let view = Self::current(ctx);
         let len = ctx.len();
         let want = if len < headers { len } else { headers };
         if ((view.end - view.data) as u32) < want {
             // SAFETY: the context's own packet. A failure leaves it as it is, and reading it fails in turn.
             unsafe { bpf_skb_pull_data(ctx.skb.skb, want) };
-            return Self::now(ctx);
+            return Self::current(ctx);
         }
         view
     }
 
     #[inline(always)]
-    pub fn now(ctx: &TcContext) -> Self {
-        let unknown = field(ctx, |skb| unsafe { &raw const (*skb).len });
-        Self::of(ctx.data(), ctx.data_end(), unknown)
+    pub fn current(ctx: &TcContext) -> Self {
+        let unknown = context_field(ctx, |skb| unsafe { &raw const (*skb).len });
+        Self::from_bounds(ctx.data(), ctx.data_end(), unknown)
     }
 
     /// View of a packet that lies between `data` and `end`; `unknown` is any number that the verifier does not know.
     #[inline(always)]
-    pub const fn of(data: usize, end: usize, unknown: u32) -> Self {
+    pub const fn from_bounds(data: usize, end: usize, unknown: u32) -> Self {
         Self { data, end, unknown }
     }
 
@@ -65,7 +65,7 @@ impl View {
     /// packet's end. At the machine level packets may be read at any alignment, where the kernel says that this is
     /// efficient (x86-64, arm64).
     #[inline(always)]
-    fn at<T>(&self, at: u32) -> Option<*mut T> {
+    fn pointer_at<T>(&self, at: u32) -> Option<*mut T> {
         let start = self.data + (at & 0xff) as usize;
         let mut stop = start + size_of::<T>();
         // SAFETY: does nothing. Without it the compiler would compare `start` with `end - size`, and the verifier learns
@@ -80,7 +80,7 @@ impl View {
 
 /// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::forgotten`].
 #[inline(always)]
-pub fn forgotten(value: u32, unknown: u32) -> u32 {
+pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
     let mut hidden = value ^ unknown;
     // SAFETY: does nothing, but that the compiler must not undo this.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };
@@ -89,44 +89,44 @@ pub fn forgotten(value: u32, unknown: u32) -> u32 {
 
 /// Hides a number from the compiler alone: see [`Buffer::opaque`].
 #[inline(always)]
-pub fn opaque(mut value: u32) -> u32 {
+pub fn hide_from_compiler(mut value: u32) -> u32 {
     // SAFETY: does nothing, but that the compiler must not undo this.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }
 
-impl Buffer for View {
+impl Buffer for PacketView {
     #[inline(always)]
-    fn forgotten(&self, value: u32) -> u32 {
-        forgotten(value, self.unknown)
+    fn hide_from_verifier(&self, value: u32) -> u32 {
+        hide_from_verifier(value, self.unknown)
     }
 
     #[inline(always)]
-    fn opaque(&self, value: u32) -> u32 {
-        opaque(value)
+    fn hide_from_compiler(&self, value: u32) -> u32 {
+        hide_from_compiler(value)
     }
 
     #[inline(always)]
     fn u8(&self, at: u32) -> Option<u8> {
         // SAFETY: within the packet, as just checked; also below.
-        Some(unsafe { *self.at::<u8>(at)? })
+        Some(unsafe { *self.pointer_at::<u8>(at)? })
     }
 
     #[inline(always)]
     fn u16(&self, at: u32) -> Option<u16> {
         // SAFETY: as above.
-        Some(u16::from_be(unsafe { *self.at::<u16>(at)? }))
+        Some(u16::from_be(unsafe { *self.pointer_at::<u16>(at)? }))
     }
 
     #[inline(always)]
     fn u32(&self, at: u32) -> Option<u32> {
         // SAFETY: as above.
-        Some(u32::from_be(unsafe { *self.at::<u32>(at)? }))
+        Some(u32::from_be(unsafe { *self.pointer_at::<u32>(at)? }))
     }
 
     #[inline(always)]
     fn words<const N: usize>(&self, at: u32) -> Option<[u32; N]> {
-        let start = self.at::<[u32; N]>(at)?.cast::<u32>();
+        let start = self.pointer_at::<[u32; N]>(at)?.cast::<u32>();
         let mut words = [0; N];
         let mut i = 0;
         while i < N {
@@ -140,27 +140,27 @@ impl Buffer for View {
     #[inline(always)]
     fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
         // SAFETY: as above.
-        unsafe { *self.at::<u8>(at)? = value };
+        unsafe { *self.pointer_at::<u8>(at)? = value };
         Some(())
     }
 
     #[inline(always)]
     fn set_u16(&mut self, at: u32, value: u16) -> Option<()> {
         // SAFETY: as above.
-        unsafe { *self.at::<u16>(at)? = value.to_be() };
+        unsafe { *self.pointer_at::<u16>(at)? = value.to_be() };
         Some(())
     }
 
     #[inline(always)]
     fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
         // SAFETY: as above.
-        unsafe { *self.at::<u32>(at)? = value.to_be() };
+        unsafe { *self.pointer_at::<u32>(at)? = value.to_be() };
         Some(())
     }
 
     #[inline(always)]
     fn set_words<const N: usize>(&mut self, at: u32, words: [u32; N]) -> Option<()> {
-        let start = self.at::<[u32; N]>(at)?.cast::<u32>();
+        let start = self.pointer_at::<[u32; N]>(at)?.cast::<u32>();
         let mut i = 0;
         while i < N {
             // SAFETY: as above.
@@ -174,9 +174,9 @@ impl Buffer for View {
 /// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that will send it
 /// again, and a program that writes in place would make the kernel copy each of them: so this type writes by a helper,
 /// for the few that are edited.
-pub struct Shared<'a>(pub &'a TcContext);
+pub struct SocketPacket<'a>(pub &'a TcContext);
 
-impl Shared<'_> {
+impl SocketPacket<'_> {
     #[inline(always)]
     fn store<T>(&self, at: u32, value: T) -> Option<()> {
         let len = size_of::<T>() as u32;
@@ -186,30 +186,30 @@ impl Shared<'_> {
     }
 }
 
-impl Buffer for Shared<'_> {
+impl Buffer for SocketPacket<'_> {
     #[inline(always)]
-    fn forgotten(&self, value: u32) -> u32 {
-        forgotten(value, field(self.0, |skb| unsafe { &raw const (*skb).len }))
+    fn hide_from_verifier(&self, value: u32) -> u32 {
+        hide_from_verifier(value, context_field(self.0, |skb| unsafe { &raw const (*skb).len }))
     }
 
     #[inline(always)]
-    fn opaque(&self, value: u32) -> u32 {
-        opaque(value)
+    fn hide_from_compiler(&self, value: u32) -> u32 {
+        hide_from_compiler(value)
     }
 
     #[inline(always)]
     fn u8(&self, at: u32) -> Option<u8> {
-        View::now(self.0).u8(at)
+        PacketView::current(self.0).u8(at)
     }
 
     #[inline(always)]
     fn u16(&self, at: u32) -> Option<u16> {
-        View::now(self.0).u16(at)
+        PacketView::current(self.0).u16(at)
     }
 
     #[inline(always)]
     fn u32(&self, at: u32) -> Option<u32> {
-        View::now(self.0).u32(at)
+        PacketView::current(self.0).u32(at)
     }
 
     #[inline(always)]
@@ -235,35 +235,35 @@ pub trait Family {
     const VERSION: u8;
     /// Offset of the hop limit (TTL).
     const HOPS: u32;
-    const FIB_FAMILY: u8;
+    const ADDRESS_FAMILY: u8;
     /// Offset of the protocol (next header).
     const PROTOCOL: u32;
     const ICMP: u8;
     /// Number of an address's four words that the packet has; below, the offset of the source address.
-    const WORDS: usize;
+    const ADDRESS_WORDS: usize;
     const SOURCE: u32;
 
     /// Length of the IP packet's payload, as its header says; `None` where the packet of `len` bytes is shorter.
-    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32>;
+    fn payload_length<B: Buffer>(packet: &B, len: u32) -> Option<u32>;
 }
 
 pub struct V4;
 pub struct V6;
 
 impl Family for V4 {
-    const TCP: u32 = ETH + 20;
+    const TCP: u32 = ETH_HEADER + 20;
     const VERSION: u8 = 4;
-    const HOPS: u32 = ETH + 8;
-    const FIB_FAMILY: u8 = 2;
-    const PROTOCOL: u32 = ETH + 9;
+    const HOPS: u32 = ETH_HEADER + 8;
+    const ADDRESS_FAMILY: u8 = 2;
+    const PROTOCOL: u32 = ETH_HEADER + 9;
     const ICMP: u8 = 1;
-    const WORDS: usize = 1;
-    const SOURCE: u32 = ETH + 12;
+    const ADDRESS_WORDS: usize = 1;
+    const SOURCE: u32 = ETH_HEADER + 12;
 
     #[inline(always)]
-    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
+    fn payload_length<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
         // 0 in a super-packet of more than 64 KiB (BIG TCP, kernel 6.3+). Elsewhere the packet may be padded.
-        let total = u32::from(packet.u16(ETH + 2)?);
+        let total = u32::from(packet.u16(ETH_HEADER + 2)?);
         let there = len.wrapping_sub(Self::TCP);
         let said = if total == 0 { there } else { total.wrapping_sub(20) };
         (said <= there).then_some(said)
@@ -271,18 +271,18 @@ impl Family for V4 {
 }
 
 impl Family for V6 {
-    const TCP: u32 = ETH + 40;
+    const TCP: u32 = ETH_HEADER + 40;
     const VERSION: u8 = 6;
-    const HOPS: u32 = ETH + 7;
-    const FIB_FAMILY: u8 = 10;
-    const PROTOCOL: u32 = ETH + 6;
+    const HOPS: u32 = ETH_HEADER + 7;
+    const ADDRESS_FAMILY: u8 = 10;
+    const PROTOCOL: u32 = ETH_HEADER + 6;
     const ICMP: u8 = 58;
-    const WORDS: usize = 4;
-    const SOURCE: u32 = ETH + 8;
+    const ADDRESS_WORDS: usize = 4;
+    const SOURCE: u32 = ETH_HEADER + 8;
 
     #[inline(always)]
-    fn payload<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
-        let payload = u32::from(packet.u16(ETH + 4)?);
+    fn payload_length<B: Buffer>(packet: &B, len: u32) -> Option<u32> {
+        let payload = u32::from(packet.u16(ETH_HEADER + 4)?);
         let there = len.wrapping_sub(Self::TCP);
         let said = if payload == 0 { there } else { payload };
         (said <= there).then_some(said)
@@ -291,8 +291,8 @@ impl Family for V6 {
 
 /// Reads the address at offset `at`.
 #[inline(always)]
-pub fn address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
-    if F::WORDS == 1 {
+pub fn read_address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
+    if F::ADDRESS_WORDS == 1 {
         Some(Tuple::mapped(packet.u32(at)?))
     } else {
         Some([
@@ -306,18 +306,18 @@ pub fn address<F: Family, B: Buffer>(packet: &B, at: u32) -> Option<[u32; 4]> {
 
 /// Reads the tuple of a packet whose ports are at offset `ports`.
 #[inline(always)]
-pub fn tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple> {
-    let length = 4 * F::WORDS as u32;
+pub fn read_tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple> {
+    let length = 4 * F::ADDRESS_WORDS as u32;
     Some(Tuple {
-        source: address::<F, B>(packet, F::SOURCE)?,
-        destination: address::<F, B>(packet, F::SOURCE + length)?,
+        source: read_address::<F, B>(packet, F::SOURCE)?,
+        destination: read_address::<F, B>(packet, F::SOURCE + length)?,
         ports: packet.u32(ports)?,
     })
 }
 
 /// Reads a field of the context.
 #[inline(always)]
-pub fn field(ctx: &TcContext, get: impl FnOnce(*mut __sk_buff) -> *const u32) -> u32 {
+pub fn context_field(ctx: &TcContext, get: impl FnOnce(*mut __sk_buff) -> *const u32) -> u32 {
     // SAFETY: the pointer is into the context that the kernel gave for the time of the call. Volatile, so that the
     // compiler keeps it at a constant offset.
     unsafe { get(ctx.skb.skb).read_volatile() }

@@ -12,8 +12,8 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Flow, Tuple,
-        flow::NARROW,
+        Buffer, CutFlow, Tuple,
+        flow::MTU_EXCEEDED,
         too_big::{self, TooBig},
     },
 };
@@ -21,7 +21,7 @@ use signalbox_common::{
 use super::{
     DROP, Verdict,
     ingress::may_be_fragmented,
-    skb::{ETH, Family, View, field},
+    skb::{ETH_HEADER, Family, PacketView, context_field},
 };
 
 /// Flag of `bpf_check_mtu`: measures a super-packet by the segments that it will be cut into.
@@ -29,7 +29,7 @@ const BPF_MTU_CHK_SEGS: u64 = 1;
 
 /// MTU of the interface that a packet is to leave by, if that is too small for it.
 #[inline(always)]
-pub fn exceeded(ctx: &TcContext, ifindex: u32) -> Option<u32> {
+pub fn exceeded_mtu(ctx: &TcContext, ifindex: u32) -> Option<u32> {
     let mut mtu = 0u32;
     // SAFETY: the helper writes the number.
     let outcome = unsafe { bpf_check_mtu(ctx.as_ptr(), ifindex, &raw mut mtu, 0, BPF_MTU_CHK_SEGS) };
@@ -38,32 +38,35 @@ pub fn exceeded(ctx: &TcContext, ifindex: u32) -> Option<u32> {
 
 /// Whether the sender wants to be told: an IPv4 packet that routers may fragment is simply lost.
 #[inline(always)]
-pub fn may_be_told<F: Family>(view: &View, flow: &Flow) -> bool {
-    F::VERSION == 6 || (flow.ways[1].flags & NARROW == 0 && may_be_fragmented::<F>(view) == Some(false))
+pub fn accepts_too_big<F: Family>(view: &PacketView, flow: &CutFlow) -> bool {
+    F::VERSION == 6 || (flow.dirs[1].flags & MTU_EXCEEDED == 0 && may_be_fragmented::<F>(view) == Some(false))
 }
 
 /// Turns the packet into the ICMP message, and sends that back.
 #[inline(never)]
-pub fn tell<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Verdict {
-    let action = told::<F>(ctx, tuple, mtu).unwrap_or(DROP);
-    Verdict::new(Reason::CutIcmp, action)
+pub fn send_too_big<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Verdict {
+    let action = write_too_big::<F>(ctx, tuple, mtu).unwrap_or(DROP);
+    Verdict::new(Reason::CutTooBig, action)
 }
 
 #[inline(always)]
-fn told<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Option<i32> {
+fn write_too_big<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Option<i32> {
     let version = u32::from(F::VERSION);
     let skb = ctx.skb.skb;
-    let view = View::now(ctx);
+    let view = PacketView::current(ctx);
     let (a, b, c) = (view.u32(0)?, view.u32(4)?, view.u32(8)?);
     // SAFETY: helpers on the context's own packet.
     unsafe {
-        if bpf_skb_change_tail(skb, ETH + too_big::quoted(version), 0) != 0
-            || bpf_skb_adjust_room(skb, too_big::room(version) as i32, BPF_ADJ_ROOM_MAC as u32, 0) != 0
+        if bpf_skb_change_tail(skb, ETH_HEADER + too_big::quoted_length(version), 0) != 0
+            || bpf_skb_adjust_room(skb, too_big::headers_length(version) as i32, BPF_ADJ_ROOM_MAC as u32, 0) != 0
         {
             return None;
         }
     }
-    let mut view = View::new(ctx, ETH + too_big::room(version) + too_big::quoted(version));
+    let mut view = PacketView::new(
+        ctx,
+        ETH_HEADER + too_big::headers_length(version) + too_big::quoted_length(version),
+    );
     // Ethernet addresses swapped: back to the sender.
     view.set_u32(0, b << 16 | c >> 16)?;
     view.set_u32(4, c << 16 | a >> 16)?;
@@ -74,7 +77,7 @@ fn told<F: Family>(ctx: &TcContext, tuple: &Tuple, mtu: u32) -> Option<i32> {
         destination: &tuple.destination,
         mtu,
     };
-    too_big::write(&mut view, ETH, &about)?;
+    too_big::write(&mut view, ETH_HEADER, &about)?;
     // SAFETY: a helper without memory arguments.
-    Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
+    Some(unsafe { bpf_redirect(context_field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
 }

@@ -9,45 +9,47 @@ use aya_ebpf::{
 use signalbox_common::{Reason, cut::Buffer};
 
 use super::{
-    IN_TUNNEL,
-    frame::{ETH, IPV4, IPV6, ethertype},
+    TUNNEL_PROTOCOLS,
+    frame::{ETH_HEADER, IPV4, IPV6, ethertype},
 };
 use crate::{
     count::{COUNTERS, bump},
-    cut::skb::View,
+    cut::skb::PacketView,
 };
 
 #[xdp]
 pub fn l4_decap(ctx: XdpContext) -> u32 {
-    match inner(&ctx) {
-        Some((outer, version)) => strip(&ctx, outer, version).unwrap_or(XDP_ABORTED),
+    match tunnel_header(&ctx) {
+        Some((outer, version)) => decapsulate(&ctx, outer, version).unwrap_or(XDP_ABORTED),
         None => XDP_PASS,
     }
 }
 
 /// Length of a tunnel's outer header, and IP version of the inner packet; `None` without a tunnel.
 #[inline(always)]
-fn inner(ctx: &XdpContext) -> Option<(u32, u32)> {
-    let packet = View::of(ctx.data(), ctx.data_end(), 0);
+fn tunnel_header(ctx: &XdpContext) -> Option<(u32, u32)> {
+    let packet = PacketView::from_bounds(ctx.data(), ctx.data_end(), 0);
     let (protocol, length) = match packet.u16(12)? {
         // No options, no fragment.
-        IPV4 if packet.u8(ETH)? == 0x45 && packet.u16(ETH + 6)? & 0x3fff == 0 => (packet.u8(ETH + 9)?, 20),
-        IPV6 => (packet.u8(ETH + 6)?, 40),
+        IPV4 if packet.u8(ETH_HEADER)? == 0x45 && packet.u16(ETH_HEADER + 6)? & 0x3fff == 0 => {
+            (packet.u8(ETH_HEADER + 9)?, 20)
+        }
+        IPV6 => (packet.u8(ETH_HEADER + 6)?, 40),
         _ => return None,
     };
-    let version = if protocol == IN_TUNNEL[0] {
+    let version = if protocol == TUNNEL_PROTOCOLS[0] {
         4
-    } else if protocol == IN_TUNNEL[1] {
+    } else if protocol == TUNNEL_PROTOCOLS[1] {
         6
     } else {
         return None;
     };
-    (u32::from(packet.u8(ETH + length)? >> 4) == version).then_some((length, version))
+    (u32::from(packet.u8(ETH_HEADER + length)? >> 4) == version).then_some((length, version))
 }
 
 #[inline(always)]
-fn strip(ctx: &XdpContext, outer: u32, version: u32) -> Option<u32> {
-    let packet = View::of(ctx.data(), ctx.data_end(), 0);
+fn decapsulate(ctx: &XdpContext, outer: u32, version: u32) -> Option<u32> {
+    let packet = PacketView::from_bounds(ctx.data(), ctx.data_end(), 0);
     let c = packet.u32(8)?;
     let b = packet.u32(4)?;
     let a = packet.u32(0)?;
@@ -55,11 +57,11 @@ fn strip(ctx: &XdpContext, outer: u32, version: u32) -> Option<u32> {
     if unsafe { bpf_xdp_adjust_head(ctx.ctx, outer as i32) } != 0 {
         return None;
     }
-    let mut packet = View::of(ctx.data(), ctx.data_end(), 0);
+    let mut packet = PacketView::from_bounds(ctx.data(), ctx.data_end(), 0);
     packet.set_u16(12, ethertype(version))?;
     packet.set_u32(8, c)?;
     packet.set_u32(4, b)?;
     packet.set_u32(0, a)?;
-    bump(&COUNTERS, Reason::L4Unwrapped as u32);
+    bump(&COUNTERS, Reason::L4Decapsulated as u32);
     Some(XDP_PASS)
 }

@@ -1,22 +1,22 @@
 //! The Ethernet frame of a packet, and the outer headers of tunnels.
 
 use signalbox_common::cut::{Buffer, checksum::Diff};
-use signalbox_common::l4::{Seen, verdict::Out};
+use signalbox_common::l4::{ParsedHeaders, verdict::SendInfo};
 
-use super::IN_TUNNEL;
+use super::TUNNEL_PROTOCOLS;
 
 pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 pub const VLAN: u16 = 0x8100;
-pub const ETH: u32 = 14;
-pub const TAG: u32 = 4;
+pub const ETH_HEADER: u32 = 14;
+pub const VLAN_TAG: u32 = 4;
 
 const HOPS: u32 = 64;
 const DONT_FRAGMENT: u32 = 0x4000;
 
 /// Ethernet header back to a frame's sender: destination, then source.
 #[inline(always)]
-pub fn way_back<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
+pub fn reply_macs<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
     let [a, b, c] = packet.words(0)?;
     Some([b << 16 | c >> 16, c << 16 | a >> 16, a << 16 | b >> 16])
 }
@@ -29,8 +29,12 @@ pub fn ethertype(version: u32) -> u16 {
 
 /// Words of a tunnel's outer IPv4 header (RFC 2003).
 #[inline(always)]
-pub fn outer_v4(seen: &Seen, out: &Out) -> [u32; 5] {
-    let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };
+pub fn outer_v4(seen: &ParsedHeaders, out: &SendInfo) -> [u32; 5] {
+    let protocol = if seen.version == 4 {
+        TUNNEL_PROTOCOLS[0]
+    } else {
+        TUNNEL_PROTOCOLS[1]
+    };
     let mut words = [
         0x4500 << 16 | ((seen.length + 20) & 0xffff),
         DONT_FRAGMENT,
@@ -45,14 +49,18 @@ pub fn outer_v4(seen: &Seen, out: &Out) -> [u32; 5] {
         i += 1;
     }
     // The checksum of an empty header, changed by the difference to this one.
-    words[2] |= u32::from(sum.applied(0xffff));
+    words[2] |= u32::from(sum.apply_to(0xffff));
     words
 }
 
 /// First two words of a tunnel's outer IPv6 header (RFC 2473); the flow label varies with the flow.
 #[inline(always)]
-pub fn outer_v6(seen: &Seen, out: &Out) -> [u32; 2] {
-    let protocol = if seen.version == 4 { IN_TUNNEL[0] } else { IN_TUNNEL[1] };
+pub fn outer_v6(seen: &ParsedHeaders, out: &SendInfo) -> [u32; 2] {
+    let protocol = if seen.version == 4 {
+        TUNNEL_PROTOCOLS[0]
+    } else {
+        TUNNEL_PROTOCOLS[1]
+    };
     [
         6 << 28 | (out.outer_source[3] & 0xf_ffff),
         (seen.length & 0xffff) << 16 | u32::from(protocol) << 8 | HOPS,

@@ -7,29 +7,29 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
 use core::ffi::c_void;
-use signalbox_common::cut::{Buffer as _, bits};
+use signalbox_common::cut::{Buffer as _, atomic};
 use signalbox_common::l4::{
-    Config, Flow, Fragment, Host, Kernel, Key, Seen, Service, Tally, Target,
+    Fragment, Host, Key, L4Config, L4Flow, Maps, ParsedHeaders, Service, ServiceStats, Target,
     abi::{
-        ALL_MACS, DEFAULT_FLOWS, MAX_FRAGMENTS, MAX_HOSTS, MAX_MACS, MAX_OPENING, MAX_PORTS, MAX_SERVICES, MAX_SOURCES,
-        MAX_TABLES, MAX_TARGETS, OneWay, PortBit, SLOTS, WANTED_WORDS,
+        ALL_MACS, DEFAULT_FLOWS, DsrQuota, MAX_FRAGMENTS, MAX_HALF_OPEN, MAX_HOST_PORTS, MAX_HOSTS, MAX_MACS,
+        MAX_NAT_SOURCES, MAX_SERVICES, MAX_TABLES, MAX_TARGETS, PORT_BITMAP_WORDS, PortBit, SLOTS,
     },
-    decide::{Scratch, is_v4},
-    kernel::Direction,
+    decide::{PacketScratch, is_v4},
+    maps::Direction,
     packet::TCP,
 };
 
-use super::frame::way_back;
-use crate::{clock, cut::skb::View};
+use super::frame::reply_macs;
+use crate::{clock, cut::skb::PacketView};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_NOEXIST: u64 = 1;
 /// `BPF_F_CURRENT_NETNS`.
-pub const HERE: u64 = u64::MAX;
+pub const BPF_F_CURRENT_NETNS: u64 = u64::MAX;
 /// `BPF_TCP_LISTEN`.
-pub const LISTEN: u32 = 10;
+pub const BPF_TCP_LISTEN: u32 = 10;
 
 /// Slots of a table, padded to a multiple of 8 bytes.
 #[repr(C, align(8))]
@@ -38,11 +38,11 @@ pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 /// Flows that both sides have confirmed. Not preallocated: an entry that finds no memory is tried again with the flow's
 /// next packet.
 #[map]
-static L4_ESTABLISHED: HashMap<Key, Flow> = HashMap::with_max_entries(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
+static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::with_max_entries(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
 
 /// Flows that have begun and are not confirmed. The oldest make room.
 #[map]
-static L4_OPENING: LruHashMap<Key, Flow> = LruHashMap::with_max_entries(MAX_OPENING, 0);
+static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::with_max_entries(MAX_HALF_OPEN, 0);
 
 #[map]
 static L4_SERVICES: HashMap<Target, Service> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
@@ -58,44 +58,44 @@ static L4_HOSTS: Array<Host> = Array::with_max_entries(MAX_HOSTS, 0);
 
 /// Ports of hosts that differ from the service's, by the service's number and the host's, each 16 bits.
 #[map]
-static L4_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_PORTS, BPF_F_NO_PREALLOC);
+static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_HOST_PORTS, BPF_F_NO_PREALLOC);
 
 #[map]
-static L4_SOURCES: Array<[u32; 4]> = Array::with_max_entries(MAX_SOURCES, 0);
+static L4_NAT_SOURCES: Array<[u32; 4]> = Array::with_max_entries(MAX_NAT_SOURCES, 0);
 
 #[map]
 static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MAX_FRAGMENTS, 0);
 
 #[map]
-static L4_CONFIG: Array<Config> = Array::with_max_entries(1, 0);
+static L4_CONFIG: Array<L4Config> = Array::with_max_entries(1, 0);
 
 #[map]
-static L4_SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+static L4_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
-static L4_SERVICE_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
+static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
 
 #[map]
-static L4_ONE_WAY: Array<OneWay> = Array::with_max_entries(1, 0);
+static L4_DSR_QUOTA: Array<DsrQuota> = Array::with_max_entries(1, 0);
 
 /// Ethernet addresses of this machine, as numbers.
 #[map]
-static L4_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
+static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
 
 /// Ports that a service listens on, or mode `nat` uses as source ports: a bit for each port and protocol.
 #[map]
-static L4_WANTED: Array<u64> = Array::with_max_entries(WANTED_WORDS, BPF_F_MMAPABLE);
+static L4_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, BPF_F_MMAPABLE);
 
 /// Working memory of this CPU.
 #[inline(always)]
-pub fn scratch() -> Option<&'static mut Scratch> {
+pub fn scratch() -> Option<&'static mut PacketScratch> {
     let scratch = L4_SCRATCH.get_ptr_mut(0)?;
     // SAFETY: this CPU's element; packets of one CPU are worked on one after the other.
     Some(unsafe { &mut *scratch })
 }
 
 /// The maps, and the context of one packet: implements [`Kernel`].
-pub struct Maps {
+pub struct BpfMaps {
     /// Context pointer, as helpers take it.
     pub ctx: *mut c_void,
     pub ifindex: u32,
@@ -103,22 +103,22 @@ pub struct Maps {
     /// Whether the hook knows that the frame is addressed to this machine.
     pub is_for_us: bool,
     /// View of the packet, as it arrived.
-    pub view: View,
+    pub view: PacketView,
     /// Payload of each segment in a super-packet (`gso_size`); 0 elsewhere.
-    pub segment: u32,
+    pub segment_payload: u32,
     /// Length of the frame, in bytes.
     pub frame: u32,
 }
 
 #[inline(always)]
-fn flow(found: Option<*mut Flow>) -> Option<&'static mut Flow> {
+fn flow_ref(found: Option<*mut L4Flow>) -> Option<&'static mut L4Flow> {
     // SAFETY: a non-null element. Other CPUs may write the same fields, each whole; a removed one stays readable until
     // the program ends.
     found.map(|flow| unsafe { &mut *flow })
 }
 
 #[inline(always)]
-fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
+fn add_packet(tally: Option<*mut ServiceStats>, bytes: u32, direction: Direction) {
     if let Some(tally) = tally {
         // SAFETY: this CPU's element.
         let tally = unsafe { &mut *tally };
@@ -128,7 +128,7 @@ fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
         } else {
             tally.packets_in += 1;
             tally.bytes_in += u64::from(bytes);
-            if direction == Direction::First {
+            if direction == Direction::NewFlow {
                 tally.flows += 1;
             }
         }
@@ -137,24 +137,24 @@ fn count(tally: Option<*mut Tally>, bytes: u32, direction: Direction) {
 
 /// Whether one more flow of direct server return may be established.
 #[inline(always)]
-fn one_way_has_room() -> bool {
+fn dsr_quota_has_room() -> bool {
     // SAFETY: a non-null element; whatever is read of it is a number.
-    L4_ONE_WAY
-        .get_ptr(0)
-        .is_some_and(|it| unsafe { (&raw const (*it).flows).read_volatile() < (&raw const (*it).most).read_volatile() })
+    L4_DSR_QUOTA.get_ptr(0).is_some_and(|it| unsafe {
+        (&raw const (*it).flows).read_volatile() < (&raw const (*it).max_flows).read_volatile()
+    })
 }
 
 #[inline(always)]
-fn count_one_way() {
-    if let Some(it) = L4_ONE_WAY.get_ptr_mut(0) {
+fn count_dsr_flow() {
+    if let Some(it) = L4_DSR_QUOTA.get_ptr_mut(0) {
         // SAFETY: a non-null element; other CPUs add to it in the same way.
-        bits::add(unsafe { &mut (*it).flows }, 1);
+        atomic::add(unsafe { &mut (*it).flows }, 1);
     }
 }
 
 /// Fills in the tuple that socket lookups take, and returns its length.
 #[inline(always)]
-pub unsafe fn tuple_of(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u32 {
+pub unsafe fn socket_tuple(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u32 {
     // SAFETY: every bit pattern is valid in each part of the union.
     unsafe {
         if is_v4 {
@@ -175,64 +175,64 @@ pub unsafe fn tuple_of(key: &Key, is_v4: bool, tuple: &mut bpf_sock_tuple) -> u3
     }
 }
 
-impl Kernel for Maps {
+impl Maps for BpfMaps {
     #[inline(always)]
     fn now(&self) -> u32 {
         clock::tick()
     }
 
     #[inline(always)]
-    fn config(&self) -> Option<&Config> {
+    fn config(&self) -> Option<&L4Config> {
         L4_CONFIG.get(0)
     }
 
     #[inline(always)]
-    fn established(&self, key: &Key) -> Option<&mut Flow> {
-        flow(L4_ESTABLISHED.get_ptr_mut(key))
+    fn established(&self, key: &Key) -> Option<&mut L4Flow> {
+        flow_ref(L4_CT_ESTABLISHED.get_ptr_mut(key))
     }
 
     #[inline(always)]
-    fn opening(&self, key: &Key) -> Option<&mut Flow> {
-        flow(L4_OPENING.get_ptr_mut(key))
+    fn half_open(&self, key: &Key) -> Option<&mut L4Flow> {
+        flow_ref(L4_CT_HALF_OPEN.get_ptr_mut(key))
     }
 
     #[inline(always)]
-    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool {
+    fn insert_half_open(&self, key: &Key, flow: &L4Flow, fresh: bool) -> bool {
         let flags = if fresh { BPF_NOEXIST } else { BPF_ANY };
-        L4_OPENING.insert(key, flow, flags).is_ok()
+        L4_CT_HALF_OPEN.insert(key, flow, flags).is_ok()
     }
 
     #[inline(always)]
-    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool {
-        if reverse.is_none() && !one_way_has_room() {
+    fn promote(&self, key: &Key, flow: &L4Flow, reverse: Option<(&Key, &L4Flow)>) -> bool {
+        if reverse.is_none() && !dsr_quota_has_room() {
             return false;
         }
         if let Some((key, flow)) = reverse
-            && L4_ESTABLISHED.insert(key, flow, BPF_ANY).is_err()
+            && L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY).is_err()
         {
             return false;
         }
-        if L4_ESTABLISHED.insert(key, flow, BPF_ANY).is_err() {
+        if L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY).is_err() {
             if let Some((key, _)) = reverse {
-                let _ = L4_ESTABLISHED.remove(key);
+                let _ = L4_CT_ESTABLISHED.remove(key);
             }
             return false;
         }
         if reverse.is_none() {
-            count_one_way();
+            count_dsr_flow();
         }
         // The old entries stay readable until the program ends: a CPU that goes on with them loses no more than a
         // count.
-        let _ = L4_OPENING.remove(key);
+        let _ = L4_CT_HALF_OPEN.remove(key);
         if let Some((key, _)) = reverse {
-            let _ = L4_OPENING.remove(key);
+            let _ = L4_CT_HALF_OPEN.remove(key);
         }
         true
     }
 
     #[inline(always)]
-    fn end(&self, key: &Key) {
-        let _ = L4_ESTABLISHED.remove(key);
+    fn remove_established(&self, key: &Key) {
+        let _ = L4_CT_ESTABLISHED.remove(key);
     }
 
     #[inline(always)]
@@ -265,34 +265,34 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn port(&self, service: u16, host: u32) -> Option<u16> {
+    fn host_port(&self, service: u16, host: u32) -> Option<u16> {
         // SAFETY: the value is copied at once.
-        let port = unsafe { L4_PORTS.get(&(u32::from(service) << 16 | (host & 0xffff))) };
+        let port = unsafe { L4_HOST_PORTS.get(&(u32::from(service) << 16 | (host & 0xffff))) };
         port.map(|port| *port as u16)
     }
 
     #[inline(always)]
-    fn source(&self, index: u32) -> Option<[u32; 4]> {
-        L4_SOURCES.get(index).copied()
+    fn nat_source(&self, index: u32) -> Option<[u32; 4]> {
+        L4_NAT_SOURCES.get(index).copied()
     }
 
     #[inline(always)]
-    fn is_local(&self, key: &Key) -> bool {
+    fn has_local_socket(&self, key: &Key) -> bool {
         let is_v4 = is_v4(&key.source);
         // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
         // released.
         unsafe {
             let mut tuple: bpf_sock_tuple = core::mem::zeroed();
-            let size = tuple_of(key, is_v4, &mut tuple);
+            let size = socket_tuple(key, is_v4, &mut tuple);
             let socket: *mut bpf_sock = if key.protocol == TCP {
-                bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, HERE, 0)
+                bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, BPF_F_CURRENT_NETNS, 0)
             } else {
-                bpf_sk_lookup_udp(self.ctx, &raw mut tuple, size, HERE, 0)
+                bpf_sk_lookup_udp(self.ctx, &raw mut tuple, size, BPF_F_CURRENT_NETNS, 0)
             };
             if socket.is_null() {
                 return false;
             }
-            let taken = key.protocol != TCP || (*socket).state != LISTEN;
+            let taken = key.protocol != TCP || (*socket).state != BPF_TCP_LISTEN;
             bpf_sk_release(socket.cast());
             taken
         }
@@ -305,23 +305,23 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn learn_fragment(&self, fragment: &Fragment, ports: u32) {
+    fn record_fragment(&self, fragment: &Fragment, ports: u32) {
         let _ = L4_FRAGMENTS.insert(fragment, &ports, BPF_ANY);
     }
 
     #[inline(always)]
-    fn tally(&self, service: u16, bytes: u32, direction: Direction) {
-        count(L4_SERVICE_TALLY.get_ptr_mut(u32::from(service)), bytes, direction);
+    fn count_packet(&self, service: u16, bytes: u32, direction: Direction) {
+        add_packet(L4_SERVICE_STATS.get_ptr_mut(u32::from(service)), bytes, direction);
     }
 
     #[inline(always)]
-    fn is_wanted(&self, at: PortBit) -> bool {
-        L4_WANTED.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
+    fn is_service_port(&self, at: PortBit) -> bool {
+        L4_PORT_BITMAP.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]
-    fn way_back(&self) -> [u32; 3] {
-        way_back(&self.view).unwrap_or_default()
+    fn reply_macs(&self) -> [u32; 3] {
+        reply_macs(&self.view).unwrap_or_default()
     }
 
     #[inline(always)]
@@ -334,20 +334,20 @@ impl Kernel for Maps {
         };
         let mac = u64::from(high) << 16 | u64::from(low >> 16);
         // SAFETY: values are not looked at.
-        unsafe { L4_MACS.get(&mac).is_some() || L4_MACS.get(&ALL_MACS).is_none() }
+        unsafe { L4_LOCAL_MACS.get(&mac).is_some() || L4_LOCAL_MACS.get(&ALL_MACS).is_none() }
     }
 
     #[inline(always)]
-    fn arrival(&self) -> (u32, u16) {
+    fn ingress(&self) -> (u32, u16) {
         (self.ifindex, self.vlan)
     }
 
     #[inline(always)]
-    fn largest(&self, seen: &Seen) -> u32 {
-        if self.segment == 0 {
+    fn largest_packet(&self, seen: &ParsedHeaders) -> u32 {
+        if self.segment_payload == 0 {
             seen.length
         } else {
-            seen.l4 - seen.l3 + seen.header + self.segment
+            seen.l4 - seen.l3 + seen.header_length + self.segment_payload
         }
     }
 }

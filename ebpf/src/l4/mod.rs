@@ -10,4 +10,4 @@ mod tc;
 mod xdp;
 
 /// `IPPROTO_IPIP` and `IPPROTO_IPV6`.
-const IN_TUNNEL: [u8; 2] = [4, 41];
+const TUNNEL_PROTOCOLS: [u8; 2] = [4, 41];

@@ -14,23 +14,23 @@ use signalbox_common::{
     Reason,
     cut::{Buffer, too_big},
     l4::{
-        Glance,
-        arrive::{arrive, glance, seen},
-        decide::Scratch,
+        FastPath,
+        decide::PacketScratch,
         forward,
         packet::UDP,
+        parse::{class, fast_path, parse_and_admit},
         verdict::{Action, Verdict},
     },
     parts::SERVICES,
 };
 
 use super::{
-    frame::{ETH, VLAN, ethertype, outer_v4, outer_v6, way_back},
-    maps::{Maps, scratch},
+    frame::{ETH_HEADER, VLAN, ethertype, outer_v4, outer_v6, reply_macs},
+    maps::{BpfMaps, scratch},
 };
 use crate::{
     count::{COUNTERS, bump},
-    cut::skb::{IPV4, IPV6, View, field},
+    cut::skb::{IPV4, IPV6, PacketView, context_field},
     parts,
 };
 
@@ -46,7 +46,7 @@ const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 
 /// Bytes that are made linear: as far as headers are walked, and a TCP header behind them.
-const HEADERS: u32 = 234;
+const MAX_HEADERS_BYTES: u32 = 234;
 
 /// The TC program. Declared by hand, and not by `#[classifier]`, for the same reason as `l4_xdp`.
 #[unsafe(no_mangle)]
@@ -65,64 +65,64 @@ pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
     if verdict.action() == Action::Send as u32 {
         send(&ctx, s).unwrap_or(DROP)
     } else if verdict.action() == Action::TooBig as u32 {
-        tell(&ctx, s).unwrap_or(DROP)
+        send_too_big(&ctx, s).unwrap_or(DROP)
     } else {
         DROP
     }
 }
 
 #[inline(always)]
-fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut Scratch>) {
+fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
     let miss = (Verdict::new(Reason::L4Miss, Action::Pass), None);
     // A tagged packet comes again, untagged, at the VLAN's own interface.
-    let tagged = field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
-    let protocol = field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let tagged = context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     // Frames of others, seen by a bridge or a promiscuous interface, are not ours to send on.
-    let meant_for_us = field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
+    let meant_for_us = context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let version = match protocol {
         _ if tagged != 0 || meant_for_us != PACKET_HOST => return miss,
         IPV4 => 4,
         IPV6 => 6,
         _ => return miss,
     };
-    let mut view = View::new(ctx, HEADERS);
-    let mut maps = Maps {
+    let mut view = PacketView::new(ctx, MAX_HEADERS_BYTES);
+    let mut maps = BpfMaps {
         ctx: ctx.as_ptr(),
-        ifindex: field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
+        ifindex: context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
         vlan: 0,
         is_for_us: true,
         view,
-        segment: field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
-        frame: field(ctx, |skb| unsafe { &raw const (*skb).len }),
+        segment_payload: context_field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
+        frame: context_field(ctx, |skb| unsafe { &raw const (*skb).len }),
     };
     let glance = if version == 4 {
-        glance(&view, &maps, ETH)
+        fast_path(&view, &maps, ETH_HEADER)
     } else {
-        Glance::OTHER
+        FastPath::SLOW_PATH
     };
-    if glance.kind == seen::ENDED {
+    if glance.class == class::DECIDED {
         return (glance.verdict, None);
     }
     let Some(s) = scratch() else { return miss };
-    if let Some(verdict) = arrive(&mut view, &maps, ETH, version, glance, s) {
+    if let Some(verdict) = parse_and_admit(&mut view, &maps, ETH_HEADER, version, glance, s) {
         return (verdict, Some(s));
     }
     if !parts::has(SERVICES) {
         return miss;
     }
     // A fresh view: the verifier forgets what it knew of the packet's bounds, and checks the rest once (see `l4_xdp`).
-    maps.view = View::now(ctx);
+    maps.view = PacketView::current(ctx);
     let mut view = maps.view;
     (forward(&mut view, &maps, s), Some(s))
 }
 
 #[inline(always)]
-fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
+fn send(ctx: &TcContext, s: &PacketScratch) -> Option<i32> {
     let (seen, out) = (&s.seen, &s.out);
     let skb = ctx.skb.skb;
     if out.translated != 0 {
         // SAFETY: helpers on the context's own packet, which check offsets.
-        unsafe { checksum(skb, s) };
+        unsafe { update_checksum(skb, s) };
     }
     if out.tunnel != 0 {
         let (length, flags) = if out.tunnel == 4 {
@@ -137,18 +137,18 @@ fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
             return None;
         }
         if out.tunnel == 4 {
-            store(skb, ETH, outer_v4(seen, out).map(u32::to_be))?;
+            store(skb, ETH_HEADER, outer_v4(seen, out).map(u32::to_be))?;
         } else {
-            store(skb, ETH, outer_v6(seen, out).map(u32::to_be))?;
-            store(skb, ETH + 8, out.outer_source.map(u32::to_be))?;
-            store(skb, ETH + 24, out.outer_destination.map(u32::to_be))?;
+            store(skb, ETH_HEADER, outer_v6(seen, out).map(u32::to_be))?;
+            store(skb, ETH_HEADER + 8, out.outer_source.map(u32::to_be))?;
+            store(skb, ETH_HEADER + 24, out.outer_destination.map(u32::to_be))?;
         }
         store(skb, 12, ethertype(out.tunnel).to_be())?;
     }
     store(skb, 0, out.macs.map(u32::to_be))?;
     // SAFETY: as above.
     unsafe {
-        if out.vlan != 0 && out.port == out.ifindex {
+        if out.vlan != 0 && out.xdp_ifindex == out.ifindex {
             bpf_skb_vlan_push(skb, VLAN.to_be(), out.vlan as u16);
         }
         Some(bpf_redirect(out.ifindex, 0) as i32)
@@ -157,28 +157,28 @@ fn send(ctx: &TcContext, s: &Scratch) -> Option<i32> {
 
 /// Tells the packet's sender that it is too big: the packet becomes the ICMP message.
 #[inline(always)]
-fn tell(ctx: &TcContext, s: &Scratch) -> Option<i32> {
+fn send_too_big(ctx: &TcContext, s: &PacketScratch) -> Option<i32> {
     let (seen, out) = (&s.seen, &s.out);
     let skb = ctx.skb.skb;
-    let view = View::new(ctx, HEADERS);
-    let back = way_back(&view)?;
-    if !seen.may_be_told(&view) {
+    let view = PacketView::new(ctx, MAX_HEADERS_BYTES);
+    let back = reply_macs(&view)?;
+    if !seen.accepts_too_big(&view) {
         return None;
     }
-    let room = too_big::room(seen.version);
+    let room = too_big::headers_length(seen.version);
     // SAFETY: helpers on the context's own packet.
     unsafe {
-        if bpf_skb_change_tail(skb, ETH + too_big::quoted(seen.version), 0) != 0
+        if bpf_skb_change_tail(skb, ETH_HEADER + too_big::quoted_length(seen.version), 0) != 0
             || bpf_skb_adjust_room(skb, room as i32, BPF_ADJ_ROOM_MAC as u32, 0) != 0
         {
             return None;
         }
     }
-    let mut view = View::new(ctx, HEADERS);
+    let mut view = PacketView::new(ctx, MAX_HEADERS_BYTES);
     view.set_words(0, back)?;
-    too_big::write(&mut view, ETH, &seen.too_big(out.mtu))?;
+    too_big::write(&mut view, ETH_HEADER, &seen.too_big(out.mtu))?;
     // SAFETY: a helper without memory arguments.
-    Some(unsafe { bpf_redirect(field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
+    Some(unsafe { bpf_redirect(context_field(ctx, |skb| &raw const (*skb).ifindex), 0) as i32 })
 }
 
 #[inline(always)]
@@ -191,16 +191,16 @@ fn store<T>(skb: *mut __sk_buff, at: u32, value: T) -> Option<()> {
 
 /// Updates the TCP or UDP checksum, as far as it has been computed yet.
 #[inline(always)]
-unsafe fn checksum(skb: *mut __sk_buff, s: &Scratch) {
+unsafe fn update_checksum(skb: *mut __sk_buff, s: &PacketScratch) {
     let (seen, out) = (&s.seen, &s.out);
     if seen.version == 6 {
         // See `cut::forward::send`: an IPv6 header makes up for none of its changes by itself.
-        let mut header = out.changes.addresses;
-        header.u16(out.hops_before as u16, out.hops as u16);
+        let mut header = out.checksum_diffs.addresses;
+        header.u16(out.old_hop_limit as u16, out.new_hop_limit as u16);
         // SAFETY: a packet without a sum of the network card's is left alone.
         unsafe { bpf_csum_update(skb, header.for_kernel() as u32) };
     }
-    if out.checksum == 0 {
+    if out.checksum_offset == 0 {
         return;
     }
     let udp = if seen.key.protocol == UDP {
@@ -208,13 +208,13 @@ unsafe fn checksum(skb: *mut __sk_buff, s: &Scratch) {
     } else {
         0
     };
-    let changes = &out.changes;
+    let changes = &out.checksum_diffs;
     // SAFETY: the helpers check the offset.
     unsafe {
-        bpf_l4_csum_replace(skb, out.checksum, 0, changes.rest.for_kernel(), udp);
+        bpf_l4_csum_replace(skb, out.checksum_offset, 0, changes.rest.for_kernel(), udp);
         bpf_l4_csum_replace(
             skb,
-            out.checksum,
+            out.checksum_offset,
             0,
             changes.addresses.for_kernel(),
             udp | BPF_F_PSEUDO_HDR,

@@ -9,14 +9,14 @@ use aya_ebpf::{
 };
 use core::ffi::c_void;
 use signalbox_common::cut::Tuple;
-use signalbox_common::l4::{Key, Target, abi::PortBit, abi::WANTED_WORDS, decide::is_v4, packet::TCP};
+use signalbox_common::l4::{Key, Target, abi::PORT_BITMAP_WORDS, abi::PortBit, decide::is_v4, packet::TCP};
 use signalbox_common::shield::{
-    Bucket, CrowdKey, Dropped, Guard, Judged, Kernel, Settings,
+    Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Settings, ShieldMaps,
     abi::{
-        DEFAULT_SOURCES, Flood, MAX_CROWD, MAX_GUARDS, MAX_PREFIXED, MAX_TABLES, MAX_TARGETS, NO_GUARD, RECENT, Recent,
-        SAMPLE_BYTES, Tally,
+        CachedGuard, DEFAULT_SOURCES, GUARD_CACHE_ENTRIES, GuardStats, MAX_CONN_COUNTS, MAX_GUARDS, MAX_PREFIX_TABLES,
+        MAX_PREFIX_TARGETS, MAX_TARGETS, NO_GUARD, SAMPLE_RING_BYTES, SynRate,
     },
-    prefixes::{self, NONE, Node, Nodes},
+    prefixes::{self, NO_MATCH, Node, Nodes},
 };
 use signalbox_common::{
     parts::SHIELD,
@@ -24,8 +24,8 @@ use signalbox_common::{
 };
 
 use crate::clock::coarse_ns;
-use crate::cut::{maps::SHAKES, skb::forgotten};
-use crate::l4::maps::{HERE, LISTEN, Maps, tuple_of};
+use crate::cut::{maps::CUT_HANDSHAKES, skb::hide_from_verifier};
+use crate::l4::maps::{BPF_F_CURRENT_NETNS, BPF_TCP_LISTEN, BpfMaps, socket_tuple};
 use crate::parts;
 
 const BPF_F_NO_PREALLOC: u32 = 1;
@@ -33,13 +33,13 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Ports that are guarded at any address: a bit for each port and protocol, as in `L4_WANTED`.
+/// Ports that are guarded at any address: a bit for each port and protocol, as in `L4_PORT_BITMAP`.
 #[map]
-static SHIELD_PORTS: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
+static SHIELD_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, 0);
 
 /// Ports that are guarded at some prefix, and so at addresses that are not listed one by one.
 #[map]
-static SHIELD_ANYWHERE: Array<u64> = Array::with_max_entries(WANTED_WORDS, 0);
+static SHIELD_WILDCARD_PORTS: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, 0);
 
 /// Guards by address, port and protocol.
 #[map]
@@ -47,7 +47,7 @@ static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARG
 
 /// Guards by prefix and TCP port.
 #[map]
-static SHIELD_PREFIXED: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_PREFIXED, BPF_F_NO_PREALLOC);
+static SHIELD_PREFIX_TARGETS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_PREFIX_TARGETS, BPF_F_NO_PREALLOC);
 
 #[map]
 static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
@@ -56,19 +56,19 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
 /// Table of the prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and
-/// not one of `SHIELD_TABLES`, because only a look-up in a map that the verifier knows is inlined: a denied packet
+/// not one of `SHIELD_GUARD_PREFIXES`, because only a look-up in a map that the verifier knows is inlined: a denied packet
 /// costs a third.
 #[map]
-static SHIELD_NODES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static SHIELD_SHARED_PREFIXES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Cache of the guards of recent destinations.
 #[map]
-static SHIELD_RECENT: PerCpuArray<Recent> = PerCpuArray::with_max_entries(RECENT, 0);
+static SHIELD_GUARD_CACHE: PerCpuArray<CachedGuard> = PerCpuArray::with_max_entries(GUARD_CACHE_ENTRIES, 0);
 
 /// Tables of guards' own prefixes: an array of maps, each an array of [`Node`]s, replaced whole by one swap; see
 /// `L4_TABLES` for why it is declared otherwise here.
 #[map]
-static SHIELD_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
+static SHIELD_GUARD_PREFIXES: Array<u32> = Array::with_max_entries(MAX_PREFIX_TABLES, 0);
 
 #[map]
 static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES / 4, 0);
@@ -76,26 +76,26 @@ static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES /
 /// Concurrent connections by source and guard. Userspace recounts them now and then; in between only the programs'
 /// changes are added.
 #[map]
-static SHIELD_CROWD: HashMap<CrowdKey, u32> = HashMap::with_max_entries(MAX_CROWD, BPF_F_NO_PREALLOC);
+static SHIELD_CONN_COUNT: HashMap<ConnCountKey, u32> = HashMap::with_max_entries(MAX_CONN_COUNTS, BPF_F_NO_PREALLOC);
 
 #[map]
-static SHIELD_TALLY: PerCpuArray<Tally> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
+static SHIELD_STATS: PerCpuArray<GuardStats> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
 
 /// Rates of SYNs to guards, of all CPUs together: a client on a quiet CPU is in the same flood.
 #[map]
-static SHIELD_FLOODS: Array<Flood> = Array::with_max_entries(MAX_GUARDS, 0);
+static SHIELD_SYN_RATES: Array<SynRate> = Array::with_max_entries(MAX_GUARDS, 0);
 
 /// Samples of each kind that may still be taken, by [`Judged`]. Userspace refills the quota whenever it looks.
 #[map]
-static SHIELD_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
+static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
 
 #[map]
-static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_BYTES, 0);
+static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_RING_BYTES, 0);
 
-/// An inner map of `SHIELD_TABLES`.
-struct Table(*mut c_void);
+/// An inner map of `SHIELD_GUARD_PREFIXES`.
+struct GuardPrefixes(*mut c_void);
 
-impl Nodes for Table {
+impl Nodes for GuardPrefixes {
     #[inline(always)]
     fn node(&self, index: u32) -> Option<&Node> {
         // SAFETY: the map's elements are nodes; the helper checks the index. What has been replaced stays until the
@@ -108,17 +108,17 @@ impl Nodes for Table {
     }
 }
 
-/// Side of `SHIELD_NODES` that begins at this index.
-struct Side(u32);
+/// Side of `SHIELD_SHARED_PREFIXES` that begins at this index.
+struct SharedPrefixes(u32);
 
-impl Nodes for Side {
+impl Nodes for SharedPrefixes {
     #[inline(always)]
     fn node(&self, index: u32) -> Option<&Node> {
-        SHIELD_NODES.get(self.0.wrapping_add(index))
+        SHIELD_SHARED_PREFIXES.get(self.0.wrapping_add(index))
     }
 }
 
-impl Maps {
+impl BpfMaps {
     /// Looks up the guard of a destination, by address first and then by prefix.
     #[inline(always)]
     fn find_guard(&self, target: &Target, key: &Key, version: u32) -> Option<u32> {
@@ -140,7 +140,7 @@ impl Maps {
             i += 1;
         }
         let place = SteerKey::new((target.port_protocol >> 16) as u16, version as u8, addr);
-        let guard = *SHIELD_PREFIXED.get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))?;
+        let guard = *SHIELD_PREFIX_TARGETS.get(&lpm_trie::Key::new(STEER_FIXED_BITS + 128, place))?;
         // A prefix may include other machines' addresses, whose packets are only routed through this machine.
         (is_forwarded(self.ctx, self.ifindex, key, version) == 0).then_some(guard)
     }
@@ -175,9 +175,9 @@ fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 
     u32::from(found == SUCCESS || found == NO_NEIGHBOUR || found == FRAGMENTS_NEEDED)
 }
 
-impl Kernel for Maps {
+impl ShieldMaps for BpfMaps {
     #[inline(always)]
-    fn clock(&self) -> u64 {
+    fn clock_ns(&self) -> u64 {
         coarse_ns()
     }
 
@@ -187,22 +187,25 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn is_guarded(&self, at: PortBit) -> bool {
-        parts::has(SHIELD) && SHIELD_PORTS.get(at.word).is_some_and(|word| *word >> at.bit & 1 != 0)
+    fn is_port_guarded(&self, at: PortBit) -> bool {
+        parts::has(SHIELD)
+            && SHIELD_PORT_BITMAP
+                .get(at.word)
+                .is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]
-    fn is_guarded_anywhere(&self, at: PortBit) -> bool {
-        SHIELD_ANYWHERE
+    fn is_wildcard_guarded(&self, at: PortBit) -> bool {
+        SHIELD_WILDCARD_PORTS
             .get(at.word)
             .is_some_and(|word| *word >> at.bit & 1 != 0)
     }
 
     #[inline(always)]
     fn guard_of(&self, key: &Key, version: u32, round: u32) -> u32 {
-        let at = (key.destination[3] ^ key.ports ^ key.protocol) % RECENT;
+        let at = (key.destination[3] ^ key.ports ^ key.protocol) % GUARD_CACHE_ENTRIES;
         // SAFETY: this CPU's element.
-        let Some(recent) = SHIELD_RECENT.get_ptr_mut(at).map(|recent| unsafe { &mut *recent }) else {
+        let Some(recent) = SHIELD_GUARD_CACHE.get_ptr_mut(at).map(|recent| unsafe { &mut *recent }) else {
             return NO_GUARD;
         };
         let target = Target::new(key.destination, key.ports as u16, key.protocol as u8);
@@ -210,7 +213,7 @@ impl Kernel for Maps {
         let is_known = recent.target.port_protocol == target.port_protocol
             && recent.target.address[3] == target.address[3]
             && recent.version == version
-            && recent.round == round
+            && recent.generation == round
             && (version == 4
                 || (recent.target.address[2] == target.address[2]
                     && recent.target.address[1] == target.address[1]
@@ -222,7 +225,7 @@ impl Kernel for Maps {
             recent.guard = self.find_guard(&target, &key, version).unwrap_or(NO_GUARD);
             recent.target = target;
             recent.version = version;
-            recent.round = round;
+            recent.generation = round;
         }
         recent.guard
     }
@@ -233,21 +236,21 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn common(&self, first: u32, address: &[u32; 4], is_v4: bool) -> u32 {
-        prefixes::verdict(&Side(first), address, is_v4)
+    fn shared_verdict(&self, first: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+        prefixes::verdict(&SharedPrefixes(first), address, is_v4)
     }
 
     #[inline(always)]
-    fn own(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
+    fn guard_verdict(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
         // SAFETY: the outer map's elements are maps, and so is what it gives.
         let inner = unsafe {
-            let outer = (&raw const SHIELD_TABLES).cast_mut().cast();
+            let outer = (&raw const SHIELD_GUARD_PREFIXES).cast_mut().cast();
             bpf_map_lookup_elem(outer, (&raw const guard).cast())
         };
         if inner.is_null() {
-            return NONE;
+            return NO_MATCH;
         }
-        prefixes::verdict(&Table(inner), address, is_v4)
+        prefixes::verdict(&GuardPrefixes(inner), address, is_v4)
     }
 
     #[inline(always)]
@@ -257,23 +260,23 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn crowd(&self, key: &CrowdKey) -> u32 {
+    fn conn_count(&self, key: &ConnCountKey) -> u32 {
         // SAFETY: a number, read at once.
-        unsafe { SHIELD_CROWD.get(key) }.copied().unwrap_or(0)
+        unsafe { SHIELD_CONN_COUNT.get(key) }.copied().unwrap_or(0)
     }
 
     #[inline(always)]
-    fn join(&self, key: &CrowdKey) {
-        match SHIELD_CROWD.get_ptr_mut(key) {
+    fn conn_opened(&self, key: &ConnCountKey) {
+        match SHIELD_CONN_COUNT.get_ptr_mut(key) {
             // SAFETY: a non-null element; an addition that another CPU undoes is made up for by the next count.
             Some(count) => unsafe { *count += 1 },
-            None => drop(SHIELD_CROWD.insert(key, &1, BPF_ANY)),
+            None => drop(SHIELD_CONN_COUNT.insert(key, &1, BPF_ANY)),
         }
     }
 
     #[inline(always)]
-    fn part(&self, key: &CrowdKey) {
-        if let Some(count) = SHIELD_CROWD.get_ptr_mut(key) {
+    fn conn_closed(&self, key: &ConnCountKey) {
+        if let Some(count) = SHIELD_CONN_COUNT.get_ptr_mut(key) {
             // SAFETY: as above.
             unsafe {
                 if *count > 0 {
@@ -284,20 +287,20 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn judged(&self, guard: u32) -> Option<&mut Tally> {
+    fn guard_stats(&self, guard: u32) -> Option<&mut GuardStats> {
         // SAFETY: this CPU's element.
-        SHIELD_TALLY.get_ptr_mut(guard).map(|tally| unsafe { &mut *tally })
+        SHIELD_STATS.get_ptr_mut(guard).map(|tally| unsafe { &mut *tally })
     }
 
     #[inline(always)]
-    fn flood(&self, guard: u32) -> Option<&mut Flood> {
+    fn syn_rate(&self, guard: u32) -> Option<&mut SynRate> {
         // SAFETY: a non-null element; a SYN that another CPU's count undoes makes no difference.
-        SHIELD_FLOODS.get_ptr_mut(guard).map(|flood| unsafe { &mut *flood })
+        SHIELD_SYN_RATES.get_ptr_mut(guard).map(|flood| unsafe { &mut *flood })
     }
 
     #[inline(always)]
-    fn may_sample(&self, judged: Judged) -> bool {
-        let Some(quota) = SHIELD_QUOTA.get_ptr_mut(judged as u32) else {
+    fn take_sample_quota(&self, judged: Decision) -> bool {
+        let Some(quota) = SHIELD_SAMPLE_QUOTA.get_ptr_mut(judged as u32) else {
             return false;
         };
         // SAFETY: this CPU's element.
@@ -311,25 +314,25 @@ impl Kernel for Maps {
     }
 
     #[inline(always)]
-    fn sample(&self, dropped: &Dropped) {
+    fn send_sample(&self, dropped: &DroppedPacket) {
         // No wake-up: the reader polls often enough, and waking it is dear. A full ring loses samples, not counts.
-        let _ = SHIELD_SAMPLES.output::<Dropped>(dropped, BPF_RB_NO_WAKEUP);
+        let _ = SHIELD_SAMPLES.output::<DroppedPacket>(dropped, BPF_RB_NO_WAKEUP);
     }
 
     #[inline(always)]
-    fn cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)> {
+    fn make_cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)> {
         let length = length & 0x3c;
         // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
         // released.
         unsafe {
             let mut tuple: bpf_sock_tuple = core::mem::zeroed();
-            let size = tuple_of(key, is_v4(&key.source), &mut tuple);
-            let socket = bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, HERE, 0);
+            let size = socket_tuple(key, is_v4(&key.source), &mut tuple);
+            let socket = bpf_skc_lookup_tcp(self.ctx, &raw mut tuple, size, BPF_F_CURRENT_NETNS, 0);
             if socket.is_null() {
                 return None;
             }
             let mut made = -1;
-            if (*socket).state == LISTEN && length >= 20 {
+            if (*socket).state == BPF_TCP_LISTEN && length >= 20 {
                 let ip = headers.as_ptr().cast_mut().cast();
                 let tcp = headers.as_ptr().add(10).cast_mut().cast();
                 made = bpf_tcp_gen_syncookie(socket.cast(), ip, 40, tcp, length);
@@ -342,24 +345,24 @@ impl Kernel for Maps {
                     destination: key.destination,
                     ports: key.ports,
                 };
-                let _ = SHAKES.remove(&tuple);
+                let _ = CUT_HANDSHAKES.remove(&tuple);
             }
             (made >= 0).then_some((made as u32, (made >> 32) as u16))
         }
     }
 
     #[inline(always)]
-    fn frame(&self) -> u32 {
+    fn frame_length(&self) -> u32 {
         self.frame
     }
 
     #[inline(always)]
-    fn forgotten(&self, value: u32) -> u32 {
-        forgotten(value, self.frame)
+    fn hide_from_verifier(&self, value: u32) -> u32 {
+        hide_from_verifier(value, self.frame)
     }
 
     #[inline(always)]
-    fn interface(&self) -> u32 {
+    fn ingress_ifindex(&self) -> u32 {
         self.ifindex
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use signalbox_common::l4::abi::{MAX_SERVICES, MAX_SOURCES, MAX_TARGETS};
+use signalbox_common::l4::abi::{MAX_NAT_SOURCES, MAX_SERVICES, MAX_TARGETS};
 use signalbox_core::model::services::{Affinity, Hook, Mode, ServiceBind, Transport};
 use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::model::{Bind, Layer4, Service};
@@ -264,7 +264,7 @@ fn nat(place: &NodeRef<'_>, report: &mut Report) -> (Vec<IpAddr>, Option<RangeIn
     map.finish(report);
     let mut addresses = Vec::new();
     if let Some(sources) = sources
-        && let Some(items) = sources.items("addresses", MAX_SOURCES as usize / 4, report)
+        && let Some(items) = sources.items("addresses", MAX_NAT_SOURCES as usize / 4, report)
     {
         addresses.extend(items.filter_map(|item| item.host_address(report)));
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use signalbox_common::cut::flow::{DRAINED, FIN_SEEN, Flow, state};
+use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, state};
 use signalbox_core::model::Tier;
 
 use crate::datapath::cut::addr_from_words;
@@ -53,19 +53,19 @@ pub fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usize, Vec<
 
 fn view(
     index: u32,
-    flow: &Flow,
+    flow: &CutFlow,
     now: u32,
     (host, cluster, listener): (&str, &str, &str),
     route: Option<String>,
 ) -> FlowView {
     let at = |words, port| SocketAddr::new(addr_from_words(words), port);
-    let ways = &flow.ways;
+    let ways = &flow.dirs;
     FlowView {
         // Ids of cut flows have a bit of their own; other flows have their worker's number in the lower eight bits.
         id: 1 << 40 | u64::from(index),
         client: at(flow.client, (flow.ports_a >> 16) as u16),
         local: at(flow.vip, flow.ports_a as u16),
-        backend: at(flow.backend, (flow.ports_b >> 16) as u16),
+        backend: at(flow.host_addr, (flow.ports_b >> 16) as u16),
         leg_b_local: Some(at(flow.local, flow.ports_b as u16)),
         listener: listener.to_owned(),
         route,
@@ -84,8 +84,8 @@ fn view(
     }
 }
 
-fn state_name(flow: &Flow) -> &'static str {
-    let flags = [flow.ways[0].flags, flow.ways[1].flags];
+fn state_name(flow: &CutFlow) -> &'static str {
+    let flags = [flow.dirs[0].flags, flow.dirs[1].flags];
     if flow.state == state::CLOSING {
         "closing"
     } else if flow.ended() {
@@ -93,7 +93,7 @@ fn state_name(flow: &Flow) -> &'static str {
         "ended"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"
-    } else if flow.drained < DRAINED {
+    } else if flow.handoff_state < HANDED_OFF {
         "draining"
     } else {
         "established"

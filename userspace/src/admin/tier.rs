@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use signalbox_common::cut::flow::why;
+use signalbox_common::cut::flow::ineligible;
 use signalbox_core::model::Listener;
 
 use crate::control::Control;
@@ -140,7 +140,7 @@ fn client_ineligible(ends: &ConnectionEnds) -> Option<(Ineligible, String)> {
             format!("the client {client} is reached by {name}, an interface without the programs")
         }
     };
-    Some((Ineligible::FoundByProgram(why::NO_HANDSHAKE), why))
+    Some((Ineligible::FoundByProgram(ineligible::NO_HANDSHAKE), why))
 }
 
 fn packet_path(netlink: Option<&Netlink>, address: IpAddr) -> PacketPath {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signalbox_common::cut::flow::{COUNTED, CROWDED};
+use signalbox_common::cut::flow::{OWNS_LISTENER_SOURCE, OWNS_SOURCE};
 use signalbox_core::limit::SourceCells;
 
 use crate::state::{ListenerState, Shared};
@@ -66,7 +66,7 @@ impl ListenerGuard {
     /// Marks of a flow that tell the keeper which counts to give back.
     pub(super) fn marks(&self) -> u8 {
         let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
-        mark(self.source.is_some(), COUNTED) | mark(self.conn_count_source.is_some(), CROWDED)
+        mark(self.source.is_some(), OWNS_SOURCE) | mark(self.conn_count_source.is_some(), OWNS_LISTENER_SOURCE)
     }
 
     /// Keeps the connection counted after the drop: the keeper of the flow table gives it back, by its marks.

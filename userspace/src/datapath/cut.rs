@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use signalbox_common::cut::flow::{Tuple, why};
+use signalbox_common::cut::flow::{Tuple, ineligible};
 
 pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;
@@ -89,17 +89,17 @@ impl Ineligible {
             Self::NotAvailable => 1,
             Self::FamilyMismatch => 2,
             Self::TakingOver => 3,
-            Self::TableFull | Self::FoundByProgram(why::TABLE_FULL) => 4,
-            Self::NoPort | Self::FoundByProgram(why::PORT_BUSY) => 5,
+            Self::TableFull | Self::FoundByProgram(ineligible::TABLE_FULL) => 4,
+            Self::NoPort | Self::FoundByProgram(ineligible::PORT_BUSY) => 5,
             Self::NoSourceAddress => 6,
             Self::NoHook => 7,
             Self::NamedSource => 8,
-            Self::FoundByProgram(why::NO_HANDSHAKE) => 9,
-            Self::FoundByProgram(why::STAMPS) => 10,
-            Self::FoundByProgram(why::SACK) => 11,
-            Self::FoundByProgram(why::SEGMENT) => 12,
-            Self::FoundByProgram(why::WINDOW) => 14,
-            Self::FoundByProgram(why::FRAGMENTS) => 15,
+            Self::FoundByProgram(ineligible::NO_HANDSHAKE) => 9,
+            Self::FoundByProgram(ineligible::TIMESTAMPS) => 10,
+            Self::FoundByProgram(ineligible::SACK) => 11,
+            Self::FoundByProgram(ineligible::MSS) => 12,
+            Self::FoundByProgram(ineligible::WINDOW_SCALE) => 14,
+            Self::FoundByProgram(ineligible::FRAGMENTS) => 15,
             Self::FoundByProgram(_) => 13,
         }
     }
@@ -126,7 +126,7 @@ pub struct CutRequest {
     pub timestamp_clock: u32,
     /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
     pub window_scale: Option<u8>,
-    /// Number of the host in the map `NAMES`; `route` and `listener` likewise.
+    /// Number of the host in the map `ID_NAMES`; `route` and `listener` likewise.
     pub host: u32,
     pub route: u32,
     pub listener: u16,
@@ -178,7 +178,7 @@ impl Cutter {
         };
         match self.kernel.add_greeting_bytes(&tuple, bytes) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Ineligible::FoundByProgram(why::NO_HANDSHAKE)),
+            Ok(false) => Err(Ineligible::FoundByProgram(ineligible::NO_HANDSHAKE)),
             Err(error) => {
                 tracing::debug!(%error, "A handshake could not be changed.");
                 Err(Ineligible::NotAvailable)

@@ -366,7 +366,7 @@ impl SockmapDirection {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    joiner.credits.set_token(self.credit, self.consumed);
+                    joiner.credits.set_consumed(self.credit, self.consumed);
                     let gate = joiner.credits.read(self.credit);
                     if self.consumed == gate.passed {
                         self.extend_credit(joiner, far)?;

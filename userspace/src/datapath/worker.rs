@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use signalbox_common::gate::MAX_GATES;
+use signalbox_common::credit::MAX_CREDITS;
 use signalbox_core::model::Bind;
 use signalbox_core::rotation::Subject;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -88,7 +88,7 @@ pub struct WorkerHandle {
 /// Number of pairs of gates of each of `workers`.
 #[must_use]
 pub fn credit_pairs_per_worker(workers: usize) -> u32 {
-    MAX_GATES / 2 / workers.max(1) as u32
+    MAX_CREDITS / 2 / workers.max(1) as u32
 }
 
 /// Starts worker `index` of `workers`.

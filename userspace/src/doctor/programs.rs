@@ -15,7 +15,10 @@ const LOST_FEATURES: [(&str, &str); 7] = [
         "steer",
         "each address is bound by itself, and prefixes cannot be listened on",
     ),
-    ("relay", "there is no tier sockmap: flows go by splice and copy"),
+    (
+        "sockmap_verdict",
+        "there is no tier sockmap: flows go by splice and copy",
+    ),
     (
         "cut_in",
         "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",

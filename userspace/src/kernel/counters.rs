@@ -6,7 +6,7 @@ use signalbox_common::Reason;
 
 use super::object::KernelError;
 
-/// Maps `COUNTERS` and `STEERED`.
+/// Maps `COUNTERS` and `STEER_STATS`.
 pub struct Counters {
     exits: PerCpuArray<MapData, u64>,
     steered: PerCpuArray<MapData, u64>,
@@ -23,7 +23,7 @@ impl Counters {
         };
         Ok(Self {
             exits: take("COUNTERS")?,
-            steered: take("STEERED")?,
+            steered: take("STEER_STATS")?,
         })
     }
 

@@ -26,7 +26,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::cut::flow::{ANSWERED, Config, Flow, SUPERSEDED, Shake, Tuple, state};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SUPERSEDED, SYN_ACK_SEEN, Tuple, state};
 use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
 use signalbox_core::plan::Bindings;
@@ -42,10 +42,25 @@ use pins::{PinKind, Pins, RemovedPins};
 use table::{FlowTable, PendingPorts};
 
 /// Maps that live as long as flows do, pinned under their own names.
-const PINNED_MAPS: [&str; 7] = ["TUPLES", "FLOWS", "PENDING", "SHAKES", "ENDS", "NAMES", "COUNTERS"];
+const PINNED_MAPS: [&str; 7] = [
+    "CUT_CT",
+    "CUT_FLOWS",
+    "CUT_PENDING",
+    "CUT_HANDSHAKES",
+    "CUT_FLOW_ENDED",
+    "ID_NAMES",
+    "COUNTERS",
+];
 
 /// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
-const UNUSED_MAPS: [&str; 6] = ["PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED"];
+const UNUSED_MAPS: [&str; 6] = [
+    "SOCKMAP_PEERS",
+    "SOCKMAP_SOCKETS",
+    "SOCKMAP_LEGS",
+    "SOCKMAP_CREDITS",
+    "STEER_BINDINGS",
+    "STEER_STATS",
+];
 
 /// Most flows that one batch operation on the map removes.
 const MAX_REMOVED_AT_ONCE: usize = 64;
@@ -78,8 +93,8 @@ impl Cut {
     pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(PinKind::Cut, take_over).map_err(pins::unusable)?;
-        let earlier = OtherVersion::lock_all(PinKind::Cut, "FLOWS", take_over).map_err(pins::unusable)?;
-        let adopted = pins.path("FLOWS").exists();
+        let earlier = OtherVersion::lock_all(PinKind::Cut, "CUT_FLOWS", take_over).map_err(pins::unusable)?;
+        let adopted = pins.path("CUT_FLOWS").exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
             for name in PINNED_MAPS {
@@ -89,8 +104,8 @@ impl Cut {
                 loader.map_max_entries(name, 1);
             }
             loader
-                .map_max_entries("FLOWS", flows)
-                .map_max_entries("TUPLES", flows.saturating_mul(2))
+                .map_max_entries("CUT_FLOWS", flows)
+                .map_max_entries("CUT_CT", flows.saturating_mul(2))
                 .override_global(parts::SYMBOL, &parts, true);
             let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
             load_programs(&mut ebpf, parts).map(|()| ebpf)
@@ -109,7 +124,7 @@ impl Cut {
                 pins.clear();
             }
         })?;
-        let (table, pending) = match (ebpf.map("FLOWS"), ebpf.map("PENDING")) {
+        let (table, pending) = match (ebpf.map("CUT_FLOWS"), ebpf.map("CUT_PENDING")) {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
                 (
@@ -117,16 +132,16 @@ impl Cut {
                     PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping PENDING into memory"))?,
                 )
             }
-            _ => return Err(KernelError::NoMap("FLOWS")),
+            _ => return Err(KernelError::NoMap("CUT_FLOWS")),
         };
-        let names = Names::new(map_fd(&ebpf, "NAMES")?, read_names(&mut ebpf)?);
+        let names = Names::new(map_fd(&ebpf, "ID_NAMES")?, read_names(&mut ebpf)?);
         let (tuples, shakes, bindings, config) = (
-            map_fd(&ebpf, "TUPLES")?,
-            map_fd(&ebpf, "SHAKES")?,
+            map_fd(&ebpf, "CUT_CT")?,
+            map_fd(&ebpf, "CUT_HANDSHAKES")?,
             map_fd(&ebpf, "CUT_BINDINGS")?,
             map_fd(&ebpf, "CUT_CONFIG")?,
         );
-        let ends = take(&mut ebpf, "ENDS", RingBuf::try_from)?;
+        let ends = take(&mut ebpf, "CUT_FLOW_ENDED", RingBuf::try_from)?;
         let counters = take(&mut ebpf, "COUNTERS", PerCpuArray::try_from)?;
         if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
             tracing::warn!(%error, "Another version of signalbox will not be able to carry cut flows over.");
@@ -176,10 +191,10 @@ impl Cut {
     /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open:
     /// nobody else's handshake can have the tuple then.
     pub fn add_greeting_bytes(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
-        match self.handshakes.get::<Tuple, Shake>(tuple)? {
-            Some(shake) if shake.progress & ANSWERED != 0 => {
-                let advanced = Shake {
-                    first_vip: shake.first_vip.wrapping_add(bytes),
+        match self.handshakes.get::<Tuple, Handshake>(tuple)? {
+            Some(shake) if shake.progress & SYN_ACK_SEEN != 0 => {
+                let advanced = Handshake {
+                    isn_vip: shake.isn_vip.wrapping_add(bytes),
                     ..shake
                 };
                 self.handshakes.update(tuple, &advanced).map(|()| true)
@@ -193,7 +208,7 @@ impl Cut {
     pub fn follow_interfaces(&self) -> usize {
         let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         hooks.reconcile(&interfaces::routed());
-        let config = Config {
+        let config = CutConfig {
             mss: hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40)),
             _pad: 0,
         };
@@ -248,7 +263,7 @@ impl Cut {
 
     /// Returns the flows of other versions that are not carried over yet.
     #[must_use]
-    pub fn flows_not_carried_over(&self) -> Vec<Flow> {
+    pub fn flows_not_carried_over(&self) -> Vec<CutFlow> {
         let waiting = self
             .other_versions
             .lock()
@@ -279,7 +294,7 @@ impl Cut {
             for &index in some {
                 let flow = self.table.read(index);
                 // From here on no program gives the entry to another flow; one may have done so already.
-                self.table.set_state(index, state::LEAVING);
+                self.table.set_state(index, state::DELETING);
                 let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
                 tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
             }
@@ -293,7 +308,7 @@ impl Cut {
     }
 
     /// Ends a flow: both ends are reset, and packets that still come are dropped until it is removed.
-    pub fn reset_both(&self, index: u32, flow: &Flow) {
+    pub fn reset_both(&self, index: u32, flow: &CutFlow) {
         self.table.set_state(index, state::CLOSING);
         if let Err(error) = reset::reset_both(flow) {
             reset::log_failure(&error);
@@ -352,10 +367,10 @@ fn take<T>(
 
 pub(super) fn read_names(ebpf: &mut Ebpf) -> Result<Vec<(u32, signalbox_common::cut::flow::Name)>, KernelError> {
     let unusable = |e| KernelError::Map {
-        name: "NAMES",
+        name: "ID_NAMES",
         source: Box::new(e),
     };
-    let map = ebpf.map("NAMES").ok_or(KernelError::NoMap("NAMES"))?;
+    let map = ebpf.map("ID_NAMES").ok_or(KernelError::NoMap("ID_NAMES"))?;
     let map = aya::maps::HashMap::<_, u32, _>::try_from(map).map_err(unusable)?;
     map.iter().collect::<Result<_, _>>().map_err(unusable)
 }

@@ -16,9 +16,9 @@ use std::sync::{Mutex, PoisonError};
 
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::cut::flow::MAX_SHAKES;
-use signalbox_common::l4::abi::{MAX_HOSTS, OneWay, SLOTS};
-use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target};
+use signalbox_common::cut::flow::MAX_HANDSHAKES;
+use signalbox_common::l4::abi::{DsrQuota, MAX_HOSTS, SLOTS};
+use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, ServiceStats, Target};
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
@@ -35,62 +35,62 @@ use shield::Shield;
 
 /// Maps of layer-4 services and the shield: other copies of the object shrink each to one entry.
 pub const L4_MAPS: [&str; 26] = [
-    "L4_ESTABLISHED",
-    "L4_OPENING",
+    "L4_CT_ESTABLISHED",
+    "L4_CT_HALF_OPEN",
     "L4_SERVICES",
     "L4_TABLES",
     "L4_HOSTS",
-    "L4_PORTS",
-    "L4_SOURCES",
+    "L4_HOST_PORTS",
+    "L4_NAT_SOURCES",
     "L4_FRAGMENTS",
     "L4_CONFIG",
     "L4_SCRATCH",
-    "L4_SERVICE_TALLY",
-    "L4_WANTED",
-    "L4_ONE_WAY",
-    "L4_MACS",
-    "SHIELD_PORTS",
-    "SHIELD_ANYWHERE",
+    "L4_SERVICE_STATS",
+    "L4_PORT_BITMAP",
+    "L4_DSR_QUOTA",
+    "L4_LOCAL_MACS",
+    "SHIELD_PORT_BITMAP",
+    "SHIELD_WILDCARD_PORTS",
     "SHIELD_TARGETS",
-    "SHIELD_PREFIXED",
+    "SHIELD_PREFIX_TARGETS",
     "SHIELD_GUARDS",
     "SHIELD_SETTINGS",
-    "SHIELD_NODES",
-    "SHIELD_TABLES",
+    "SHIELD_SHARED_PREFIXES",
+    "SHIELD_GUARD_PREFIXES",
     "SHIELD_SOURCES",
-    "SHIELD_CROWD",
-    "SHIELD_FLOODS",
-    "SHIELD_TALLY",
+    "SHIELD_CONN_COUNT",
+    "SHIELD_SYN_RATES",
+    "SHIELD_STATS",
 ];
 
 /// Maps that live as long as flows do, and the names that they are pinned under.
 const PINNED_MAPS: [(&str, &str); 12] = [
-    ("L4_ESTABLISHED", "L4_ESTABLISHED"),
-    ("L4_OPENING", "L4_OPENING"),
+    ("L4_CT_ESTABLISHED", "L4_CT_ESTABLISHED"),
+    ("L4_CT_HALF_OPEN", "L4_CT_HALF_OPEN"),
     ("L4_SERVICES", "L4_SERVICES"),
     ("L4_TABLES", "L4_TABLES"),
     ("L4_HOSTS", "L4_HOSTS"),
-    ("L4_PORTS", "L4_PORTS"),
-    ("L4_SOURCES", "L4_SOURCES"),
+    ("L4_HOST_PORTS", "L4_HOST_PORTS"),
+    ("L4_NAT_SOURCES", "L4_NAT_SOURCES"),
     ("L4_CONFIG", "L4_CONFIG"),
-    ("L4_SERVICE_TALLY", "L4_SERVICE_TALLY"),
-    ("L4_WANTED", "L4_WANTED"),
+    ("L4_SERVICE_STATS", "L4_SERVICE_STATS"),
+    ("L4_PORT_BITMAP", "L4_PORT_BITMAP"),
     ("COUNTERS", "L4_COUNTERS"),
-    ("NAMES", "L4_NAMES"),
+    ("ID_NAMES", "L4_NAMES"),
 ];
 
 /// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
 pub const UNUSED_MAPS: [&str; 11] = [
-    "PEERS",
-    "VERDICTS",
-    "LEGS",
-    "GATES",
-    "BINDINGS",
-    "STEERED",
-    "FLOWS",
-    "TUPLES",
-    "SHAKES",
-    "PENDING",
+    "SOCKMAP_PEERS",
+    "SOCKMAP_SOCKETS",
+    "SOCKMAP_LEGS",
+    "SOCKMAP_CREDITS",
+    "STEER_BINDINGS",
+    "STEER_STATS",
+    "CUT_FLOWS",
+    "CUT_CT",
+    "CUT_HANDSHAKES",
+    "CUT_PENDING",
     "CUT_BINDINGS",
 ];
 
@@ -129,7 +129,7 @@ pub struct L4Kernel {
     macs: MapFd,
     found_hosts: Vec<Host>,
     counters: PerCpuArray<MapData, u64>,
-    service_stats: PerCpuArray<MapData, Tally>,
+    service_stats: PerCpuArray<MapData, ServiceStats>,
     port_bitmap: MapFd,
     pub shield: Shield,
     hooks: Mutex<L4Hooks>,
@@ -146,13 +146,14 @@ impl L4Kernel {
     pub fn load(size: MapSizes, hook: Hook, needed: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
         let pins = Pins::open(PinKind::Layer4, take_over).map_err(pins::unusable)?;
-        let is_new = !pins.path("L4_ESTABLISHED").exists();
-        let earlier = OtherVersion::lock_all(PinKind::Layer4, "L4_ESTABLISHED", take_over).map_err(pins::unusable)?;
+        let is_new = !pins.path("L4_CT_ESTABLISHED").exists();
+        let earlier =
+            OtherVersion::lock_all(PinKind::Layer4, "L4_CT_ESTABLISHED", take_over).map_err(pins::unusable)?;
         map_in_map::pin_tables(&pins.path("L4_TABLES"))
             .map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
         // The shield's programs need the handshakes: tier `cut` must not remember one that is answered with a SYN
         // cookie.
-        let shakes = pins::path(PinKind::Cut, "SHAKES").map_err(failed("finding the maps of tier cut"))?;
+        let shakes = pins::path(PinKind::Cut, "CUT_HANDSHAKES").map_err(failed("finding the maps of tier cut"))?;
         let has_shakes = shakes.exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
@@ -163,14 +164,14 @@ impl L4Kernel {
                 loader.map_max_entries(name, 1);
             }
             if has_shakes {
-                loader.map_max_entries("SHAKES", MAX_SHAKES);
-                loader.map_pin_path("SHAKES", &shakes);
+                loader.map_max_entries("CUT_HANDSHAKES", MAX_HANDSHAKES);
+                loader.map_pin_path("CUT_HANDSHAKES", &shakes);
             }
-            loader.map_max_entries("L4_ESTABLISHED", size.flows.saturating_mul(2));
+            loader.map_max_entries("L4_CT_ESTABLISHED", size.flows.saturating_mul(2));
             loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
-            loader.map_max_entries("SHIELD_NODES", size.nodes.saturating_mul(2));
+            loader.map_max_entries("SHIELD_SHARED_PREFIXES", size.nodes.saturating_mul(2));
             loader.override_global(parts::SYMBOL, &parts, true);
-            let outer = MapInMapPins::of(&["SHIELD_TABLES"])
+            let outer = MapInMapPins::of(&["SHIELD_GUARD_PREFIXES"])
                 .map_err(failed("making the map of prefixes (kernel 5.10 or later)"))?;
             outer.set_pins(&mut loader);
             let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
@@ -207,29 +208,34 @@ impl L4Kernel {
         if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
             tracing::warn!(%error, "Another version of signalbox will not be able to carry flows of services over.");
         }
-        let names = Names::new(map_fd(&ebpf, "NAMES")?, super::cut::read_names(&mut ebpf)?);
+        let names = Names::new(map_fd(&ebpf, "ID_NAMES")?, super::cut::read_names(&mut ebpf)?);
         let map = ebpf.map("L4_HOSTS").ok_or(KernelError::NoMap("L4_HOSTS"))?;
         let known = Array::<_, Host>::try_from(map).map_err(unusable("L4_HOSTS"))?;
         let found_hosts = known.iter().collect::<Result<_, _>>().map_err(unusable("L4_HOSTS"))?;
         let fd = |name| map_fd(&ebpf, name);
         let (established, opening, services, tables) = (
-            fd("L4_ESTABLISHED")?,
-            fd("L4_OPENING")?,
+            fd("L4_CT_ESTABLISHED")?,
+            fd("L4_CT_HALF_OPEN")?,
             fd("L4_SERVICES")?,
             fd("L4_TABLES")?,
         );
-        let (hosts, ports, sources, config) = (fd("L4_HOSTS")?, fd("L4_PORTS")?, fd("L4_SOURCES")?, fd("L4_CONFIG")?);
-        let (wanted, one_way, macs) = (fd("L4_WANTED")?, fd("L4_ONE_WAY")?, fd("L4_MACS")?);
+        let (hosts, ports, sources, config) = (
+            fd("L4_HOSTS")?,
+            fd("L4_HOST_PORTS")?,
+            fd("L4_NAT_SOURCES")?,
+            fd("L4_CONFIG")?,
+        );
+        let (wanted, one_way, macs) = (fd("L4_PORT_BITMAP")?, fd("L4_DSR_QUOTA")?, fd("L4_LOCAL_MACS")?);
         // A pinned table keeps the size that it was made with: two entries for each connection.
-        let entries = match ebpf.map("L4_ESTABLISHED") {
-            Some(Map::HashMap(data)) => data.info().map_err(unusable("L4_ESTABLISHED"))?.max_entries(),
-            _ => return Err(KernelError::NoMap("L4_ESTABLISHED")),
+        let entries = match ebpf.map("L4_CT_ESTABLISHED") {
+            Some(Map::HashMap(data)) => data.info().map_err(unusable("L4_CT_ESTABLISHED"))?.max_entries(),
+            _ => return Err(KernelError::NoMap("L4_CT_ESTABLISHED")),
         };
         let shield = Shield::of(&mut ebpf)?;
         let mut take =
             |name: &'static str| -> Result<Map, KernelError> { ebpf.take_map(name).ok_or(KernelError::NoMap(name)) };
         let counters = PerCpuArray::try_from(take("COUNTERS")?).map_err(unusable("COUNTERS"))?;
-        let service_tally = PerCpuArray::try_from(take("L4_SERVICE_TALLY")?).map_err(unusable("L4_SERVICE_TALLY"))?;
+        let service_tally = PerCpuArray::try_from(take("L4_SERVICE_STATS")?).map_err(unusable("L4_SERVICE_STATS"))?;
         let kernel = Self {
             hooks: Mutex::new(L4Hooks::new(ebpf, pins.clone(), parts::ALL & !missing, refused)),
             other_versions: Mutex::new(carry_over::OtherVersions::new(earlier)),
@@ -322,19 +328,19 @@ impl L4Kernel {
         self.sources.update(&index, address)
     }
 
-    pub fn set_config(&self, config: &Config) -> io::Result<()> {
+    pub fn set_config(&self, config: &L4Config) -> io::Result<()> {
         self.config.update(&0u32, config)
     }
 
     /// Returns the number of established direct-return flows, as counted by programs, and their limit.
-    pub fn dsr_flows(&self) -> io::Result<OneWay> {
+    pub fn dsr_flows(&self) -> io::Result<DsrQuota> {
         self.dsr_quota.get(&0u32).map(Option::unwrap_or_default)
     }
 
     /// Sets the number of established direct-return flows.
     pub fn set_dsr_flows(&self, flows: u64) -> io::Result<()> {
         let most = self.max_dsr_flows;
-        self.dsr_quota.update(&0u32, &OneWay { flows, most })
+        self.dsr_quota.update(&0u32, &DsrQuota { flows, max_flows: most })
     }
 
     /// Adds an Ethernet address of this machine; [`ALL_MACS`] once all of them are there.
@@ -370,7 +376,7 @@ impl L4Kernel {
 
     /// Returns the counters of a service's traffic.
     #[must_use]
-    pub fn service_stats(&self, service: u16) -> Tally {
+    pub fn service_stats(&self, service: u16) -> ServiceStats {
         sum(&self.service_stats, u32::from(service))
     }
 
@@ -415,7 +421,7 @@ impl L4Kernel {
 
     /// Goes through the flows of one map. `each` gets every entry once; entries that come or go meanwhile once or
     /// never.
-    pub fn for_each_flow(map: &MapFd, each: impl FnMut(&Key, &Flow)) -> io::Result<()> {
+    pub fn for_each_flow(map: &MapFd, each: impl FnMut(&Key, &L4Flow)) -> io::Result<()> {
         map.for_each(each)
     }
 
@@ -429,9 +435,9 @@ impl L4Kernel {
 /// logged only: flows whose numbers cannot be read fail when they are carried over.
 fn copy_targets(earlier: &[OtherVersion], ebpf: &Ebpf) -> Result<(), KernelError> {
     let (names, hosts, sources) = (
-        map_fd(ebpf, "NAMES")?,
+        map_fd(ebpf, "ID_NAMES")?,
         map_fd(ebpf, "L4_HOSTS")?,
-        map_fd(ebpf, "L4_SOURCES")?,
+        map_fd(ebpf, "L4_NAT_SOURCES")?,
     );
     let to = carry_over::Targets {
         names: &names,
@@ -456,14 +462,14 @@ pub(super) fn detach() -> io::Result<Vec<std::path::PathBuf>> {
 #[must_use]
 pub fn is_pinned() -> bool {
     pins::names(PinKind::Layer4).is_ok_and(|names| names.iter().any(|name| name == "L4_SERVICES"))
-        || OtherVersion::all(PinKind::Layer4, "L4_ESTABLISHED").is_ok_and(|all| !all.is_empty())
+        || OtherVersion::all(PinKind::Layer4, "L4_CT_ESTABLISHED").is_ok_and(|all| !all.is_empty())
 }
 
-fn sum(map: &PerCpuArray<MapData, Tally>, index: u32) -> Tally {
+fn sum(map: &PerCpuArray<MapData, ServiceStats>, index: u32) -> ServiceStats {
     let all = map.get(&index, 0);
     all.map_or_else(
-        |_| Tally::default(),
-        |values| values.iter().fold(Tally::default(), Tally::and),
+        |_| ServiceStats::default(),
+        |values| values.iter().fold(ServiceStats::default(), ServiceStats::plus),
     )
 }
 

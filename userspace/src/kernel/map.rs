@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use signalbox_common::gate::Gate;
+use signalbox_common::credit::Credit;
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
@@ -378,20 +378,20 @@ impl<T> Drop for MmapArray<T> {
     }
 }
 
-/// Map `GATES`: the credit gates of tier `sockmap`.
-pub struct Credits(MmapArray<Gate>);
+/// Map `SOCKMAP_CREDITS`: the credit gates of tier `sockmap`.
+pub struct Credits(MmapArray<Credit>);
 
 impl Credits {
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
         MmapArray::map(fd, count).map(Self)
     }
 
-    fn credit(&self, index: u32) -> *mut Gate {
+    fn credit(&self, index: u32) -> *mut Credit {
         self.0.at(index)
     }
 
     /// Reads a gate's fields.
-    pub fn read(&self, index: u32) -> Gate {
+    pub fn read(&self, index: u32) -> Credit {
         // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
         // 8-byte field by itself is whole.
         unsafe { self.credit(index).read_volatile() }
@@ -399,9 +399,9 @@ impl Credits {
 
     /// Prepares a gate that no program uses yet.
     pub fn reset(&self, index: u32, limit: u64) {
-        let fresh = Gate {
+        let fresh = Credit {
             limit,
-            ..Gate::default()
+            ..Credit::default()
         };
         // SAFETY: as above; no LEGS entry points here, so no program writes.
         unsafe { self.credit(index).write_volatile(fresh) };
@@ -413,9 +413,9 @@ impl Credits {
         field.store(limit, Ordering::Release);
     }
 
-    pub fn set_token(&self, index: u32, token: u64) {
+    pub fn set_consumed(&self, index: u32, token: u64) {
         // SAFETY: as for the limit.
-        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).token)) };
+        let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).consumed)) };
         field.store(token, Ordering::Release);
     }
 

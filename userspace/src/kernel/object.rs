@@ -7,7 +7,7 @@ use std::sync::Arc;
 use aya::maps::{Map, MapData, RingBuf, SockHash};
 use aya::programs::SkSkb;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::gate::MAX_GATES;
+use signalbox_common::credit::MAX_CREDITS;
 use signalbox_common::parts;
 use thiserror::Error;
 
@@ -169,7 +169,7 @@ impl Kernel {
     }
 
     fn prepare_sockmap(ebpf: &mut Ebpf) -> Result<(SockmapPair, RingBuf<MapData>), KernelError> {
-        let refused = |e| KernelError::of_program("relay", e);
+        let refused = |e| KernelError::of_program("sockmap_verdict", e);
         let unusable = |name: &'static str| {
             move |e| KernelError::Map {
                 name,
@@ -178,28 +178,37 @@ impl Kernel {
         };
         let failed = |what: &'static str| move |source| KernelError::Io { what, source };
 
-        program::<SkSkb>(ebpf, "relay")?.load().map_err(refused)?;
-        let map = ebpf.map("VERDICTS").ok_or(KernelError::NoMap("VERDICTS"))?;
-        let verdicts = SockHash::<_, u64>::try_from(map).map_err(unusable("VERDICTS"))?;
+        program::<SkSkb>(ebpf, "sockmap_verdict")?.load().map_err(refused)?;
+        let map = ebpf
+            .map("SOCKMAP_SOCKETS")
+            .ok_or(KernelError::NoMap("SOCKMAP_SOCKETS"))?;
+        let verdicts = SockHash::<_, u64>::try_from(map).map_err(unusable("SOCKMAP_SOCKETS"))?;
         let attach_to = verdicts
             .fd()
             .try_clone()
             .map_err(failed("duplicating a map descriptor"))?;
-        program::<SkSkb>(ebpf, "relay")?.attach(&attach_to).map_err(refused)?;
+        program::<SkSkb>(ebpf, "sockmap_verdict")?
+            .attach(&attach_to)
+            .map_err(refused)?;
 
-        let gates = match ebpf.map("GATES") {
-            Some(Map::Array(data)) => Credits::map(data.fd().as_fd(), MAX_GATES),
-            _ => return Err(KernelError::NoMap("GATES")),
+        let gates = match ebpf.map("SOCKMAP_CREDITS") {
+            Some(Map::Array(data)) => Credits::map(data.fd().as_fd(), MAX_CREDITS),
+            _ => return Err(KernelError::NoMap("SOCKMAP_CREDITS")),
         };
         let gates = gates.map_err(failed("mapping GATES into memory (kernel 5.5 or later)"))?;
         let joiner = SockmapPair::new(
-            map_fd(ebpf, "PEERS")?,
-            map_fd(ebpf, "VERDICTS")?,
-            map_fd(ebpf, "LEGS")?,
+            map_fd(ebpf, "SOCKMAP_PEERS")?,
+            map_fd(ebpf, "SOCKMAP_SOCKETS")?,
+            map_fd(ebpf, "SOCKMAP_LEGS")?,
             gates,
         );
-        let events = ebpf.take_map("GATE_EVENTS").ok_or(KernelError::NoMap("GATE_EVENTS"))?;
-        Ok((joiner, RingBuf::try_from(events).map_err(unusable("GATE_EVENTS"))?))
+        let events = ebpf
+            .take_map("SOCKMAP_CREDIT_EVENTS")
+            .ok_or(KernelError::NoMap("SOCKMAP_CREDIT_EVENTS"))?;
+        Ok((
+            joiner,
+            RingBuf::try_from(events).map_err(unusable("SOCKMAP_CREDIT_EVENTS"))?,
+        ))
     }
 
     /// Attaches `sk_lookup` to our network namespace.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use signalbox_common::gate::Leg;
+use signalbox_common::credit::SockmapLeg;
 
 use super::map::{Credits, MapFd};
 use super::version::Version;
@@ -48,8 +48,22 @@ impl SockmapPair {
         self.credits.reset(gate_b, limit);
         let prepared = self
             .legs
-            .update(&cookie_a, &Leg { gate: gate_a, _pad: 0 })
-            .and_then(|()| self.legs.update(&cookie_b, &Leg { gate: gate_b, _pad: 0 }))
+            .update(
+                &cookie_a,
+                &SockmapLeg {
+                    credit: gate_a,
+                    _pad: 0,
+                },
+            )
+            .and_then(|()| {
+                self.legs.update(
+                    &cookie_b,
+                    &SockmapLeg {
+                        credit: gate_b,
+                        _pad: 0,
+                    },
+                )
+            })
             .and_then(|()| self.put(&self.peers, cookie_a, b.as_raw_fd()))
             .and_then(|()| self.put(&self.peers, cookie_b, a.as_raw_fd()))
             .and_then(|()| self.put(&self.verdicts, cookie_a, a.as_raw_fd()));

@@ -44,7 +44,7 @@ impl Steering {
         steer.load().map_err(wrong)?;
         let id = steer.attach(&netns).map_err(wrong)?;
         let link = steer.take_link(id).map_err(wrong)?;
-        let (bindings, listeners) = (map_fd(ebpf, "BINDINGS")?, map_fd(ebpf, "LISTENERS")?);
+        let (bindings, listeners) = (map_fd(ebpf, "STEER_BINDINGS")?, map_fd(ebpf, "STEER_LISTENERS")?);
         Ok(Self {
             bindings,
             listeners,

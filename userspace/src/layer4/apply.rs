@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, PortBit, WANTED_WORDS, service};
+use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, PORT_BITMAP_WORDS, PortBit, service};
 use signalbox_common::l4::{Host, Service, Target, mode};
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
@@ -75,7 +75,7 @@ pub(super) struct Tables {
     services: HashMap<Target, Service>,
     service_numbers: HashMap<String, u16>,
     ports: HashMap<(u16, u32), u16>,
-    /// Words of `L4_WANTED` that are not 0.
+    /// Words of `L4_PORT_BITMAP` that are not 0.
     port_bits: BTreeMap<u32, u64>,
 }
 
@@ -91,7 +91,7 @@ impl Tables {
                 tables.hosts.insert(number, *host);
             }
         }
-        tables.port_bits = (0..WANTED_WORDS)
+        tables.port_bits = (0..PORT_BITMAP_WORDS)
             .filter_map(|word| Some((word, kernel.port_bits(word)?)))
             .collect();
         tables.ports = kernel.own_ports().unwrap_or_default().into_iter().collect();
@@ -504,6 +504,6 @@ fn value(wanted: &Configured, number: u16, table: u32, has_ports: bool) -> Servi
         },
         flags,
         table,
-        idle: super::sweep::ticks(wanted.idle),
+        idle_ticks: super::sweep::ticks(wanted.idle),
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
-use signalbox_common::shield::{Dropped, Judged};
+use signalbox_common::shield::{Decision, DroppedPacket};
 use tokio::sync::broadcast;
 
 use super::guards::GuardKind;
@@ -77,12 +77,12 @@ impl Drops {
 /// Returns the metric label of a verdict.
 #[must_use]
 pub fn label(judged: u32) -> &'static str {
-    Judged::ALL
+    Decision::ALL
         .get(judged as usize)
         .map_or("unknown", |judged| judged.reason().label())
 }
 
-pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (GuardKind, String)>) -> DropView {
+pub(super) fn view(dropped: &DroppedPacket, names: &HashMap<u32, (GuardKind, String)>) -> DropView {
     let ago = crate::kernel::cut::table::clock().saturating_sub(dropped.time);
     let at = |address, port: u32| SocketAddr::new(addr_from_words(address), port as u16);
     let guard = names.get(&dropped.guard);
@@ -93,7 +93,7 @@ pub(super) fn view(dropped: &Dropped, names: &HashMap<u32, (GuardKind, String)>)
         protocol: if dropped.protocol == 6 { "tcp" } else { "udp" },
         guard: guard.map(|(_, name)| name.clone()).unwrap_or_default(),
         kind: guard.map(|(kind, _)| *kind),
-        reason: label(dropped.judged),
+        reason: label(dropped.decision),
         bytes: dropped.length,
         flags: letters(dropped.flags),
         interface: nix::net::if_::if_indextoname(dropped.ifindex)
@@ -120,10 +120,10 @@ mod tests {
         assert_eq!((letters(0x12), letters(0)), ("SA".to_owned(), String::new()));
         let drops = Drops::default();
         for length in 0..MAX_KEPT as u32 + 5 {
-            let dropped = Dropped {
+            let dropped = DroppedPacket {
                 length,
-                judged: Judged::Denied as u32,
-                ..Dropped::default()
+                decision: Decision::Denied as u32,
+                ..DroppedPacket::default()
             };
             drops.add(view(&dropped, &HashMap::new()));
         }

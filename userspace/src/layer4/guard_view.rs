@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use signalbox_common::shield::abi::What;
-use signalbox_common::shield::{CrowdKey, Guard, Judged, Settings, rate, source};
+use signalbox_common::shield::abi::LimitKind;
+use signalbox_common::shield::{ConnCountKey, Decision, Guard, Settings, rate, source};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::prefixes::Verdict;
@@ -116,7 +116,7 @@ impl Services {
                 (Some(kernel), Some(number)) => kernel.shield.decisions(number),
                 _ => [0; 8],
             };
-            let decisions = Judged::ALL.iter().zip(judged);
+            let decisions = Decision::ALL.iter().zip(judged);
             GuardView {
                 kind,
                 name: name.clone(),
@@ -165,8 +165,8 @@ impl Services {
         let (Some(guard), Some(kernel)) = (guarded.guards.get(number), &picture.kernel) else {
             return passes("the shield is not in the kernel yet");
         };
-        let masked = source::masked(&addr_to_words(client), guard);
-        let key = CrowdKey {
+        let masked = source::mask_source(&addr_to_words(client), guard);
+        let key = ConnCountKey {
             source: masked,
             guard: *number,
         };
@@ -175,17 +175,17 @@ impl Services {
             GuardKind::Listener => self.shared.connections_of(name, client),
         };
         let tag = source::tag(guarded.settings.seed, &masked, *number);
-        let place = source::place(tag, guarded.settings.buckets);
+        let place = source::bucket_index(tag, guarded.settings.buckets);
         let bucket = kernel.shield.bucket(place).ok().flatten().unwrap_or_default();
         let cell = bucket.cells.iter().find(|cell| cell.tag == tag);
-        let left = |what| rate::left(cell, guard, what, clock());
+        let left = |what| rate::tokens_left(cell, guard, what, clock());
         let tokens = json!({
-            "connections": left(What::Connections), "packets": left(What::Packets), "bytes": left(What::Bytes),
+            "connections": left(LimitKind::Connections), "packets": left(LimitKind::Packets), "bytes": left(LimitKind::Bytes),
         });
         let limit = [
-            (What::Connections, "connections"),
-            (What::Packets, "packets"),
-            (What::Bytes, "bytes"),
+            (LimitKind::Connections, "connections"),
+            (LimitKind::Packets, "packets"),
+            (LimitKind::Bytes, "bytes"),
         ]
         .into_iter()
         .find(|(what, _)| left(*what) == Some(0));
@@ -216,8 +216,8 @@ impl Services {
                 return;
             };
             if let Some(guard) = picture.guards.guards.get(number) {
-                let key = CrowdKey {
-                    source: source::masked(&addr_to_words(source), guard),
+                let key = ConnCountKey {
+                    source: source::mask_source(&addr_to_words(source), guard),
                     guard: *number,
                 };
                 // The next count removes the entry, or corrects it.
@@ -257,7 +257,7 @@ impl Services {
 pub(super) fn write_conn_counts(
     kernel: &Kernel,
     limited: &LimitedGuards,
-    of_services: &HashMap<CrowdKey, u32>,
+    of_services: &HashMap<ConnCountKey, u32>,
     of_listener: impl Fn(&str, [u32; 4]) -> u32,
 ) -> std::io::Result<()> {
     if limited.services.is_empty() && limited.listeners.is_empty() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use signalbox_common::l4::Target;
 use signalbox_common::l4::abi::PortBit;
 use signalbox_common::shield::abi::{MAX_GUARDS, NO_GUARD, NO_TABLE, flag};
-use signalbox_common::shield::prefixes::{DIRECT, Node};
+use signalbox_common::shield::prefixes::{DIRECT_NODES, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
@@ -120,7 +120,7 @@ impl Guards {
         if policies(&snapshot.model).next().is_none() {
             return 1;
         }
-        let nodes = self.shared_prefixes(snapshot).build().len().max(DIRECT as usize) + SPARE_NODES;
+        let nodes = self.shared_prefixes(snapshot).build().len().max(DIRECT_NODES as usize) + SPARE_NODES;
         u32::try_from(nodes + nodes / 4).unwrap_or(u32::MAX / 2)
     }
 
@@ -139,9 +139,9 @@ impl Guards {
                 return Ok(false);
             }
             let first = shield.write_shared_prefixes(&nodes, self.shared_start());
-            settings.common = first.map_err(map_error("prefixes"))?;
-        } else if settings.round == 0 {
-            settings.common = NO_TABLE;
+            settings.shared_prefixes = first.map_err(map_error("prefixes"))?;
+        } else if settings.generation == 0 {
+            settings.shared_prefixes = NO_TABLE;
         }
         let wanted = self.desired(snapshot)?;
         for (number, guard) in &wanted.guards {
@@ -184,9 +184,9 @@ impl Guards {
         (self.targets, self.prefixed) = (wanted.targets, wanted.prefixed);
         settings.seed = seed;
         settings.buckets = source_buckets(snapshot).min(shield.buckets());
-        settings.malformed = u32::from(policies(&snapshot.model).any(|(_, _, policy)| policy.malformed));
-        if moved || settings.round == 0 {
-            settings.round = settings.round.wrapping_add(1).max(1);
+        settings.drop_unparsable = u32::from(policies(&snapshot.model).any(|(_, _, policy)| policy.malformed));
+        if moved || settings.generation == 0 {
+            settings.generation = settings.generation.wrapping_add(1).max(1);
         }
         if settings != self.settings {
             shield
@@ -211,10 +211,10 @@ impl Guards {
 
     /// Returns the table of common prefixes that the programs read now.
     const fn shared_start(&self) -> u32 {
-        if self.settings.round == 0 {
+        if self.settings.generation == 0 {
             NO_TABLE
         } else {
-            self.settings.common
+            self.settings.shared_prefixes
         }
     }
 
@@ -319,11 +319,11 @@ impl Guards {
     /// Makes the programs ask again whether destinations are this machine's own, where that decides: addresses come
     /// and go.
     pub(super) fn recheck_local(&mut self, kernel: &Kernel) {
-        if self.prefixed.is_empty() || self.settings.round == 0 {
+        if self.prefixed.is_empty() || self.settings.generation == 0 {
             return;
         }
         let mut settings = self.settings;
-        settings.round = settings.round.wrapping_add(1).max(1);
+        settings.generation = settings.generation.wrapping_add(1).max(1);
         if kernel.shield.set_settings(&settings).is_ok() {
             self.settings = settings;
         }
@@ -385,7 +385,7 @@ fn guard(policy: &ShieldPolicy, flags: u32) -> Guard {
             | on(policy.syn_cookies && flags & flag::SERVICE == 0, flag::COOKIES)
             | on(limits.packets.is_some() || limits.bytes.is_some(), flag::RATES),
         concurrent: limits.concurrent,
-        syns: MIN_SYNS_PER_SECOND,
+        syn_threshold: MIN_SYNS_PER_SECOND,
         mask_v4: mask_v4(limits.ipv4_prefix),
         mask_v6: mask_v6(limits.ipv6_prefix),
         limits: [limit(limits.connections), limit(limits.packets), limit(limits.bytes)],

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use signalbox_common::l4::abi::state;
-use signalbox_common::l4::decide::other_way;
-use signalbox_common::l4::{Flow, Key, mode};
-use signalbox_common::shield::{CrowdKey, source};
+use signalbox_common::l4::decide::reverse_key;
+use signalbox_common::l4::{Key, L4Flow, mode};
+use signalbox_common::shield::{ConnCountKey, source};
 
 use super::guard_view::LimitedGuards;
 use super::{ServiceFlowView, protocol};
@@ -35,7 +35,7 @@ pub(super) struct FlowCounts {
     pub(super) pairs: HashMap<ServiceHostPair, u32>,
     pub(super) closed: usize,
     /// Established flows by source, where a guard limits these.
-    pub(super) conn_counts: HashMap<CrowdKey, u32>,
+    pub(super) conn_counts: HashMap<ConnCountKey, u32>,
     /// Time when counting began, Unix time in milliseconds; 0: never.
     pub(super) started_ms: u64,
     /// Beginning of the count before.
@@ -64,7 +64,7 @@ pub(super) fn ticks(time: Duration) -> u32 {
 }
 
 /// Returns whether an entry is for the direction from the host.
-pub(super) fn is_reply(flow: &Flow) -> bool {
+pub(super) fn is_reply(flow: &L4Flow) -> bool {
     flow.state & state::REPLY != 0
 }
 
@@ -93,17 +93,17 @@ pub(super) fn sweep(
             one_way += u64::from(flow.mode != mode::NAT);
             let is_open = !is_conn_closed(flow, now);
             if let Some((guard, rules)) = limited.services.get(&flow.service).filter(|_| is_open) {
-                let source = source::masked(&key.source, rules);
+                let source = source::mask_source(&key.source, rules);
                 *counts
                     .conn_counts
-                    .entry(CrowdKey { source, guard: *guard })
+                    .entry(ConnCountKey { source, guard: *guard })
                     .or_default() += 1;
             }
             *counts.pairs.entry(pair).or_default() += 1;
         }
-        let idle = duration_between(flow.seen, now);
+        let idle = duration_between(flow.last_seen, now);
         let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED_TTL;
-        if ended || ticks(idle) >= flow.idle {
+        if ended || ticks(idle) >= flow.idle_ticks {
             suspects.push((*key, *flow));
         }
     })?;
@@ -111,11 +111,11 @@ pub(super) fn sweep(
     let now_there = kernel.dsr_flows()?;
     let come = now_there.flows.saturating_sub(before);
     kernel.set_dsr_flows(one_way + come)?;
-    counts.is_dsr_full = one_way + come >= now_there.most;
+    counts.is_dsr_full = one_way + come >= now_there.max_flows;
     // Opening flows are included: closing a host's flows means all of them.
     Kernel::for_each_flow(&kernel.half_open, |key, flow| {
         let pair = (flow.service, flow.host);
-        if is_reply(flow) || ticks(duration_between(flow.seen, now)) >= flow.idle {
+        if is_reply(flow) || ticks(duration_between(flow.last_seen, now)) >= flow.idle_ticks {
             return;
         }
         if is_doomed(&pair) {
@@ -128,14 +128,14 @@ pub(super) fn sweep(
         if stops() {
             return Ok(counts);
         }
-        let other = (flow.mode == mode::NAT).then(|| other_way(&flow, key.protocol));
+        let other = (flow.mode == mode::NAT).then(|| reverse_key(&flow, key.protocol));
         let partner = match &other {
-            Some(other) => kernel.established.get::<Key, Flow>(other)?,
+            Some(other) => kernel.established.get::<Key, L4Flow>(other)?,
             None => None,
         };
         // The entry may belong to a new flow since it was read.
-        let is_the_same = |now: Option<Flow>| now.is_some_and(|now| now.seen == flow.seen);
-        if has_ended(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, Flow>(&key)?) {
+        let is_the_same = |now: Option<L4Flow>| now.is_some_and(|now| now.last_seen == flow.last_seen);
+        if has_ended(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?) {
             kernel.end_flow(&key)?;
             if let Some(other) = &other {
                 kernel.end_flow(other)?;
@@ -154,20 +154,21 @@ pub(super) fn sweep(
 
 /// Returns whether a connection no longer counts against its source. A source that sends a reset and goes on has ended
 /// nothing.
-fn is_conn_closed(flow: &Flow, now: u32) -> bool {
+fn is_conn_closed(flow: &L4Flow, now: u32) -> bool {
     let ends = if flow.mode == mode::NAT {
         state::RST
     } else {
         state::RST | state::FIN
     };
-    flow.state & state::PARTED != 0 || (flow.state & ends != 0 && duration_between(flow.seen, now) >= RESET_TIMEOUT)
+    flow.state & state::CONN_CLOSED != 0
+        || (flow.state & ends != 0 && duration_between(flow.last_seen, now) >= RESET_TIMEOUT)
 }
 
 /// Returns whether a flow has ended, judged by both its directions.
-fn has_ended(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
-    let quiet = |flow: &Flow| duration_between(flow.seen, now);
+fn has_ended(flow: &L4Flow, partner: Option<&L4Flow>, now: u32) -> bool {
+    let quiet = |flow: &L4Flow| duration_between(flow.last_seen, now);
     let idle = partner.map_or_else(|| quiet(flow), |partner| quiet(flow).min(quiet(partner)));
-    if ticks(idle) >= flow.idle {
+    if ticks(idle) >= flow.idle_ticks {
         return true;
     }
     if idle < ENDED_TTL {
@@ -179,12 +180,12 @@ fn has_ended(flow: &Flow, partner: Option<&Flow>, now: u32) -> bool {
 }
 
 /// Ends a flow: removes its entries, and sends a reset to both ends, where possible.
-fn close(kernel: &Kernel, key: &Key, flow: &Flow) -> io::Result<()> {
-    let other = (flow.mode == mode::NAT).then(|| other_way(flow, key.protocol));
+fn close(kernel: &Kernel, key: &Key, flow: &L4Flow) -> io::Result<()> {
+    let other = (flow.mode == mode::NAT).then(|| reverse_key(flow, key.protocol));
     let reply = match &other {
-        Some(other) => match kernel.established.get::<Key, Flow>(other)? {
+        Some(other) => match kernel.established.get::<Key, L4Flow>(other)? {
             Some(reply) => Some(reply),
-            None => kernel.half_open.get::<Key, Flow>(other)?,
+            None => kernel.half_open.get::<Key, L4Flow>(other)?,
         },
         None => None,
     };
@@ -207,7 +208,7 @@ fn close(kernel: &Kernel, key: &Key, flow: &Flow) -> io::Result<()> {
 }
 
 /// A flow as the API shows it.
-pub(super) fn view(key: &Key, flow: &Flow, service: String, kernel: &Kernel) -> ServiceFlowView {
+pub(super) fn view(key: &Key, flow: &L4Flow, service: String, kernel: &Kernel) -> ServiceFlowView {
     let host = if flow.mode == mode::NAT {
         flow.destination
     } else {
@@ -225,6 +226,6 @@ pub(super) fn view(key: &Key, flow: &Flow, service: String, kernel: &Kernel) -> 
         protocol: protocol(key.protocol),
         packets_in: flow.packets,
         bytes_in: flow.bytes,
-        idle_seconds: duration_between(flow.seen, tick()).as_secs_f64(),
+        idle_seconds: duration_between(flow.last_seen, tick()).as_secs_f64(),
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use signalbox_common::l4::abi::MAX_SOURCES;
-use signalbox_common::l4::{Config, Host};
+use signalbox_common::l4::abi::MAX_NAT_SOURCES;
+use signalbox_common::l4::{Host, L4Config};
 use signalbox_core::model::Layer4 as Wanted;
 
 use super::apply::{Tables, nat_ports};
@@ -34,14 +34,14 @@ pub(super) struct NextHops {
     routes: HashMap<IpAddr, (Instant, Option<NextHop>)>,
     last_resolve: HashMap<IpAddr, Instant>,
     sources: Vec<[u32; 4]>,
-    config: Option<Config>,
+    config: Option<L4Config>,
     errors: HashMap<IpAddr, String>,
 }
 
 impl NextHops {
     /// Reads the source addresses that an earlier process has left, so that hosts keep pointing at them.
     pub(super) fn of(kernel: &Kernel) -> Self {
-        let left = (0..MAX_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
+        let left = (0..MAX_NAT_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
         Self {
             sources: left.take_while(|source| *source != [0; 4]).collect(),
             ..Self::default()
@@ -116,7 +116,7 @@ impl NextHops {
                     );
                 }
                 Some(way) => {
-                    (host.first_source, host.sources) = self.sources(kernel, wanted, &way, address)?;
+                    (host.first_source, host.source_count) = self.sources(kernel, wanted, &way, address)?;
                     let neighbour = neighbours.get(&(way.ifindex, way.address));
                     if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_resolve(way.address) {
                         // The request has the kernel look for the neighbour, as a packet of ours would.
@@ -131,7 +131,7 @@ impl NextHops {
                             u32::from_be_bytes([s2, s3, s4, s5]),
                         ];
                         host.ifindex = way.ifindex;
-                        (host.port, host.vlan) = link.vlan.unwrap_or((way.ifindex, 0));
+                        (host.xdp_ifindex, host.vlan) = link.vlan.unwrap_or((way.ifindex, 0));
                         let mtu = way.mtu.unwrap_or(link.mtu).min(link.mtu);
                         host.mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
                     } else {
@@ -208,7 +208,7 @@ impl NextHops {
             self.sources.len() - all.len()
         });
         if found.is_none() {
-            if self.sources.len() > MAX_SOURCES as usize {
+            if self.sources.len() > MAX_NAT_SOURCES as usize {
                 self.sources.truncate(first);
                 return Ok((0, 0));
             }
@@ -228,12 +228,12 @@ impl NextHops {
         let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();
         let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
-        let config = Config {
+        let config = L4Config {
             first_port: u32::from(*ports.start()),
-            ports: ports.len() as u32,
-            opening: ticks(HALF_OPEN_TIMEOUT),
+            port_count: ports.len() as u32,
+            half_open_ticks: ticks(HALF_OPEN_TIMEOUT),
             outer_v4: wanted.tunnel_v4.network().to_bits(),
-            outer_v4_free: wanted.tunnel_v4.hostmask().to_bits(),
+            outer_v4_flow_mask: wanted.tunnel_v4.hostmask().to_bits(),
             outer_v6: [word(0), word(4), word(8)],
         };
         if self.config != Some(config) {

@@ -7,8 +7,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
-use signalbox_common::cut::flow::FINISHED;
-use signalbox_common::cut::{Shake, Tuple};
+use signalbox_common::cut::flow::CLIENT_FIN_SEEN;
+use signalbox_common::cut::{Handshake, Tuple};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
@@ -81,9 +81,9 @@ fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
-    let pinned = cut::pins(&lab).pop().unwrap().join("SHAKES");
+    let pinned = cut::pins(&lab).pop().unwrap().join("CUT_HANDSHAKES");
     let shakes = Map::LruHashMap(MapData::from_pin(pinned).unwrap());
-    let mut shakes: HashMap<_, Tuple, Shake> = shakes.try_into().unwrap();
+    let mut shakes: HashMap<_, Tuple, Handshake> = shakes.try_into().unwrap();
     let mut sent = vec![0; 20_000];
     Noise::new(9).fill(&mut sent);
     for door in doors() {
@@ -99,12 +99,13 @@ fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
         client.shutdown(Shutdown::Write).unwrap();
         let port = u32::from(client.local_addr().unwrap().port());
         let forgotten = eventually(SOON, || {
-            let of_client =
-                |(tuple, shake): &(Tuple, Shake)| tuple.ports >> 16 == port && shake.progress & FINISHED != 0;
+            let of_client = |(tuple, shake): &(Tuple, Handshake)| {
+                tuple.ports >> 16 == port && shake.progress & CLIENT_FIN_SEEN != 0
+            };
             let Some((tuple, mut shake)) = shakes.iter().flatten().find(of_client) else {
                 return false;
             };
-            shake.progress &= !FINISHED;
+            shake.progress &= !CLIENT_FIN_SEEN;
             shakes.insert(tuple, shake, 0).is_ok()
         });
         assert!(forgotten, "{case}: no FIN");

@@ -31,7 +31,7 @@ fn has_tcx() -> bool {
 }
 
 fn all_there(pins: &[PathBuf]) -> bool {
-    pins.iter().all(|dir| dir.join("FLOWS").exists())
+    pins.iter().all(|dir| dir.join("CUT_FLOWS").exists())
 }
 
 fn none_there(pins: &[PathBuf]) -> bool {
@@ -91,7 +91,7 @@ fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_fore
     }
     let (lab, pins) = killed();
     let dir = &pins[0];
-    for (from, to) in [("FLOWS", "swap"), ("TUPLES", "FLOWS"), ("swap", "TUPLES")] {
+    for (from, to) in [("CUT_FLOWS", "swap"), ("CUT_CT", "CUT_FLOWS"), ("swap", "CUT_CT")] {
         std::fs::rename(dir.join(from), dir.join(to)).unwrap();
     }
     let foreign = dir.join("foreign/x");
@@ -115,7 +115,7 @@ fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_fore
         "{said}"
     );
     assert!(
-        said.contains("FLOWS") && !dir.join("FLOWS").exists() && foreign.exists(),
+        said.contains("CUT_FLOWS") && !dir.join("CUT_FLOWS").exists() && foreign.exists(),
         "{said}"
     );
 

@@ -15,12 +15,13 @@ use aya::maps::{LpmTrie, Map, MapType, SockMap};
 use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use log::{Level, Log, Metadata, Record};
+use signalbox_common::credit::{Credit, MAX_CREDITS, SockmapLeg};
 use signalbox_common::cut::flow::{
-    Config, DEFAULT_FLOWS, ENDS_BYTES, Entry, Flow, MAX_NAMES, MAX_SHAKES, MAX_TUPLES, Name, PORTS, Shake, Tuple,
+    CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowRef, Handshake, MAX_CT_ENTRIES, MAX_HANDSHAKES, MAX_NAMES,
+    Name, PENDING_PORTS, Tuple,
 };
-use signalbox_common::gate::{Gate, Leg, MAX_GATES};
 use signalbox_common::l4::{self, abi};
-use signalbox_common::reason::REASONS;
+use signalbox_common::reason::REASON_COUNT;
 use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{self, abi as rules};
 use signalbox_common::steer::{
@@ -59,44 +60,56 @@ fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
 fn shared() -> Vec<(&'static str, Shape)> {
     let (key, value) = (size_of::<Key<SteerKey>>(), size_of::<SteerValue>());
     vec![
-        ("BINDINGS", (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC)),
-        ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASONS, 0)),
-        ("HEARD", (MapType::PerCpuArray, 4, 2 * size_of::<u64>(), 1, 0)),
+        (
+            "STEER_BINDINGS",
+            (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC),
+        ),
+        ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASON_COUNT, 0)),
+        ("CLOCK_CACHE", (MapType::PerCpuArray, 4, 2 * size_of::<u64>(), 1, 0)),
         ("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0)),
-        ("LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
-        ("STEERED", (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0)),
+        ("STEER_LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
+        (
+            "STEER_STATS",
+            (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0),
+        ),
     ]
 }
 
 /// Maps of tier `sockmap`.
 fn relayed() -> Vec<(&'static str, Shape)> {
-    let (cookie, leg, gate) = (size_of::<u64>(), size_of::<Leg>(), size_of::<Gate>());
+    let (cookie, leg, gate) = (size_of::<u64>(), size_of::<SockmapLeg>(), size_of::<Credit>());
     vec![
-        ("GATES", (MapType::Array, 4, gate, MAX_GATES, MMAPABLE)),
-        ("GATE_EVENTS", (MapType::RingBuf, 0, 0, 256 * 1024, 0)),
-        ("LEGS", (MapType::Hash, cookie, leg, MAX_GATES, NO_PREALLOC)),
-        ("PEERS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
-        ("VERDICTS", (MapType::SockHash, cookie, 4, MAX_GATES, 0)),
+        ("SOCKMAP_CREDITS", (MapType::Array, 4, gate, MAX_CREDITS, MMAPABLE)),
+        ("SOCKMAP_CREDIT_EVENTS", (MapType::RingBuf, 0, 0, 256 * 1024, 0)),
+        ("SOCKMAP_LEGS", (MapType::Hash, cookie, leg, MAX_CREDITS, NO_PREALLOC)),
+        ("SOCKMAP_PEERS", (MapType::SockHash, cookie, 4, MAX_CREDITS, 0)),
+        ("SOCKMAP_SOCKETS", (MapType::SockHash, cookie, 4, MAX_CREDITS, 0)),
     ]
 }
 
 /// Maps of tier `cut`.
 fn cut() -> Vec<(&'static str, Shape)> {
     let tuple = size_of::<Tuple>();
-    let (flow, shake, name) = (size_of::<Flow>(), size_of::<Shake>(), size_of::<Name>());
+    let (flow, shake, name) = (size_of::<CutFlow>(), size_of::<Handshake>(), size_of::<Name>());
     let binding = size_of::<Key<SteerKey>>();
     vec![
         (
             "CUT_BINDINGS",
             (MapType::LpmTrie, binding, 4, MAX_BINDINGS, NO_PREALLOC),
         ),
-        ("CUT_CONFIG", (MapType::Array, 4, size_of::<Config>(), 1, 0)),
-        ("ENDS", (MapType::RingBuf, 0, 0, ENDS_BYTES, 0)),
-        ("FLOWS", (MapType::Array, 4, flow, DEFAULT_FLOWS, MMAPABLE)),
-        ("NAMES", (MapType::Hash, 4, name, MAX_NAMES, NO_PREALLOC)),
-        ("PENDING", (MapType::Array, 4, size_of::<u64>(), PORTS, MMAPABLE)),
-        ("SHAKES", (MapType::LruHash, tuple, shake, MAX_SHAKES, 0)),
-        ("TUPLES", (MapType::Hash, tuple, size_of::<Entry>(), MAX_TUPLES, 0)),
+        ("CUT_CONFIG", (MapType::Array, 4, size_of::<CutConfig>(), 1, 0)),
+        ("CUT_FLOW_ENDED", (MapType::RingBuf, 0, 0, ENDED_RING_BYTES, 0)),
+        ("CUT_FLOWS", (MapType::Array, 4, flow, DEFAULT_FLOWS, MMAPABLE)),
+        ("ID_NAMES", (MapType::Hash, 4, name, MAX_NAMES, NO_PREALLOC)),
+        (
+            "CUT_PENDING",
+            (MapType::Array, 4, size_of::<u64>(), PENDING_PORTS, MMAPABLE),
+        ),
+        ("CUT_HANDSHAKES", (MapType::LruHash, tuple, shake, MAX_HANDSHAKES, 0)),
+        (
+            "CUT_CT",
+            (MapType::Hash, tuple, size_of::<FlowRef>(), MAX_CT_ENTRIES, 0),
+        ),
     ]
 }
 
@@ -105,47 +118,63 @@ fn guarded() -> Vec<(&'static str, Shape)> {
     let (target, place, crowd) = (
         size_of::<l4::Target>(),
         size_of::<Key<SteerKey>>(),
-        size_of::<shield::CrowdKey>(),
+        size_of::<shield::ConnCountKey>(),
     );
     let array = |size, count| (MapType::Array, 4, size, count, 0);
     let per_cpu = |size, count| (MapType::PerCpuArray, 4, size, count, 0);
     let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
     vec![
-        ("SHIELD_ANYWHERE", array(8, abi::WANTED_WORDS)),
-        ("SHIELD_CROWD", hash(crowd, rules::MAX_CROWD)),
-        ("SHIELD_FLOODS", array(size_of::<rules::Flood>(), rules::MAX_GUARDS)),
+        ("SHIELD_WILDCARD_PORTS", array(8, abi::PORT_BITMAP_WORDS)),
+        ("SHIELD_CONN_COUNT", hash(crowd, rules::MAX_CONN_COUNTS)),
+        (
+            "SHIELD_SYN_RATES",
+            array(size_of::<rules::SynRate>(), rules::MAX_GUARDS),
+        ),
         ("SHIELD_GUARDS", array(size_of::<shield::Guard>(), rules::MAX_GUARDS)),
         // Userspace sets the real size.
-        ("SHIELD_NODES", (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE)),
-        ("SHIELD_PORTS", array(8, abi::WANTED_WORDS)),
         (
-            "SHIELD_PREFIXED",
-            (MapType::LpmTrie, place, 4, rules::MAX_PREFIXED, NO_PREALLOC),
+            "SHIELD_SHARED_PREFIXES",
+            (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE),
         ),
-        ("SHIELD_QUOTA", per_cpu(8, 8)),
-        ("SHIELD_RECENT", per_cpu(size_of::<rules::Recent>(), rules::RECENT)),
-        ("SHIELD_SAMPLES", (MapType::RingBuf, 0, 0, rules::SAMPLE_BYTES, 0)),
+        ("SHIELD_PORT_BITMAP", array(8, abi::PORT_BITMAP_WORDS)),
+        (
+            "SHIELD_PREFIX_TARGETS",
+            (MapType::LpmTrie, place, 4, rules::MAX_PREFIX_TARGETS, NO_PREALLOC),
+        ),
+        ("SHIELD_SAMPLE_QUOTA", per_cpu(8, 8)),
+        (
+            "SHIELD_GUARD_CACHE",
+            per_cpu(size_of::<rules::CachedGuard>(), rules::GUARD_CACHE_ENTRIES),
+        ),
+        ("SHIELD_SAMPLES", (MapType::RingBuf, 0, 0, rules::SAMPLE_RING_BYTES, 0)),
         ("SHIELD_SETTINGS", array(size_of::<shield::Settings>(), 1)),
         (
             "SHIELD_SOURCES",
             array(size_of::<shield::Bucket>(), rules::DEFAULT_SOURCES / 4),
         ),
         // Userspace puts an array of maps in its place.
-        ("SHIELD_TABLES", array(4, rules::MAX_TABLES)),
-        ("SHIELD_TALLY", per_cpu(size_of::<rules::Tally>(), rules::MAX_GUARDS)),
+        ("SHIELD_GUARD_PREFIXES", array(4, rules::MAX_PREFIX_TABLES)),
+        (
+            "SHIELD_STATS",
+            per_cpu(size_of::<rules::GuardStats>(), rules::MAX_GUARDS),
+        ),
         ("SHIELD_TARGETS", hash(target, rules::MAX_TARGETS)),
     ]
 }
 
 /// Maps of layer-4 services.
 fn layer4() -> Vec<(&'static str, Shape)> {
-    let (key, flow, tally) = (size_of::<l4::Key>(), size_of::<l4::Flow>(), size_of::<l4::Tally>());
+    let (key, flow, tally) = (
+        size_of::<l4::Key>(),
+        size_of::<l4::L4Flow>(),
+        size_of::<l4::ServiceStats>(),
+    );
     let fragment = size_of::<l4::Fragment>();
     let (target, service) = (size_of::<l4::Target>(), size_of::<l4::Service>());
     vec![
-        ("L4_CONFIG", (MapType::Array, 4, size_of::<l4::Config>(), 1, 0)),
+        ("L4_CONFIG", (MapType::Array, 4, size_of::<l4::L4Config>(), 1, 0)),
         (
-            "L4_ESTABLISHED",
+            "L4_CT_ESTABLISHED",
             (MapType::Hash, key, flow, 2 * abi::DEFAULT_FLOWS, NO_PREALLOC),
         ),
         ("L4_FRAGMENTS", (MapType::LruHash, fragment, 4, abi::MAX_FRAGMENTS, 0)),
@@ -153,26 +182,29 @@ fn layer4() -> Vec<(&'static str, Shape)> {
             "L4_HOSTS",
             (MapType::Array, 4, size_of::<l4::Host>(), abi::MAX_HOSTS, 0),
         ),
-        ("L4_MACS", (MapType::Hash, 8, 4, abi::MAX_MACS, NO_PREALLOC)),
-        ("L4_ONE_WAY", (MapType::Array, 4, size_of::<abi::OneWay>(), 1, 0)),
-        ("L4_OPENING", (MapType::LruHash, key, flow, abi::MAX_OPENING, 0)),
-        ("L4_PORTS", (MapType::Hash, 4, 4, abi::MAX_PORTS, NO_PREALLOC)),
+        ("L4_LOCAL_MACS", (MapType::Hash, 8, 4, abi::MAX_MACS, NO_PREALLOC)),
+        ("L4_DSR_QUOTA", (MapType::Array, 4, size_of::<abi::DsrQuota>(), 1, 0)),
+        ("L4_CT_HALF_OPEN", (MapType::LruHash, key, flow, abi::MAX_HALF_OPEN, 0)),
+        ("L4_HOST_PORTS", (MapType::Hash, 4, 4, abi::MAX_HOST_PORTS, NO_PREALLOC)),
         (
             "L4_SCRATCH",
-            (MapType::PerCpuArray, 4, size_of::<l4::decide::Scratch>(), 1, 0),
+            (MapType::PerCpuArray, 4, size_of::<l4::decide::PacketScratch>(), 1, 0),
         ),
         (
             "L4_SERVICES",
             (MapType::Hash, target, service, abi::MAX_TARGETS, NO_PREALLOC),
         ),
         (
-            "L4_SERVICE_TALLY",
+            "L4_SERVICE_STATS",
             (MapType::PerCpuArray, 4, tally, abi::MAX_SERVICES, 0),
         ),
-        ("L4_SOURCES", (MapType::Array, 4, 16, abi::MAX_SOURCES, 0)),
+        ("L4_NAT_SOURCES", (MapType::Array, 4, 16, abi::MAX_NAT_SOURCES, 0)),
         // Userspace puts an array of maps in its place.
         ("L4_TABLES", (MapType::Array, 4, 4, abi::MAX_TABLES, 0)),
-        ("L4_WANTED", (MapType::Array, 4, 8, abi::WANTED_WORDS, MMAPABLE)),
+        (
+            "L4_PORT_BITMAP",
+            (MapType::Array, 4, 8, abi::PORT_BITMAP_WORDS, MMAPABLE),
+        ),
     ]
 }
 
@@ -184,7 +216,7 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
         names.sort();
         let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
         let services = ["l4_decap", "l4_tc", "l4_xdp"];
-        let others = ["relay", "steer"];
+        let others = ["sockmap_verdict", "steer"];
         assert_eq!(names, [&["bare_tx"], &classifiers[..], &services, &others].concat());
         // The other two need an array of maps, which tells more: see `kernel_l4_packets`.
         let decap: &mut Xdp = ebpf.program_mut("l4_decap").unwrap().try_into().unwrap();
@@ -194,9 +226,9 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
             classifier.load().unwrap();
             assert_eq!(classifier.info().unwrap().name_as_str(), Some(name));
         }
-        let relay: &mut SkSkb = ebpf.program_mut("relay").unwrap().try_into().unwrap();
+        let relay: &mut SkSkb = ebpf.program_mut("sockmap_verdict").unwrap().try_into().unwrap();
         relay.load().unwrap();
-        assert_eq!(relay.info().unwrap().name_as_str(), Some("relay"));
+        assert_eq!(relay.info().unwrap().name_as_str(), Some("sockmap_verdict"));
         let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         steer.load().unwrap();
         assert_eq!(steer.info().unwrap().name_as_str(), Some("steer"));
@@ -209,7 +241,7 @@ fn signalbox_itself_loads_it_and_misses_nothing() {
         let kernel = signalbox::kernel::Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
         assert!(kernel.sockmap.is_some() && kernel.credit_events.is_some());
-        assert_eq!(kernel.counters.exit_counts().len(), REASONS as usize);
+        assert_eq!(kernel.counters.exit_counts().len(), REASON_COUNT as usize);
     });
 }
 
@@ -222,8 +254,9 @@ fn what_a_program_logs_arrives_in_our_log() {
         let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         steer.load().unwrap();
         steer.attach(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
-        let mut bindings: LpmTrie<_, SteerKey, SteerValue> = ebpf.take_map("BINDINGS").unwrap().try_into().unwrap();
-        let mut listeners: SockMap<_> = ebpf.take_map("LISTENERS").unwrap().try_into().unwrap();
+        let mut bindings: LpmTrie<_, SteerKey, SteerValue> =
+            ebpf.take_map("STEER_BINDINGS").unwrap().try_into().unwrap();
+        let mut listeners: SockMap<_> = ebpf.take_map("STEER_LISTENERS").unwrap().try_into().unwrap();
         // An IPv6 socket where one for IPv4 belongs: the kernel refuses to give it an IPv4 connection.
         let wrong = TcpListener::bind("[::1]:0").unwrap();
         listeners.set(SLOT_V4, &wrong, 0).unwrap();

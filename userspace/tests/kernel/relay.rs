@@ -47,8 +47,11 @@ fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
                 "nothing is left to read"
             );
         }
-        assert!(kernel.exits(Reason::RelayRedirected) >= 2 * MIB / SEGMENT);
-        assert_eq!(kernel.exits(Reason::RelayPassed) + kernel.exits(Reason::RelayClosed), 0);
+        assert!(kernel.exits(Reason::SockmapRedirected) >= 2 * MIB / SEGMENT);
+        assert_eq!(
+            kernel.exits(Reason::SockmapPassed) + kernel.exits(Reason::SockmapCreditExhausted),
+            0
+        );
     });
 }
 
@@ -63,7 +66,7 @@ fn bytes_that_arrived_before_the_join_come_out_without_more_arriving() {
         flow.join(kernel, u64::MAX);
         receive(&flow.host, 3, 0..1000);
         receive(&flow.client, 3, 0..1000);
-        assert_eq!(kernel.exits(Reason::RelayRedirected), 2);
+        assert_eq!(kernel.exits(Reason::SockmapRedirected), 2);
     });
 }
 
@@ -74,7 +77,7 @@ fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
         let flow = Flow::new(0);
         flow.join(kernel, u64::MAX);
         flow.client.shutdown(Shutdown::Write).unwrap();
-        eventually("the count", || kernel.exits(Reason::RelayEmpty) == 1);
+        eventually("the count", || kernel.exits(Reason::SockmapEmpty) == 1);
         let info = sys::tcp_info(flow.legs[0].as_raw_fd()).unwrap();
         assert!(info.peer_finished(), "TCP knows of the end all the same: {info:?}");
         thread::scope(|scope| {
@@ -82,7 +85,7 @@ fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
             receive(&flow.client, 4, 0..4 * MIB);
         });
         flow.has_no_errors();
-        assert_eq!(kernel.exits(Reason::RelayEmpty), 1);
+        assert_eq!(kernel.exits(Reason::SockmapEmpty), 1);
     });
 }
 
@@ -119,7 +122,7 @@ fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
                 flow.has_no_errors();
             }
         });
-        assert_eq!(kernel.exits(Reason::RelayEmpty), 30);
+        assert_eq!(kernel.exits(Reason::SockmapEmpty), 30);
     });
 }
 
@@ -135,7 +138,7 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         let gate = joiner.credits.read(0);
         assert!((LIMIT..LIMIT + SEGMENT).contains(&gate.sent), "{gate:?}");
         assert_eq!((gate.sent + gate.passed, gate.blocked), (2 * LIMIT, 1));
-        assert_eq!(kernel.exits(Reason::RelayClosed), 1, "closes once");
+        assert_eq!(kernel.exits(Reason::SockmapCreditExhausted), 1, "closes once");
         assert_eq!(kernel.event(), Some(0), "and tells which");
         assert_eq!(
             joiner.credits.read(1).blocked,
@@ -153,13 +156,13 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         // Nor does a part of what was passed, consumed.
         receive(&flow.host, 5, 0..sent);
         relay_by_hand(&flow, passed - 50);
-        joiner.credits.set_token(0, passed - 50);
+        joiner.credits.set_consumed(0, passed - 50);
         send(&flow.client, 5, 2 * LIMIT + 100..2 * LIMIT + 200);
         eventually("arrival", || received(leg) == 2 * LIMIT + 200);
         assert_eq!((joiner.credits.read(0).sent, joiner.credits.read(0).blocked), (sent, 1));
 
         relay_by_hand(&flow, 150);
-        joiner.credits.set_token(0, passed + 100);
+        joiner.credits.set_consumed(0, passed + 100);
         send(&flow.client, 5, 2 * LIMIT + 200..3 * LIMIT);
         receive(&flow.host, 5, sent..3 * LIMIT);
         let gate = joiner.credits.read(0);
@@ -168,7 +171,10 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
             (0, passed + 100),
             "open: the rest was redirected"
         );
-        assert_eq!((kernel.exits(Reason::RelayClosed), kernel.event()), (1, None));
+        assert_eq!(
+            (kernel.exits(Reason::SockmapCreditExhausted), kernel.event()),
+            (1, None)
+        );
     });
 }
 
@@ -193,7 +199,9 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
                     let client = &flow.client;
                     move || send(client, 6, at..next)
                 });
-                eventually("the gate's closing", || kernel.exits(Reason::RelayClosed) > round);
+                eventually("the gate's closing", || {
+                    kernel.exits(Reason::SockmapCreditExhausted) > round
+                });
                 while at < next {
                     let mood = hash::mix(at);
                     let until = (at + mood % (256 * KIB) + 1).min(next);
@@ -205,16 +213,16 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
                 // A pause, in which userspace has consumed everything: the next byte opens the gate.
                 eventually("the token", || {
                     let gate = joiner.credits.read(0);
-                    gate.token == gate.passed
+                    gate.consumed == gate.passed
                 });
             }
         });
         let gate = joiner.credits.read(0);
         assert_eq!(gate.sent + gate.passed, ROUNDS * BURST);
-        let ways = [Reason::RelayRedirected, Reason::RelayPassed].map(|way| kernel.exits(way));
+        let ways = [Reason::SockmapRedirected, Reason::SockmapPassed].map(|way| kernel.exits(way));
         assert!(ways.iter().all(|&n| n > 0), "both ways were taken: {ways:?}");
         // At least once a burst: only an open gate closes.
-        assert!(kernel.exits(Reason::RelayClosed) >= ROUNDS);
+        assert!(kernel.exits(Reason::SockmapCreditExhausted) >= ROUNDS);
     });
 }
 
@@ -227,7 +235,7 @@ fn without_a_gate_bytes_are_left_to_the_socket() {
         // Takes away the gates and the peers, as at a flow's end. The legs stay under the program.
         kernel.joiner().remove(a, b);
         send(&flow.client, 7, 0..1000);
-        eventually("the count", || kernel.exits(Reason::RelayNoGate) == 1);
+        eventually("the count", || kernel.exits(Reason::SockmapNoCredit) == 1);
         relay_by_hand(&flow, 1000);
         receive(&flow.host, 7, 0..1000);
     });
@@ -245,7 +253,7 @@ fn bytes_for_a_leg_that_was_closed_go_to_userspace_and_close_the_gate() {
         } = flow;
         drop((closed, host));
         send(&client, 10, 0..1000);
-        eventually("the count", || kernel.exits(Reason::RelayNoPeer) == 1);
+        eventually("the count", || kernel.exits(Reason::SockmapNoPeer) == 1);
         assert_eq!(kernel.event(), Some(0));
         leg.set_nonblocking(false).unwrap();
         receive(&leg, 10, 0..1000);
@@ -362,7 +370,7 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
     loop {
         assert!(Instant::now() < end, "stuck at {relayed}, {:?}", joiner.credits.read(0));
         let gate = joiner.credits.read(0);
-        if gate.sent + relayed == total && gate.token == gate.passed {
+        if gate.sent + relayed == total && gate.consumed == gate.passed {
             return;
         }
         let queued_all = queued_now() >= gate.sent + relayed;
@@ -374,7 +382,7 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
                     relayed += n as u64;
                 }
                 Err(_) => {
-                    joiner.credits.set_token(0, relayed);
+                    joiner.credits.set_consumed(0, relayed);
                     joiner.credits.set_limit(0, acked().saturating_sub(relayed) + window);
                     thread::sleep(Duration::from_micros(200));
                 }

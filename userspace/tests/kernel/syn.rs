@@ -165,10 +165,10 @@ impl Steer {
         // here.
         program.attach(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
         Self {
-            bindings: ebpf.take_map("BINDINGS").unwrap().try_into().unwrap(),
-            listeners: ebpf.take_map("LISTENERS").unwrap().try_into().unwrap(),
+            bindings: ebpf.take_map("STEER_BINDINGS").unwrap().try_into().unwrap(),
+            listeners: ebpf.take_map("STEER_LISTENERS").unwrap().try_into().unwrap(),
             exits: ebpf.take_map("COUNTERS").unwrap().try_into().unwrap(),
-            steered: ebpf.take_map("STEERED").unwrap().try_into().unwrap(),
+            steered: ebpf.take_map("STEER_STATS").unwrap().try_into().unwrap(),
             _ebpf: ebpf,
         }
     }

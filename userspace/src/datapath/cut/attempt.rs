@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use signalbox_common::cut::flow::{Flow, state, why};
+use signalbox_common::cut::flow::{CutFlow, ineligible, state};
 
 use super::{CutRequest, Cutter, Ineligible, addr_to_words};
 use crate::datapath::socket::Socket;
@@ -84,7 +84,7 @@ impl Cutter {
             let local = SocketAddr::new(local, port);
             self.kernel.table.request(index, &flow_entry(wanted, local));
             match sys::connect_from(local, wanted.backend, wanted.window_scale) {
-                Ok(socket) if attempt.ineligible() == Some(Ineligible::FoundByProgram(why::PORT_BUSY)) => {
+                Ok(socket) if attempt.ineligible() == Some(Ineligible::FoundByProgram(ineligible::PORT_BUSY)) => {
                     drop(socket);
                     attempt.release_port();
                 }
@@ -115,7 +115,7 @@ impl CutAttempt {
     fn release_port(mut self) {
         self.keeps_entry = true;
         self.cutter.ports.give_back(self.host, self.port);
-        self.cutter.kernel.table.set_state(self.index, state::CLAIMED);
+        self.cutter.kernel.table.set_state(self.index, state::ALLOCATED);
     }
 
     /// Returns why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known
@@ -124,7 +124,7 @@ impl CutAttempt {
     pub fn ineligible(&self) -> Option<Ineligible> {
         let table = &self.cutter.kernel.table;
         match table.state(self.index) {
-            state::UNFIT => Some(Ineligible::FoundByProgram(table.ineligible(self.index))),
+            state::INELIGIBLE => Some(Ineligible::FoundByProgram(table.ineligible(self.index))),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl CutAttempt {
     pub fn outcome(&self) -> Result<(), Ineligible> {
         match self.cutter.kernel.table.state(self.index) {
             state::CUT | state::CLOSING => Ok(()),
-            state::UNFIT => Err(Ineligible::FoundByProgram(
+            state::INELIGIBLE => Err(Ineligible::FoundByProgram(
                 self.cutter.kernel.table.ineligible(self.index),
             )),
             _ => Err(Ineligible::NoHook),
@@ -141,13 +141,13 @@ impl CutAttempt {
     }
 }
 
-fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> Flow {
+fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> CutFlow {
     let ports = |from: u16, to: u16| u32::from(from) << 16 | u32::from(to);
-    Flow {
+    CutFlow {
         ports_a: ports(wanted.client.port(), wanted.vip.port()),
         ports_b: ports(wanted.backend.port(), local.port()),
-        d1: wanted.injected.wrapping_sub(wanted.consumed),
-        t2: wanted.timestamp_clock,
+        seq_delta_in: wanted.injected.wrapping_sub(wanted.consumed),
+        ts_delta_out: wanted.timestamp_clock,
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,
@@ -155,7 +155,7 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> Flow {
         client: addr_to_words(wanted.client.ip()),
         vip: addr_to_words(wanted.vip.ip()),
         local: addr_to_words(local.ip()),
-        backend: addr_to_words(wanted.backend.ip()),
-        ..Flow::default()
+        host_addr: addr_to_words(wanted.backend.ip()),
+        ..CutFlow::default()
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use signalbox_common::cut::flow::{EARLY_FIN, FIN_UNKNOWN, HANDED, RESET, state};
+use signalbox_common::cut::flow::{EARLY_FIN, EARLY_FIN_UNKNOWN, OWNS_CONN, RESET, state};
 use signalbox_common::cut::seq;
 use tokio::io::AsyncWriteExt as _;
 
@@ -59,7 +59,7 @@ impl CutAttempt {
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
-        cutter.kernel.table.set_marks(index, marks | HANDED);
+        cutter.kernel.table.set_marks(index, marks | OWNS_CONN);
         // Until `has_spoken` the programs did not know the sequence number of a FIN of this client: only reading finds
         // it for certain.
         let sent = if greeted {
@@ -87,7 +87,7 @@ impl CutAttempt {
                 Ok(())
             }
             Err(error) => {
-                let still_ours = cutter.kernel.table.take_marks(index) & HANDED != 0;
+                let still_ours = cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
                 cutter.abort(index, &client, &host);
                 if still_ours {
                     return Err(error);
@@ -111,7 +111,7 @@ impl Cutter {
         host: &Socket,
         front: &[u8],
     ) -> io::Result<Option<u32>> {
-        if front.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | FIN_UNKNOWN) != 0 {
+        if front.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | EARLY_FIN_UNKNOWN) != 0 {
             return Ok(None);
         }
         with_scratch(|scratch| {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use signalbox_common::cut::flow::{Entry, Flow, Name, SUPERSEDED, Tuple, Way, state};
+use signalbox_common::cut::flow::{CutFlow, DirState, FlowRef, Name, SUPERSEDED, Tuple, state};
 use signalbox_common::cut::seq;
 
 use super::other_version::OtherVersion;
@@ -16,7 +16,7 @@ use crate::kernel::layout::{Conversion, Shape, Structures};
 /// Returns the shapes of tier `cut` that another version needs to read our flows.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
-        ("Flow".to_owned(), Shape::of::<Flow>()),
+        ("Flow".to_owned(), Shape::of::<CutFlow>()),
         ("Name".to_owned(), Shape::of::<Name>()),
     ])
 }
@@ -27,7 +27,7 @@ struct CarriedFlow {
     from: u32,
     to: u32,
     /// The flow as it was copied.
-    copied: Flow,
+    copied: CutFlow,
 }
 
 /// Carries over all flows, and detaches the other version's programs. Returns the flows' indices in our table.
@@ -37,10 +37,10 @@ pub(super) fn carry_over(cut: &Cut, earlier: &OtherVersion) -> io::Result<Vec<u3
         let missing = || io::Error::other(format!("{} does not describe {name}", earlier.version()));
         known.get(name).ok_or_else(missing)
     };
-    let flows = shape("Flow")?.plan::<Flow>()?;
+    let flows = shape("Flow")?.plan::<CutFlow>()?;
     let state_of = shape("Flow")?.number("state")?;
     let mut numbers = NameNumbers::of(cut, earlier, &shape("Name")?.plan::<Name>()?)?;
-    let table = earlier.map("FLOWS")?;
+    let table = earlier.map("CUT_FLOWS")?;
     let mut carried = Vec::new();
     let mut left = 0;
     let mut free = (0..cut.table.len()).rev();
@@ -49,7 +49,7 @@ pub(super) fn carry_over(cut: &Cut, earlier: &OtherVersion) -> io::Result<Vec<u3
         if state_of.read(bytes) != Some(state::CUT) {
             return;
         }
-        let (Some(index), Some(mut flow)) = (index.first_chunk::<4>(), flows.read::<Flow>(bytes)) else {
+        let (Some(index), Some(mut flow)) = (index.first_chunk::<4>(), flows.read::<CutFlow>(bytes)) else {
             return;
         };
         flow.host = numbers.our_number(flow.host);
@@ -77,7 +77,7 @@ pub(super) fn carry_over(cut: &Cut, earlier: &OtherVersion) -> io::Result<Vec<u3
     retire_programs(earlier)?;
     for one in &carried {
         if let Ok(bytes) = table.get(&one.from.to_ne_bytes())
-            && let Some(now) = flows.read::<Flow>(&bytes)
+            && let Some(now) = flows.read::<CutFlow>(&bytes)
         {
             add_missed(cut, one, &now);
         }
@@ -99,15 +99,15 @@ pub(super) fn retire_programs(earlier: &OtherVersion) -> io::Result<()> {
 
 /// Returns the current flows of another version, of whatever process: their ports of leg B must not be taken for other
 /// flows meanwhile.
-pub(super) fn flows(earlier: &OtherVersion) -> io::Result<Vec<Flow>> {
+pub(super) fn flows(earlier: &OtherVersion) -> io::Result<Vec<CutFlow>> {
     let known = earlier.structures()?;
     let missing = || io::Error::other(format!("{} does not describe Flow", earlier.version()));
     let shape = known.get("Flow").ok_or_else(missing)?;
-    let (plan, state_of) = (shape.plan::<Flow>()?, shape.number("state")?);
+    let (plan, state_of) = (shape.plan::<CutFlow>()?, shape.number("state")?);
     let mut found = Vec::new();
-    earlier.map("FLOWS")?.for_each(|_, bytes| {
+    earlier.map("CUT_FLOWS")?.for_each(|_, bytes| {
         if state_of.read(bytes) != Some(state::FREE) {
-            found.extend(plan.read::<Flow>(bytes));
+            found.extend(plan.read::<CutFlow>(bytes));
         }
     })?;
     Ok(found)
@@ -123,7 +123,7 @@ struct NameNumbers<'a> {
 impl<'a> NameNumbers<'a> {
     fn of(cut: &'a Cut, earlier: &OtherVersion, plan: &Conversion) -> io::Result<Self> {
         let mut parts = HashMap::new();
-        earlier.map("NAMES")?.for_each(|number, bytes| {
+        earlier.map("ID_NAMES")?.for_each(|number, bytes| {
             if let (Some(number), Some(name)) = (number.first_chunk::<4>(), plan.read::<Name>(bytes)) {
                 parts.insert(u32::from_ne_bytes(*number), names::parts_of(&name));
             }
@@ -144,16 +144,16 @@ impl<'a> NameNumbers<'a> {
 }
 
 /// Puts a flow into a claimed entry and into the map of tuples. False, with the entry freed, where there was no room.
-fn install(cut: &Cut, index: u32, mut flow: Flow) -> bool {
+fn install(cut: &Cut, index: u32, mut flow: CutFlow) -> bool {
     for way in 0..2 {
         // A later connection of ours has these addresses and ports by now.
-        if matches!(cut.tuples.get::<Tuple, Entry>(&flow.tuple(way)), Ok(Some(_))) {
-            flow.ways[way as usize].flags |= SUPERSEDED;
+        if matches!(cut.tuples.get::<Tuple, FlowRef>(&flow.tuple(way)), Ok(Some(_))) {
+            flow.dirs[way as usize].flags |= SUPERSEDED;
         }
     }
     cut.table.install(index, &flow);
-    for way in (0..2).filter(|&way| flow.ways[way as usize].flags & SUPERSEDED == 0) {
-        if let Err(error) = cut.tuples.update(&flow.tuple(way), &Entry::new(index, way)) {
+    for way in (0..2).filter(|&way| flow.dirs[way as usize].flags & SUPERSEDED == 0) {
+        if let Err(error) = cut.tuples.update(&flow.tuple(way), &FlowRef::new(index, way)) {
             tracing::debug!(%error, "A flow of another version could not be entered.");
             cut.remove(&[index]);
             return false;
@@ -163,10 +163,10 @@ fn install(cut: &Cut, index: u32, mut flow: Flow) -> bool {
 }
 
 /// Adds packets and bytes that the other version's programs have counted since the flow was copied.
-fn add_missed(cut: &Cut, one: &CarriedFlow, now: &Flow) {
+fn add_missed(cut: &Cut, one: &CarriedFlow, now: &CutFlow) {
     for way in 0..2 {
-        let (then, now) = (&one.copied.ways[way], &now.ways[way]);
-        let ours = cut.table.read(one.to).ways[way];
+        let (then, now) = (&one.copied.dirs[way], &now.dirs[way]);
+        let ours = cut.table.read(one.to).dirs[way];
         cut.table.add_missed(one.to, way, &ours, &missed(then, now, &ours));
     }
 }
@@ -174,9 +174,9 @@ fn add_missed(cut: &Cut, one: &CarriedFlow, now: &Flow) {
 /// Returns what to add to a direction, with lower bounds for its sequence numbers: `ours` may have advanced since
 /// `then`, too. A program counts bytes from the highest number that it knows, so its count includes those missed if it
 /// has seen a packet since.
-fn missed(then: &Way, now: &Way, ours: &Way) -> Way {
-    let has_moved = ours.high != then.high;
-    Way {
+fn missed(then: &DirState, now: &DirState, ours: &DirState) -> DirState {
+    let has_moved = ours.snd_max != then.snd_max;
+    DirState {
         packets: now.packets.wrapping_sub(then.packets),
         bytes: if has_moved {
             0
@@ -184,15 +184,15 @@ fn missed(then: &Way, now: &Way, ours: &Way) -> Way {
             now.bytes.wrapping_sub(then.bytes)
         },
         flags: now.flags,
-        high: seq::later(ours.high, now.high),
+        snd_max: seq::later(ours.snd_max, now.snd_max),
         ack: seq::later(ours.ack, now.ack),
-        seen: seq::later(ours.seen, now.seen),
-        stamp: if ours.stamp == then.stamp {
-            now.stamp
+        last_seen: seq::later(ours.last_seen, now.last_seen),
+        ts_val: if ours.ts_val == then.ts_val {
+            now.ts_val
         } else {
-            ours.stamp
+            ours.ts_val
         },
-        ..Way::default()
+        ..DirState::default()
     }
 }
 
@@ -202,19 +202,22 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_counted_once() {
-        let way = |packets, bytes, high, flags| Way {
+        let way = |packets, bytes, high, flags| DirState {
             packets,
             bytes,
-            high,
+            snd_max: high,
             flags,
-            ..Way::default()
+            ..DirState::default()
         };
         let (then, now) = (way(10, 1000, 5000, 0), way(12, 1200, 5200, 1));
         // Our program has seen no packet yet.
         let still = missed(&then, &now, &then);
-        assert_eq!((still.packets, still.bytes, still.high, still.flags), (2, 200, 5200, 1));
+        assert_eq!(
+            (still.packets, still.bytes, still.snd_max, still.flags),
+            (2, 200, 5200, 1)
+        );
         // Our program has seen a later packet, and counted from 5000 on.
         let moved = missed(&then, &now, &way(11, 1300, 5300, 0));
-        assert_eq!((moved.packets, moved.bytes, moved.high), (2, 0, 5300));
+        assert_eq!((moved.packets, moved.bytes, moved.snd_max), (2, 0, 5300));
     }
 }

@@ -11,6 +11,7 @@ use super::bpffs::ROOT;
 use super::hooks::LINK_PREFIX;
 use super::pins::{PinKind, names_in, namespace};
 use super::removal;
+use crate::kernel::former_names;
 use crate::kernel::layout::{self, Structures};
 use crate::kernel::map::RawMap;
 
@@ -32,7 +33,8 @@ impl OtherVersion {
         let mut found = Vec::new();
         for version in names_in(&base).unwrap_or_default() {
             let dir = base.join(&version).join(&namespace);
-            if version != ours && dir.join(map).exists() {
+            let is_pinned = |name: &str| dir.join(name).exists();
+            if version != ours && (is_pinned(map) || is_pinned(former_names::of_map(map))) {
                 let lock = None;
                 found.push(Self { dir, version, lock });
             }
@@ -90,9 +92,13 @@ impl OtherVersion {
         })
     }
 
-    /// Opens one of the version's maps.
+    /// Opens one of the version's maps, by its present name here.
     pub(in crate::kernel) fn map(&self, name: &str) -> io::Result<RawMap> {
-        RawMap::open(&self.dir.join(name))
+        let present = self.dir.join(name);
+        if present.exists() {
+            return RawMap::open(&present);
+        }
+        RawMap::open(&self.dir.join(former_names::of_map(name)))
     }
 
     /// Detaches the version's programs from the interfaces, where they are attached by links.

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use signalbox_common::cut::flow::{Flow, SUPERSEDED};
-use signalbox_common::cut::header::{ACK, FIXED, RST};
+use signalbox_common::cut::flow::{CutFlow, SUPERSEDED};
+use signalbox_common::cut::header::{ACK, RST, TCP_HEADER};
 use socket2::Domain;
 
 use crate::datapath::cut::addr_from_words;
@@ -15,7 +15,7 @@ const HOP_LIMIT: u8 = 64;
 
 /// Resets both ends of a flow: at the sequence number that each expects next, which it has last acknowledged, so that
 /// it accepts the RST (RFC 5961, section 3).
-pub(super) fn reset_both(flow: &Flow) -> std::io::Result<()> {
+pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
     let (client_port, vip) = ports(flow.ports_a);
     let (backend, local) = ports(flow.ports_b);
@@ -23,22 +23,22 @@ pub(super) fn reset_both(flow: &Flow) -> std::io::Result<()> {
     let to_client = packet(
         at(flow.vip, vip),
         at(flow.client, client_port),
-        flow.ways[0].ack,
-        flow.ways[0].high,
+        flow.dirs[0].ack,
+        flow.dirs[0].snd_max,
     );
     let to_host = packet(
         at(flow.local, local),
-        at(flow.backend, backend),
-        flow.ways[1].ack,
-        flow.ways[1].high,
+        at(flow.host_addr, backend),
+        flow.dirs[1].ack,
+        flow.dirs[1].snd_max,
     );
-    let [client, host] = flow.ways.map(|way| way.flags & SUPERSEDED == 0);
+    let [client, host] = flow.dirs.map(|way| way.flags & SUPERSEDED == 0);
     // A leg is left out where another connection has its ports by now: that one would be reset.
     if client {
         send(at(flow.client, 0), &to_client)?;
     }
     if host {
-        send(at(flow.backend, 0), &to_host)?;
+        send(at(flow.host_addr, 0), &to_host)?;
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
 }
 
 fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
-    let mut tcp = Vec::with_capacity(FIXED as usize);
+    let mut tcp = Vec::with_capacity(TCP_HEADER as usize);
     tcp.extend(from.port().to_be_bytes());
     tcp.extend(to.port().to_be_bytes());
     tcp.extend(seq.to_be_bytes());
@@ -88,13 +88,13 @@ fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
                 IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
                 IpAddr::V6(v6) => v6.octets(),
             };
-            ip.extend([0x60, 0, 0, 0, 0, FIXED as u8, TCP, HOP_LIMIT]);
+            ip.extend([0x60, 0, 0, 0, 0, TCP_HEADER as u8, TCP, HOP_LIMIT]);
             ip.extend(octets(from));
             ip.extend(octets(to));
             pseudo.extend([octets(from), octets(to)].concat());
         }
     }
-    pseudo.extend([0, TCP, 0, FIXED as u8]);
+    pseudo.extend([0, TCP, 0, TCP_HEADER as u8]);
     pseudo.extend(&tcp);
     let sum = pseudo
         .chunks(2)
@@ -122,7 +122,7 @@ mod tests {
                 .map(|p| u32::from(p[0]) << 8 | u32::from(p[1]))
                 .sum::<u32>()
         };
-        let sum = words(&packet[12..]) + u32::from(TCP) + FIXED;
+        let sum = words(&packet[12..]) + u32::from(TCP) + TCP_HEADER;
         assert_eq!(sum % 0xffff, 0, "header and pseudo-header add up to nothing");
     }
 }

@@ -1,16 +1,18 @@
-//! Maps `FLOWS` and `PENDING`, mapped into our memory: the state of flows is read here without a system call.
+//! Maps `CUT_FLOWS` and `CUT_PENDING`, mapped into our memory: the state of flows is read here without a system call.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use signalbox_common::cut::flow::{CLOSED, DRAINED, EARLY_FIN, Flow, OWED_KNOWN, PORTS, Way, state};
+use signalbox_common::cut::flow::{
+    CutFlow, DirState, EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, PENDING_PORTS, SOCKETS_CLOSED, state,
+};
 
 use crate::kernel::map::MmapArray;
 
-/// The flow table: map `FLOWS`.
-pub struct FlowTable(MmapArray<Flow>);
+/// The flow table: map `CUT_FLOWS`.
+pub struct FlowTable(MmapArray<CutFlow>);
 
 impl FlowTable {
     pub(super) fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
@@ -46,25 +48,25 @@ impl FlowTable {
     #[must_use]
     pub fn claim(&self, index: u32) -> bool {
         self.state_of(index)
-            .compare_exchange(state::FREE, state::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(state::FREE, state::ALLOCATED, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Fills in a claimed entry, and offers it to the programs.
-    pub fn request(&self, index: u32, flow: &Flow) {
-        let claimed = Flow {
-            state: state::CLAIMED,
+    pub fn request(&self, index: u32, flow: &CutFlow) {
+        let claimed = CutFlow {
+            state: state::ALLOCATED,
             ..*flow
         };
         // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
         unsafe { self.0.at(index).write_volatile(claimed) };
-        self.set_state(index, state::WANTED);
+        self.set_state(index, state::REQUESTED);
     }
 
     /// Fills in a claimed entry with a flow that exists already.
-    pub(super) fn install(&self, index: u32, flow: &Flow) {
-        let claimed = Flow {
-            state: state::CLAIMED,
+    pub(super) fn install(&self, index: u32, flow: &CutFlow) {
+        let claimed = CutFlow {
+            state: state::ALLOCATED,
             ..*flow
         };
         // SAFETY: as in `offer`.
@@ -74,10 +76,10 @@ impl FlowTable {
 
     /// Adds packets, bytes and flags of `missed` to a direction. Sets each sequence number to that of `missed` where it
     /// is still that of `ours`: packets may come meanwhile.
-    pub(super) fn add_missed(&self, index: u32, way: usize, ours: &Way, missed: &Way) {
+    pub(super) fn add_missed(&self, index: u32, way: usize, ours: &DirState, missed: &DirState) {
         // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
         let (counts, numbers) = unsafe {
-            let way = ptr::addr_of_mut!((*self.0.at(index)).ways[way]);
+            let way = ptr::addr_of_mut!((*self.0.at(index)).dirs[way]);
             let count = |field: *mut u64, more: u64| (AtomicU64::from_ptr(field), more);
             let number = |field: *mut u32, then: u32, now: u32| (AtomicU32::from_ptr(field), then, now);
             AtomicU32::from_ptr(ptr::addr_of_mut!((*way).flags)).fetch_or(missed.flags, Ordering::Relaxed);
@@ -87,10 +89,10 @@ impl FlowTable {
                     count(ptr::addr_of_mut!((*way).bytes), missed.bytes),
                 ],
                 [
-                    number(ptr::addr_of_mut!((*way).high), ours.high, missed.high),
+                    number(ptr::addr_of_mut!((*way).snd_max), ours.snd_max, missed.snd_max),
                     number(ptr::addr_of_mut!((*way).ack), ours.ack, missed.ack),
-                    number(ptr::addr_of_mut!((*way).seen), ours.seen, missed.seen),
-                    number(ptr::addr_of_mut!((*way).stamp), ours.stamp, missed.stamp),
+                    number(ptr::addr_of_mut!((*way).last_seen), ours.last_seen, missed.last_seen),
+                    number(ptr::addr_of_mut!((*way).ts_val), ours.ts_val, missed.ts_val),
                 ],
             )
         };
@@ -104,7 +106,7 @@ impl FlowTable {
 
     /// Reads an entry.
     #[must_use]
-    pub fn read(&self, index: u32) -> Flow {
+    pub fn read(&self, index: u32) -> CutFlow {
         // SAFETY: valid and aligned; the programs may write at the same time, each field whole.
         unsafe { self.0.at(index).read_volatile() }
     }
@@ -113,60 +115,62 @@ impl FlowTable {
     #[must_use]
     pub fn ineligible(&self, index: u32) -> u8 {
         // SAFETY: as above.
-        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).why)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ineligible)) }.load(Ordering::Relaxed)
     }
 
     /// Returns the sequence number of our first byte on leg B.
     #[must_use]
     pub fn isn_b(&self, index: u32) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).first_b)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).isn_b)) }.load(Ordering::Relaxed)
     }
 
     fn handoff_state(&self, index: u32) -> &AtomicU16 {
         // SAFETY: as above.
-        unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).drained)) }
+        unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_state)) }
     }
 
     /// Sets the sequence number on leg B up to which userspace answers for the client's bytes so far; more may follow.
     pub fn extend_handoff(&self, index: u32, end: u32) {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_end)) }
+            .store(end, Ordering::Relaxed);
     }
 
     /// Sets the sequence number on leg B up to which its socket has to deliver. Final: no more bytes follow.
     pub fn set_handoff_end(&self, index: u32, end: u32) {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).owed_end)) }.store(end, Ordering::Relaxed);
-        self.handoff_state(index).store(OWED_KNOWN, Ordering::Release);
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_end)) }
+            .store(end, Ordering::Relaxed);
+        self.handoff_state(index).store(HANDOFF_KNOWN, Ordering::Release);
     }
 
     #[must_use]
     pub fn is_handed_off(&self, index: u32) -> bool {
-        self.handoff_state(index).load(Ordering::Acquire) >= DRAINED
+        self.handoff_state(index).load(Ordering::Acquire) >= HANDED_OFF
     }
 
     /// Marks the flow as drained: its sockets have delivered everything.
     pub fn set_handed_off(&self, index: u32) {
-        self.handoff_state(index).store(DRAINED, Ordering::Release);
+        self.handoff_state(index).store(HANDED_OFF, Ordering::Release);
     }
 
     /// Marks the flow's sockets as closed.
     pub fn set_sockets_closed(&self, index: u32) {
-        self.handoff_state(index).store(CLOSED, Ordering::Release);
+        self.handoff_state(index).store(SOCKETS_CLOSED, Ordering::Release);
     }
 
     /// Returns the sequence number up to which the host has acknowledged on leg B.
     #[must_use]
     pub fn acked_by_host(&self, index: u32) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[1].ack)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[1].ack)) }.load(Ordering::Relaxed)
     }
 
     /// Records that `bytes` bytes of a direction have been added to the totals.
     pub fn set_accounted(&self, index: u32, way: usize, bytes: u64) {
         // SAFETY: as above; only userspace writes it.
-        unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[way].accounted)) }
+        unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].accounted)) }
             .store(bytes, Ordering::Relaxed);
     }
 
@@ -186,7 +190,7 @@ impl FlowTable {
     /// Records that the client's FIN was received before the flow was cut: leg B's socket delivers it.
     pub fn set_early_fin(&self, index: u32) {
         // SAFETY: as above; the programs change its other bits one by one, too.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[0].flags)) }
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[0].flags)) }
             .fetch_or(EARLY_FIN, Ordering::Release);
     }
 
@@ -194,16 +198,16 @@ impl FlowTable {
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ways[way].flags)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].flags)) }.load(Ordering::Relaxed)
     }
 }
 
-/// The flow that is being connected from each source port: map `PENDING`.
+/// The flow that is being connected from each source port: map `CUT_PENDING`.
 pub struct PendingPorts(MmapArray<u64>);
 
 impl PendingPorts {
     pub(super) fn map(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        MmapArray::map(fd, PORTS).map(Self)
+        MmapArray::map(fd, PENDING_PORTS).map(Self)
     }
 
     fn of(&self, port: u16) -> &AtomicU64 {

@@ -4,7 +4,7 @@
 use std::io;
 
 use signalbox_common::cut::flow::Name;
-use signalbox_common::l4::abi::{Flow, Host, Key};
+use signalbox_common::l4::abi::{Host, Key, L4Flow};
 
 use super::hooks;
 use crate::kernel::cut::other_version::OtherVersion;
@@ -14,7 +14,7 @@ use crate::kernel::map::MapFd;
 /// Returns the shapes of layer 4 that another version needs to read our flows.
 pub(in crate::kernel) fn structures() -> Structures {
     Structures::from([
-        ("Flow".to_owned(), Shape::of::<Flow>()),
+        ("Flow".to_owned(), Shape::of::<L4Flow>()),
         ("Key".to_owned(), Shape::of::<Key>()),
         ("Host".to_owned(), Shape::of::<Host>()),
         ("Name".to_owned(), Shape::of::<Name>()),
@@ -53,7 +53,7 @@ pub(super) fn copy_targets(earlier: &OtherVersion, to: &Targets<'_>) -> io::Resu
             keep(to.hosts.update(&u32::from_ne_bytes(*number), &host));
         }
     })?;
-    earlier.map("L4_SOURCES")?.for_each(|number, bytes| {
+    earlier.map("L4_NAT_SOURCES")?.for_each(|number, bytes| {
         if let (Some(number), Some(address)) = (number.first_chunk::<4>(), bytes.first_chunk::<16>())
             && *address != [0; 16]
         {
@@ -69,17 +69,17 @@ fn copy_flows(earlier: &OtherVersion, established: &MapFd, opening: &MapFd) -> i
     let known = earlier.structures()?;
     let (keys, flows) = (
         plan_of(earlier, &known, "Key", Shape::plan::<Key>)?,
-        plan_of(earlier, &known, "Flow", Shape::plan::<Flow>)?,
+        plan_of(earlier, &known, "Flow", Shape::plan::<L4Flow>)?,
     );
     let mut copied = 0;
     let mut refused = None;
-    for (name, to) in [("L4_ESTABLISHED", established), ("L4_OPENING", opening)] {
+    for (name, to) in [("L4_CT_ESTABLISHED", established), ("L4_CT_HALF_OPEN", opening)] {
         earlier.map(name)?.for_each(|key, bytes| {
-            let (Some(key), Some(flow)) = (keys.read::<Key>(key), flows.read::<Flow>(bytes)) else {
+            let (Some(key), Some(flow)) = (keys.read::<Key>(key), flows.read::<L4Flow>(bytes)) else {
                 return;
             };
-            let ours = established.get::<Key, Flow>(&key).ok().flatten();
-            let ours = ours.or_else(|| opening.get::<Key, Flow>(&key).ok().flatten());
+            let ours = established.get::<Key, L4Flow>(&key).ok().flatten();
+            let ours = ours.or_else(|| opening.get::<Key, L4Flow>(&key).ok().flatten());
             let done = match ours {
                 None => {
                     copied += 1;
@@ -87,7 +87,7 @@ fn copy_flows(earlier: &OtherVersion, established: &MapFd, opening: &MapFd) -> i
                 }
                 Some(known) if flow.state & !known.state != 0 => {
                     let state = known.state | flow.state;
-                    to.update(&key, &Flow { state, ..known })
+                    to.update(&key, &L4Flow { state, ..known })
                 }
                 Some(_) => Ok(()),
             };

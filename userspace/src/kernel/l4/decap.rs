@@ -16,7 +16,7 @@ pub fn attach(interface: &str) -> Result<bool, KernelError> {
     let index = nix::net::if_::if_nametoindex(interface).map_err(|e| io("finding the interface")(e.into()))?;
     let pins = Pins::open(PinKind::Layer4, false).map_err(io("opening the directory of pinned programs"))?;
     let mut loader = EbpfLoader::new();
-    for name in UNUSED_MAPS.iter().chain(&L4_MAPS).chain(&["NAMES"]) {
+    for name in UNUSED_MAPS.iter().chain(&L4_MAPS).chain(&["ID_NAMES"]) {
         loader.map_max_entries(name, 1);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::EbpfLoader;
 use signalbox_common::l4::abi::MAX_TABLES;
-use signalbox_common::shield::abi::MAX_TABLES as MAX_PREFIX_TABLES;
+use signalbox_common::shield::abi::MAX_PREFIX_TABLES;
 use signalbox_common::shield::prefixes::Node;
 
 use super::TABLE_BYTES;
@@ -21,7 +21,7 @@ use crate::kernel::map;
 const BPF_F_INNER_MAP: u32 = 1 << 12;
 
 /// Names of the maps of maps.
-const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_TABLES"];
+const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_GUARD_PREFIXES"];
 
 /// Temporary pins of maps of maps, for the time of loading the object.
 pub struct MapInMapPins {
@@ -96,7 +96,7 @@ pub(super) fn pin_tables(path: &Path) -> io::Result<()> {
 pub(in crate::kernel) fn inner_shape(name: &str) -> Option<(u32, u32)> {
     match name {
         "L4_TABLES" => Some((TABLE_BYTES as u32, map::BPF_F_MMAPABLE)),
-        "SHIELD_TABLES" => Some((size_of::<Node>() as u32, BPF_F_INNER_MAP | map::BPF_F_MMAPABLE)),
+        "SHIELD_GUARD_PREFIXES" => Some((size_of::<Node>() as u32, BPF_F_INNER_MAP | map::BPF_F_MMAPABLE)),
         _ => None,
     }
 }

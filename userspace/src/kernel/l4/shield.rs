@@ -8,9 +8,9 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::Key as LpmKey;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use signalbox_common::l4::Target;
-use signalbox_common::shield::abi::{NO_GUARDS, NO_TABLE, SAMPLES, Tally};
+use signalbox_common::shield::abi::{GuardStats, NO_TABLE, RCU_BARRIER_TABLE, SAMPLE_QUOTA};
 use signalbox_common::shield::prefixes::Node;
-use signalbox_common::shield::{Bucket, CrowdKey, Dropped, Guard, Settings};
+use signalbox_common::shield::{Bucket, ConnCountKey, DroppedPacket, Guard, Settings};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
 use super::map_in_map;
@@ -30,7 +30,7 @@ pub struct Shield {
     /// Number of buckets for sources.
     buckets: u32,
     conn_count: MapFd,
-    stats: PerCpuArray<MapData, Tally>,
+    stats: PerCpuArray<MapData, GuardStats>,
     samples: Mutex<Samples>,
     /// Trie of the prefixes that all guards share: two halves, of which one is in force.
     shared_prefixes: Mutex<MmapArray<Node>>,
@@ -53,27 +53,27 @@ impl Shield {
         };
         let fd = |name| map_fd(ebpf, name);
         let [ports, anywhere, targets, prefixed, guards] = [
-            fd("SHIELD_PORTS")?,
-            fd("SHIELD_ANYWHERE")?,
+            fd("SHIELD_PORT_BITMAP")?,
+            fd("SHIELD_WILDCARD_PORTS")?,
             fd("SHIELD_TARGETS")?,
-            fd("SHIELD_PREFIXED")?,
+            fd("SHIELD_PREFIX_TARGETS")?,
             fd("SHIELD_GUARDS")?,
         ];
         let [settings, tables, sources, crowd] = [
             fd("SHIELD_SETTINGS")?,
-            fd("SHIELD_TABLES")?,
+            fd("SHIELD_GUARD_PREFIXES")?,
             fd("SHIELD_SOURCES")?,
-            fd("SHIELD_CROWD")?,
+            fd("SHIELD_CONN_COUNT")?,
         ];
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(KernelError::NoMap(name));
-        let tally = PerCpuArray::try_from(take("SHIELD_TALLY")?).map_err(unusable("SHIELD_TALLY"))?;
+        let tally = PerCpuArray::try_from(take("SHIELD_STATS")?).map_err(unusable("SHIELD_STATS"))?;
         let ring = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
-        let quota = PerCpuArray::try_from(take("SHIELD_QUOTA")?).map_err(unusable("SHIELD_QUOTA"))?;
-        let Map::Array(nodes) = take("SHIELD_NODES")? else {
-            return Err(KernelError::NoMap("SHIELD_NODES"));
+        let quota = PerCpuArray::try_from(take("SHIELD_SAMPLE_QUOTA")?).map_err(unusable("SHIELD_SAMPLE_QUOTA"))?;
+        let Map::Array(nodes) = take("SHIELD_SHARED_PREFIXES")? else {
+            return Err(KernelError::NoMap("SHIELD_SHARED_PREFIXES"));
         };
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
-        let info = nodes.info().map_err(unusable("SHIELD_NODES"))?;
+        let info = nodes.info().map_err(unusable("SHIELD_SHARED_PREFIXES"))?;
         let nodes = MmapArray::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
         let places = match ebpf.map("SHIELD_SOURCES") {
             Some(Map::Array(data)) => data.info().map_err(unusable("SHIELD_SOURCES"))?.max_entries(),
@@ -162,7 +162,7 @@ impl Shield {
         // Programs that still read the other half, from before the last change, must be done with it: a change of a map
         // of maps waits for them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
         let empty = map_in_map::create_prefix_table(1)?;
-        self.tables.update(&NO_GUARDS, &(empty.as_raw_fd() as u32))?;
+        self.tables.update(&RCU_BARRIER_TABLE, &(empty.as_raw_fd() as u32))?;
         let first = if in_force == 0 { room } else { 0 };
         write(&common, first, nodes);
         Ok(first)
@@ -189,12 +189,12 @@ impl Shield {
     }
 
     /// Returns the number of connections of a source at a guard.
-    pub fn conn_count(&self, key: &CrowdKey) -> io::Result<u32> {
+    pub fn conn_count(&self, key: &ConnCountKey) -> io::Result<u32> {
         Ok(self.conn_count.get(key)?.unwrap_or(0))
     }
 
     /// Sets the number of connections of a source at a guard.
-    pub fn set_conn_count(&self, key: &CrowdKey, count: u32) -> io::Result<()> {
+    pub fn set_conn_count(&self, key: &ConnCountKey, count: u32) -> io::Result<()> {
         match count {
             0 => self.conn_count.delete(key),
             count => self.conn_count.update(key, &count),
@@ -202,10 +202,10 @@ impl Shield {
     }
 
     /// Returns all sources that have connections, with their numbers.
-    pub fn conn_counts(&self) -> io::Result<Vec<(CrowdKey, u32)>> {
+    pub fn conn_counts(&self) -> io::Result<Vec<(ConnCountKey, u32)>> {
         let mut all = Vec::new();
         self.conn_count
-            .for_each::<CrowdKey, u32>(|key, count| all.push((*key, *count)))?;
+            .for_each::<ConnCountKey, u32>(|key, count| all.push((*key, *count)))?;
         Ok(all)
     }
 
@@ -214,7 +214,7 @@ impl Shield {
     pub fn decisions(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
         for tally in self.stats.get(&guard, 0).iter().flat_map(|all| all.iter()) {
-            for (sum, one) in sum.iter_mut().zip(tally.judged) {
+            for (sum, one) in sum.iter_mut().zip(tally.decisions) {
                 *sum += one;
             }
         }
@@ -222,17 +222,17 @@ impl Shield {
     }
 
     /// Hands out the samples of dropped packets since the last call, by whomever, and permits as many again.
-    pub fn for_each_sample(&self, mut each: impl FnMut(Dropped)) -> io::Result<()> {
+    pub fn for_each_sample(&self, mut each: impl FnMut(DroppedPacket)) -> io::Result<()> {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.ring.next() {
-            if item.len() >= size_of::<Dropped>() {
+            if item.len() >= size_of::<DroppedPacket>() {
                 // SAFETY: as many bytes as a `Dropped` has, of which any are valid; read wherever they are aligned.
-                each(unsafe { item.as_ptr().cast::<Dropped>().read_unaligned() });
+                each(unsafe { item.as_ptr().cast::<DroppedPacket>().read_unaligned() });
             }
         }
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
         for kind in 0..samples.quota.len() {
-            let full = PerCpuValues::try_from(vec![SAMPLES; cpus])?;
+            let full = PerCpuValues::try_from(vec![SAMPLE_QUOTA; cpus])?;
             samples.quota.set(kind, full, 0).map_err(io::Error::other)?;
         }
         Ok(())

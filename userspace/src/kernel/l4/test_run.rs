@@ -6,7 +6,7 @@ use std::time::Duration;
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::l4::abi::PortBit;
-use signalbox_common::l4::{Config, Flow, Host, Key, Service, Target};
+use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, Target};
 use signalbox_common::shield::Guard;
 
 use super::map_in_map::MapInMapPins;
@@ -44,11 +44,11 @@ impl ProgramTester {
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let outer = MapInMapPins::all().map_err(io("making the maps of tables"))?;
         let mut loader = EbpfLoader::new();
-        for name in UNUSED_MAPS.iter().chain(&["NAMES"]) {
+        for name in UNUSED_MAPS.iter().chain(&["ID_NAMES"]) {
             loader.map_max_entries(name, 1);
         }
-        loader.map_max_entries("L4_ESTABLISHED", flows.saturating_mul(2));
-        loader.map_max_entries("SHIELD_NODES", 2 << 21);
+        loader.map_max_entries("L4_CT_ESTABLISHED", flows.saturating_mul(2));
+        loader.map_max_entries("SHIELD_SHARED_PREFIXES", 2 << 21);
         outer.set_pins(&mut loader);
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;
         program::<Xdp>(&mut ebpf, "l4_xdp")?.load().map_err(attach_error)?;
@@ -58,19 +58,19 @@ impl ProgramTester {
             .map_err(attach_error)?;
         Ok(Self {
             shield: Shield::of(&mut ebpf)?,
-            established: map_fd(&ebpf, "L4_ESTABLISHED")?,
+            established: map_fd(&ebpf, "L4_CT_ESTABLISHED")?,
             services: map_fd(&ebpf, "L4_SERVICES")?,
             hosts: map_fd(&ebpf, "L4_HOSTS")?,
-            sources: map_fd(&ebpf, "L4_SOURCES")?,
+            sources: map_fd(&ebpf, "L4_NAT_SOURCES")?,
             config: map_fd(&ebpf, "L4_CONFIG")?,
             tables: map_fd(&ebpf, "L4_TABLES")?,
-            port_bitmap: map_fd(&ebpf, "L4_WANTED")?,
+            port_bitmap: map_fd(&ebpf, "L4_PORT_BITMAP")?,
             ebpf,
         })
     }
 
     /// Serves a target from one host, which has every slot of the table.
-    pub fn serve(&self, target: &Target, service: &Service, host: &Host, config: &Config) -> std::io::Result<()> {
+    pub fn serve(&self, target: &Target, service: &Service, host: &Host, config: &L4Config) -> std::io::Result<()> {
         self.hosts.update(&0u32, host)?;
         self.config.update(&0u32, config)?;
         self.swap_table(&[0; TABLE_BYTES])?;
@@ -100,7 +100,7 @@ impl ProgramTester {
     }
 
     /// Adds a flow's direction to the established ones.
-    pub fn add_established(&self, key: &Key, flow: &Flow) -> std::io::Result<()> {
+    pub fn add_established(&self, key: &Key, flow: &L4Flow) -> std::io::Result<()> {
         self.established.update(key, flow)
     }
 

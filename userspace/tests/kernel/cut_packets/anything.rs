@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use signalbox_common::cut::Flow;
-use signalbox_common::cut::flow::STAMPS_FIXED;
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::TS_DELTA_KNOWN;
 use signalbox_common::cut::header::{ACK, FIN};
 
 use super::options::{sack, stamps};
@@ -87,8 +87,12 @@ impl Said {
 fn whatever_is_said_on_one_leg_is_said_on_the_other() {
     over_both(|mut scene| {
         let (t1, t2) = CLOCKS;
-        let mut flow = Flow { t1, t2, ..scene.flow() };
-        flow.ways[0].flags = STAMPS_FIXED;
+        let mut flow = CutFlow {
+            ts_delta_in: t1,
+            ts_delta_out: t2,
+            ..scene.flow()
+        };
+        flow.dirs[0].flags = TS_DELTA_KNOWN;
         scene.put(&flow);
         let config = Config {
             cases: 500,

@@ -1,8 +1,8 @@
 //! Packets of the host that leg B's socket still gets while it owes bytes, and the end of that.
 
 use signalbox_common::Reason;
-use signalbox_common::cut::Flow;
-use signalbox_common::cut::flow::{DRAINED, EARLY_FIN, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED};
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED};
 
 use super::options::{sack, usual_stamps};
 use super::outcome::Action;
@@ -13,9 +13,9 @@ use super::scene::{CLIENT_ON_B, Scene, over_both};
 #[test]
 fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
     over_both(|mut scene| {
-        let flow = Flow {
-            sent_b: CLIENT_ON_B + 50,
-            ..scene.owing(OWED_KNOWN)
+        let flow = CutFlow {
+            snd_nxt_b: CLIENT_ON_B + 50,
+            ..scene.owing(HANDOFF_KNOWN)
         };
         scene.put(&flow);
         for (acked, heard) in [(30, 30), (50, 50), (70, 50)] {
@@ -36,13 +36,13 @@ fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
 fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
     over_both(|mut scene| {
         let hears = |scene: &Scene, acked| scene.arrives(&scene.host_sends(0, acked));
-        scene.put(&scene.owing(OWED_UNKNOWN));
+        scene.put(&scene.owing(HANDOFF_UNKNOWN));
         hears(&scene, 100).passed_as(Reason::CutShared, &scene.host_sends(0, 100));
-        scene.put(&scene.owing(OWED_KNOWN));
+        scene.put(&scene.owing(HANDOFF_KNOWN));
         hears(&scene, 99).passed_as(Reason::CutShared, &scene.host_sends(0, 99));
-        assert_eq!(scene.flow_now().drained, OWED_KNOWN);
+        assert_eq!(scene.flow_now().handoff_state, HANDOFF_KNOWN);
         hears(&scene, 100).forwarded_as(&scene.client_receives(0, 100));
-        assert_eq!(scene.flow_now().drained, DRAINED);
+        assert_eq!(scene.flow_now().handoff_state, HANDED_OFF);
     });
 }
 
@@ -50,7 +50,7 @@ fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
 #[test]
 fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
     over_both(|mut scene| {
-        scene.put(&scene.owing(OWED_KNOWN));
+        scene.put(&scene.owing(HANDOFF_KNOWN));
         let far = 1 << 30;
         scene
             .arrives(&scene.host_sends(far, 100))
@@ -58,7 +58,7 @@ fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
         scene
             .arrives(&scene.host_sends(0, far))
             .expect(Action::Pass, Reason::CutShared);
-        assert_eq!(scene.flow_now(), scene.owing(OWED_KNOWN));
+        assert_eq!(scene.flow_now(), scene.owing(HANDOFF_KNOWN));
     });
 }
 
@@ -67,16 +67,16 @@ fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
 #[test]
 fn an_early_fin_is_acknowledged_with_all_that_is_owed() {
     over_both(|mut scene| {
-        let mut flow = scene.owing(OWED_KNOWN);
-        flow.ways[0].flags = EARLY_FIN;
+        let mut flow = scene.owing(HANDOFF_KNOWN);
+        flow.dirs[0].flags = EARLY_FIN;
         scene.put(&flow);
         scene
             .arrives(&scene.host_sends(0, 99))
             .expect(Action::Pass, Reason::CutShared);
-        assert_eq!(scene.flow_now().ways[1].flags, 0);
+        assert_eq!(scene.flow_now().dirs[1].flags, 0);
         scene
             .arrives(&scene.host_sends(0, 100))
             .forwarded_as(&scene.client_receives(0, 100));
-        assert_eq!(scene.flow_now().ways[1].flags, PEER_FIN_ACKED);
+        assert_eq!(scene.flow_now().dirs[1].flags, PEER_FIN_ACKED);
     });
 }

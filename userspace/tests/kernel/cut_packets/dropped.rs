@@ -2,7 +2,7 @@
 //! passed up: the kernel has no socket for the flow any more.
 
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{Flow, state};
+use signalbox_common::cut::flow::{CutFlow, state};
 use signalbox_common::cut::header::{ACK, FIN, RST, SYN};
 
 use super::outcome::Action;
@@ -167,7 +167,7 @@ fn a_packet_that_cannot_be_understood_is_dropped() {
 #[test]
 fn a_closing_flow_drops() {
     over_both(|mut scene| {
-        scene.put(&Flow {
+        scene.put(&CutFlow {
             state: state::CLOSING,
             ..scene.flow()
         });
@@ -183,8 +183,8 @@ fn a_closing_flow_drops() {
         // The numbers that both ends expect are kept for the resets that userspace sends.
         let mut wanted = scene.flow();
         wanted.state = state::CLOSING;
-        wanted.ways[0].ack = HOST_ON_A.wrapping_add(900);
-        wanted.ways[1].ack = CLIENT_ON_B.wrapping_add(500);
+        wanted.dirs[0].ack = HOST_ON_A.wrapping_add(900);
+        wanted.dirs[1].ack = CLIENT_ON_B.wrapping_add(500);
         assert_eq!(scene.flow_now(), wanted);
     });
 }
@@ -233,7 +233,7 @@ fn a_packet_that_ends_before_it_says_is_dropped() {
 #[test]
 fn an_acknowledgement_far_off_the_numbers_does_not_move_a_closing_flow() {
     over_both(|mut scene| {
-        let closing = Flow {
+        let closing = CutFlow {
             state: state::CLOSING,
             ..scene.flow()
         };

@@ -1,6 +1,6 @@
 //! Ends of a flow, and packets that end none.
 
-use signalbox_common::cut::flow::{FIN_SEEN, Flow, PEER_FIN_ACKED, RESET, RESET_MAYBE};
+use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE};
 use signalbox_common::cut::header::{ACK, FIN, RST};
 
 use super::flows::{INDEX, NO_FLOW};
@@ -18,7 +18,7 @@ fn a_fin_and_its_acknowledgement_end_the_flow_and_are_told() {
         scene
             .arrives(&scene.host_sends(0, 1))
             .forwarded_as(&scene.client_receives(0, 1));
-        let [client, host] = scene.flow_now().ways.map(|way| way.flags);
+        let [client, host] = scene.flow_now().dirs.map(|way| way.flags);
         assert_eq!((client, host), (FIN_SEEN, PEER_FIN_ACKED), "half closed");
         scene
             .arrives(&fin(scene.host_sends(0, 1)))
@@ -34,7 +34,7 @@ fn a_fin_and_its_acknowledgement_end_the_flow_and_are_told() {
             .arrives(&scene.client_sends(1, 1))
             .forwarded_as(&scene.host_receives(1, 1));
         assert_eq!(scene.programs.told(), NO_FLOW, "once");
-        assert_eq!(scene.flow_now().ways.map(|way| way.bytes), [0, 0], "a FIN is no byte");
+        assert_eq!(scene.flow_now().dirs.map(|way| way.bytes), [0, 0], "a FIN is no byte");
     });
 }
 
@@ -44,7 +44,7 @@ fn a_reset_at_the_number_that_is_expected_ends_the_flow_and_is_told() {
         for (from_client, flags) in [(true, RST), (true, RST | ACK), (false, RST), (false, RST | ACK)] {
             scene.put(&scene.flow());
             scene.reset(from_client, 0, flags);
-            let way = scene.flow_now().ways[usize::from(!from_client)];
+            let way = scene.flow_now().dirs[usize::from(!from_client)];
             assert_eq!(way.flags, RESET);
             assert!(scene.flow_now().ended());
             assert_eq!(scene.programs.told(), [INDEX]);
@@ -76,10 +76,10 @@ fn a_reset_behind_bytes_that_are_under_way_is_doubted() {
             scene.says(from_client, 0, ACK, 100);
             scene.reset(from_client, 100, RST);
             let way = usize::from(!from_client);
-            assert_eq!(scene.flow_now().ways[way].flags, RESET_MAYBE);
+            assert_eq!(scene.flow_now().dirs[way].flags, RESET_TENTATIVE);
             assert_eq!(scene.programs.told(), NO_FLOW);
             scene.says(from_client, 100, ACK, 100);
-            assert_eq!(scene.flow_now().ways[way].flags, 0, "it goes on");
+            assert_eq!(scene.flow_now().dirs[way].flags, 0, "it goes on");
         }
     });
 }
@@ -127,11 +127,11 @@ impl Scene {
 
     /// The flow as it is now, without the one packet of this direction.
     #[track_caller]
-    fn but_for_counts(&self, from_client: bool) -> Flow {
+    fn but_for_counts(&self, from_client: bool) -> CutFlow {
         let mut flow = self.flow_now();
-        let way = &mut flow.ways[usize::from(!from_client)];
+        let way = &mut flow.dirs[usize::from(!from_client)];
         assert_eq!(std::mem::take(&mut way.packets), 1);
-        assert_ne!(std::mem::take(&mut way.seen), 0);
+        assert_ne!(std::mem::take(&mut way.last_seen), 0);
         flow
     }
 }

@@ -2,61 +2,61 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use signalbox_common::cut::flow::{CLOSED, Entry, Flow, Tuple, state};
+use signalbox_common::cut::flow::{CutFlow, FlowRef, SOCKETS_CLOSED, Tuple, state};
 
 use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, LEG_A, LEG_B, Scene, TO_CLIENT, TO_HOST};
 
-/// Index of the flow in `FLOWS`.
+/// Index of the flow in `CUT_FLOWS`.
 pub(crate) const INDEX: u32 = 3;
 /// Ended flows that userspace has been told of, where it has been told of none.
 pub(crate) const NO_FLOW: [u32; 0] = [];
 
 impl Scene {
     /// A flow between the two that is cut, and whose sockets are closed. Nothing has been said on it yet.
-    pub(crate) fn flow(&self) -> Flow {
-        let mut flow = Flow {
+    pub(crate) fn flow(&self) -> CutFlow {
+        let mut flow = CutFlow {
             state: state::CUT,
-            drained: CLOSED,
+            handoff_state: SOCKETS_CLOSED,
             scale_a: 0x77,
             scale_b: 0x77,
             ports_a: ports(self.client, self.vip),
             ports_b: ports(self.host, self.local),
-            d1: CLIENT_ON_B.wrapping_sub(CLIENT_ON_A),
-            d2: HOST_ON_A.wrapping_sub(HOST_ON_B),
-            owed_end: CLIENT_ON_B,
-            sent_b: CLIENT_ON_B,
-            first_b: CLIENT_ON_B,
-            first_host: HOST_ON_B,
+            seq_delta_in: CLIENT_ON_B.wrapping_sub(CLIENT_ON_A),
+            seq_delta_out: HOST_ON_A.wrapping_sub(HOST_ON_B),
+            handoff_end: CLIENT_ON_B,
+            snd_nxt_b: CLIENT_ON_B,
+            isn_b: CLIENT_ON_B,
+            isn_host: HOST_ON_B,
             client: words(self.client),
             vip: words(self.vip),
             local: words(self.local),
-            backend: words(self.host),
-            ..Flow::default()
+            host_addr: words(self.host),
+            ..CutFlow::default()
         };
-        let [from_client, from_host] = &mut flow.ways;
-        (from_client.high, from_client.ack) = (CLIENT_ON_A, HOST_ON_A);
-        (from_host.high, from_host.ack) = (HOST_ON_B, CLIENT_ON_B);
+        let [from_client, from_host] = &mut flow.dirs;
+        (from_client.snd_max, from_client.ack) = (CLIENT_ON_A, HOST_ON_A);
+        (from_host.snd_max, from_host.ack) = (HOST_ON_B, CLIENT_ON_B);
         (from_client.hop_ifindex, from_client.macs) = (LEG_B, macs(TO_HOST));
         (from_host.hop_ifindex, from_host.macs) = (LEG_A, macs(TO_CLIENT));
-        (from_client.hop_until, from_host.hop_until) = (self.until, self.until);
+        (from_client.hop_expires, from_host.hop_expires) = (self.until, self.until);
         flow
     }
 
     /// A flow whose leg B's socket has a hundred bytes to deliver, and has sent them.
-    pub(crate) fn owing(&self, drained: u16) -> Flow {
-        Flow {
-            drained,
-            owed_end: CLIENT_ON_B + 100,
-            sent_b: CLIENT_ON_B + 100,
+    pub(crate) fn owing(&self, drained: u16) -> CutFlow {
+        CutFlow {
+            handoff_state: drained,
+            handoff_end: CLIENT_ON_B + 100,
+            snd_nxt_b: CLIENT_ON_B + 100,
             ..self.flow()
         }
     }
 
     /// Makes it known to the programs.
-    pub(crate) fn put(&mut self, flow: &Flow) {
+    pub(crate) fn put(&mut self, flow: &CutFlow) {
         self.programs.flows.set(INDEX, flow, 0).unwrap();
         for way in [0, 1] {
-            let entry = Entry { index: INDEX, way };
+            let entry = FlowRef { index: INDEX, dir: way };
             self.programs.tuples.insert(flow.tuple(way), entry, 0).unwrap();
         }
     }
@@ -68,7 +68,7 @@ impl Scene {
         }
     }
 
-    pub(crate) fn flow_now(&self) -> Flow {
+    pub(crate) fn flow_now(&self) -> CutFlow {
         self.programs.flows.get(&INDEX, 0).unwrap()
     }
 

@@ -1,8 +1,8 @@
 //! A packet of a cut flow goes on, in the numbers of the other leg.
 
 use signalbox_common::Reason;
-use signalbox_common::cut::Flow;
-use signalbox_common::cut::flow::{DRAINED, OWED_KNOWN, OWED_UNKNOWN};
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN};
 use signalbox_common::cut::header::ACK;
 
 use super::outcome::Action;
@@ -22,15 +22,15 @@ fn clients_data_goes_to_the_host_with_the_hosts_numbers() {
         };
         let sent = data(scene.client_sends(100, 7));
         scene.arrives(&sent).forwarded_as(&data(scene.host_receives(100, 7)));
-        let [client, host] = scene.flow_now().ways;
+        let [client, host] = scene.flow_now().dirs;
         assert_eq!(
             (client.packets, client.bytes),
             (1, 119),
             "as far as the client has come"
         );
-        assert_eq!(client.high, CLIENT_ON_A.wrapping_add(119));
+        assert_eq!(client.snd_max, CLIENT_ON_A.wrapping_add(119));
         assert_eq!(client.ack, HOST_ON_A.wrapping_add(7));
-        assert_eq!((host.packets, host.seen), (0, 0));
+        assert_eq!((host.packets, host.last_seen), (0, 0));
     });
 }
 
@@ -44,11 +44,11 @@ fn hosts_answer_goes_to_the_client() {
         };
         let sent = data(scene.host_sends(50, 19));
         scene.arrives(&sent).forwarded_as(&data(scene.client_receives(50, 19)));
-        let [client, host] = scene.flow_now().ways;
+        let [client, host] = scene.flow_now().dirs;
         assert_eq!((host.packets, host.bytes), (1, 1351));
-        assert_eq!(host.high, HOST_ON_B.wrapping_add(1351));
+        assert_eq!(host.snd_max, HOST_ON_B.wrapping_add(1351));
         assert_eq!(host.ack, CLIENT_ON_B.wrapping_add(19));
-        assert_eq!((client.packets, client.seen), (0, 0));
+        assert_eq!((client.packets, client.last_seen), (0, 0));
     });
 }
 
@@ -65,7 +65,7 @@ fn a_byte_that_is_sent_twice_counts_once() {
             let sent = data(scene.client_sends(0, 0));
             scene.arrives(&sent).forwarded_as(&data(scene.host_receives(0, 0)));
         }
-        let client = scene.flow_now().ways[0];
+        let client = scene.flow_now().dirs[0];
         assert_eq!((client.packets, client.bytes), (4, 150));
     });
 }
@@ -79,7 +79,7 @@ fn padding_is_no_payload() {
         let outcome = scene.programs.arrives(&padded, LEG_A);
         let after = outcome.expect(Action::Redirect, Reason::CutForwarded);
         assert_eq!(Packet::read(&after[..after.len() - 6]), scene.host_receives(10, 0));
-        assert_eq!(scene.flow_now().ways[0].high, CLIENT_ON_A.wrapping_add(10));
+        assert_eq!(scene.flow_now().dirs[0].snd_max, CLIENT_ON_A.wrapping_add(10));
     });
 }
 
@@ -117,9 +117,9 @@ fn a_window_is_rescaled() {
 #[test]
 fn a_bare_acknowledgement_ahead_of_what_is_delivered_is_put_where_the_host_is() {
     over_both(|mut scene| {
-        for (drained, put_back) in [(OWED_UNKNOWN, 0), (OWED_KNOWN, 0), (DRAINED, 100)] {
-            scene.put(&Flow {
-                drained,
+        for (drained, put_back) in [(HANDOFF_UNKNOWN, 0), (HANDOFF_KNOWN, 0), (HANDED_OFF, 100)] {
+            scene.put(&CutFlow {
+                handoff_state: drained,
                 ..scene.flow()
             });
             let sent = scene.client_sends(100, 20);

@@ -36,7 +36,7 @@ fn stays_right(scene: &mut Scene) {
         summed.unwrap();
     }
     assert_eq!(
-        scene.flow_now().ways.map(|way| way.packets),
+        scene.flow_now().dirs.map(|way| way.packets),
         [1, 1],
         "both were forwarded"
     );

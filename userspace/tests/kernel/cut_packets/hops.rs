@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use signalbox_common::cut::Flow;
+use signalbox_common::cut::CutFlow;
 
 use super::clock::ticks;
 use super::flows::macs;
@@ -25,10 +25,10 @@ fn a_next_hop_that_has_grown_old_is_looked_up() {
             ..scene.host_receives(5, 5)
         };
         scene.arrives(&sent).forwarded_as(&forwarded);
-        let way = scene.flow_now().ways[0];
+        let way = scene.flow_now().dirs[0];
         assert_eq!((way.hop_ifindex, way.macs), (LEG_B, macs(NEXT)));
         assert!(
-            way.hop_until.wrapping_sub(before).wrapping_sub(950) <= ticks() - before,
+            way.hop_expires.wrapping_sub(before).wrapping_sub(950) <= ticks() - before,
             "about a second"
         );
         scene.neighbour("del");
@@ -50,11 +50,11 @@ fn without_a_neighbour_only_the_interface_is_known() {
         scene
             .arrives(&scene.client_sends(5, 5))
             .forwarded_as(&left_to_the_kernel);
-        let way = scene.flow_now().ways[0];
-        let lost = lost.ways[0];
+        let way = scene.flow_now().dirs[0];
+        let lost = lost.dirs[0];
         assert_eq!(
-            (way.hop_ifindex, way.macs, way.hop_until),
-            (LEG_B, lost.macs, lost.hop_until)
+            (way.hop_ifindex, way.macs, way.hop_expires),
+            (LEG_B, lost.macs, lost.hop_expires)
         );
     });
 }
@@ -71,16 +71,16 @@ fn without_a_route_the_last_interface_is_tried() {
         scene
             .arrives(&scene.client_sends(5, 5))
             .forwarded_as(&left_to_the_kernel);
-        assert_eq!(scene.flow_now().ways[0].hop_ifindex, lost.ways[0].hop_ifindex);
+        assert_eq!(scene.flow_now().dirs[0].hop_ifindex, lost.dirs[0].hop_ifindex);
     });
 }
 
 impl Scene {
     /// A flow whose next hop to the host is old, and wrong.
-    fn lost(&self) -> Flow {
+    fn lost(&self) -> CutFlow {
         let mut flow = self.flow();
-        flow.ways[0].hop_until = ticks().wrapping_sub(1);
-        flow.ways[0].hop_ifindex = 99;
+        flow.dirs[0].hop_expires = ticks().wrapping_sub(1);
+        flow.dirs[0].hop_ifindex = 99;
         flow
     }
 

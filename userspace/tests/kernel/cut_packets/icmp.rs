@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{Flow, NARROW, OWED_KNOWN, state};
+use signalbox_common::cut::flow::{CutFlow, HANDOFF_KNOWN, MTU_EXCEEDED, state};
 
 use super::clock::ticks;
 use super::outcome::{Action, Outcome};
@@ -59,10 +59,10 @@ fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
         // Somebody who does not know the numbers.
         for at in [1401, u32::MAX] {
             scene.programs.arrives(&too_big(at), LEG_A).dropped(Reason::CutIcmp);
-            assert_eq!(scene.flow_now().ways[1].flags & NARROW, 0, "{at}");
+            assert_eq!(scene.flow_now().dirs[1].flags & MTU_EXCEEDED, 0, "{at}");
         }
         scene.programs.arrives(&too_big(0), LEG_A).dropped(Reason::CutIcmp);
-        assert_eq!(scene.flow_now().ways[1].flags & NARROW, NARROW);
+        assert_eq!(scene.flow_now().dirs[1].flags & MTU_EXCEEDED, MTU_EXCEEDED);
 
         let outcome = scene.programs.arrives(&sends.bytes(), LEG_A);
         let mut after = outcome.expect(Action::Redirect, Reason::CutForwarded);
@@ -134,7 +134,7 @@ fn icmp_that_is_about_no_flow_passes() {
 #[test]
 fn an_error_about_a_flow_that_closes_is_dropped() {
     over_both(|mut scene| {
-        scene.put(&Flow {
+        scene.put(&CutFlow {
             state: state::CLOSING,
             ..scene.flow()
         });
@@ -158,8 +158,8 @@ fn an_error_without_hops_left_is_dropped() {
 #[test]
 fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     over_both(|mut scene| {
-        scene.put(&Flow {
-            drained: OWED_KNOWN,
+        scene.put(&CutFlow {
+            handoff_state: HANDOFF_KNOWN,
             ..scene.flow()
         });
         let kind = scene.too_big();
@@ -184,7 +184,7 @@ fn a_packet_that_its_next_link_does_not_take_is_answered() {
     over_both(|mut scene| {
         ip("link set leg-b mtu 1300 up");
         let mut flow = scene.flow();
-        flow.ways[0].hop_until = ticks().wrapping_sub(1);
+        flow.dirs[0].hop_expires = ticks().wrapping_sub(1);
         scene.put(&flow);
         let header = if scene.is_ipv4() { 40 } else { 60 };
         let of_length = |scene: &Scene, length: usize| Packet {
@@ -193,7 +193,7 @@ fn a_packet_that_its_next_link_does_not_take_is_answered() {
         };
         let large = of_length(&scene, 1301);
         assert_eq!(
-            forwarded(scene.arrives(&large)),
+            scene.arrives(&large).expect(Action::Redirect, Reason::CutTooBig),
             scene.answer((FROM_CLIENT, 1300), &large)
         );
         assert_eq!(scene.flow_now(), flow, "not a packet of the flow that counts");

@@ -2,7 +2,8 @@
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
-    ANSWERED, EARLY_FIN, Entry, FINISHED, Flow, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, state, why,
+    CLIENT_FIN_SEEN, CutFlow, EARLY_FIN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN,
+    ineligible, state,
 };
 use signalbox_common::cut::handshake;
 use signalbox_common::cut::header::{ACK, CWR, ECE, FIN, SYN};
@@ -22,7 +23,7 @@ fn leg_bs_syn_offers_what_leg_a_has_and_no_more() {
         let cases = [
             (ALL, offer(1400, CLOCK_B, 0, 6)),
             (
-                OFFERED_STAMPS | OFFERED_SCALE,
+                OFFERED_TIMESTAMPS | OFFERED_SCALE,
                 [mss(1400), nothing(2), stamps(CLOCK_B, 0), nothing(1), scale(6)].concat(),
             ),
             (
@@ -42,10 +43,10 @@ fn leg_bs_syn_offers_what_leg_a_has_and_no_more() {
                 options,
                 ..scene.our_syn()
             };
-            scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+            scene.leaves(&asks).passed_as(Reason::CutSynRewritten, &offers);
             let connecting = scene.flow_now();
             assert_eq!(connecting.state, state::CONNECTING);
-            scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+            scene.leaves(&asks).passed_as(Reason::CutSynRewritten, &offers);
             assert_eq!(scene.flow_now(), connecting, "sent again");
         }
     });
@@ -62,7 +63,7 @@ fn options_of_leg_bs_syn_may_stand_at_odd_offsets() {
         };
         let asks = with(1460, &[&stamps(CLOCK_B, 0)[..], &SACK_PERMITTED, &scale(6)].concat());
         let offers = with(1400, &[&[NOP[0]; 12][..], &scale(6)].concat());
-        scene.leaves(&asks).passed_as(Reason::CutOffered, &offers);
+        scene.leaves(&asks).passed_as(Reason::CutSynRewritten, &offers);
     });
 }
 
@@ -73,7 +74,10 @@ fn leg_bs_syn_without_a_handshake_of_leg_a_is_an_ordinary_one() {
         let syn = scene.our_syn();
         scene.leaves(&syn).passed_as(Reason::CutRefused, &syn);
         let flow = scene.flow_now();
-        assert_eq!((flow.state, flow.why), (state::UNFIT, why::NO_HANDSHAKE));
+        assert_eq!(
+            (flow.state, flow.ineligible),
+            (state::INELIGIBLE, ineligible::NO_HANDSHAKE)
+        );
     });
 }
 
@@ -84,12 +88,12 @@ fn the_hosts_answer_cuts_the_flow() {
         let (ticked, clocked) = (ticks(), milliseconds());
         scene
             .arrives(&scene.client_syn())
-            .expect(Action::Pass, Reason::CutOpening);
+            .expect(Action::Pass, Reason::CutSynRecorded);
         let answer = scene.our_answer();
-        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        scene.leaves(&answer).passed_as(Reason::CutSynAckRecorded, &answer);
         scene.connects();
         let syn = scene.our_syn();
-        scene.leaves(&syn).expect(Action::Pass, Reason::CutOffered);
+        scene.leaves(&syn).expect(Action::Pass, Reason::CutSynRewritten);
         let answer = scene.hosts_answer();
         let stray = Packet {
             ack: answer.ack + 1,
@@ -100,33 +104,33 @@ fn the_hosts_answer_cuts_the_flow() {
 
         let flow = scene.flow_now();
         // The host's clock is at 900 when leg A's is a little beyond where it was.
-        assert!(flow.t2.wrapping_add(900).wrapping_sub(CLOCK_A) <= milliseconds() - clocked);
-        assert_within(CLOCK_B.wrapping_sub(flow.ways[1].stamp), clocked);
-        for way in flow.ways {
-            assert!(way.seen.wrapping_sub(ticked) <= ticks().wrapping_sub(ticked));
-            assert!(way.hop_until.wrapping_sub(ticked).wrapping_sub(950) <= ticks().wrapping_sub(ticked));
+        assert!(flow.ts_delta_out.wrapping_add(900).wrapping_sub(CLOCK_A) <= milliseconds() - clocked);
+        assert_within(CLOCK_B.wrapping_sub(flow.dirs[1].ts_val), clocked);
+        for way in flow.dirs {
+            assert!(way.last_seen.wrapping_sub(ticked) <= ticks().wrapping_sub(ticked));
+            assert!(way.hop_expires.wrapping_sub(ticked).wrapping_sub(950) <= ticks().wrapping_sub(ticked));
         }
         let first_b = CLIENT_ON_B.wrapping_sub(INJECTED);
-        let mut wanted = Flow {
-            drained: 0,
+        let mut wanted = CutFlow {
+            handoff_state: 0,
             scale_a: 6 | 7 << 4,
             scale_b: 6 | 9 << 4,
-            owed_end: first_b,
-            sent_b: first_b,
-            first_b,
-            t2: flow.t2,
+            handoff_end: first_b,
+            snd_nxt_b: first_b,
+            isn_b: first_b,
+            ts_delta_out: flow.ts_delta_out,
             ..scene.flow()
         };
-        wanted.ways[1].ack = first_b;
-        wanted.ways[1].stamp = flow.ways[1].stamp;
-        for (wanted, way) in wanted.ways.iter_mut().zip(flow.ways) {
-            (wanted.seen, wanted.hop_until) = (way.seen, way.hop_until);
+        wanted.dirs[1].ack = first_b;
+        wanted.dirs[1].ts_val = flow.dirs[1].ts_val;
+        for (wanted, way) in wanted.dirs.iter_mut().zip(flow.dirs) {
+            (wanted.last_seen, wanted.hop_expires) = (way.last_seen, way.hop_expires);
         }
         assert_eq!(flow, wanted);
         let entries = scene
             .tuples()
             .map(|tuple| scene.programs.tuples.get(&tuple, 0).unwrap());
-        assert_eq!(entries, [0, 1].map(|way| Entry { index: INDEX, way }));
+        assert_eq!(entries, [0, 1].map(|way| FlowRef { index: INDEX, dir }));
 
         let said = Packet {
             window: 8,
@@ -147,24 +151,30 @@ fn legs_that_differ_are_not_joined() {
         let without_stamps = [mss(1460), SACK_PERMITTED.into(), vec![1, 1, 1], scale(9)].concat();
         let without_sack = [mss(1460), vec![1, 1, 1], stamps(900, 1), scale(9)].concat();
         let cases = [
-            (without_stamps.clone(), ALL, why::STAMPS),
-            (without_sack.clone(), ALL, why::SACK),
-            (offer(1460, 900, 1, 9), ALL & !OFFERED_STAMPS, why::STAMPS),
-            (offer(1460, 900, 1, 9), ALL & !OFFERED_SACK, why::SACK),
-            (offer(1459, 900, 1, 9), ALL, why::SEGMENT),
-            (vec![2, 0, 0, 0], ALL, why::MALFORMED),
+            (without_stamps.clone(), ALL, ineligible::TIMESTAMPS),
+            (without_sack.clone(), ALL, ineligible::SACK),
+            (
+                offer(1460, 900, 1, 9),
+                ALL & !OFFERED_TIMESTAMPS,
+                ineligible::TIMESTAMPS,
+            ),
+            (offer(1460, 900, 1, 9), ALL & !OFFERED_SACK, ineligible::SACK),
+            (offer(1459, 900, 1, 9), ALL, ineligible::MSS),
+            (vec![2, 0, 0, 0], ALL, ineligible::MALFORMED),
         ];
         for (options, agreed, reason) in cases {
             scene.shaken(agreed);
             scene.connects();
-            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            scene
+                .leaves(&scene.our_syn())
+                .expect(Action::Pass, Reason::CutSynRewritten);
             let answer = Packet {
                 options,
                 ..scene.hosts_answer()
             };
-            scene.arrives(&answer).passed_as(Reason::CutUnfit, &answer);
+            scene.arrives(&answer).passed_as(Reason::CutIneligible, &answer);
             let flow = scene.flow_now();
-            assert_eq!((flow.state, flow.why), (state::UNFIT, reason));
+            assert_eq!((flow.state, flow.ineligible), (state::INELIGIBLE, reason));
             assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
         }
     });
@@ -173,9 +183,11 @@ fn legs_that_differ_are_not_joined() {
 /// The client's window could not be told exactly; a host's smaller units matter only where its window has few of ours.
 #[test]
 fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
-    assert!(handshake::is_exact_enough(0x8000, 7, 14), "a tuned balancer's scale");
+    assert!(handshake::fits_scale(0x8000, 7, 14), "a tuned balancer's scale");
     over_both(|mut scene| {
-        let window = |scene: &Scene| (scene.flow_now().state, scene.flow_now().why) == (state::UNFIT, why::WINDOW);
+        let window = |scene: &Scene| {
+            (scene.flow_now().state, scene.flow_now().ineligible) == (state::INELIGIBLE, ineligible::WINDOW_SCALE)
+        };
         scene.shaken(ALL);
         scene.connects();
         let coarse = Packet {
@@ -188,13 +200,19 @@ fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
         for (units, offered, is_cut) in [(6, 2047, false), (6, 2048, true), (7, 100, true), (0, 2047, false)] {
             scene.shaken(ALL);
             scene.connects();
-            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            scene
+                .leaves(&scene.our_syn())
+                .expect(Action::Pass, Reason::CutSynRewritten);
             let answer = Packet {
                 window: offered,
                 options: offer(1460, 900, 1, units),
                 ..scene.hosts_answer()
             };
-            let reason = if is_cut { Reason::CutPaired } else { Reason::CutUnfit };
+            let reason = if is_cut {
+                Reason::CutPaired
+            } else {
+                Reason::CutIneligible
+            };
             scene.arrives(&answer).passed_as(reason, &answer);
             assert_eq!(window(&scene), !is_cut, "{offered} bytes at scale {units}");
             for tuple in scene.tuples() {
@@ -215,29 +233,31 @@ fn who_lets_routers_fragment_is_not_cut() {
             bytes[24..26].copy_from_slice(&(sum + 0x4000).to_be_bytes());
             bytes
         };
-        let unfit = (state::UNFIT, why::FRAGMENTS);
+        let unfit = (state::INELIGIBLE, ineligible::FRAGMENTS);
         scene.bind();
         let syn = may_be_fragmented(&scene.client_syn());
         scene
             .programs
             .arrives(&syn, LEG_A)
-            .expect(Action::Pass, Reason::CutOpening);
+            .expect(Action::Pass, Reason::CutSynRecorded);
         scene
             .leaves(&scene.our_answer())
-            .expect(Action::Pass, Reason::CutAnswered);
+            .expect(Action::Pass, Reason::CutSynAckRecorded);
         scene.connects();
         scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutRefused);
-        assert_eq!((scene.flow_now().state, scene.flow_now().why), unfit);
+        assert_eq!((scene.flow_now().state, scene.flow_now().ineligible), unfit);
 
         scene.shaken(ALL);
         scene.connects();
-        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        scene
+            .leaves(&scene.our_syn())
+            .expect(Action::Pass, Reason::CutSynRewritten);
         let answer = may_be_fragmented(&scene.hosts_answer());
         scene
             .programs
             .arrives(&answer, LEG_A)
-            .expect(Action::Pass, Reason::CutUnfit);
-        assert_eq!((scene.flow_now().state, scene.flow_now().why), unfit);
+            .expect(Action::Pass, Reason::CutIneligible);
+        assert_eq!((scene.flow_now().state, scene.flow_now().ineligible), unfit);
     });
 }
 
@@ -246,7 +266,9 @@ fn a_host_without_window_scaling_is_joined_without_it() {
     over_both(|mut scene| {
         scene.shaken(ALL);
         scene.connects();
-        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        scene
+            .leaves(&scene.our_syn())
+            .expect(Action::Pass, Reason::CutSynRewritten);
         let answer = Packet {
             options: [mss(1460), SACK_PERMITTED.into(), stamps(900, 1)].concat(),
             window: 65_160,
@@ -263,16 +285,18 @@ fn a_fin_before_the_flow_is_cut_is_known_to_it() {
     over_both(|mut scene| {
         scene.shaken(ALL);
         scene.connects();
-        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+        scene
+            .leaves(&scene.our_syn())
+            .expect(Action::Pass, Reason::CutSynRewritten);
         let fin = Packet {
             flags: FIN | ACK,
             ..scene.client_sends(0, 0)
         };
         scene.arrives(&fin).passed_as(Reason::CutMiss, &fin);
-        assert_eq!(scene.shake().unwrap().progress, ANSWERED | FINISHED);
+        assert_eq!(scene.shake().unwrap().progress, SYN_ACK_SEEN | CLIENT_FIN_SEEN);
         let answer = scene.hosts_answer();
         scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);
-        assert_eq!(scene.flow_now().ways.map(|way| way.flags), [EARLY_FIN, 0]);
+        assert_eq!(scene.flow_now().dirs.map(|way| way.flags), [EARLY_FIN, 0]);
     });
 }
 
@@ -283,12 +307,17 @@ fn a_full_table_leaves_the_flow_to_another_tier() {
         for room in [0, 1] {
             scene.shaken(ALL);
             scene.connects();
-            scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
+            scene
+                .leaves(&scene.our_syn())
+                .expect(Action::Pass, Reason::CutSynRewritten);
             scene.programs.fill_tuples(room);
             let answer = scene.hosts_answer();
-            scene.arrives(&answer).passed_as(Reason::CutUnfit, &answer);
+            scene.arrives(&answer).passed_as(Reason::CutIneligible, &answer);
             let flow = scene.flow_now();
-            assert_eq!((flow.state, flow.why), (state::UNFIT, why::TABLE_FULL));
+            assert_eq!(
+                (flow.state, flow.ineligible),
+                (state::INELIGIBLE, ineligible::TABLE_FULL)
+            );
             assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
         }
     });

@@ -1,7 +1,7 @@
 //! Leg A's handshake: what is remembered of it, and what is changed.
 
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{ANSWERED, Config, Shake};
+use signalbox_common::cut::flow::{CutConfig, Handshake, SYN_ACK_SEEN};
 use signalbox_common::cut::header::{CWR, ECE, SYN};
 
 use super::clock::{assert_within, milliseconds};
@@ -17,12 +17,12 @@ fn client_syn_is_remembered() {
     over_both(|mut scene| {
         scene.bind();
         let syn = scene.client_syn();
-        scene.arrives(&syn).passed_as(Reason::CutOpening, &syn);
-        let wanted = Shake {
-            first_client: CLIENT_ON_A,
+        scene.arrives(&syn).passed_as(Reason::CutSynRecorded, &syn);
+        let wanted = Handshake {
+            isn_client: CLIENT_ON_A,
             mss_client: 1400,
             scale_client: 6,
-            ..Shake::default()
+            ..Handshake::default()
         };
         assert_eq!(scene.shake(), Some(wanted));
     });
@@ -48,7 +48,7 @@ fn ecn_is_taken_out_of_a_clients_syn() {
             flags: SYN | ECE | CWR,
             ..syn.clone()
         };
-        scene.arrives(&asks).passed_as(Reason::CutOpening, &syn);
+        scene.arrives(&asks).passed_as(Reason::CutSynRecorded, &syn);
         assert!(scene.shake().is_some());
     });
 }
@@ -59,29 +59,29 @@ fn our_answer_is_remembered_with_the_way_it_goes() {
         scene.bind();
         scene
             .arrives(&scene.client_syn())
-            .expect(Action::Pass, Reason::CutOpening);
+            .expect(Action::Pass, Reason::CutSynRecorded);
         let answer = scene.our_answer();
         let stray = Packet {
             ack: answer.ack.wrapping_add(1),
             ..answer.clone()
         };
-        scene.leaves(&stray).passed_as(Reason::CutOutMiss, &stray);
+        scene.leaves(&stray).passed_as(Reason::CutEgressMiss, &stray);
         assert_eq!(scene.shake().unwrap().progress, 0, "an answer to another SYN");
         let before = milliseconds();
-        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        scene.leaves(&answer).passed_as(Reason::CutSynAckRecorded, &answer);
         let shake = scene.shake().unwrap();
-        assert_within(CLOCK_A.wrapping_sub(shake.clock), before);
-        let wanted = Shake {
-            first_client: CLIENT_ON_A,
-            first_vip: HOST_ON_A,
-            clock: shake.clock,
+        assert_within(CLOCK_A.wrapping_sub(shake.ts_clock), before);
+        let wanted = Handshake {
+            isn_client: CLIENT_ON_A,
+            isn_vip: HOST_ON_A,
+            ts_clock: shake.ts_clock,
             ifindex: LEG_A,
             mss_client: 1400,
             mss_vip: 1460,
             scale_client: 6,
             scale_vip: 7,
             agreed: ALL,
-            progress: ANSWERED,
+            progress: SYN_ACK_SEEN,
             macs: macs(TO_CLIENT),
         };
         assert_eq!(shake, wanted);
@@ -94,12 +94,12 @@ fn without_window_scaling_in_our_answer_the_client_has_none_either() {
         scene.bind();
         scene
             .arrives(&scene.client_syn())
-            .expect(Action::Pass, Reason::CutOpening);
+            .expect(Action::Pass, Reason::CutSynRecorded);
         let answer = Packet {
             options: mss(1460),
             ..scene.our_answer()
         };
-        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        scene.leaves(&answer).passed_as(Reason::CutSynAckRecorded, &answer);
         let shake = scene.shake().unwrap();
         assert_eq!((shake.scale_client, shake.scale_vip, shake.agreed), (0, 0, 0));
     });
@@ -109,23 +109,23 @@ fn without_window_scaling_in_our_answer_the_client_has_none_either() {
 fn no_end_is_told_of_a_larger_segment_than_all_interfaces_take() {
     over_both(|mut scene| {
         let limit = if scene.is_ipv4() { 1200 } else { 1180 };
-        let config = Config { mss: 1200, _pad: 0 };
+        let config = CutConfig { mss: 1200, _pad: 0 };
         scene.programs.config.set(0, config, 0).unwrap();
         scene.bind();
         scene
             .arrives(&scene.client_syn())
-            .expect(Action::Pass, Reason::CutOpening);
+            .expect(Action::Pass, Reason::CutSynRecorded);
         let with = |packet: Packet, mss, clock| Packet {
             options: offer(mss, clock, 0, 6),
             ..packet
         };
         let answer = with(scene.our_answer(), 1460, CLOCK_A);
         let small = with(scene.our_answer(), limit, CLOCK_A);
-        scene.leaves(&answer).passed_as(Reason::CutAnswered, &small);
+        scene.leaves(&answer).passed_as(Reason::CutSynAckRecorded, &small);
         assert_eq!(scene.shake().unwrap().mss_vip, limit);
         scene.connects();
         let syn = with(scene.our_syn(), 1460, CLOCK_B);
         let small = with(scene.our_syn(), limit, CLOCK_B);
-        scene.leaves(&syn).passed_as(Reason::CutOffered, &small);
+        scene.leaves(&syn).passed_as(Reason::CutSynRewritten, &small);
     });
 }

@@ -2,7 +2,8 @@
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
-    CLOSED, DOUBTED, DRAINED, Flow, OWED_KNOWN, OWED_UNKNOWN, PEER_FIN_ACKED, RESET, SUPERSEDED, state, why,
+    CutFlow, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED, RESET, SOCKETS_CLOSED, SUPERSEDED,
+    SYN_ON_LIVE_FLOW, ineligible, state,
 };
 use signalbox_common::cut::header::{RST, SYN};
 
@@ -22,9 +23,9 @@ fn a_syn_on_a_live_flow_goes_to_the_listening_socket_and_the_flow_goes_on() {
         scene.bind();
         scene.put(&scene.flow());
         let syn = scene.new_syn();
-        scene.arrives(&syn).passed_as(Reason::CutDoubted, &syn);
-        assert_eq!(scene.flow_now().ways[0].flags, DOUBTED);
-        assert_eq!(scene.shake().unwrap().first_client, NEW_CLIENT);
+        scene.arrives(&syn).passed_as(Reason::CutSynOnLiveFlow, &syn);
+        assert_eq!(scene.flow_now().dirs[0].flags, SYN_ON_LIVE_FLOW);
+        assert_eq!(scene.shake().unwrap().isn_client, NEW_CLIENT);
         scene
             .arrives(&scene.client_sends(0, 0))
             .forwarded_as(&scene.host_receives(0, 0));
@@ -41,7 +42,7 @@ fn a_client_that_confirms_its_syn_has_given_up_the_old_connection() {
         scene.bind();
         scene.put(&scene.flow());
         let syn = scene.new_syn();
-        scene.arrives(&syn).passed_as(Reason::CutDoubted, &syn);
+        scene.arrives(&syn).passed_as(Reason::CutSynOnLiveFlow, &syn);
         let confirms = Packet {
             seq: NEW_CLIENT,
             ack: NEW_VIP,
@@ -54,7 +55,7 @@ fn a_client_that_confirms_its_syn_has_given_up_the_old_connection() {
             ack: NEW_CLIENT,
             ..scene.our_answer()
         };
-        scene.leaves(&answer).passed_as(Reason::CutAnswered, &answer);
+        scene.leaves(&answer).passed_as(Reason::CutSynAckRecorded, &answer);
         let wrong = Packet {
             ack: NEW_VIP + 1,
             ..confirms.clone()
@@ -63,7 +64,7 @@ fn a_client_that_confirms_its_syn_has_given_up_the_old_connection() {
         assert_eq!(scene.programs.told(), NO_FLOW);
         scene.arrives(&confirms).passed_as(Reason::CutSuperseded, &confirms);
         assert_eq!(scene.programs.told(), [INDEX]);
-        assert_eq!(scene.flow_now().ways[0].flags, DOUBTED | RESET | SUPERSEDED);
+        assert_eq!(scene.flow_now().dirs[0].flags, SYN_ON_LIVE_FLOW | RESET | SUPERSEDED);
         assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
     });
 }
@@ -81,14 +82,14 @@ fn a_syn_on_a_flow_that_has_ended_frees_its_ports() {
     over_both(|mut scene| {
         scene.bind();
         let mut ended = scene.flow();
-        ended.ways[0].flags = PEER_FIN_ACKED;
-        ended.ways[1].flags = PEER_FIN_ACKED;
+        ended.dirs[0].flags = PEER_FIN_ACKED;
+        ended.dirs[1].flags = PEER_FIN_ACKED;
         scene.put(&ended);
         let syn = scene.new_syn();
         scene.arrives(&syn).passed_as(Reason::CutSuperseded, &syn);
-        assert_eq!(scene.flow_now().ways[0].flags, PEER_FIN_ACKED | SUPERSEDED);
+        assert_eq!(scene.flow_now().dirs[0].flags, PEER_FIN_ACKED | SUPERSEDED);
         assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
-        assert_eq!(scene.shake().unwrap().first_client, NEW_CLIENT);
+        assert_eq!(scene.shake().unwrap().isn_client, NEW_CLIENT);
     });
 }
 
@@ -100,15 +101,15 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
         for (behind, ack) in [(1 << 20, 0), (NEW_CLIENT.wrapping_sub(CLIENT_ON_A), 1 << 30)] {
             let confirms = scene.client_sends(behind, ack);
             for (drained, flags, is_another) in [
-                (CLOSED, PEER_FIN_ACKED, true),
-                (DRAINED, PEER_FIN_ACKED, false),
-                (CLOSED, 0, false),
+                (SOCKETS_CLOSED, PEER_FIN_ACKED, true),
+                (HANDED_OFF, PEER_FIN_ACKED, false),
+                (SOCKETS_CLOSED, 0, false),
             ] {
-                let mut flow = Flow {
-                    drained,
+                let mut flow = CutFlow {
+                    handoff_state: drained,
                     ..scene.flow()
                 };
-                flow.ways.iter_mut().for_each(|way| way.flags = flags);
+                flow.dirs.iter_mut().for_each(|way| way.flags = flags);
                 scene.put(&flow);
                 let outcome = scene.arrives(&confirms);
                 if is_another {
@@ -120,11 +121,11 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
             }
         }
         // The old connection's own, late.
-        let mut flow = Flow {
-            drained: CLOSED,
+        let mut flow = CutFlow {
+            handoff_state: SOCKETS_CLOSED,
             ..scene.flow()
         };
-        flow.ways.iter_mut().for_each(|way| way.flags = PEER_FIN_ACKED);
+        flow.dirs.iter_mut().for_each(|way| way.flags = PEER_FIN_ACKED);
         scene.put(&flow);
         scene
             .arrives(&scene.client_sends(0, 0))
@@ -137,14 +138,14 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
 fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
     over_both(|mut scene| {
         scene.bind();
-        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED] {
-            let mut ended = Flow {
-                drained,
-                owed_end: CLIENT_ON_B + 100,
+        for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN, HANDED_OFF] {
+            let mut ended = CutFlow {
+                handoff_state: drained,
+                handoff_end: CLIENT_ON_B + 100,
                 ..scene.flow()
             };
-            assert_ne!(drained, CLOSED);
-            ended.ways[1].flags = RESET;
+            assert_ne!(drained, SOCKETS_CLOSED);
+            ended.dirs[1].flags = RESET;
             scene.put(&ended);
             let syn = scene.new_syn();
             let reset = Packet {
@@ -152,7 +153,7 @@ fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes
                 seq: CLIENT_ON_A.wrapping_add(100),
                 ..syn.clone()
             };
-            scene.arrives(&syn).passed_as(Reason::CutUnseated, &reset);
+            scene.arrives(&syn).passed_as(Reason::CutStaleSocketReset, &reset);
             assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
         }
     });
@@ -167,25 +168,25 @@ fn a_syn_on_a_flow_that_closes_frees_its_ports() {
         let syn = scene.new_syn();
         for (drained, reason, first) in [
             (
-                OWED_KNOWN,
-                Reason::CutUnseated,
+                HANDOFF_KNOWN,
+                Reason::CutStaleSocketReset,
                 Packet {
                     flags: RST,
                     seq: CLIENT_ON_A.wrapping_add(100),
                     ..syn.clone()
                 },
             ),
-            (CLOSED, Reason::CutSuperseded, syn.clone()),
+            (SOCKETS_CLOSED, Reason::CutSuperseded, syn.clone()),
         ] {
-            scene.put(&Flow {
+            scene.put(&CutFlow {
                 state: state::CLOSING,
-                drained,
-                owed_end: CLIENT_ON_B + 100,
+                handoff_state: drained,
+                handoff_end: CLIENT_ON_B + 100,
                 ..scene.flow()
             });
             scene.arrives(&syn).passed_as(reason, &first);
             assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
-            assert_eq!(scene.flow_now().ways[0].flags, SUPERSEDED);
+            assert_eq!(scene.flow_now().dirs[0].flags, SUPERSEDED);
         }
     });
 }
@@ -194,8 +195,8 @@ fn a_syn_on_a_flow_that_closes_frees_its_ports() {
 fn a_syn_on_a_flow_that_is_being_removed_is_dropped() {
     over_both(|mut scene| {
         scene.bind();
-        scene.put(&Flow {
-            state: state::LEAVING,
+        scene.put(&CutFlow {
+            state: state::DELETING,
             ..scene.flow()
         });
         let syn = scene.new_syn();
@@ -208,9 +209,9 @@ fn a_syn_on_a_flow_that_is_being_removed_is_dropped() {
 #[test]
 fn a_syn_of_the_hosts_is_never_forwarded() {
     over_both(|mut scene| {
-        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED, CLOSED] {
-            let flow = Flow {
-                drained,
+        for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN, HANDED_OFF, SOCKETS_CLOSED] {
+            let flow = CutFlow {
+                handoff_state: drained,
                 ..scene.flow()
             };
             scene.put(&flow);
@@ -220,7 +221,7 @@ fn a_syn_of_the_hosts_is_never_forwarded() {
             };
             scene.arrives(&syn).dropped(Reason::CutStray);
             let again = scene.hosts_answer();
-            if drained < DRAINED {
+            if drained < HANDED_OFF {
                 scene.arrives(&again).passed_as(Reason::CutToSocket, &again);
             } else {
                 scene.arrives(&again).dropped(Reason::CutStray);
@@ -236,14 +237,17 @@ fn leg_bs_syn_on_the_ports_of_a_live_flow_is_refused() {
         scene.put(&scene.flow());
         let other = INDEX + 1;
         scene.programs.expect_from(scene.local.port(), other);
-        let wanted = Flow {
-            state: state::WANTED,
+        let wanted = CutFlow {
+            state: state::REQUESTED,
             ..scene.flow()
         };
         scene.programs.flows.set(other, wanted, 0).unwrap();
         scene.leaves(&scene.our_syn()).dropped(Reason::CutRefused);
         let refused = scene.programs.flows.get(&other, 0).unwrap();
-        assert_eq!((refused.state, refused.why), (state::UNFIT, why::PORT_BUSY));
+        assert_eq!(
+            (refused.state, refused.ineligible),
+            (state::INELIGIBLE, ineligible::PORT_BUSY)
+        );
         assert_eq!(scene.flow_now(), scene.flow());
     });
 }
@@ -253,20 +257,22 @@ fn leg_bs_syn_takes_the_ports_of_a_flow_that_has_ended() {
     over_both(|mut scene| {
         scene.shaken(super::syns::ALL);
         let mut ended = scene.flow();
-        ended.ways[0].flags = RESET;
+        ended.dirs[0].flags = RESET;
         scene.put(&ended);
         // Host and port are those of the flow, but for another client.
         let [client, host] = scene.tuples();
         scene.programs.tuples.remove(&client).unwrap();
         let other = INDEX + 1;
-        let wanted = Flow {
-            state: state::WANTED,
+        let wanted = CutFlow {
+            state: state::REQUESTED,
             ..scene.flow()
         };
         scene.programs.flows.set(other, wanted, 0).unwrap();
         scene.programs.expect_from(scene.local.port(), other);
-        scene.leaves(&scene.our_syn()).expect(Action::Pass, Reason::CutOffered);
-        assert_eq!(scene.flow_now().ways.map(|way| way.flags), [RESET, SUPERSEDED]);
+        scene
+            .leaves(&scene.our_syn())
+            .expect(Action::Pass, Reason::CutSynRewritten);
+        assert_eq!(scene.flow_now().dirs.map(|way| way.flags), [RESET, SUPERSEDED]);
         assert!(!scene.is_known(&host));
         assert_eq!(scene.programs.flows.get(&other, 0).unwrap().state, state::CONNECTING);
     });

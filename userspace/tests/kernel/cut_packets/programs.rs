@@ -7,23 +7,32 @@ use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{Config, Entry, Flow, Shake, Tuple};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake, Tuple};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
 use super::outcome::{Action, Outcome};
 
 /// Maps that are large and of which a test needs little or nothing.
 const SMALL: [&str; 10] = [
-    "PEERS", "VERDICTS", "LEGS", "GATES", "BINDINGS", "STEERED", "NAMES", "FLOWS", "TUPLES", "SHAKES",
+    "SOCKMAP_PEERS",
+    "SOCKMAP_SOCKETS",
+    "SOCKMAP_LEGS",
+    "SOCKMAP_CREDITS",
+    "STEER_BINDINGS",
+    "STEER_STATS",
+    "ID_NAMES",
+    "CUT_FLOWS",
+    "CUT_CT",
+    "CUT_HANDSHAKES",
 ];
 
 pub(crate) struct Programs {
-    pub(crate) tuples: HashMap<MapData, Tuple, Entry>,
-    pub(crate) flows: Array<MapData, Flow>,
-    pub(crate) shakes: HashMap<MapData, Tuple, Shake>,
+    pub(crate) tuples: HashMap<MapData, Tuple, FlowRef>,
+    pub(crate) flows: Array<MapData, CutFlow>,
+    pub(crate) shakes: HashMap<MapData, Tuple, Handshake>,
     pending: Array<MapData, u64>,
     awaited: Vec<u16>,
-    pub(crate) config: Array<MapData, Config>,
+    pub(crate) config: Array<MapData, CutConfig>,
     bindings: LpmTrie<MapData, SteerKey, u32>,
     counters: PerCpuArray<MapData, u64>,
     ends: RingBuf<MapData>,
@@ -55,9 +64,9 @@ impl Programs {
             self.pending.set(u32::from(port), 0, 0).unwrap();
         }
         for index in 0..self.flows.len() {
-            self.flows.set(index, Flow::default(), 0).unwrap();
+            self.flows.set(index, CutFlow::default(), 0).unwrap();
         }
-        self.config.set(0, Config::default(), 0).unwrap();
+        self.config.set(0, CutConfig::default(), 0).unwrap();
         self.told();
     }
 
@@ -74,15 +83,15 @@ impl Programs {
         }
         let mut take = |name: &str| -> Map { ebpf.take_map(name).unwrap() };
         Self {
-            tuples: take("TUPLES").try_into().unwrap(),
-            flows: take("FLOWS").try_into().unwrap(),
-            shakes: take("SHAKES").try_into().unwrap(),
-            pending: take("PENDING").try_into().unwrap(),
+            tuples: take("CUT_CT").try_into().unwrap(),
+            flows: take("CUT_FLOWS").try_into().unwrap(),
+            shakes: take("CUT_HANDSHAKES").try_into().unwrap(),
+            pending: take("CUT_PENDING").try_into().unwrap(),
             awaited: Vec::new(),
             config: take("CUT_CONFIG").try_into().unwrap(),
             bindings: take("CUT_BINDINGS").try_into().unwrap(),
             counters: take("COUNTERS").try_into().unwrap(),
-            ends: take("ENDS").try_into().unwrap(),
+            ends: take("CUT_FLOW_ENDED").try_into().unwrap(),
             ebpf,
         }
     }
@@ -105,7 +114,7 @@ impl Programs {
             ports,
             ..Tuple::default()
         };
-        let full = (0..).find(|&ports| self.tuples.insert(of(ports), Entry::default(), 0).is_err());
+        let full = (0..).find(|&ports| self.tuples.insert(of(ports), FlowRef::default(), 0).is_err());
         for ports in full.unwrap() - room..full.unwrap() {
             self.tuples.remove(&of(ports)).unwrap();
         }

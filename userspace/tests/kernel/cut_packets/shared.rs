@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use aya::programs::TcAttachType;
 use aya::programs::tc::{SchedClassifierLinkId, qdisc_add_clsact};
-use signalbox_common::cut::flow::OWED_KNOWN;
+use signalbox_common::cut::flow::HANDOFF_KNOWN;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::outcome::Action;
@@ -17,7 +17,7 @@ use super::scene::{CLIENT_ON_B, FROM_HOST, LEG_B, Scene, TO_CLIENT, WINDOW, ip, 
 #[test]
 fn hosts_answer_goes_to_the_client_and_to_the_socket() {
     over_both(|mut scene| {
-        scene.put(&scene.owing(OWED_KNOWN));
+        scene.put(&scene.owing(HANDOFF_KNOWN));
         let wire = Wire::with(&mut scene);
         let data = |packet: Packet| Packet {
             payload: vec![8; 1001],
@@ -33,7 +33,7 @@ fn hosts_answer_goes_to_the_client_and_to_the_socket() {
             ..data(scene.client_receives(0, 100))
         };
         assert_eq!(Packet::read(&wire.next_to_client()), forwarded);
-        let host = scene.flow_now().ways[1];
+        let host = scene.flow_now().dirs[1];
         assert_eq!((host.packets, host.bytes, host.ack), (1, 1001, CLIENT_ON_B + 30));
         wire.detach(&mut scene);
     });
@@ -42,7 +42,7 @@ fn hosts_answer_goes_to_the_client_and_to_the_socket() {
 #[test]
 fn an_icmp_error_on_leg_b_goes_to_the_client_and_to_the_socket() {
     over_both(|mut scene| {
-        scene.put(&scene.owing(OWED_KNOWN));
+        scene.put(&scene.owing(HANDOFF_KNOWN));
         let wire = Wire::with(&mut scene);
         let comes = scene.error(scene.too_big(), FROM_HOST, &scene.host_receives(1, 1));
         let goes = scene.error(scene.too_big(), TO_CLIENT, &scene.client_sends(1, 1));

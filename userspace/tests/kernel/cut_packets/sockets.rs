@@ -1,8 +1,10 @@
 //! Packets of this machine's own sockets on a flow that is cut.
 
 use signalbox_common::Reason;
-use signalbox_common::cut::Flow;
-use signalbox_common::cut::flow::{CLOSED, DRAINED, ORPHANED, OWED_KNOWN, OWED_UNKNOWN, STAMPS_FIXED, state};
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{
+    HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, ORPHANED, SOCKETS_CLOSED, TS_DELTA_KNOWN, state,
+};
 use signalbox_common::cut::header::{ACK, FIN, RST, SYN};
 
 use super::flows::INDEX;
@@ -16,7 +18,7 @@ fn a_packet_that_was_forwarded_leaves() {
         scene.put(&scene.flow());
         let packet = scene.host_receives(5, 5);
         let outcome = scene.programs.leaves(&packet.bytes(), LEG_A, LEG_B);
-        outcome.passed_as(Reason::CutLeaves, &packet);
+        outcome.passed_as(Reason::CutEgressForwarded, &packet);
     });
 }
 
@@ -26,7 +28,7 @@ fn what_sockets_say_on_no_flow_leaves() {
         for flags in [ACK, SYN, SYN | ACK, RST, FIN | ACK] {
             for packet in [scene.client_receives(5, 5), scene.host_receives(5, 5)] {
                 let packet = Packet { flags, ..packet };
-                scene.leaves(&packet).passed_as(Reason::CutOutMiss, &packet);
+                scene.leaves(&packet).passed_as(Reason::CutEgressMiss, &packet);
             }
         }
     });
@@ -35,16 +37,16 @@ fn what_sockets_say_on_no_flow_leaves() {
 #[test]
 fn the_sockets_own_acknowledgement_is_silenced() {
     over_both(|mut scene| {
-        for drained in [OWED_UNKNOWN, OWED_KNOWN, DRAINED, CLOSED] {
-            let flow = Flow {
-                drained,
+        for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN, HANDED_OFF, SOCKETS_CLOSED] {
+            let flow = CutFlow {
+                handoff_state: drained,
                 ..scene.flow()
             };
             scene.put(&flow);
             scene
                 .leaves(&scene.client_receives(0, 100))
                 .dropped(Reason::CutSilenced);
-            if drained >= DRAINED {
+            if drained >= HANDED_OFF {
                 scene.leaves(&scene.host_receives(0, 0)).dropped(Reason::CutSilenced);
             }
             assert_eq!(scene.flow_now(), flow);
@@ -69,13 +71,13 @@ fn a_drained_socket_closes_in_silence() {
 #[test]
 fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
     over_both(|mut scene| {
-        for drained in [OWED_UNKNOWN, OWED_KNOWN] {
-            let mut flow = Flow {
-                sent_b: CLIENT_ON_B,
+        for drained in [HANDOFF_UNKNOWN, HANDOFF_KNOWN] {
+            let mut flow = CutFlow {
+                snd_nxt_b: CLIENT_ON_B,
                 ..scene.owing(drained)
             };
-            flow.ways[0].ack = HOST_ON_A.wrapping_add(500);
-            (flow.ways[0].flags, flow.ways[0].stamp) = (STAMPS_FIXED, 4321);
+            flow.dirs[0].ack = HOST_ON_A.wrapping_add(500);
+            (flow.dirs[0].flags, flow.dirs[0].ts_val) = (TS_DELTA_KNOWN, 4321);
             scene.put(&flow);
             let with = |packet: Packet, stamp| Packet {
                 payload: vec![3; 100],
@@ -84,9 +86,9 @@ fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
             };
             let said = with(scene.host_receives(0, 0), 4000);
             let delivered = with(scene.host_receives(0, 500), 4321);
-            scene.leaves(&said).passed_as(Reason::CutDrains, &delivered);
-            let wanted = Flow {
-                sent_b: CLIENT_ON_B + 100,
+            scene.leaves(&said).passed_as(Reason::CutHandoff, &delivered);
+            let wanted = CutFlow {
+                snd_nxt_b: CLIENT_ON_B + 100,
                 ..flow
             };
             assert_eq!(scene.flow_now(), wanted);
@@ -95,7 +97,7 @@ fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
                 payload: vec![3; 50],
                 ..scene.host_receives(0, 600)
             };
-            scene.leaves(&again).passed_as(Reason::CutDrains, &again);
+            scene.leaves(&again).passed_as(Reason::CutHandoff, &again);
             assert_eq!(scene.flow_now(), wanted);
         }
     });
@@ -104,9 +106,9 @@ fn leg_bs_socket_delivers_what_it_owes_and_acknowledges_what_the_client_does() {
 #[test]
 fn a_fin_that_is_owed_is_delivered() {
     over_both(|mut scene| {
-        let flow = Flow {
-            sent_b: CLIENT_ON_B,
-            ..scene.owing(OWED_KNOWN)
+        let flow = CutFlow {
+            snd_nxt_b: CLIENT_ON_B,
+            ..scene.owing(HANDOFF_KNOWN)
         };
         scene.put(&flow);
         let last = Packet {
@@ -114,9 +116,9 @@ fn a_fin_that_is_owed_is_delivered() {
             payload: vec![3; 99],
             ..scene.host_receives(0, 0)
         };
-        scene.leaves(&last).passed_as(Reason::CutDrains, &last);
+        scene.leaves(&last).passed_as(Reason::CutHandoff, &last);
         let sent_b = CLIENT_ON_B + 100;
-        assert_eq!(scene.flow_now(), Flow { sent_b, ..flow });
+        assert_eq!(scene.flow_now(), CutFlow { snd_nxt_b, ..flow });
     });
 }
 
@@ -125,9 +127,9 @@ fn a_fin_that_is_owed_is_delivered() {
 fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
     over_both(|mut scene| {
         for flags in [FIN | ACK, RST | ACK] {
-            let mut flow = scene.owing(OWED_KNOWN);
-            flow.ways[0].ack = HOST_ON_A.wrapping_add(500);
-            flow.ways[1].ack = CLIENT_ON_B + 60;
+            let mut flow = scene.owing(HANDOFF_KNOWN);
+            flow.dirs[0].ack = HOST_ON_A.wrapping_add(500);
+            flow.dirs[1].ack = CLIENT_ON_B + 60;
             scene.put(&flow);
             let dying = Packet {
                 flags,
@@ -139,7 +141,7 @@ fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
                 ..scene.host_receives(60, 0)
             };
             scene.leaves(&dying).passed_as(Reason::CutReset, &reset);
-            assert_eq!(scene.flow_now().ways.map(|way| way.flags), [0, ORPHANED]);
+            assert_eq!(scene.flow_now().dirs.map(|way| way.flags), [0, ORPHANED]);
             assert_eq!(
                 (scene.flow_now().state, scene.programs.told()),
                 (state::CUT, vec![INDEX])
@@ -162,11 +164,11 @@ fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
 #[test]
 fn of_a_closing_flow_only_resets_leave_at_the_number_that_is_expected() {
     over_both(|mut scene| {
-        let mut flow = Flow {
+        let mut flow = CutFlow {
             state: state::CLOSING,
             ..scene.flow()
         };
-        flow.ways[0].ack = HOST_ON_A.wrapping_add(70);
+        flow.dirs[0].ack = HOST_ON_A.wrapping_add(70);
         scene.put(&flow);
         scene.leaves(&scene.client_receives(70, 0)).dropped(Reason::CutSilenced);
         let of = |packet: Packet| Packet { flags: RST, ..packet };

@@ -1,6 +1,6 @@
 //! Options whose numbers belong to a leg: selective acknowledgements and timestamps.
 
-use signalbox_common::cut::flow::STAMPS_FIXED;
+use signalbox_common::cut::flow::TS_DELTA_KNOWN;
 
 use super::clock::milliseconds;
 use super::options::{NOP, sack, stamps, usual_stamps};
@@ -11,8 +11,8 @@ use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, over_both};
 fn sack_blocks_and_timestamps_are_translated() {
     over_both(|mut scene| {
         let mut flow = scene.flow();
-        (flow.t1, flow.t2) = (1000, u32::MAX);
-        flow.ways[0].flags = STAMPS_FIXED;
+        (flow.ts_delta_in, flow.ts_delta_out) = (1000, u32::MAX);
+        flow.dirs[0].flags = TS_DELTA_KNOWN;
         scene.put(&flow);
         // Options may stand at odd offsets too.
         let options = |stamp: (u32, u32), first: u32| {
@@ -23,7 +23,7 @@ fn sack_blocks_and_timestamps_are_translated() {
         let sent = with(scene.client_sends(0, 10), options((u32::MAX, 77), HOST_ON_A));
         let received = with(scene.host_receives(0, 10), options((999, 78), HOST_ON_B));
         scene.arrives(&sent).forwarded_as(&received);
-        assert_eq!(scene.flow_now().ways[0].stamp, 999, "the latest one written");
+        assert_eq!(scene.flow_now().dirs[0].ts_val, 999, "the latest one written");
         let sent = with(scene.host_sends(0, 10), options((5000, 1077), CLIENT_ON_B));
         let received = with(scene.client_receives(0, 10), options((4999, 77), CLIENT_ON_A));
         scene.arrives(&sent).forwarded_as(&received);
@@ -36,8 +36,8 @@ fn the_clients_clock_goes_on_where_leg_bs_socket_stopped() {
     over_both(|mut scene| {
         let mut flow = scene.flow();
         let ahead = 5_000_000;
-        flow.ways[1].stamp = ahead;
-        flow.t2 = 300;
+        flow.dirs[1].ts_val = ahead;
+        flow.ts_delta_out = 300;
         scene.put(&flow);
         let with = |packet: Packet, value, echo| Packet {
             options: usual_stamps(value, echo),
@@ -49,12 +49,12 @@ fn the_clients_clock_goes_on_where_leg_bs_socket_stopped() {
             .forwarded_as(&with(scene.client_receives(0, 0), 1300, 0));
         let before = milliseconds();
         let outcome = scene.arrives(&with(scene.client_sends(0, 0), 70, 1300));
-        let t1 = scene.flow_now().t1;
+        let t1 = scene.flow_now().ts_delta_in;
         let value = t1.wrapping_add(70);
         outcome.forwarded_as(&with(scene.host_receives(0, 0), value, 1000));
         let elapsed = value.wrapping_sub(ahead).wrapping_sub(before);
         assert!(elapsed <= milliseconds() - before, "{elapsed} ms ahead");
-        assert_ne!(scene.flow_now().ways[0].flags & STAMPS_FIXED, 0);
+        assert_ne!(scene.flow_now().dirs[0].flags & TS_DELTA_KNOWN, 0);
         let later = with(scene.client_sends(0, 0), 75, 1300);
         scene
             .arrives(&later)
@@ -76,9 +76,9 @@ fn the_clients_clock_goes_on_where_leg_bs_socket_stopped() {
 fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
     over_both(|mut scene| {
         let mut flow = scene.flow();
-        flow.t1 = 100;
-        flow.ways[0].flags = STAMPS_FIXED;
-        flow.ways[0].stamp = u32::MAX;
+        flow.ts_delta_in = 100;
+        flow.dirs[0].flags = TS_DELTA_KNOWN;
+        flow.dirs[0].ts_val = u32::MAX;
         scene.put(&flow);
         for (value, latest) in [(10, 110), (7, 110), (11, 111)] {
             let packet = Packet {
@@ -86,7 +86,7 @@ fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
                 ..scene.client_sends(0, 0)
             };
             scene.arrives(&packet);
-            assert_eq!(scene.flow_now().ways[0].stamp, latest);
+            assert_eq!(scene.flow_now().dirs[0].ts_val, latest);
         }
     });
 }

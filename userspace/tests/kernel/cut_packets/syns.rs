@@ -1,7 +1,7 @@
 //! The four packets of the two handshakes, and what the programs and userspace note between them.
 
-use signalbox_common::cut::Flow;
-use signalbox_common::cut::flow::{ANSWERED, OFFERED_SACK, OFFERED_SCALE, OFFERED_STAMPS, Shake, state};
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{Handshake, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN, state};
 use signalbox_common::cut::header::{ACK, SYN};
 
 use super::flows::{INDEX, macs};
@@ -10,7 +10,7 @@ use super::packet::Packet;
 use super::scene::{CLIENT_ON_A, HOST_ON_A, LEG_A, Scene, TO_CLIENT};
 
 /// Options that a handshake can agree on, all of them.
-pub(crate) const ALL: u8 = OFFERED_SACK | OFFERED_SCALE | OFFERED_STAMPS;
+pub(crate) const ALL: u8 = OFFERED_SACK | OFFERED_SCALE | OFFERED_TIMESTAMPS;
 /// Bytes that the balancer sends to the host in front of the client's: a PROXY header.
 pub(crate) const INJECTED: u32 = 28;
 /// The balancer's clock on leg A, and on leg B.
@@ -54,23 +54,23 @@ impl Scene {
     }
 
     /// Leg A's handshake as it is remembered.
-    pub(crate) fn shake(&self) -> Option<Shake> {
+    pub(crate) fn shake(&self) -> Option<Handshake> {
         self.programs.shakes.get(&self.tuples()[0], 0).ok()
     }
 
     /// Leg A's handshake is over: both have agreed on this.
     pub(crate) fn shaken(&mut self, agreed: u8) {
-        let shake = Shake {
-            first_client: CLIENT_ON_A,
-            first_vip: HOST_ON_A,
-            clock: 0,
+        let shake = Handshake {
+            isn_client: CLIENT_ON_A,
+            isn_vip: HOST_ON_A,
+            ts_clock: 0,
             ifindex: LEG_A,
             mss_client: 1400,
             mss_vip: 1460,
             scale_client: 6,
             scale_vip: 7,
             agreed,
-            progress: ANSWERED,
+            progress: SYN_ACK_SEEN,
             macs: macs(TO_CLIENT),
         };
         let [client, _] = self.tuples();
@@ -80,16 +80,16 @@ impl Scene {
     /// Userspace has an entry of the flow table waiting, and is about to connect leg B.
     pub(crate) fn connects(&mut self) {
         let flow = self.flow();
-        let waiting = Flow {
-            state: state::WANTED,
-            d1: INJECTED,
+        let waiting = CutFlow {
+            state: state::REQUESTED,
+            seq_delta_in: INJECTED,
             ports_a: flow.ports_a,
             ports_b: flow.ports_b,
             client: flow.client,
             vip: flow.vip,
             local: flow.local,
-            backend: flow.backend,
-            ..Flow::default()
+            host_addr: flow.host_addr,
+            ..CutFlow::default()
         };
         self.programs.flows.set(INDEX, waiting, 0).unwrap();
         self.programs.expect_from(self.local.port(), INDEX);

@@ -1,7 +1,7 @@
 //! Memory of flows, and its duration.
 
 use signalbox_common::Reason;
-use signalbox_common::l4::Flow;
+use signalbox_common::l4::L4Flow;
 use signalbox_common::l4::abi::{service, state};
 use signalbox_common::l4::mode;
 
@@ -77,7 +77,7 @@ fn a_session_of_udp_that_has_been_idle_is_a_new_one() {
         assert_eq!(world.arrives(&question).sent(Reason::L4Forwarded).to, at_host.to);
         let age = |world: &mut World, packet: &Packet| {
             let mut flow = world.established.get(&key(packet), 0).unwrap();
-            flow.seen = flow.seen.wrapping_sub(flow.idle + 1);
+            flow.last_seen = flow.last_seen.wrapping_sub(flow.idle_ticks + 1);
             world.established.insert(key(packet), flow, 0).unwrap();
         };
         age(world, &question);
@@ -160,7 +160,7 @@ fn both_directions_know_what_the_flow_is() {
         let at_host = world.connect(CLIENT, VIP);
         let mut answer = Packet::tcp(FROM_HOST, HOST, HOST, ACK);
         answer.to = at_host.from;
-        let find = |packet: &Packet| -> Flow { world.established.get(&key(packet), 0).unwrap() };
+        let find = |packet: &Packet| -> L4Flow { world.established.get(&key(packet), 0).unwrap() };
         let forward = find(&Packet::tcp(FROM_CLIENT, CLIENT, VIP, ACK));
         let reply = find(&answer);
         assert_eq!(
@@ -234,7 +234,7 @@ fn a_port_that_nobody_confirms_is_anothers_after_a_while() {
         let held: Vec<_> = world.opening.keys().collect::<Result<_, _>>().unwrap();
         for key in held {
             let mut flow = world.opening.get(&key, 0).unwrap();
-            flow.seen = flow.seen.wrapping_sub(60_001);
+            flow.last_seen = flow.last_seen.wrapping_sub(60_001);
             world.opening.insert(key, flow, 0).unwrap();
         }
         assert_eq!(world.arrives(&other).sent(Reason::L4Opened).from.port(), 25_000);

@@ -71,7 +71,7 @@ fn a_service_without_a_host_or_a_way_to_it_drops() {
         world.arrives(&syn).is(Action::Drop, Reason::L4NoNeighbour);
         world.change_host(0, |host| {
             host.ifindex = IFINDEX;
-            host.sources = 0;
+            host.source_count = 0;
         });
         world
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.9:9", VIP, SYN))

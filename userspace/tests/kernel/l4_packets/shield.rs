@@ -7,9 +7,9 @@ use ipnet::IpNet;
 use signalbox_common::Reason;
 use signalbox_common::l4::Target;
 use signalbox_common::l4::abi::PortBit;
-use signalbox_common::shield::abi::{NO_TABLE, SAMPLES, flag};
+use signalbox_common::shield::abi::{NO_TABLE, SAMPLE_QUOTA, flag};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
-use signalbox_common::shield::{CrowdKey, Dropped, Guard, Judged, Limit, Settings};
+use signalbox_common::shield::{ConnCountKey, Decision, DroppedPacket, Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
 use signalbox_core::model::ipv4_mapped;
 use signalbox_core::prefixes::{Verdict, build};
@@ -24,9 +24,9 @@ impl World {
         let nothing = Settings {
             seed: SEED,
             buckets: 256,
-            malformed: 0,
-            common: NO_TABLE,
-            round: self.next_round(),
+            drop_unparsable: 0,
+            shared_prefixes: NO_TABLE,
+            generation: self.next_round(),
         };
         self.shield.set_settings(&nothing).unwrap();
         self.settings = nothing;
@@ -60,7 +60,7 @@ impl World {
 
     /// Programs look anew who guards what.
     fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
-        self.settings.round = self.next_round();
+        self.settings.generation = self.next_round();
         change(&mut self.settings);
         self.shield.set_settings(&self.settings).unwrap();
     }
@@ -79,14 +79,17 @@ impl World {
         match guard {
             Some(guard) => self.shield.swap_own(guard, &nodes).unwrap(),
             None => {
-                let common = self.shield.write_shared_prefixes(&nodes, self.settings.common).unwrap();
-                self.settings(|settings| settings.common = common);
+                let common = self
+                    .shield
+                    .write_shared_prefixes(&nodes, self.settings.shared_prefixes)
+                    .unwrap();
+                self.settings(|settings| settings.shared_prefixes = common);
             }
         }
     }
 
     /// Returns the samples of dropped packets since the last call.
-    fn told(&self) -> Vec<Dropped> {
+    fn told(&self) -> Vec<DroppedPacket> {
         let mut all = Vec::new();
         self.shield.for_each_sample(|dropped| all.push(dropped)).unwrap();
         all
@@ -113,7 +116,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
         for (vip, protocol) in [(VIP, TCP), (VIP6, TCP), (VIP, UDP), (VIP6, UDP)] {
             world.guards(1, vip, protocol, service);
         }
-        let before = world.shield.decisions(1)[Judged::Denied as usize];
+        let before = world.shield.decisions(1)[Decision::Denied as usize];
         world.prefixes(
             None,
             &["192.0.2.0/24", "192.0.2.8/32", "2001:db8:1::/48"],
@@ -140,7 +143,7 @@ fn who_is_denied_gets_no_further_and_the_longest_prefix_decides() {
         world
             .arrives(&syn("[2001:db8:1::7]:40000", VIP6))
             .sent(Reason::L4Opened);
-        assert_eq!(world.shield.decisions(1)[Judged::Denied as usize] - before, 5);
+        assert_eq!(world.shield.decisions(1)[Decision::Denied as usize] - before, 5);
         world.prefixes(None, &[], &[]);
         world.arrives(&syn("192.0.2.7:40000", VIP)).sent(Reason::L4Opened);
     });
@@ -272,7 +275,7 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
             service(guard);
             guard.concurrent = 2;
         });
-        let key = CrowdKey {
+        let key = ConnCountKey {
             source: words("192.0.2.7".parse().unwrap()),
             guard: 3,
         };
@@ -338,7 +341,7 @@ fn packets_that_are_not_possible_end_here() {
         // Headers that end too early: whoever they are for.
         let cut = &syn(CLIENT, VIP).bytes()[..14 + 20 + 19];
         world.run(cut).is(Action::Pass, Reason::L4Malformed);
-        world.settings(|settings| settings.malformed = 1);
+        world.settings(|settings| settings.drop_unparsable = 1);
         world.run(cut).is(Action::Drop, Reason::ShieldMalformed);
     });
 }
@@ -360,8 +363,8 @@ fn dropped_packets_are_told_of_now_and_then() {
         );
         assert_eq!((one.ports, one.protocol), (40_000 << 16 | 3306, u32::from(TCP)));
         assert_eq!(
-            (one.guard, one.judged, one.flags),
-            (1, Judged::Denied as u32, u32::from(SYN))
+            (one.guard, one.decision, one.flags),
+            (1, Decision::Denied as u32, u32::from(SYN))
         );
         assert_eq!((one.length, one.ifindex), (40, IFINDEX));
         // Samples are bounded until somebody looks again.
@@ -370,7 +373,7 @@ fn dropped_packets_are_told_of_now_and_then() {
         }
         let cpus = aya::util::nr_cpus().unwrap();
         let told = world.told().len();
-        assert!((1..=SAMPLES as usize * cpus).contains(&told), "{told}");
+        assert!((1..=SAMPLE_QUOTA as usize * cpus).contains(&told), "{told}");
         world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
         assert_eq!(world.told().len(), 1);
     });
@@ -394,7 +397,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
             let number = 50 + u32::from(vip == VIP6);
             let _listener = TcpListener::bind(vip).unwrap();
             world.guards(number, vip, TCP, |guard| guard.flags |= flag::COOKIES);
-            let before = world.shield.decisions(number)[Judged::Cookie as usize];
+            let before = world.shield.decisions(number)[Decision::Cookie as usize];
             let mut packet = syn(client, vip);
             packet.seq = 0xffff_ffff;
             // 1: only while the backlog is full. 2: always.
@@ -424,11 +427,11 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
             let mut fast = packet.clone();
             fast.payload = b"data".to_vec();
             world.arrives(&fast).is(Action::Pass, Reason::ShieldPassed);
-            assert_eq!(world.shield.decisions(number)[Judged::Cookie as usize] - before, 2);
+            assert_eq!(world.shield.decisions(number)[Decision::Cookie as usize] - before, 2);
             // Fewer in a second than anybody would call a flood: the socket is not asked.
             world.guards(number + 2 + 4 * world.program as u32, vip, TCP, |guard| {
                 guard.flags |= flag::COOKIES;
-                guard.syns = 3;
+                guard.syn_threshold = 3;
             });
             let reasons: Vec<_> = (0..9).map(|_| world.arrives(&packet).reasons[0]).collect();
             let passed = reasons.iter().filter(|reason| **reason == Reason::ShieldPassed).count();

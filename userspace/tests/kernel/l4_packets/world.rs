@@ -10,8 +10,8 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox::kernel::l4::shield::Shield;
 use signalbox_common::Reason;
-use signalbox_common::l4::abi::{ALL_MACS, OneWay, PortBit, SLOTS, WANTED_WORDS, service};
-use signalbox_common::l4::{Config, Flow, Host, Key, Service, Tally, Target, mode};
+use signalbox_common::l4::abi::{ALL_MACS, DsrQuota, PORT_BITMAP_WORDS, PortBit, SLOTS, service};
+use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, ServiceStats, Target, mode};
 use signalbox_common::shield::Settings;
 
 use super::packet::{Packet, SYN, TCP, UDP};
@@ -82,18 +82,18 @@ impl Outcome {
 
 pub(crate) struct World {
     pub(crate) program: Program,
-    pub(crate) established: HashMap<MapData, Key, Flow>,
-    pub(crate) opening: HashMap<MapData, Key, Flow>,
+    pub(crate) established: HashMap<MapData, Key, L4Flow>,
+    pub(crate) opening: HashMap<MapData, Key, L4Flow>,
     services: HashMap<MapData, Target, Service>,
     hosts: Array<MapData, Host>,
     ports: HashMap<MapData, u32, u32>,
     sources: Array<MapData, [u32; 4]>,
-    config: Array<MapData, Config>,
+    config: Array<MapData, L4Config>,
     fragments: HashMap<MapData, signalbox_common::l4::Fragment, u32>,
     counters: PerCpuArray<MapData, u64>,
-    tally: PerCpuArray<MapData, Tally>,
+    tally: PerCpuArray<MapData, ServiceStats>,
     wanted: Array<MapData, u64>,
-    one_way: Array<MapData, OneWay>,
+    one_way: Array<MapData, DsrQuota>,
     macs: HashMap<MapData, u64, u32>,
     tables: Map,
     pub(crate) shield: Shield,
@@ -151,12 +151,12 @@ impl World {
 
     fn load() -> Self {
         let mut loader = EbpfLoader::new();
-        for name in signalbox::kernel::l4::UNUSED_MAPS.iter().chain(&["NAMES"]) {
+        for name in signalbox::kernel::l4::UNUSED_MAPS.iter().chain(&["ID_NAMES"]) {
             loader.map_max_entries(name, 1);
         }
-        loader.map_max_entries("L4_ESTABLISHED", 64);
+        loader.map_max_entries("L4_CT_ESTABLISHED", 64);
         loader.map_max_entries("SHIELD_SOURCES", 1024);
-        loader.map_max_entries("SHIELD_NODES", 1 << 20);
+        loader.map_max_entries("SHIELD_SHARED_PREFIXES", 1 << 20);
         let outer = signalbox::kernel::l4::map_in_map::MapInMapPins::all().unwrap();
         outer.set_pins(&mut loader);
         let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
@@ -171,19 +171,19 @@ impl World {
             shield,
             settings: Settings::default(),
             program: Program::Xdp,
-            established: take("L4_ESTABLISHED").try_into().unwrap(),
-            opening: take("L4_OPENING").try_into().unwrap(),
+            established: take("L4_CT_ESTABLISHED").try_into().unwrap(),
+            opening: take("L4_CT_HALF_OPEN").try_into().unwrap(),
             services: take("L4_SERVICES").try_into().unwrap(),
             hosts: take("L4_HOSTS").try_into().unwrap(),
-            ports: take("L4_PORTS").try_into().unwrap(),
-            sources: take("L4_SOURCES").try_into().unwrap(),
+            ports: take("L4_HOST_PORTS").try_into().unwrap(),
+            sources: take("L4_NAT_SOURCES").try_into().unwrap(),
             config: take("L4_CONFIG").try_into().unwrap(),
             fragments: take("L4_FRAGMENTS").try_into().unwrap(),
             counters: take("COUNTERS").try_into().unwrap(),
-            tally: take("L4_SERVICE_TALLY").try_into().unwrap(),
-            wanted: take("L4_WANTED").try_into().unwrap(),
-            one_way: take("L4_ONE_WAY").try_into().unwrap(),
-            macs: take("L4_MACS").try_into().unwrap(),
+            tally: take("L4_SERVICE_STATS").try_into().unwrap(),
+            wanted: take("L4_PORT_BITMAP").try_into().unwrap(),
+            one_way: take("L4_DSR_QUOTA").try_into().unwrap(),
+            macs: take("L4_LOCAL_MACS").try_into().unwrap(),
             tables: take("L4_TABLES"),
             ebpf,
         }
@@ -210,18 +210,18 @@ impl World {
             self.fragments.remove(&key).unwrap();
         }
         let cpus = aya::util::nr_cpus().unwrap();
-        let nothing = aya::maps::PerCpuValues::try_from(vec![Tally::default(); cpus]).unwrap();
+        let nothing = aya::maps::PerCpuValues::try_from(vec![ServiceStats::default(); cpus]).unwrap();
         self.tally.set(3, nothing, 0).unwrap();
-        let config = Config {
+        let config = L4Config {
             first_port: FIRST_PORT,
-            ports: PORTS,
-            opening: 60_000,
+            port_count: PORTS,
+            half_open_ticks: 60_000,
             outer_v4: u32::from_be_bytes([172, 16, 0, 0]),
-            outer_v4_free: 0xffff,
+            outer_v4_flow_mask: 0xffff,
             outer_v6: [0x0100_0000, 0, 0],
         };
         self.config.set(0, config, 0).unwrap();
-        for word in 0..WANTED_WORDS {
+        for word in 0..PORT_BITMAP_WORDS {
             self.wanted.set(word, 0, 0).unwrap();
             self.shield.set_ports(word, 0).unwrap();
         }
@@ -252,11 +252,11 @@ impl World {
             address: words(address.ip()),
             macs: macs(TO_HOST),
             ifindex: IFINDEX,
-            port: IFINDEX,
+            xdp_ifindex: IFINDEX,
             vlan: 0,
             mtu: 1500,
             first_source: source,
-            sources: 1,
+            source_count: 1,
         };
         self.hosts.set(index, host, 0).unwrap();
     }
@@ -269,7 +269,7 @@ impl World {
 
     /// Sets how many flows of direct return are established, of how many that may be.
     pub(crate) fn one_way(&mut self, flows: u64, most: u64) {
-        self.one_way.set(0, OneWay { flows, most }, 0).unwrap();
+        self.one_way.set(0, DsrQuota { flows, max_flows: most }, 0).unwrap();
     }
 
     /// The machine has this Ethernet address and no other.
@@ -297,7 +297,7 @@ impl World {
     /// Mode `nat` has this one source port.
     pub(crate) fn only_port(&mut self, port: u16) {
         let mut config = self.config.get(&0, 0).unwrap();
-        (config.first_port, config.ports) = (u32::from(port), 1);
+        (config.first_port, config.port_count) = (u32::from(port), 1);
         self.config.set(0, config, 0).unwrap();
         self.want(port, TCP);
     }
@@ -314,7 +314,7 @@ impl World {
             mode,
             flags,
             table: u32::from(at.is_ipv6()),
-            idle: 30_000,
+            idle_ticks: 30_000,
         };
         let target = Target::new(words(at.ip()), at.port(), protocol);
         self.services.insert(target, service, 0).unwrap();
@@ -341,9 +341,9 @@ impl World {
         }
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> ServiceStats {
         let all = self.tally.get(&3, 0).unwrap();
-        all.iter().fold(Tally::default(), Tally::and)
+        all.iter().fold(ServiceStats::default(), ServiceStats::plus)
     }
 
     /// Runs the program on a packet that arrives.

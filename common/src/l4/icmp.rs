@@ -4,17 +4,19 @@
 //! and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered the
 //! client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
 
-use super::abi::{Flow, Key};
-use super::packet::{self, ICMP, ICMPV6, Seen, TCP, UDP, WHOLE};
-use super::rewrite::addresses;
-use crate::cut::icmp::{AT_CHECKSUM, HEADER, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
+use super::abi::{Key, L4Flow};
+use super::packet::{self, ICMP, ICMPV6, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP};
+use super::rewrite::write_addresses;
+use crate::cut::icmp::{
+    AT_CHECKSUM, ICMP_HEADER, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE,
+};
 use crate::cut::{Buffer, Diff, Tuple};
 
 /// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quoted {
+pub struct QuotedPacket {
     /// Key of the packets that arrive from the quoted packet's receiver.
-    pub arriving: Key,
+    pub arriving_key: Key,
     /// Offset of the quoted IP header.
     pub l3: u32,
     /// Offset of the quoted ports.
@@ -24,13 +26,13 @@ pub struct Quoted {
 /// Whether a packet is a whole ICMP message of the IP version that carries it.
 #[inline(always)]
 #[must_use]
-pub fn is_icmp(seen: &Seen) -> bool {
-    seen.key.protocol == if seen.version == 4 { ICMP } else { ICMPV6 } && seen.fragment == WHOLE
+pub fn is_icmp(seen: &ParsedHeaders) -> bool {
+    seen.key.protocol == if seen.version == 4 { ICMP } else { ICMPV6 } && seen.fragment == NOT_FRAGMENTED
 }
 
 /// Reads the packet that an ICMP error quotes. `None` for other messages, and for packets that cannot be a service's.
 #[inline(always)]
-pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
+pub fn read_quoted<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> Option<QuotedPacket> {
     let kind = packet.u8(seen.l4)?;
     let is_error = if seen.version == 4 {
         matches!(kind, V4_UNREACHABLE | V4_EXCEEDED)
@@ -40,7 +42,7 @@ pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
     if !is_error {
         return None;
     }
-    let l3 = packet.forgotten(seen.l4 + HEADER) & 0xff;
+    let l3 = packet.hide_from_verifier(seen.l4 + ICMP_HEADER) & 0xff;
     let mut arriving = Key::default();
     let (protocol, l4) = if seen.version == 4 {
         let first = packet.u8(l3)?;
@@ -65,19 +67,28 @@ pub fn quoted<B: Buffer + ?Sized>(packet: &B, seen: &Seen) -> Option<Quoted> {
         return None;
     }
     arriving.ports = packet.u32(l4)?.rotate_left(16);
-    Some(Quoted { arriving, l3, l4 })
+    Some(QuotedPacket {
+        arriving_key: arriving,
+        l3,
+        l4,
+    })
 }
 
 /// Rewrites an ICMP error for the sender of the quoted packet. `flow` is the direction of [`Quoted::arriving`]: its
 /// destination is that sender.
 #[inline(always)]
-pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quoted, flow: &Flow) -> Option<()> {
+pub fn translate<B: Buffer + ?Sized>(
+    packet: &mut B,
+    seen: &ParsedHeaders,
+    quoted: &QuotedPacket,
+    flow: &L4Flow,
+) -> Option<()> {
     let peer = &flow.destination;
     let mut diff = Diff::default();
     let before = packet.u16(quoted.l3 + 10)?;
     // The quoted packet went from the peer to the address that the peer knows.
-    let inner = addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source, 0)?;
-    diff.and(inner);
+    let inner = write_addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source, 0)?;
+    diff.merge(inner);
     if seen.version == 4 {
         diff.u16(before, packet.u16(quoted.l3 + 10)?);
     }
@@ -86,12 +97,12 @@ pub fn translate<B: Buffer + ?Sized>(packet: &mut B, seen: &Seen, quoted: &Quote
     packet.set_u32(quoted.l4, new)?;
     diff.u32(ports, new);
     // The source address stays: it is a router's.
-    let outer = addresses(packet, seen.l3, seen.version, None, peer, 0)?;
+    let outer = write_addresses(packet, seen.l3, seen.version, None, peer, 0)?;
     if seen.version == 6 {
-        diff.and(outer);
+        diff.merge(outer);
     }
     // Always computed by its sender, never left to hardware.
     let at = seen.l4 + AT_CHECKSUM;
     let checksum = packet.u16(at)?;
-    packet.set_u16(at, diff.applied(checksum))
+    packet.set_u16(at, diff.apply_to(checksum))
 }

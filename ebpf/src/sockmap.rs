@@ -12,7 +12,7 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    gate::{Gate, GateEvent, Leg, MAX_GATES, Verdict},
+    credit::{Credit, CreditEvent, CreditVerdict, MAX_CREDITS, SockmapLeg},
 };
 
 use crate::count::count;
@@ -22,30 +22,30 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 
 /// Peer of each socket, by socket cookie: where its received bytes go. No program is attached to this map.
 #[map]
-static PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
+static SOCKMAP_PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 0);
 
 /// Sockets that this program is attached to, and whose received bytes it sees.
 #[map]
-static VERDICTS: SockHash<u64> = SockHash::with_max_entries(MAX_GATES, 0);
+static SOCKMAP_SOCKETS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 0);
 
 #[map]
-static LEGS: HashMap<u64, Leg> = HashMap::with_max_entries(MAX_GATES, BPF_F_NO_PREALLOC);
+static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CREDITS, BPF_F_NO_PREALLOC);
 
 #[map]
-static GATES: Array<Gate> = Array::with_max_entries(MAX_GATES, BPF_F_MMAPABLE);
+static SOCKMAP_CREDITS: Array<Credit> = Array::with_max_entries(MAX_CREDITS, BPF_F_MMAPABLE);
 
 /// Events: gates that have just closed.
 #[map]
-static GATE_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
 #[stream_verdict]
-pub fn relay(ctx: SkBuffContext) -> u32 {
+pub fn sockmap_verdict(ctx: SkBuffContext) -> u32 {
     let reason = decide(&ctx);
     count(reason);
     // A FIN without bytes is dropped: TCP has acted on it already. Passed, it would be queued behind whatever this
     // socket has yet to send, be taken for a failed transmission of 0 bytes there, and end with EPIPE and that data
     // lost (`net/core/skmsg.c`, `sk_psock_backlog`).
-    if reason as u32 == Reason::RelayEmpty as u32 {
+    if reason as u32 == Reason::SockmapEmpty as u32 {
         return sk_action::SK_DROP;
     }
     // A redirect has been noted by the helper; the verdict is "pass" either way.
@@ -56,43 +56,43 @@ pub fn relay(ctx: SkBuffContext) -> u32 {
 fn decide(ctx: &SkBuffContext) -> Reason {
     let len = ctx.len();
     if len == 0 {
-        return Reason::RelayEmpty;
+        return Reason::SockmapEmpty;
     }
     // SAFETY: the context pointer is the one the kernel gave; the helper accepts sk_skb contexts (4.12+).
     let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
     // SAFETY: userspace replaces a Leg only while its socket is in no map with a program.
-    let Some(leg) = (unsafe { LEGS.get(&cookie) }) else {
-        return Reason::RelayNoGate;
+    let Some(leg) = (unsafe { SOCKMAP_LEGS.get(&cookie) }) else {
+        return Reason::SockmapNoCredit;
     };
-    let index = leg.gate;
-    let Some(gate) = GATES.get_ptr_mut(index) else {
-        return Reason::RelayNoGate;
+    let index = leg.credit;
+    let Some(gate) = SOCKMAP_CREDITS.get_ptr_mut(index) else {
+        return Reason::SockmapNoCredit;
     };
     // SAFETY: non-null element of the array; the program's fields have no other writer (this runs under the
     // socket's lock), userspace's two are read once each, volatile, because it writes them through its mapping.
     let verdict = unsafe {
-        let token = core::ptr::addr_of!((*gate).token).read_volatile();
+        let token = core::ptr::addr_of!((*gate).consumed).read_volatile();
         let limit = core::ptr::addr_of!((*gate).limit).read_volatile();
         (*gate).decide(u64::from(len), token, limit)
     };
     match verdict {
-        Verdict::Pass => Reason::RelayPassed,
-        Verdict::PassAndTell => {
-            tell(index);
-            Reason::RelayClosed
+        CreditVerdict::Pass => Reason::SockmapPassed,
+        CreditVerdict::PassAndNotify => {
+            notify_blocked(index);
+            Reason::SockmapCreditExhausted
         }
-        Verdict::Redirect => {
-            if PEERS.redirect_skb(ctx, cookie, 0) == i64::from(sk_action::SK_PASS) {
-                return Reason::RelayRedirected;
+        CreditVerdict::Redirect => {
+            if SOCKMAP_PEERS.redirect_skb(ctx, cookie, 0) == i64::from(sk_action::SK_PASS) {
+                return Reason::SockmapRedirected;
             }
             // SAFETY: as above. The bytes were not redirected after all.
             unsafe {
                 (*gate).sent = (*gate).sent.wrapping_sub(u64::from(len));
                 (*gate).packets = (*gate).packets.wrapping_sub(1);
-                (*gate).close(u64::from(len));
+                (*gate).block(u64::from(len));
             }
-            tell(index);
-            Reason::RelayNoPeer
+            notify_blocked(index);
+            Reason::SockmapNoPeer
         }
     }
 }
@@ -100,6 +100,6 @@ fn decide(ctx: &SkBuffContext) -> Reason {
 /// Tells userspace that a gate has closed, and wakes it. A full ring loses the event; userspace's sweep finds the
 /// closed gate all the same.
 #[inline(always)]
-fn tell(gate: u32) {
-    let _ = GATE_EVENTS.output::<GateEvent>(GateEvent { gate, _pad: 0 }, 0);
+fn notify_blocked(gate: u32) {
+    let _ = SOCKMAP_CREDIT_EVENTS.output::<CreditEvent>(CreditEvent { credit: gate, _pad: 0 }, 0);
 }

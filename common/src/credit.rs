@@ -9,12 +9,12 @@
 //! The program runs under the receiving socket's lock, so each field has exactly one writer at a time.
 
 /// Directions that can be in the `sockmap` tier at once; two to a flow.
-pub const MAX_GATES: u32 = 65_536;
+pub const MAX_CREDITS: u32 = 65_536;
 
 /// One direction of a flow in the `sockmap` tier. One cache line, in an mmapable array (kernel 5.5+).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
+pub struct Credit {
     /// Bytes redirected so far. Written by the program.
     pub sent: u64,
     /// Bytes passed up to userspace so far. Written by the program.
@@ -26,7 +26,7 @@ pub struct Gate {
     /// `sent` may not exceed this by more than one packet. Written by userspace.
     pub limit: u64,
     /// Passed bytes that userspace has consumed and relayed. Written by userspace.
-    pub token: u64,
+    pub consumed: u64,
     /// Packets redirected so far. Written by the program.
     pub packets: u64,
     /// Fills the cache line.
@@ -36,9 +36,9 @@ pub struct Gate {
 /// The gate that a socket's received bytes go through, keyed by socket cookie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leg {
-    /// Index into `GATES`.
-    pub gate: u32,
+pub struct SockmapLeg {
+    /// Index into `SOCKMAP_CREDITS`.
+    pub credit: u32,
     /// Always zero.
     pub _pad: u32,
 }
@@ -46,62 +46,62 @@ pub struct Leg {
 /// Event to userspace: a gate has closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GateEvent {
-    /// Index into `GATES`.
-    pub gate: u32,
+pub struct CreditEvent {
+    /// Index into `SOCKMAP_CREDITS`.
+    pub credit: u32,
     /// Always zero.
     pub _pad: u32,
 }
 
 /// Decision of the gate for a packet of `len` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CreditVerdict {
     /// Redirect the packet to the peer's socket.
     Redirect,
     /// Pass the packet to userspace; the gate was closed already.
     Pass,
     /// Pass the packet to userspace, and send a [`GateEvent`]: the gate has just closed.
-    PassAndTell,
+    PassAndNotify,
 }
 
-impl Gate {
+impl Credit {
     /// Decides about the next `len` bytes: the whole policy of the gate, shared by the program and its host tests.
     #[inline(always)]
-    pub fn decide(&mut self, len: u64, token: u64, limit: u64) -> Verdict {
+    pub fn decide(&mut self, len: u64, token: u64, limit: u64) -> CreditVerdict {
         if self.blocked != 0 {
             if self.passed != token {
                 self.passed = self.passed.wrapping_add(len);
-                return Verdict::Pass;
+                return CreditVerdict::Pass;
             }
             self.blocked = 0;
         }
         if self.sent >= limit {
-            self.close(len);
-            return Verdict::PassAndTell;
+            self.block(len);
+            return CreditVerdict::PassAndNotify;
         }
         self.sent = self.sent.wrapping_add(len);
         self.packets = self.packets.wrapping_add(1);
-        Verdict::Redirect
+        CreditVerdict::Redirect
     }
 
     /// Closes the gate on a packet that is passed up.
     #[inline(always)]
-    pub fn close(&mut self, len: u64) {
+    pub fn block(&mut self, len: u64) {
         self.blocked = 1;
         self.passed = self.passed.wrapping_add(len);
     }
 }
 
-const _: () = assert!(size_of::<Gate>() == 64);
-const _: () = assert!(size_of::<Leg>() == 8);
-const _: () = assert!(size_of::<GateEvent>() == 8);
+const _: () = assert!(size_of::<Credit>() == 64);
+const _: () = assert!(size_of::<SockmapLeg>() == 8);
+const _: () = assert!(size_of::<CreditEvent>() == 8);
 
 // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
 #[cfg(feature = "user")]
-unsafe impl aya::Pod for Gate {}
+unsafe impl aya::Pod for Credit {}
 // SAFETY: as above.
 #[cfg(feature = "user")]
-unsafe impl aya::Pod for Leg {}
+unsafe impl aya::Pod for SockmapLeg {}
 
 #[cfg(test)]
 mod tests {
@@ -109,16 +109,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_closed_gate_opens_only_when_all_that_was_passed_is_consumed() {
-        let mut gate = Gate {
+    fn blocked_credit_redirects_again_only_when_all_passed_bytes_are_consumed() {
+        let mut gate = Credit {
             limit: 10,
-            ..Gate::default()
+            ..Credit::default()
         };
-        assert_eq!(gate.decide(10, 0, 10), Verdict::Redirect);
-        assert_eq!(gate.decide(5, 0, 10), Verdict::PassAndTell);
-        assert_eq!(gate.decide(7, 0, 10), Verdict::Pass);
-        assert_eq!(gate.decide(1, 5, 100), Verdict::Pass, "5 of 13 consumed");
-        assert_eq!(gate.decide(1, 13, 100), Verdict::Redirect);
+        assert_eq!(gate.decide(10, 0, 10), CreditVerdict::Redirect);
+        assert_eq!(gate.decide(5, 0, 10), CreditVerdict::PassAndNotify);
+        assert_eq!(gate.decide(7, 0, 10), CreditVerdict::Pass);
+        assert_eq!(gate.decide(1, 5, 100), CreditVerdict::Pass, "5 of 13 consumed");
+        assert_eq!(gate.decide(1, 13, 100), CreditVerdict::Redirect);
         assert_eq!((gate.sent, gate.passed, gate.blocked), (11, 13, 0));
     }
 
@@ -126,13 +126,13 @@ mod tests {
         /// Bytes leave in the order they came: nothing is redirected while passed bytes are unconsumed.
         #[test]
         fn no_reordering(steps in prop::collection::vec((1u64..5000, any::<bool>(), 0u64..8000), 1..200)) {
-            let (mut gate, mut consumed, mut limit, mut total) = (Gate::default(), 0u64, 4096u64, 0u64);
+            let (mut gate, mut consumed, mut limit, mut total) = (Credit::default(), 0u64, 4096u64, 0u64);
             for (len, consume, credit) in steps {
                 limit += credit;
                 if consume { consumed = gate.passed; }
                 let verdict = gate.decide(len, consumed, limit);
                 total += len;
-                if verdict == Verdict::Redirect { prop_assert_eq!(gate.passed, consumed); }
+                if verdict == CreditVerdict::Redirect { prop_assert_eq!(gate.passed, consumed); }
                 prop_assert_eq!(gate.sent + gate.passed, total);
                 prop_assert!(gate.sent < limit + 5000, "over the limit by a packet at most");
             }

@@ -1,27 +1,27 @@
 //! Interface of the programs' common code to maps and packet context.
 
-use super::abi::{Config, Flow, Fragment, Host, Key, PortBit, Service, Target};
-use super::packet::Seen;
+use super::abi::{Fragment, Host, Key, L4Config, L4Flow, PortBit, Service, Target};
+use super::packet::ParsedHeaders;
 use crate::shield;
 
 /// Access to the programs' maps and to the packet's context. References into maps are not exclusive: other CPUs write
 /// the same flow's fields, each whole.
 #[allow(clippy::mut_from_ref, reason = "elements of maps; see above")]
-pub trait Kernel: shield::Kernel {
+pub trait Maps: shield::ShieldMaps {
     /// Current time, in ticks of 2^20 ns.
     fn now(&self) -> u32;
     /// Settings common to all services.
-    fn config(&self) -> Option<&Config>;
+    fn config(&self) -> Option<&L4Config>;
     /// Looks up a flow that both sides have confirmed.
-    fn established(&self, key: &Key) -> Option<&mut Flow>;
+    fn established(&self, key: &Key) -> Option<&mut L4Flow>;
     /// Looks up a flow that has begun.
-    fn opening(&self, key: &Key) -> Option<&mut Flow>;
+    fn half_open(&self, key: &Key) -> Option<&mut L4Flow>;
     /// Remembers a flow that has begun; with `fresh` only where the key is free.
-    fn open(&self, key: &Key, flow: &Flow, fresh: bool) -> bool;
+    fn insert_half_open(&self, key: &Key, flow: &L4Flow, fresh: bool) -> bool;
     /// Moves both directions of a flow, or its only one, among the established, as long as there is room for its kind.
-    fn promote(&self, key: &Key, flow: &Flow, reverse: Option<(&Key, &Flow)>) -> bool;
+    fn promote(&self, key: &Key, flow: &L4Flow, reverse: Option<(&Key, &L4Flow)>) -> bool;
     /// Removes one direction of an established flow.
-    fn end(&self, key: &Key);
+    fn remove_established(&self, key: &Key);
     /// The service that listens on a target.
     fn service(&self, target: &Target) -> Option<&Service>;
     /// Number of the host in a slot of a table.
@@ -29,27 +29,27 @@ pub trait Kernel: shield::Kernel {
     /// The host at an index of `L4_HOSTS`.
     fn host(&self, index: u32) -> Option<&Host>;
     /// Port of a host for a service, where it differs from the one listened on.
-    fn port(&self, service: u16, host: u32) -> Option<u16>;
-    /// Source address of mode `nat` at an index of `L4_SOURCES`.
-    fn source(&self, index: u32) -> Option<[u32; 4]>;
+    fn host_port(&self, service: u16, host: u32) -> Option<u16>;
+    /// Source address of mode `nat` at an index of `L4_NAT_SOURCES`.
+    fn nat_source(&self, index: u32) -> Option<[u32; 4]>;
     /// Whether a socket of this machine has a connection on which packets with this key arrive.
-    fn is_local(&self, key: &Key) -> bool;
+    fn has_local_socket(&self, key: &Key) -> bool;
     /// Ports of a datagram whose first fragment has been seen.
     fn fragment(&self, fragment: &Fragment) -> Option<u32>;
     /// Remembers the ports of a datagram, from its first fragment.
-    fn learn_fragment(&self, fragment: &Fragment, ports: u32);
+    fn record_fragment(&self, fragment: &Fragment, ports: u32);
     /// Counts a packet of a service.
-    fn tally(&self, service: u16, bytes: u32, direction: Direction);
+    fn count_packet(&self, service: u16, bytes: u32, direction: Direction);
     /// Whether anybody may want packets to a port: a service, or a host that answers a source port of ours.
-    fn is_wanted(&self, port_protocol: PortBit) -> bool;
+    fn is_service_port(&self, port_protocol: PortBit) -> bool;
     /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
-    fn way_back(&self) -> [u32; 3];
+    fn reply_macs(&self) -> [u32; 3];
     /// Whether the frame is addressed to this machine. Switches flood, bridges and promiscuous interfaces overhear.
     fn is_for_us(&self) -> bool;
     /// Interface and VLAN by which the packet came in.
-    fn arrival(&self) -> (u32, u16);
+    fn ingress(&self) -> (u32, u16);
     /// Length of the largest IP packet in the frame, which several may have been merged into (GRO, GSO).
-    fn largest(&self, seen: &Seen) -> u32;
+    fn largest_packet(&self, seen: &ParsedHeaders) -> u32;
 }
 
 /// Direction in which a packet is counted.
@@ -58,7 +58,7 @@ pub enum Direction {
     /// From a client, of a known flow.
     In,
     /// From a client, the first of a flow.
-    First,
+    NewFlow,
     /// From a host.
     Out,
 }
