@@ -80,7 +80,7 @@ impl RemoteBalancer {
         let asked = tokio::time::timeout(patience, exchange).await;
         let late = |_| self.unreachable(format!("no answer within {} s", patience.as_secs()));
         let (status, body) = asked.map_err(late)??;
-        self.into_json(status, &body)
+        self.decode_json(status, &body)
     }
 
     /// Sends a request whose answer does not end: `more` gets it line by line, until it returns false. An end is an
@@ -95,7 +95,7 @@ impl RemoteBalancer {
         let mut line = Vec::new();
         while let Some(some) = body.next().await.map_err(|why| self.unreachable(why))? {
             if !status.is_success() {
-                return self.into_json(status, &some).map(drop);
+                return self.decode_json(status, &some).map(drop);
             }
             for byte in some {
                 if byte != b'\n' {
@@ -111,7 +111,7 @@ impl RemoteBalancer {
         Err(self.unreachable("the answer has ended".into()))
     }
 
-    fn into_json(&self, status: StatusCode, body: &[u8]) -> Result<Value, RemoteError> {
+    fn decode_json(&self, status: StatusCode, body: &[u8]) -> Result<Value, RemoteError> {
         let parsed = serde_json::from_slice::<Value>(body);
         if status.is_success() {
             return parsed.map_err(|error| self.unreachable(format!("the answer is not JSON: {error}")));

@@ -219,7 +219,7 @@ struct CreateAttr {
     map_name: [u8; 16],
 }
 
-/// Creates an array map. `name` has 15 bytes at the most.
+/// Creates an array map, whose name the kernel cuts off behind 15 bytes.
 pub fn create_array(name: &str, value_size: u32, max_entries: u32, flags: u32) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_ARRAY: u32 = 2;
     create(name, BPF_MAP_TYPE_ARRAY, value_size, max_entries, flags, 0)
@@ -249,7 +249,9 @@ fn create(name: &str, kind: u32, value_size: u32, max_entries: u32, flags: u32, 
         numa_node: 0,
         map_name: [0; 16],
     };
-    attr.map_name[..name.len()].copy_from_slice(name.as_bytes());
+    // The kernel shows the first 15 bytes of a map's name (BPF_OBJ_NAME_LEN), as of the maps that aya creates.
+    let shown = name.len().min(attr.map_name.len() - 1);
+    attr.map_name[..shown].copy_from_slice(&name.as_bytes()[..shown]);
     let fd = bpf(BPF_MAP_CREATE, &mut attr)?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })

@@ -130,7 +130,7 @@ fn the_hosts_answer_cuts_the_flow() {
         let entries = scene
             .tuples()
             .map(|tuple| scene.programs.tuples.get(&tuple, 0).unwrap());
-        assert_eq!(entries, [0, 1].map(|way| FlowRef { index: INDEX, dir }));
+        assert_eq!(entries, [0, 1].map(|way| FlowRef { index: INDEX, dir: way }));
 
         let said = Packet {
             window: 8,

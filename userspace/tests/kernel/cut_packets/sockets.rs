@@ -118,7 +118,13 @@ fn a_fin_that_is_owed_is_delivered() {
         };
         scene.leaves(&last).passed_as(Reason::CutHandoff, &last);
         let sent_b = CLIENT_ON_B + 100;
-        assert_eq!(scene.flow_now(), CutFlow { snd_nxt_b, ..flow });
+        assert_eq!(
+            scene.flow_now(),
+            CutFlow {
+                snd_nxt_b: sent_b,
+                ..flow
+            }
+        );
     });
 }
 
