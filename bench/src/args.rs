@@ -1,4 +1,4 @@
-//! The command line, and the [`Plan`] that it describes.
+//! The command line, and the [`BenchPlan`] that it describes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The credit gate of the `sockmap` tier: one [`Gate`] per direction of a flow.
+//! The credit gate of the `sockmap` tier: one [`Credit`] per direction of a flow.
 //!
 //! An `sk_skb` redirect has no back-pressure of its own: it acknowledges to the sender at once and queues without
 //! bound (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The gate bounds it: the program redirects until `sent`
@@ -60,7 +60,7 @@ pub enum CreditVerdict {
     Redirect,
     /// Pass the packet to userspace; the gate was closed already.
     Pass,
-    /// Pass the packet to userspace, and send a [`GateEvent`]: the gate has just closed.
+    /// Pass the packet to userspace, and send a [`CreditEvent`]: the gate has just closed.
     PassAndNotify,
 }
 

@@ -1,9 +1,9 @@
 //! Where the fields of map keys and values lie, by name: what one version of signalbox leaves behind for the next one,
 //! whose structures may be others.
 //!
-//! Rules for who changes a structure that is pinned: a field whose meaning or unit changes gets another name; a new field's
-//! zero means that it is not known; an integer may grow, and may not shrink. Then `ABI_VERSION` is raised, and flows of the
-//! version before are carried over field by field.
+//! Rules for who changes a structure that is pinned: a field whose meaning or unit changes gets another name; a new
+//! field's zero means that it is not known; an integer may grow, and may not shrink. Then `ABI_VERSION` is raised, and
+//! flows of the version before are carried over field by field.
 
 /// A field of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -78,8 +78,8 @@ reasons! {
     CutSuperseded = 24, "cut_in", "superseded";
     /// A SYN from a host on a live flow: dropped.
     CutStray = 25, "cut_in", "stray";
-    /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link does not
-    /// take was told.
+    /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link
+    /// does not take was told.
     CutIcmp = 26, "cut_in", "icmp";
     /// A forwarded packet leaves.
     CutEgressForwarded = 27, "cut_out", "forwarded";

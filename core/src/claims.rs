@@ -1,7 +1,7 @@
 //! Turns a cluster's objects into what it serves: names by the rules of OpenShift's router, hosts from router pods.
 //!
-//! Pure: the same objects in any order give the same [`Learned`]. Called by `userspace::source::kube` with all that
-//! it holds, after each change; nothing is remembered from one time to the next.
+//! Pure: the same objects in any order give the same [`ClusterDiscovery`]. Called by `userspace::source::kube` with all
+//! that it holds, after each change; nothing is remembered from one time to the next.
 
 mod annotations;
 mod gateways;
@@ -48,7 +48,7 @@ pub struct ClusterObjects<'a> {
     pub pods: Vec<&'a RouterPod>,
     /// Nodes of these pods; may be empty unless external addresses are configured.
     pub nodes: Vec<&'a Node>,
-    /// Namespaces that match [`Choice::namespace_labels`]; `None`: signalbox may not list namespaces.
+    /// Namespaces that match [`ShardFilter::namespace_labels`]; `None`: signalbox may not list namespaces.
     pub namespaces: Option<Vec<&'a str>>,
     /// Classes of Ingresses; `None`: signalbox may not list them.
     pub ingress_classes: Option<Vec<&'a IngressClass>>,

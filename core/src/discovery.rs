@@ -57,8 +57,8 @@ pub struct Claim {
     /// Number of labels that the name's star stands for, if it has one.
     #[serde(default, skip_serializing_if = "WildcardDepth::is_any")]
     pub depth: WildcardDepth,
-    /// Share of the name's connections, in proportion to those of other clusters that serve it: one of [`WEIGHTS`].
-    /// `None`: no weight is set, and [`crate::join`] decides.
+    /// Share of the name's connections, in proportion to those of other clusters that serve it: one of
+    /// [`WEIGHT_RANGE`]. `None`: no weight is set, and [`crate::join`] decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// Namespace that owns the claim; empty where the source knows no owners.

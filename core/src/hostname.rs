@@ -82,8 +82,8 @@ impl fmt::Debug for Hostname {
 pub enum HostnamePattern {
     /// Single name: `app.example.com`.
     Exact(Hostname),
-    /// Wildcard `*.example.com`: names that end in `.example.com`, but not `example.com` itself. A [`Depth`] says how
-    /// many labels the star stands for. The field is the suffix without star and dot.
+    /// Wildcard `*.example.com`: names that end in `.example.com`, but not `example.com` itself. A [`WildcardDepth`]
+    /// says how many labels the star stands for. The field is the suffix without star and dot.
     Wildcard(Hostname),
 }
 

@@ -1,7 +1,7 @@
 //! Merges the file, the knowledge of sources, and the weights that operators have set into one model.
 //!
 //! The file is an operator's word: its hosts and routes stand as they are. A name that the file does not have goes to
-//! every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`lost`].
+//! every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`unserved_claims`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -407,8 +407,8 @@ pub enum Probe {
     /// Check by kind of host: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
     /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host is checked as by [`Probe::Tcp`].
     Router,
-    /// Check of an application's endpoint: one with an `http` port and a [`Page`] is asked for that and is well with
-    /// every answer below 500, and every other is checked as by [`Probe::Tcp`].
+    /// Check of an application's endpoint: one with an `http` port and a [`HealthPage`] is asked for that and is well
+    /// with every answer below 500, and every other is checked as by [`Probe::Tcp`].
     Endpoint,
 }
 
@@ -472,7 +472,7 @@ pub struct Route {
     pub drain: Option<Duration>,
     /// Clusters that certain clients get before all others, whatever the weights: testers reach a new version first.
     pub prefer: Vec<Preference>,
-    /// Labels that the configuration gives the route. Labels of claims are in [`crate::learned::Claim::labels`].
+    /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovery::Claim::labels`].
     pub labels: Labels,
 }
 

@@ -6,13 +6,13 @@ use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, Stee
 
 use crate::model::{Listener, ipv4_mapped};
 
-/// Key of `BINDINGS`: prefix length in bits, and the data it covers.
+/// Key of `STEER_BINDINGS`: prefix length in bits, and the data it covers.
 pub type BindingKey = (u32, SteerKey);
 
-/// Contents of `BINDINGS`.
+/// Contents of `STEER_BINDINGS`.
 pub type Bindings = BTreeMap<BindingKey, (u32, u32)>;
 
-/// Operation on `BINDINGS`.
+/// Operation on `STEER_BINDINGS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingOp {
     /// Inserts or replaces an entry.
@@ -21,7 +21,7 @@ pub enum BindingOp {
     Remove(BindingKey),
 }
 
-/// Contents that `BINDINGS` must have for these listeners, each with its number.
+/// Contents that `STEER_BINDINGS` must have for these listeners, each with its number.
 #[must_use]
 pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) -> Bindings {
     let mut wanted = Bindings::new();

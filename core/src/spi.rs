@@ -1,7 +1,7 @@
 //! OpenShift's routing SPI: what the broker's ActiveMQ plugin tells of applications, and what becomes of it.
 //!
 //! Events parsed from a text ([`parse`]) are folded into [`Applications`], and each application becomes the knowledge
-//! of a cluster ([`learned()`]). Pure: no broker, no file, no clock.
+//! of a cluster ([`discover()`]). Pure: no broker, no file, no clock.
 //!
 //! Brokers deliver at least once and, with several workers, out of order; their events carry neither a time nor a
 //! number. The fold treats such deliveries as follows:

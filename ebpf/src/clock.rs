@@ -1,5 +1,5 @@
-//! The monotonic clock, as fine as the kernel's tick: asked once for each tick, because a call of a helper costs as much as
-//! reading a packet's headers.
+//! The monotonic clock, as fine as the kernel's tick: asked once for each tick, because a call of a helper costs as
+//! much as reading a packet's headers.
 
 use aya_ebpf::{
     helpers::{bpf_jiffies64, bpf_ktime_get_coarse_ns},

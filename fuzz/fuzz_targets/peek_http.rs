@@ -1,5 +1,5 @@
-//! The host of an HTTP/1 or HTTP/2 request: no panic, and the same outcome however the bytes arrive. A client that is greeted
-//! is heard the same in pieces as at once, and refused without a panic.
+//! The host of an HTTP/1 or HTTP/2 request: no panic, and the same outcome however the bytes arrive. A client that is
+//! greeted is heard the same in pieces as at once, and refused without a panic.
 #![no_main]
 
 mod prefixes;

@@ -69,7 +69,7 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Index of the reason in [`signalbox_core::model::ENDS`].
+    /// Index of the reason in [`signalbox_core::model::END_LABELS`].
     const fn index(self) -> usize {
         match self {
             Self::Flow(end) => end as usize,

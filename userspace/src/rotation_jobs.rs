@@ -203,7 +203,8 @@ fn expand_machines(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<Subject> {
     subjects.iter().flat_map(at).collect()
 }
 
-/// Returns whether one of the subjects covers a flow. Machines cover none: [`spelt_out`] replaces them by their hosts.
+/// Returns whether one of the subjects covers a flow. Machines cover none: [`expand_machines`] replaces them by their
+/// hosts.
 #[must_use]
 pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&str>) -> bool {
     subjects.iter().any(|subject| match subject {

@@ -1,7 +1,7 @@
 //! Figures of each route: its connections and bytes in each cluster, and its refusals.
 //!
 //! Workers and the keeper of the flow table add to atomics that they reach through the route's state in the snapshot;
-//! none of them takes a lock. [`book`] says which routes have a label of their own in `/metrics`.
+//! none of them takes a lock. [`labels`] says which routes have a label of their own in `/metrics`.
 
 pub mod labels;
 
@@ -128,7 +128,7 @@ impl RouteStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTotals {
     pub clusters: BTreeMap<String, ClusterTotals>,
-    /// Refused connections, by [`Refused`].
+    /// Refused connections, by [`RouteRefusal`].
     pub refused: [u64; RouteRefusal::LABELS.len()],
 }
 

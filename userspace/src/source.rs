@@ -1,7 +1,8 @@
 //! Sources of configuration: the file, read at SIGHUP and when it changes; and sources that learn about clusters.
 //!
-//! A source tells the store all that it knows of a cluster ([`Learnt`]), and keeps its own [`Standing`] up to date,
-//! which the API and the metrics show. When a source loses touch with the cluster, its last knowledge stays in force.
+//! A source tells the store all that it knows of a cluster ([`DiscoveryUpdate`]), and keeps its own [`SourceStatus`] up
+//! to date, which the API and the metrics show. When a source loses touch with the cluster, its last knowledge stays in
+//! force.
 
 pub mod file;
 pub mod kube;

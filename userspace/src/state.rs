@@ -54,7 +54,7 @@ impl Counter {
 }
 
 /// A number of things that exist now. Changed only by pairs of `enter` and `leave`, so that it cannot drift: by guards
-/// (`Seat`, `Counted`, `Lease`, `Flow`), the keeper of the flow table and the admin API.
+/// (`Seat`, `ListenerGuard`, `Lease`, `Flow`), the keeper of the flow table and the admin API.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU32);
 
@@ -178,7 +178,7 @@ pub struct ClusterState {
     pub ticket: Counter,
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
-    /// Flows ended, by [`crate::datapath::relay::End`].
+    /// Flows ended, by [`crate::datapath::relay::FlowEnd`].
     pub closed: [Counter; crate::datapath::relay::FlowEnd::ALL.len()],
     pub connect_failures: LabelledCounters,
     pub checks_ok: Counter,
@@ -212,7 +212,7 @@ pub struct ListenerState {
     pub peek: LabelledCounters,
     pub refused: LabelledCounters,
     pub peek_seconds: Histogram,
-    /// Flows that were not cut, by [`crate::datapath::cut::Unfit`]. Without a lock, because every such connection
+    /// Flows that were not cut, by [`crate::datapath::cut::Ineligible`]. Without a lock, because every such connection
     /// counts here.
     pub not_cut: [Counter; crate::datapath::cut::Ineligible::LABELS.len()],
     /// Number of the listener in the flow table; 0 until it has one.

@@ -1,7 +1,7 @@
 //! Durable state: all that arrived by API, event and rotation, in one embedded database (redb).
 //!
-//! A change is on disk when [`Durable::put`] returns, or nothing of it is. One process has the file at a time; at a
-//! takeover the old one closes it first ([`Durable::release`]), and opens it again should the new one fail.
+//! A change is on disk when [`StateDb::put`] returns, or nothing of it is. One process has the file at a time; at a
+//! takeover the old one closes it first ([`StateDb::release`]), and opens it again should the new one fail.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};

@@ -1,7 +1,7 @@
 //! The store: one task that owns the configuration and the standing of every host, and publishes snapshots.
 //!
-//! Every change comes in as an [`Event`], in order; the results are a new snapshot for the workers and the listening
-//! addresses for the [`Front`]. A change that cannot be carried out is refused whole.
+//! Every change comes in as an [`StoreEvent`], in order; the results are a new snapshot for the workers and the
+//! listening addresses for the [`ListenerSet`]. A change that cannot be carried out is refused whole.
 
 mod discovery;
 mod exposure;

@@ -51,5 +51,5 @@ pub(super) fn count(run: &Run<'_>) -> Result<Vec<Programs>> {
 const LENGTH: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(250);
 
-/// Duration of one measurement, for [`crate::args::Plan::estimate`], and the number of scenarios.
+/// Duration of one measurement, for [`crate::args::BenchPlan::estimate`], and the number of scenarios.
 pub(crate) const TIME: (Duration, usize) = (WARM_UP.saturating_add(LENGTH), SCENARIOS.len());

@@ -45,7 +45,8 @@ impl Flows {
         })
     }
 
-    /// Sends requests on every flow until it has been answered [`QUESTIONS`] times; both hosts must have answered.
+    /// Sends requests on every flow until it has been answered [`REQUESTS_PER_FLOW`] times; both hosts must have
+    /// answered.
     pub(super) fn greet(&self, mut death: impl FnMut() -> Option<String>) -> Result<()> {
         let limit = Instant::now() + ANSWER_TIMEOUT;
         let mut by_host = [0; 2];

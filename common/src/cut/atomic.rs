@@ -1,7 +1,7 @@
 //! Flags and numbers that packets on several CPUs change at the same time: none may take another's change along.
 //!
-//! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run. Minimum
-//! kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
+//! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run.
+//! Minimum kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
 
 /// Sets bits of `flags`. Nothing is written where they are set already: that costs as little as a comparison.
 #[inline(always)]

@@ -46,9 +46,9 @@ pub trait Buffer {
         value
     }
 
-    /// Returns `value` so that the compiler knows nothing of it and the kernel's verifier all that it knew. LLVM likes to
-    /// turn a loop that counts up into one that counts down from a negated number, and to drop the bits of a mask that
-    /// it can prove to be zero; verifiers before Linux 6.17 know nothing of a negated register (`BPF_NEG`,
+    /// Returns `value` so that the compiler knows nothing of it and the kernel's verifier all that it knew. LLVM likes
+    /// to turn a loop that counts up into one that counts down from a negated number, and to drop the bits of a mask
+    /// that it can prove to be zero; verifiers before Linux 6.17 know nothing of a negated register (`BPF_NEG`,
     /// kernel/bpf/verifier.c), and none of them can prove what LLVM can.
     #[inline(always)]
     fn hide_from_compiler(&self, value: u32) -> u32 {

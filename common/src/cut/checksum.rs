@@ -8,7 +8,7 @@ use super::Buffer;
 pub struct Diff(u64);
 
 impl Diff {
-    /// An empty difference that the verifier takes for an unknown one (see [`Buffer::forgotten`]).
+    /// An empty difference that the verifier takes for an unknown one (see [`Buffer::hide_from_verifier`]).
     #[inline(always)]
     #[must_use]
     pub fn unknown_zero<B: Buffer + ?Sized>(packet: &B) -> Self {

@@ -28,7 +28,7 @@ pub mod state {
     pub const CONNECTING: u32 = 3;
     /// Packets are rewritten and forwarded.
     pub const CUT: u32 = 4;
-    /// The flow cannot be cut, for the reason in [`super::Flow::why`]. Leg B is an ordinary connection.
+    /// The flow cannot be cut, for the reason in [`super::CutFlow::ineligible`]. Leg B is an ordinary connection.
     pub const INELIGIBLE: u32 = 5;
     /// The flow is being ended, by userspace or since its sockets' process has died: packets are dropped, our resets go
     /// out.
@@ -37,7 +37,7 @@ pub mod state {
     pub const DELETING: u32 = 7;
 }
 
-/// Why a flow was not cut. The number stands in [`Flow::why`].
+/// Why a flow was not cut. The number stands in [`CutFlow::ineligible`].
 pub mod ineligible {
     /// Leg A's handshake was not seen by a program: a client on this machine, or an interface without programs.
     pub const NO_HANDSHAKE: u8 = 1;
@@ -60,8 +60,8 @@ pub mod ineligible {
     pub const FRAGMENTS: u8 = 9;
 }
 
-// Bits of [`Way::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets set
-// some: so every change is atomic, see [`super::bits`].
+// Bits of [`DirState::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets
+// set some: so every change is atomic, see [`super::bits`].
 
 /// The sender has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
@@ -93,21 +93,21 @@ pub const MTU_EXCEEDED: u32 = 2048;
 /// the host gets the router's ICMP message instead.
 pub const NO_IP_ID: u32 = 4096;
 
-/// Mark of [`Flow::marks`]: the flow counts against its source's limits.
+/// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
-/// Mark of [`Flow::marks`]: the flow counts against the limits that its listener sets for a source.
+/// Mark of [`CutFlow::marks`]: the flow counts against the limits that its listener sets for a source.
 pub const OWNS_LISTENER_SOURCE: u8 = 4;
-/// Mark of [`Flow::marks`]: the flow counts as a connection of its host, cluster and listener.
+/// Mark of [`CutFlow::marks`]: the flow counts as a connection of its host, cluster and listener.
 pub const OWNS_CONN: u8 = 2;
 
-/// Value of [`Flow::drained`]: userspace has not said yet how much leg B's socket has to deliver.
+/// Value of [`CutFlow::handoff_state`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const HANDOFF_UNKNOWN: u16 = 0;
-/// Value of [`Flow::drained`]: leg B's socket has to deliver up to [`Flow::owed_end`].
+/// Value of [`CutFlow::handoff_state`]: leg B's socket has to deliver up to [`CutFlow::handoff_end`].
 pub const HANDOFF_KNOWN: u16 = 1;
-/// Value of [`Flow::drained`]: the host has acknowledged everything up to [`Flow::owed_end`]; the sockets have nothing
-/// left to deliver.
+/// Value of [`CutFlow::handoff_state`]: the host has acknowledged everything up to [`CutFlow::handoff_end`]; the
+/// sockets have nothing left to deliver.
 pub const HANDED_OFF: u16 = 2;
-/// Value of [`Flow::drained`]: both sockets are closed.
+/// Value of [`CutFlow::handoff_state`]: both sockets are closed.
 pub const SOCKETS_CLOSED: u16 = 3;
 
 /// Addresses and ports of an arriving packet, in host order: a word of an address is the number that its four bytes are
@@ -181,7 +181,7 @@ pub struct DirState {
     pub bytes: u64,
     /// How many of `bytes` userspace has added to its totals. Written by userspace.
     pub accounted: u64,
-    /// Tick of the last packet (see [`Flow::started`]).
+    /// Tick of the last packet (see [`CutFlow::started`]).
     pub last_seen: u32,
     /// Highest acknowledgement number that the sender has written, in the numbers of the leg it arrives on.
     pub ack: u32,
@@ -210,9 +210,9 @@ pub struct CutFlow {
     pub later: [u32; 16],
     /// One of [`state`].
     pub state: u32,
-    /// One of [`why`], where the state is `UNFIT`.
+    /// One of [`ineligible`], where the state is `INELIGIBLE`.
     pub ineligible: u8,
-    /// [`COUNTED`], [`CROWDED`] and [`HANDED`]: for userspace alone.
+    /// [`OWNS_SOURCE`], [`OWNS_LISTENER_SOURCE`] and [`OWNS_CONN`]: for userspace alone.
     pub marks: u8,
     /// Window scales of leg A: the client's in the lower four bits, the balancer's in the upper.
     pub scale_a: u8,
@@ -239,7 +239,7 @@ pub struct CutFlow {
     pub route: u32,
     /// Number of the listener's name.
     pub listener: u16,
-    /// `OWED_UNKNOWN`, `OWED_KNOWN`, `DRAINED` or `CLOSED`.
+    /// `HANDOFF_UNKNOWN`, `HANDOFF_KNOWN`, `HANDED_OFF` or `CLOSED`.
     pub handoff_state: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
@@ -299,7 +299,7 @@ impl CutFlow {
 pub struct Handshake {
     /// Sequence number of the client's first byte.
     pub isn_client: u32,
-    /// Sequence number of the balancer's first byte; valid once [`ANSWERED`].
+    /// Sequence number of the balancer's first byte; valid once [`SYN_ACK_SEEN`].
     pub isn_vip: u32,
     /// TSval of the balancer's SYN-ACK, less the milliseconds of `CLOCK_MONOTONIC` at which it was sent.
     pub ts_clock: u32,
@@ -315,17 +315,17 @@ pub struct Handshake {
     pub scale_vip: u8,
     /// `OFFERED_*` bits of the balancer's SYN-ACK: what both ends have agreed on.
     pub agreed: u8,
-    /// [`ANSWERED`], [`FINISHED`] and [`MAY_FRAGMENT`].
+    /// [`SYN_ACK_SEEN`], [`CLIENT_FIN_SEEN`] and [`MAY_FRAGMENT`].
     pub progress: u8,
     /// Ethernet header of the balancer's SYN-ACK: destination, then source.
     pub macs: [u32; 3],
 }
 
-/// Bit of [`Shake::progress`]: the balancer's SYN-ACK has been seen.
+/// Bit of [`Handshake::progress`]: the balancer's SYN-ACK has been seen.
 pub const SYN_ACK_SEEN: u8 = 1;
-/// Bit of [`Shake::progress`]: the client's FIN has been seen.
+/// Bit of [`Handshake::progress`]: the client's FIN has been seen.
 pub const CLIENT_FIN_SEEN: u8 = 2;
-/// Bit of [`Shake::progress`]: the client's SYN came without the DF bit.
+/// Bit of [`Handshake::progress`]: the client's SYN came without the DF bit.
 pub const MAY_FRAGMENT: u8 = 4;
 
 /// Milliseconds by which the TSval of the kernel's SYN cookie may lie in the past: its lowest bits encode the agreed
@@ -392,7 +392,7 @@ crate::layout!(DirState {
     flags,
 });
 
-/// Gives [`Flow`] its layout; `front` is the field that feature `next_abi` puts first.
+/// Gives [`CutFlow`] its layout; `front` is the field that feature `next_abi` puts first.
 macro_rules! flow_layout {
     ($($front:ident)?) => {
         crate::layout!(CutFlow {

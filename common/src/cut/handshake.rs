@@ -43,7 +43,7 @@ pub struct SynOptions {
     pub ts_val: u32,
 }
 
-/// Visitor that reads an [`Offer`]; numbers of 32 bits, for the verifier's sake.
+/// Visitor that reads an [`SynOptions`]; numbers of 32 bits, for the verifier's sake.
 struct OptionReader {
     mss: u32,
     scale: u32,

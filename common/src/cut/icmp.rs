@@ -1,8 +1,8 @@
 //! ICMP errors about a forwarded packet, rewritten for the packet's sender.
 //!
-//! A router that cannot forward a packet quotes its beginning (RFC 792, RFC 4443). The quoted packet is one of ours, with
-//! the numbers of the leg it left on; its sender knows it by those of the other leg. Without this, path MTU discovery
-//! would go blind on both legs.
+//! A router that cannot forward a packet quotes its beginning (RFC 792, RFC 4443). The quoted packet is one of ours,
+//! with the numbers of the leg it left on; its sender knows it by those of the other leg. Without this, path MTU
+//! discovery would go blind on both legs.
 
 use super::Buffer;
 use super::checksum::Diff;

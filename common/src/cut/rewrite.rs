@@ -40,9 +40,9 @@ pub struct TimestampRewrite {
     pub written: Option<u32>,
 }
 
-/// A window in the other leg's scale, rounded down: a sender that is promised more than its receiver takes is beyond the window
-/// with its next sequence number, and its acknowledgements are dropped from then on (RFC 9293, section 3.10.7.4). Flows whose
-/// windows would round to nothing are not cut: [`super::handshake::is_exact_enough`].
+/// A window in the other leg's scale, rounded down: a sender that is promised more than its receiver takes is beyond
+/// the window with its next sequence number, and its acknowledgements are dropped from then on (RFC 9293, section
+/// 3.10.7.4). Flows whose windows would round to nothing are not cut: [`super::handshake::fits_scale`].
 #[inline(always)]
 #[must_use]
 pub const fn rescale_window(window: u16, from: u8, to: u8, less: u32) -> u16 {

@@ -22,8 +22,8 @@ const MAX_ACK_AHEAD: u32 = 1 << 16;
 /// Attempts to move a number that other CPUs move, too: as many CPUs would have to work on one direction.
 const MAX_CAS_TRIES: u32 = 4;
 
-/// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's socket
-/// has received, both ends may be a window further than the other knows.
+/// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's
+/// socket has received, both ends may be a window further than the other knows.
 #[inline(always)]
 fn max_window(flow: &CutFlow) -> u32 {
     let larger = |a: u8, b: u8| if a > b { a } else { b };
@@ -45,8 +45,8 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
     let (expected, sent) = if from_client {
         (flow.dirs[1].ack, flow.dirs[1].snd_max)
     } else {
-        // Leg B's socket delivers what came before the flow was cut: leg A's window at most, and what was consumed of it. Its
-        // number stands still then, and the client's goes round.
+        // Leg B's socket delivers what came before the flow was cut: leg A's window at most, and what was consumed of
+        // it. Its number stands still then, and the client's goes round.
         let (delivered, high) = (flow.snd_nxt_b.wrapping_sub(flow.seq_delta_in), flow.dirs[0].snd_max);
         let is_ahead = delivered.wrapping_sub(high) <= window / 2 + MAX_ACK_AHEAD / 2;
         (flow.dirs[0].ack, if is_ahead { delivered } else { high })
@@ -57,7 +57,7 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
 
 /// Records a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
 /// packet's numbers as they leave, on the leg on which `peer` arrives: they compare with what `peer` holds. `believed`
-/// is the result of [`plausible`].
+/// is the result of [`is_in_window`].
 #[inline(always)]
 pub fn record(
     way: &mut DirState,
@@ -119,8 +119,8 @@ fn advance(way: &mut DirState, end: u32, is_fin: bool) {
         if !atomic::exchange(&mut way.snd_max, high, end) {
             continue;
         }
-        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came before
-        // the flow was cut lies in front of all that comes.
+        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came
+        // before the flow was cut lies in front of all that comes.
         let fin = if flags & EARLY_FIN == 0 {
             is_fin && flags & FIN_SEEN == 0
         } else {

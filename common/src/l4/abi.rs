@@ -20,8 +20,8 @@ pub const MAX_HOST_PORTS: u32 = 65_536;
 pub const MAX_NAT_SOURCES: u32 = 16_384;
 /// Connections that can be known at once, unless configured otherwise: two entries of `L4_CT_ESTABLISHED` each.
 pub const DEFAULT_FLOWS: u32 = 262_144;
-/// Entries of `L4_CT_HALF_OPEN`: flows that have just begun, or in which only one side has spoken. The oldest make room, so
-/// that a flood of them costs no established flow.
+/// Entries of `L4_CT_HALF_OPEN`: flows that have just begun, or in which only one side has spoken. The oldest make
+/// room, so that a flood of them costs no established flow.
 pub const MAX_HALF_OPEN: u32 = 131_072;
 /// Entries of `L4_FRAGMENTS`: datagrams whose first fragment has been seen.
 pub const MAX_FRAGMENTS: u32 = 16_384;
@@ -189,7 +189,7 @@ impl Key {
     }
 }
 
-/// Bits of [`Flow::state`], set by packets of the flow's own direction alone.
+/// Bits of [`L4Flow::state`], set by packets of the flow's own direction alone.
 pub mod state {
     /// The entry is the host's direction.
     pub const REPLY: u16 = 1;
@@ -250,7 +250,7 @@ pub struct L4Flow {
 }
 
 impl L4Flow {
-    /// Sets bits of [`Flow::state`], and takes none from another CPU that sets others at the same time.
+    /// Sets bits of [`L4Flow::state`], and takes none from another CPU that sets others at the same time.
     #[inline(always)]
     pub fn set_state(&mut self, bits: u16) {
         // SAFETY: the word in which the state is the lower half (asserted below); the upper half is left as it is.
@@ -259,7 +259,7 @@ impl L4Flow {
     }
 }
 
-/// Offset of [`Flow::state`], where its 32-bit word begins.
+/// Offset of [`L4Flow::state`], where its 32-bit word begins.
 const STATE: usize = core::mem::offset_of!(L4Flow, state);
 
 /// Established flows of direct server return (DSR): the one element of `L4_DSR_QUOTA`. Replies bypass the balancer, so
@@ -345,7 +345,7 @@ crate::layout!(Key {
     protocol,
 });
 
-/// Gives [`Flow`] and [`Host`] their layouts; `front` is the field that feature `next_abi` puts first.
+/// Gives [`L4Flow`] and [`Host`] their layouts; `front` is the field that feature `next_abi` puts first.
 macro_rules! layouts {
     ($($front:ident)?) => {
         crate::layout!(L4Flow {

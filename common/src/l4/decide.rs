@@ -46,7 +46,8 @@ impl PacketScratch {
 
 /// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
 ///
-/// Runs both halves, for callers without a verifier; the programs call [`arrive`] and [`forward`] one by one.
+/// Runs both halves, for callers without a verifier; the programs call
+/// [`parse_and_admit`](super::parse::parse_and_admit) and [`forward`] one by one.
 pub fn balance<B: Buffer + ?Sized, K: Maps>(
     packet: &mut B,
     kernel: &K,
@@ -62,7 +63,8 @@ pub fn balance<B: Buffer + ?Sized, K: Maps>(
     parse_and_admit(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
 }
 
-/// Decides about a packet that [`arrive`] has read and let through: finds its flow, or a host for a new one.
+/// Decides about a packet that [`parse_and_admit`](super::parse::parse_and_admit) has read and let through: finds its
+/// flow, or a host for a new one.
 #[inline(always)]
 pub fn forward<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch) -> Verdict {
     if !matches!(s.seen.key.protocol, TCP | UDP) {
@@ -416,7 +418,8 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
             return Verdict::new(reason, Action::Drop);
         }
     }
-    // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same hash.
+    // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same
+    // hash.
     let _ = kernel.insert_half_open(&s.seen.key, &s.forward_flow, false);
     kernel.count_packet(service.number, s.seen.length, Direction::NewFlow);
     if s.seen.fragment == FIRST_FRAGMENT {

@@ -1,8 +1,8 @@
 //! ICMP errors about packets of a flow, forwarded to the end that sent the packet (RFC 792, RFC 4443).
 //!
-//! A router quotes the beginning of the packet that it could not forward. In mode `nat` that is the packet as we sent it,
-//! and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered the
-//! client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
+//! A router quotes the beginning of the packet that it could not forward. In mode `nat` that is the packet as we sent
+//! it, and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered
+//! the client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
 
 use super::abi::{Key, L4Flow};
 use super::packet::{self, ICMP, ICMPV6, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP};
@@ -74,8 +74,8 @@ pub fn read_quoted<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> Opti
     })
 }
 
-/// Rewrites an ICMP error for the sender of the quoted packet. `flow` is the direction of [`Quoted::arriving`]: its
-/// destination is that sender.
+/// Rewrites an ICMP error for the sender of the quoted packet. `flow` is the direction of
+/// [`QuotedPacket::arriving_key`]: its destination is that sender.
 #[inline(always)]
 pub fn translate<B: Buffer + ?Sized>(
     packet: &mut B,

@@ -280,7 +280,8 @@ impl Maps for ModelMaps {
 }
 
 impl ModelMaps {
-    /// A service of each mode on a port of its own (80, 81, 82), TCP and UDP, both families, to the hosts 0 to 7 of either.
+    /// A service of each mode on a port of its own (80, 81, 82), TCP and UDP, both families, to the hosts 0 to 7 of
+    /// either.
     #[must_use]
     pub fn with_services(vip4: [u32; 4], vip6: [u32; 4]) -> Self {
         let mut maps = Self {

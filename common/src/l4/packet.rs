@@ -38,7 +38,7 @@ pub struct ParsedHeaders {
     pub length: u32,
     /// IP version, 4 or 6.
     pub version: u32,
-    /// Kind of fragment: [`WHOLE`], [`FIRST`] or [`LATER`].
+    /// Kind of fragment: [`NOT_FRAGMENTED`], [`FIRST_FRAGMENT`] or [`LATER_FRAGMENT`].
     pub fragment: u32,
     /// Identification of the datagram, in a fragment.
     pub fragment_id: u32,
@@ -53,8 +53,8 @@ pub struct ParsedHeaders {
 }
 
 impl ParsedHeaders {
-    /// Whether the sender can be told that the packet is too big, and wants to know: an IPv4 packet that may be fragmented is
-    /// simply lost, and one with options is rare.
+    /// Whether the sender can be told that the packet is too big, and wants to know: an IPv4 packet that may be
+    /// fragmented is simply lost, and one with options is rare.
     #[inline(always)]
     pub fn accepts_too_big<B: Buffer + ?Sized>(&self, packet: &B) -> bool {
         if self.version == 4 {
@@ -77,15 +77,15 @@ impl ParsedHeaders {
     }
 }
 
-/// Value of [`Seen::fragment`]: not a fragment.
+/// Value of [`ParsedHeaders::fragment`]: not a fragment.
 pub const NOT_FRAGMENTED: u32 = 0;
-/// Value of [`Seen::fragment`]: the first fragment of a datagram.
+/// Value of [`ParsedHeaders::fragment`]: the first fragment of a datagram.
 pub const FIRST_FRAGMENT: u32 = 1;
-/// Value of [`Seen::fragment`]: a fragment behind the first one.
+/// Value of [`ParsedHeaders::fragment`]: a fragment behind the first one.
 pub const LATER_FRAGMENT: u32 = 2;
 
 /// Reads the key of an IPv4 packet without options that is no fragment and carries a whole TCP or UDP header: of nearly
-/// all packets there are. `None` for others, which [`ip`] and [`ports`] read.
+/// all packets there are. `None` for others, which [`parse_ip`] and [`parse_ports`] read.
 #[inline(always)]
 pub fn parse_plain_key<B: Buffer + ?Sized>(packet: &B, l3: u32) -> Option<Key> {
     let [first, second, third, source, destination, ports, _, _, fourth, _] = packet.words(l3)?;
@@ -106,7 +106,7 @@ pub fn parse_plain_key<B: Buffer + ?Sized>(packet: &B, l3: u32) -> Option<Key> {
     })
 }
 
-/// Reads the headers of a packet that [`straight`] has read the key of.
+/// Reads the headers of a packet that [`parse_plain_key`] has read the key of.
 #[inline(always)]
 pub fn parse_plain<B: Buffer + ?Sized>(packet: &B, l3: u32, seen: &mut ParsedHeaders) -> Option<()> {
     let [first, _, third, source, destination, ports, seq, ack, fourth, _] = packet.words(l3)?;

@@ -17,17 +17,17 @@ use crate::shield::{
 /// Result of the first look at a packet. No enum: programs must not copy what a variant leaves undefined.
 #[derive(Clone, Copy, Debug)]
 pub struct FastPath {
-    /// One of [`seen`].
+    /// One of [`class`].
     pub class: u32,
     /// Guard of the packet's destination; [`NO_GUARD`] for none.
     pub guard: u32,
-    /// Verdict, valid with [`seen::ENDED`] and [`seen::TOLD`].
+    /// Verdict, valid with [`class::DECIDED`] and [`class::TELL`].
     pub verdict: Verdict,
 }
 
-/// Values of [`Glance::kind`].
+/// Values of [`FastPath::class`].
 pub mod class {
-    /// Decided: [`super::Glance::verdict`] stands, and nothing is left to do.
+    /// Decided: [`super::FastPath::verdict`] stands, and nothing is left to do.
     pub const DECIDED: u32 = 0;
     /// IPv4 packet with plain headers to a port that is guarded at some address.
     pub const GUARDED: u32 = 1;
@@ -53,8 +53,8 @@ impl FastPath {
     }
 }
 
-/// A first look at an IPv4 packet, before anything of it is written down: most packets of a machine are nobody's, and of
-/// those that are denied there may be very many.
+/// A first look at an IPv4 packet, before anything of it is written down: most packets of a machine are nobody's, and
+/// of those that are denied there may be very many.
 #[inline(always)]
 pub fn fast_path<B: Buffer + ?Sized, K: Maps>(packet: &B, kernel: &K, l3: u32) -> FastPath {
     let (miss, denied) = (

@@ -52,8 +52,8 @@ pub fn is_syn(seen: &ParsedHeaders) -> bool {
     seen.key.protocol == TCP && seen.flags as u8 & (SYN | ACK | RST) == SYN
 }
 
-/// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears nothing:
-/// its flow stays among those that make room for others.
+/// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears
+/// nothing: its flow stays among those that make room for others.
 #[inline(always)]
 #[must_use]
 pub fn confirms(seen: &ParsedHeaders, reply: &L4Flow) -> bool {

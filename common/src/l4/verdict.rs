@@ -12,9 +12,9 @@ pub enum Action {
     Pass = 0,
     /// Drop the packet.
     Drop = 1,
-    /// Send the packet as [`Out`] says.
+    /// Send the packet as [`SendInfo`] says.
     Send = 2,
-    /// Tell the packet's sender that [`Out::mtu`] bytes are the most (ICMP).
+    /// Tell the packet's sender that [`SendInfo::mtu`] bytes are the most (ICMP).
     TooBig = 3,
 }
 

@@ -5,7 +5,7 @@ use crate::l4::Target;
 
 /// Most guards: listeners and services with rules of their own.
 pub const MAX_GUARDS: u32 = 2048;
-/// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`NO_GUARDS`].
+/// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`RCU_BARRIER_TABLE`].
 pub const MAX_PREFIX_TABLES: u32 = MAX_GUARDS + 1;
 /// Index of a table that no program asks for: writing it waits for all programs that run.
 pub const RCU_BARRIER_TABLE: u32 = MAX_GUARDS;
@@ -63,7 +63,7 @@ impl Limit {
     }
 }
 
-/// Kind of limit: the index into [`Guard::limits`] and [`Cell::times`].
+/// Kind of limit: the index into [`Guard::limits`] and [`RateCell::full_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LimitKind {
@@ -89,7 +89,7 @@ pub struct Guard {
     pub mask_v4: u32,
     /// Mask of the bits of an IPv6 address that tell sources apart.
     pub mask_v6: [u32; 4],
-    /// Limits of each source, by [`What`].
+    /// Limits of each source, by [`LimitKind`].
     pub limits: [Limit; 3],
 }
 
@@ -99,7 +99,7 @@ pub struct Guard {
 pub struct RateCell {
     /// Hash of the source and of the guard, under a secret seed.
     pub tag: u64,
-    /// Times at which the buckets are full again, by [`What`]; in ns of the monotonic clock.
+    /// Times at which the buckets are full again, by [`LimitKind`]; in ns of the monotonic clock.
     pub full_at: [u64; 3],
 }
 
@@ -124,11 +124,11 @@ pub struct Settings {
     pub drop_unparsable: u32,
     /// Index in `SHIELD_SHARED_PREFIXES` of the table of prefixes common to all guards; [`NO_TABLE`] for none.
     pub shared_prefixes: u32,
-    /// Generation of the guards' targets: a change makes every [`Recent`] stale.
+    /// Generation of the guards' targets: a change makes every [`CachedGuard`] stale.
     pub generation: u32,
 }
 
-/// Value of [`Settings::common`]: no prefixes are common to all guards.
+/// Value of [`Settings::shared_prefixes`]: no prefixes are common to all guards.
 pub const NO_TABLE: u32 = u32::MAX;
 
 /// Cached guard of a destination: most packets of a CPU go to few.
@@ -137,7 +137,7 @@ pub const NO_TABLE: u32 = u32::MAX;
 pub struct CachedGuard {
     /// The destination.
     pub target: Target,
-    /// [`Settings::round`] when the guard was looked up; 0: the entry is empty.
+    /// [`Settings::generation`] when the guard was looked up; 0: the entry is empty.
     pub generation: u32,
     /// The destination's guard; [`NO_GUARD`] for none.
     pub guard: u32,
@@ -210,7 +210,7 @@ impl Decision {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuardStats {
-    /// Packets by [`Judged`].
+    /// Packets by [`Decision`].
     pub decisions: [u64; 8],
 }
 
@@ -240,7 +240,7 @@ pub struct DroppedPacket {
     pub protocol: u32,
     /// The guard; [`NO_GUARD`] where it is unknown.
     pub guard: u32,
-    /// One of [`Judged`].
+    /// One of [`Decision`].
     pub decision: u32,
     /// Length of the IP packet.
     pub length: u32,

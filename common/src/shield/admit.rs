@@ -53,7 +53,7 @@ pub trait ShieldMaps {
     fn make_cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)>;
     /// Length of the frame, in bytes.
     fn frame_length(&self) -> u32;
-    /// Returns `value` so that the verifier no longer knows where it comes from: see [`Buffer::forgotten`].
+    /// Returns `value` so that the verifier no longer knows where it comes from: see [`Buffer::hide_from_verifier`].
     fn hide_from_verifier(&self, value: u32) -> u32 {
         value
     }
@@ -252,8 +252,8 @@ fn is_flood<K: ShieldMaps>(kernel: &K, guard: &Guard, number: u32) -> bool {
     let second = (kernel.clock_ns() >> 30) as u32;
     // A CPU whose clock is a tick behind is in the same second as the others.
     if second.wrapping_sub(flood.second) as i32 > 0 {
-        // A flood does not begin anew with each second: of one that has gone on for all of the last, the first SYN of this
-        // one is the next.
+        // A flood does not begin anew with each second: of one that has gone on for all of the last, the first SYN of
+        // this one is the next.
         let goes_on = flood.syns / 2 >= guard.syn_threshold && flood.second.wrapping_add(1) == second;
         flood.syns = if goes_on { guard.syn_threshold } else { 0 };
         flood.second = second;

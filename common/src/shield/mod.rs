@@ -6,8 +6,8 @@
 //! backlog is full is answered with a cookie in its place ([`cookie`]). Packets that belong to no listener and no
 //! service are dropped only if their headers cannot be read, and only where a guard drops malformed packets.
 //!
-//! The code is generic over the packet's bytes and over what the kernel provides ([`admit::Kernel`]), as [`crate::l4`]
-//! is. Minimum kernel: 5.12.
+//! The code is generic over the packet's bytes and over what the kernel provides ([`admit::ShieldMaps`]), as
+//! [`crate::l4`] is. Minimum kernel: 5.12.
 
 pub mod abi;
 pub mod admit;

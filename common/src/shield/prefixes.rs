@@ -1,9 +1,9 @@
 //! A table of IPv4 and IPv6 prefixes: the verdict of the longest one that an address is in.
 //!
-//! A multibit trie whose nodes are compressed by bitmaps (Asai and Ohara: "Poptrie", SIGCOMM 2015). The first 16 bits of
-//! an address are the index of its first node, and each node decides 6 more. What a shorter prefix says has been written
-//! into the leaves below it, so the walk never turns back: one load for each node, and nothing to remember but the
-//! next index. An IPv4 address takes at most 3 nodes, an IPv6 address at most [`MOST_NODES`].
+//! A multibit trie whose nodes are compressed by bitmaps (Asai and Ohara: "Poptrie", SIGCOMM 2015). The first 16 bits
+//! of an address are the index of its first node, and each node decides 6 more. What a shorter prefix says has been
+//! written into the leaves below it, so the walk never turns back: one load for each node, and nothing to remember but
+//! the next index. An IPv4 address takes at most 3 nodes, an IPv6 address at most [`MAX_PATH_NODES`].
 //!
 //! `signalbox_core::prefixes` builds the table. A table is never changed, only replaced as a whole.
 
@@ -39,7 +39,7 @@ pub struct Node {
     pub child: u64,
     /// Slots whose verdict is [`DENY`].
     pub deny: u64,
-    /// Slots whose verdict is [`ALLOW`]; a slot in no mask has [`NONE`].
+    /// Slots whose verdict is [`ALLOW`]; a slot in no mask has [`NO_MATCH`].
     pub allow: u64,
     /// Index of the child of the lowest bit of `child`; those of the higher bits follow it.
     pub base: u32,
@@ -69,12 +69,12 @@ impl Nodes for [Node] {
     }
 }
 
-/// Looks up the verdict on an address, [`NONE`], [`DENY`] or [`ALLOW`]: words in host order, an IPv4 address in the
+/// Looks up the verdict on an address, [`NO_MATCH`], [`DENY`] or [`ALLOW`]: words in host order, an IPv4 address in the
 /// last one.
 ///
-/// The address is shifted through two registers, by constants alone: 5.10's verifier allows no load from the stack at an
-/// index that is not constant, and a shift of 128 bits would be a library's function. The loop's bound is only for the
-/// verifier, and for a table that is wrong: a right one ends every walk before.
+/// The address is shifted through two registers, by constants alone: 5.10's verifier allows no load from the stack at
+/// an index that is not constant, and a shift of 128 bits would be a library's function. The loop's bound is only for
+/// the verifier, and for a table that is wrong: a right one ends every walk before.
 #[inline(always)]
 #[must_use]
 pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) -> u32 {
@@ -175,7 +175,8 @@ mod tests {
         assert_eq!(verdict::<[Node]>(&[], &[0; 4], true), NO_MATCH);
     }
 
-    /// Every bit of an address is looked at once, in its place: a chain of nodes with one child each, down to the last bit.
+    /// Every bit of an address is looked at once, in its place: a chain of nodes with one child each, down to the last
+    /// bit.
     #[test]
     fn the_words_are_taken_6_bits_at_a_time() {
         let address = [0x2001_0db8, 0x8567_89ab, 0xcdef_fedc, 0xba98_7653];

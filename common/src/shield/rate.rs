@@ -5,8 +5,8 @@
 //! of the four that share a place, the one that is full first makes room for a new one. However many sources there are,
 //! the memory is the same, and nothing is allocated for a packet.
 //!
-//! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would cost
-//! every packet.
+//! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would
+//! cost every packet.
 
 use super::abi::{Bucket, Guard, LimitKind, RateCell};
 

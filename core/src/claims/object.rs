@@ -29,7 +29,7 @@ pub struct Object {
     pub subdomain: bool,
     /// Whether TLS ends at the application, so that no router sees a path.
     pub passthrough: bool,
-    /// Annotations, at least those for which [`super::is_read`] holds.
+    /// Annotations, at least those for which [`super::is_known_annotation`] holds.
     pub annotations: BTreeMap<String, String>,
     /// Labels of the object, all of them.
     pub labels: Labels,

@@ -40,8 +40,8 @@ pub const ALL: [&str; 9] = [
 /// Label for every reason that is not in [`ALL`]: scripts and other sources have words of their own.
 pub const UNKNOWN_REASON: &str = "Other";
 
-/// Counts the names that are not served, by the word of the reason: one of [`ALL`], or [`OTHER`]. Router pods that
-/// cannot be hosts ask for no name, and do not count.
+/// Counts the names that are not served, by the word of the reason: one of [`ALL`], or [`UNKNOWN_REASON`]. Router pods
+/// that cannot be hosts ask for no name, and do not count.
 #[must_use]
 pub fn count(learned: &ClusterDiscovery) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();

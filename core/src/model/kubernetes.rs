@@ -109,7 +109,7 @@ impl Resource {
 /// Router pods, and the addresses at which they are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routers {
-    /// Namespace and labels of the pods; `None`: both of [`RouterPods::defaults`].
+    /// Namespace and labels of the pods; `None`: both of [`RouterPods::default_locations`].
     pub pods: Option<RouterPods>,
     /// Type of the node address that is used.
     pub address: AddressType,

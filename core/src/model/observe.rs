@@ -56,7 +56,7 @@ pub const END_LABELS: [&str; 7] = [
     "refused",
 ];
 
-/// Subset of [`ENDS`].
+/// Subset of [`END_LABELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndSet(u8);
 
@@ -64,13 +64,13 @@ impl EndSet {
     /// Every end.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// Subset of the ends at these indices of [`ENDS`].
+    /// Subset of the ends at these indices of [`END_LABELS`].
     #[must_use]
     pub fn from_indices(places: impl IntoIterator<Item = usize>) -> Self {
         Self(places.into_iter().fold(0, |ends, place| ends | 1 << place))
     }
 
-    /// Whether the end at this index of [`ENDS`] is in the subset.
+    /// Whether the end at this index of [`END_LABELS`] is in the subset.
     #[must_use]
     pub const fn contains(self, place: usize) -> bool {
         self.0 & 1 << place != 0

@@ -37,7 +37,7 @@ impl fmt::Display for AppKey {
     }
 }
 
-/// Application. Its JSON is for people and hides secrets; [`Self::record`] is for storage.
+/// Application. Its JSON is for people and hides secrets; [`Self::to_record`] is for storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Application {
     /// Key of the application.
@@ -172,7 +172,7 @@ impl Application {
         serde_json::to_vec(&record).expect("strings, numbers and maps by string: JSON holds them all")
     }
 
-    /// Reads the bytes that [`Self::record`] wrote.
+    /// Reads the bytes that [`Self::to_record`] wrote.
     ///
     /// # Errors
     /// The bytes are not a record of this version.

@@ -43,7 +43,7 @@ impl Applications {
         touched
     }
 
-    /// Applies changes that [`Self::after`] has computed.
+    /// Applies changes that [`Self::changes_after`] has computed.
     pub fn commit(&mut self, changed: BTreeMap<AppKey, Option<Application>>) {
         for (key, application) in changed {
             match application {

@@ -173,7 +173,7 @@ impl Builder {
     }
 }
 
-/// Count of a scalar towards [`MOST_NODES`]: a long text that is repeated takes memory each time.
+/// Count of a scalar towards [`MAX_NODES`]: a long text that is repeated takes memory each time.
 fn node_cost(kind: &YamlKind) -> usize {
     match kind {
         YamlKind::Text(text) => 1 + text.len() / 64,

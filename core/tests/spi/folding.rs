@@ -125,8 +125,8 @@ proptest! {
         }
     }
 
-    /// A broker that lost the last acknowledgements delivers a stretch of the queue again: the end is the same. (Which gear
-    /// came first is known by order alone, and gears that took each other's addresses come in another one then.)
+    /// A broker that lost the last acknowledgements delivers a stretch of the queue again: the end is the same. (Which
+    /// gear came first is known by order alone, and gears that took each other's addresses come in another one then.)
     #[test]
     fn a_stretch_delivered_again_changes_nothing_in_the_end(events in any_series(), from in any::<Index>()) {
         let from = from.index(events.len() + 1);

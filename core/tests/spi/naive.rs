@@ -86,8 +86,8 @@ fn undoes(later: &AppChange, added: &AppChange) -> bool {
     }
 }
 
-/// Without the gear that came first, which the naive model does not know: an application that is gone for a moment in the
-/// middle of the series begins anew.
+/// Without the gear that came first, which the naive model does not know: an application that is gone for a moment in
+/// the middle of the series begins anew.
 pub(crate) fn headless(mut application: Application) -> Application {
     application.head = None;
     application

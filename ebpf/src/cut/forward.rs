@@ -341,9 +341,9 @@ pub fn redirect<F: Family>(
     }
     let skb = ctx.skb.skb;
     if F::VERSION == 6 {
-        // An IPv6 header has no checksum that would make up for its changes in the sum that a network card has left with
-        // the packet (CHECKSUM_COMPLETE). For those of addresses the pseudo-header's helper corrects that sum, as is
-        // right for IPv4 alone; the hop limit is one less.
+        // An IPv6 header has no checksum that would make up for its changes in the sum that a network card has left
+        // with the packet (CHECKSUM_COMPLETE). For those of addresses the pseudo-header's helper corrects that sum, as
+        // is right for IPv4 alone; the hop limit is one less.
         let mut header = l3;
         header.u16(1, 0);
         // SAFETY: a helper on the context's own packet; a packet without such a sum is left alone.

@@ -1,7 +1,7 @@
 //! "Packet too big": the sender of a packet that exceeds the next link's MTU is told, as a router would tell it.
 //!
-//! The kernel tells the senders of packets that it routes. Packets of a cut flow are redirected, and a link whose MTU was
-//! lowered under the flow would swallow them.
+//! The kernel tells the senders of packets that it routes. Packets of a cut flow are redirected, and a link whose MTU
+//! was lowered under the flow would swallow them.
 
 use aya_ebpf::{
     EbpfContext as _,

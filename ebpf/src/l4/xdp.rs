@@ -212,8 +212,8 @@ fn update_checksum(packet: &mut PacketView, ctx: &XdpContext, seen: &ParsedHeade
         return Some(());
     }
     let mut pseudo = pseudo_header_sum(seen);
-    // A sender on this machine (the other end of a veth) leaves the checksum to a network card that there is not: in its
-    // place stands the sum of the pseudo-header. Computed anew it is right in either case.
+    // A sender on this machine (the other end of a veth) leaves the checksum to a network card that there is not: in
+    // its place stands the sum of the pseudo-header. Computed anew it is right in either case.
     let mut new = if seen.fragment == NOT_FRAGMENTED && pseudo.equals(old) {
         core::hint::cold_path();
         packet.set_u16(out.checksum_offset, 0)?;
@@ -291,7 +291,7 @@ fn sum_bytes(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
             let mut stop = start + (hide_from_compiler(done + i) & 0x1fff) as usize;
             let byte = stop;
             stop += 1;
-            // SAFETY: does nothing; see `View::at`.
+            // SAFETY: does nothing; see `PacketView::at`.
             unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
             if stop > end {
                 return None;
@@ -312,7 +312,7 @@ fn sum_bytes(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
 fn sum_chunk(start: usize, end: usize, done: u32, size: u32, sum: i64) -> Option<i64> {
     let from = start + (hide_from_compiler(done) & 0x1fff) as usize;
     let mut stop = from + size as usize;
-    // SAFETY: does nothing; see `View::at`.
+    // SAFETY: does nothing; see `PacketView::at`.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
     if stop > end {
         return None;

@@ -56,8 +56,8 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
 /// Table of the prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and
-/// not one of `SHIELD_GUARD_PREFIXES`, because only a look-up in a map that the verifier knows is inlined: a denied packet
-/// costs a third.
+/// not one of `SHIELD_GUARD_PREFIXES`, because only a look-up in a map that the verifier knows is inlined: a denied
+/// packet costs a third.
 #[map]
 static SHIELD_SHARED_PREFIXES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
@@ -85,7 +85,7 @@ static SHIELD_STATS: PerCpuArray<GuardStats> = PerCpuArray::with_max_entries(MAX
 #[map]
 static SHIELD_SYN_RATES: Array<SynRate> = Array::with_max_entries(MAX_GUARDS, 0);
 
-/// Samples of each kind that may still be taken, by [`Judged`]. Userspace refills the quota whenever it looks.
+/// Samples of each kind that may still be taken, by [`Decision`]. Userspace refills the quota whenever it looks.
 #[map]
 static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
 

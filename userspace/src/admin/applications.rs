@@ -50,7 +50,7 @@ pub(super) async fn post(
         Err(response) => return *response,
     };
     let result = if how.dry_run.unwrap_or_default() {
-        // A blocking thread, because `try_text` waits while the ledger writes.
+        // A blocking thread, because `dry_run` waits while the ledger writes.
         let tried = tokio::task::spawn_blocking(move || spi.dry_run(&body));
         tried
             .await

@@ -25,7 +25,7 @@ use crate::state::Shared;
 /// Changes that a source address may request at once, and in each second from then on.
 const BURST_CHANGES: f64 = 40.0;
 const CHANGES_PER_SECOND: f64 = 20.0;
-/// Changes that a wrong token counts as against [`BURST`].
+/// Changes that a wrong token counts as against [`BURST_CHANGES`].
 const WRONG_TOKEN_COST: f64 = 8.0;
 /// Most source addresses that the rate limit remembers.
 const MAX_SOURCES: usize = 1024;

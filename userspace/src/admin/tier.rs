@@ -152,7 +152,7 @@ fn packet_path(netlink: Option<&Netlink>, address: IpAddr) -> PacketPath {
     if way.is_local || address.is_loopback() {
         return PacketPath::Local;
     }
-    // `carrying` lists the interfaces that the programs are attached to at each refresh.
+    // `routed` lists the interfaces that the programs are attached to at each refresh.
     if interfaces::routed().iter().any(|known| known.index == way.ifindex) {
         return PacketPath::Hooked;
     }

@@ -142,7 +142,7 @@ pub async fn serve(
     told(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
 }
 
-/// Detaches a cut flow from its sockets, which [`Attempt::deliver`] empties. Returns how the flow ended if it ended
+/// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties. Returns how the flow ended if it ended
 /// before that.
 fn cut(
     attempt: CutAttempt,

@@ -52,7 +52,7 @@ pub enum Ineligible {
     TableFull,
     NoPort,
     NoSourceAddress,
-    /// A program found the reason: one of [`why`].
+    /// A program found the reason: one of [`ineligible`].
     FoundByProgram(u8),
     /// No program saw leg B's handshake unchanged: the packets used an interface without programs, or NAT rewrote them.
     NoHook,
@@ -120,9 +120,9 @@ pub struct CutRequest {
     pub injected: u32,
     /// Bytes that userspace has taken off the client's stream.
     pub consumed: u32,
-    /// True if the balancer has sent bytes to the client: [`Cutter::has_spoken`].
+    /// True if the balancer has sent bytes to the client: [`Cutter::record_greeting`].
     pub greeted: bool,
-    /// Timestamp clock of leg A: see [`sys::stamp_clock`](super::sys::stamp_clock).
+    /// Timestamp clock of leg A: see [`sys::timestamp_clock`](super::sys::timestamp_clock).
     pub timestamp_clock: u32,
     /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
     pub window_scale: Option<u8>,

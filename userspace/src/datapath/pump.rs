@@ -19,7 +19,7 @@ pub const SCRATCH_BYTES: usize = 64 * 1024;
 /// Reads in one direction before other tasks get their turn.
 const MAX_READS_IN_A_ROW: usize = 16;
 
-/// Bytes of one direction after which it is bulk, if its reads are also as large as `BULK_READ`.
+/// Bytes of one direction after which it is bulk, if its reads are also as large as `MIN_BULK_READ_BYTES`.
 const MIN_BULK_TOTAL_BYTES: u64 = 128 * 1024;
 const MIN_BULK_READ_BYTES: usize = 16 * 1024;
 

@@ -32,7 +32,7 @@ impl EndedQueue {
         }
     }
 
-    /// Adds an entry that has been examined and must be again: due after `AGAIN_TICKS`.
+    /// Adds an entry that has been examined and must be again: due after `RECHECK_TICKS`.
     pub(super) fn requeue(&mut self, index: u32, now: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             let when = now.wrapping_add(RECHECK_TICKS);

@@ -84,7 +84,7 @@ pub struct Cut {
     pub adopted: bool,
     /// Reason why IPv6 is not cut, where the kernel took only the IPv4 half of the programs.
     pub without_v6: Option<String>,
-    /// Ring of ended flows, until [`Self::take_ends`] takes it.
+    /// Ring of ended flows, until [`Self::take_ended_ring`] takes it.
     ended_ring: Mutex<Option<RingBuf<MapData>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Names that maps and fields had in earlier versions of signalbox. Flows of such a version are carried over by name, so a
-//! name that is changed is kept here, for as long as that version may be upgraded from.
+//! Names that maps and fields had in earlier versions of signalbox. Flows of such a version are carried over by name,
+//! so a name that is changed is kept here, for as long as that version may be upgraded from.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,8 @@ pub(super) fn of_map(name: &str) -> &str {
         .map_or(name, |(_, former)| former)
 }
 
-/// Returns the former name of a field, such as `ways.1.ack` for `dirs.1.ack`; the present one if no part of it has changed.
+/// Returns the former name of a field, such as `ways.1.ack` for `dirs.1.ack`; the present one if no part of it has
+/// changed.
 pub(super) fn of_field(name: &str) -> Cow<'_, str> {
     let former = |part: &str| FIELDS.iter().find(|(now, _)| *now == part).map(|(_, former)| *former);
     if !name.split('.').any(|part| former(part).is_some()) {

@@ -380,7 +380,7 @@ impl L4Kernel {
         sum(&self.service_stats, u32::from(service))
     }
 
-    /// Returns 64 bits that [`Self::set_wanted`] has set; `None` where no port of them is wanted.
+    /// Returns 64 bits that [`Self::set_port_bits`] has set; `None` where no port of them is wanted.
     #[must_use]
     pub fn port_bits(&self, word: u32) -> Option<u64> {
         self.port_bitmap.get(&word).ok().flatten().filter(|bits| *bits != 0)
@@ -391,8 +391,8 @@ impl L4Kernel {
         self.port_bitmap.update(&word, &bits)
     }
 
-    /// Attaches to interfaces as [`Hooks::follow`] says. Flows of other versions are carried over first: our programs
-    /// know them before they stand on an interface.
+    /// Attaches to interfaces as [`L4Hooks::reconcile`] says. Flows of other versions are carried over first: our
+    /// programs know them before they stand on an interface.
     pub fn attach(&self, hook: Hook) {
         let mut left = self.other_versions.lock().unwrap_or_else(PoisonError::into_inner);
         left.copy_flows(&self.established, &self.half_open);

@@ -139,7 +139,7 @@ impl MapFd {
         })
     }
 
-    /// Goes through a map as [`Self::each`], in bytes; arrays too. The sizes of keys and values must be the map's.
+    /// Goes through a map as [`Self::for_each`], in bytes; arrays too. The sizes of keys and values must be the map's.
     fn for_each_bytes(&self, key_size: usize, value_size: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         let mut room = BATCH_ENTRIES;
         let (mut keys, mut values) = (vec![0; room * key_size], vec![0; room * value_size]);
@@ -318,7 +318,7 @@ impl RawMap {
         Ok(value)
     }
 
-    /// Goes through all entries, as [`MapFd::each`] does.
+    /// Goes through all entries, as [`MapFd::for_each`] does.
     pub fn for_each(&self, each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         self.fd.for_each_bytes(self.key_size, self.value_size, each)
     }

@@ -102,8 +102,8 @@ impl RouteLabels {
         route
     }
 
-    /// Returns figures by label: of `routes`, which must be those in force (see [`Book::hold`]), and of those that are
-    /// no longer configured. Empty where the bound is 0.
+    /// Returns figures by label: of `routes`, which must be those in force (see [`RouteLabels::lock_changes`]), and of
+    /// those that are no longer configured. Empty where the bound is 0.
     #[must_use]
     pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, RouteTotals> {
         let max = self.max.load(Relaxed);

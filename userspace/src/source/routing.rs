@@ -25,7 +25,7 @@ pub struct RoutingSupervisor {
     current: CurrentSource,
     out: mpsc::UnboundedSender<DiscoveryUpdate>,
     events: mpsc::UnboundedSender<StoreEvent>,
-    /// Collector of knowledge at the start, when [`Self::begin`] returns it instead of telling the store.
+    /// Collector of knowledge at the start, when [`Self::start`] returns it instead of telling the store.
     restored: Arc<Mutex<Option<Vec<DiscoveryUpdate>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
     /// Settings with which the source could not be opened: logged once.

@@ -2,8 +2,8 @@
 //!
 //! This module owns the connection to the broker, the ledger's records, the files of certificates, and messages that
 //! nobody understood; `core::spi` decides what events mean. The way through: broker -> `session` -> `consume` ->
-//! `intake` -> ledger, files, then [`Learnt`](super::Learnt), then the acknowledgement. An acknowledged message
-//! survives a crash; others are delivered again.
+//! `intake` -> ledger, files, then [`DiscoveryUpdate`](super::DiscoveryUpdate), then the acknowledgement. An
+//! acknowledged message survives a crash; others are delivered again.
 
 mod blocked;
 mod certificates;

@@ -32,7 +32,7 @@ const PREFIXES_RECORD: &str = "prefixes";
 /// Kind of a port from a range of `expose`, by the name of the service that has it.
 const PORT_RECORD: &str = "port";
 
-/// Key of the only record of [`CONFIGURATION`].
+/// Key of the only record of [`CONFIGURATION_RECORD`].
 const ONLY_KEY: &str = "all";
 
 /// Separates the names of source and cluster in a key: neither can contain it.

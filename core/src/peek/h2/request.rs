@@ -89,7 +89,7 @@ impl RequestParser {
         Ok(())
     }
 
-    /// Takes a whole frame, whose header has been checked by [`Self::expect`].
+    /// Takes a whole frame, whose header has been checked by [`Self::check_header`].
     pub(super) fn push_frame(&mut self, header: &Header, payload: &[u8]) -> Result<(), ProtocolError> {
         match header.frame_type {
             frame_type::SETTINGS if !header.has(flag::ACK) => self.settings = self.settings.saturating_add(1),

@@ -23,7 +23,7 @@ pub struct CutAttempt {
     port: u16,
     /// True if the balancer has sent bytes to the client.
     pub(super) greeted: bool,
-    /// True once the programs have the flow, which then keeps entry and port. [`Self::another_port`] sets it for an
+    /// True once the programs have the flow, which then keeps entry and port. [`Self::release_port`] sets it for an
     /// entry that is kept.
     pub(super) keeps_entry: bool,
 }

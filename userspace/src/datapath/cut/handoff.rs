@@ -60,8 +60,8 @@ impl CutAttempt {
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
         cutter.kernel.table.set_marks(index, marks | OWNS_CONN);
-        // Until `has_spoken` the programs did not know the sequence number of a FIN of this client: only reading finds
-        // it for certain.
+        // Until `record_greeting` the programs did not know the sequence number of a FIN of this client: only reading
+        // finds it for certain.
         let sent = if greeted {
             Ok(None)
         } else {

@@ -17,7 +17,7 @@ use foldhash::fast::FixedState;
 /// Least number of ports outside the ephemeral range; with fewer, that range is divided.
 const MIN_PORTS: usize = 8192;
 
-/// Parts of a divided range: `LOWER` for the kernel's choice, `UPPER` for cut flows.
+/// Parts of a divided range: `DIVIDED_KERNEL_PORTS` for the kernel's choice, `DIVIDED_CUT_PORTS` for cut flows.
 const DIVIDED_KERNEL_PORTS: RangeInclusive<u16> = 1024..=20_479;
 const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
 

@@ -21,7 +21,7 @@ use crate::kernel::object::{KernelError, program, refused_for_tests};
 /// Last of our filters' priorities: before filters of tier `cut`, and of others.
 const LAST_PRIORITY: u16 = 40;
 
-/// Priority of this version's filters: see [`PLACES`].
+/// Priority of this version's filters: see [`PRIORITY_COUNT`].
 const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;
 
 /// Name of the program for drivers.
@@ -65,7 +65,7 @@ impl L4Hooks {
         }
     }
 
-    /// Forgets what is attached, because somebody else may have replaced the programs: the next [`Self::follow`]
+    /// Forgets what is attached, because somebody else may have replaced the programs: the next [`Self::reconcile`]
     /// attaches them again.
     pub fn forget_attached(&mut self) {
         self.attached.clear();

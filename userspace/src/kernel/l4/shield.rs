@@ -209,7 +209,7 @@ impl Shield {
         Ok(all)
     }
 
-    /// Returns how often a guard has decided what, by `Judged`.
+    /// Returns how often a guard has decided what, by `Decision`.
     #[must_use]
     pub fn decisions(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
@@ -226,7 +226,7 @@ impl Shield {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.ring.next() {
             if item.len() >= size_of::<DroppedPacket>() {
-                // SAFETY: as many bytes as a `Dropped` has, of which any are valid; read wherever they are aligned.
+                // SAFETY: as many bytes as a `DropReason` has, of which any are valid; read wherever they are aligned.
                 each(unsafe { item.as_ptr().cast::<DroppedPacket>().read_unaligned() });
             }
         }

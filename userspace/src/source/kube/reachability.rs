@@ -1,7 +1,7 @@
 //! Reachability of the server: one feed that gets through wakes all others.
 //!
-//! Each feed waits by itself, up to half a minute. [`tend`] notices sooner what all of them wait for: a server that
-//! answers again, a token or a kubeconfig that is replaced.
+//! Each feed waits by itself, up to half a minute. [`watch_reachability`] notices sooner what all of them wait for: a
+//! server that answers again, a token or a kubeconfig that is replaced.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
