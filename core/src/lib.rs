@@ -28,5 +28,6 @@ pub mod rotation;
 pub mod route_table;
 pub mod schedule;
 pub mod spi;
+pub mod stats;
 pub mod subset;
 pub mod view;

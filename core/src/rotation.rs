@@ -189,6 +189,16 @@ impl Rotation {
     }
 }
 
+/// Returns whether one of the subjects covers a flow. Machines cover none: they are replaced
+/// by their hosts before.
+#[must_use]
+pub fn covers(subjects: &[Subject], cluster: &str, host: &str, route: Option<&str>) -> bool {
+    subjects.iter().any(|subject| match subject {
+        Subject::Application(name) => route == Some(name),
+        other => other.covers(cluster, host),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

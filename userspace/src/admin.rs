@@ -15,7 +15,6 @@ mod explain;
 mod export;
 mod exposed;
 mod figures;
-pub mod histogram;
 mod log;
 pub mod metrics;
 mod mutate;
@@ -44,7 +43,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
-use crate::state::{AdminStats, Gauge, Shared};
+use crate::state::{AdminStats, Shared};
+use signalbox_core::stats::Gauge;
 
 /// The API's servers. The unix socket's file goes when they are closed.
 pub struct AdminServers {
@@ -179,7 +179,7 @@ impl AdminServers {
         }
         if !self.socket.as_os_str().is_empty() {
             socket::remove(&self.socket);
-            socket::remove(&crate::takeover::path(&self.socket));
+            socket::remove(&crate::control::takeover::path(&self.socket));
         }
     }
 }

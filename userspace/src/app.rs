@@ -14,25 +14,27 @@ use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::admin;
+use crate::control::etcd::Etcd;
+use crate::control::listener_set::ListenerSet;
+use crate::control::rotation_jobs::Jobs;
+use crate::control::routing::CurrentSource;
+use crate::control::state_db::StateDb;
+use crate::control::store::persistent_state::PersistentState;
+use crate::control::store::{Configuration, Store, StoreEvent, fingerprint};
 use crate::control::{Control, Facts};
+use crate::control::{degraded, file_watch, takeover};
+use crate::datapath::cut::gc::FlowGc;
+use crate::datapath::cut::registry::Registry;
 use crate::datapath::pipe;
 use crate::datapath::worker::{self, WorkerCommand, WorkerSetup};
-use crate::etcd::Etcd;
-use crate::flow_gc::FlowGc;
 use crate::kernel::cut::stale_pins;
 use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
-use crate::layer4::Services;
-use crate::listener_set::ListenerSet;
-use crate::registry::Registry;
-use crate::rotation_jobs::Jobs;
-use crate::source::routing::CurrentSource;
-use crate::state::{AdminStats, Binds, Counter, Reloads, Shared, Snapshot, Totals};
-use crate::state_db::StateDb;
-use crate::store::persistent_state::PersistentState;
-use crate::store::{Configuration, Store, StoreEvent, fingerprint};
-use crate::{admin, degraded, source, takeover};
+use crate::l4::Services;
+use crate::state::{AdminStats, Binds, Reloads, Shared, Snapshot, Totals};
+use signalbox_core::stats::Counter;
 
 /// Way in which addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -126,7 +128,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let mut kernel = match Kernel::load() {
         Ok(kernel) => Some(kernel),
         Err(error) => {
-            degraded.push(("ebpf", crate::error_chain(&error)));
+            degraded.push(("ebpf", crate::sys::error_chain(&error)));
             None
         }
     };
@@ -146,7 +148,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
             Ok(steering) => Some(steering),
             Err(error) if want == SteeringChoice::SkLookup => return Err(error).context("sk_lookup is not available"),
             Err(error) => {
-                degraded.push(("sk_lookup", crate::error_chain(&error)));
+                degraded.push(("sk_lookup", crate::sys::error_chain(&error)));
                 None
             }
         },
@@ -205,7 +207,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     if let Err(error) = memory.restore() {
         // Traffic comes before durable state: the process serves, and refuses changes by API until the file can be
         // used.
-        let error = crate::error_chain(&error);
+        let error = crate::sys::error_chain(&error);
         tracing::error!(
             error,
             "The state of an earlier process cannot be read: nothing is out of rotation."
@@ -213,7 +215,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         degraded.push(("store", error));
     }
     if let Err(error) = memory.restore_shared().await {
-        let error = crate::error_chain(&error);
+        let error = crate::sys::error_chain(&error);
         tracing::error!(
             error,
             "The table that balancers share cannot be read: what was known last is in force."
@@ -308,7 +310,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     if let Some(file) = control.file.clone() {
         let watching = control.clone();
         tokio::spawn(async move {
-            if let Err(error) = source::file::watch(watching, file).await {
+            if let Err(error) = file_watch::watch(watching, file).await {
                 tracing::warn!(%error, "The configuration file is not watched: send SIGHUP after a change.");
             }
         });
@@ -342,7 +344,7 @@ fn load_cut(
             Some((Arc::clone(&cut), Arc::new(Registry::new(cut))))
         }
         Err(error) => {
-            degraded.push(("cut", crate::error_chain(&error)));
+            degraded.push(("cut", crate::sys::error_chain(&error)));
             None
         }
     }
@@ -432,14 +434,14 @@ pub(crate) fn new_shared(model: &Model) -> Shared {
         any_ticket: Counter::default(),
         limiter: Limiter::default(),
         log: Arc::default(),
-        route_labels: crate::route_stats::labels::RouteLabels::default(),
+        route_labels: crate::state::route_stats::labels::RouteLabels::default(),
         over_limit: crate::state::OverLimit::default(),
         seed,
         started: Instant::now(),
         stopping: false.into(),
         reloads: Reloads::default(),
         sources: Mutex::default(),
-        apply_seconds: admin::histogram::Histogram::default(),
+        apply_seconds: signalbox_core::stats::Histogram::default(),
         changes: tokio::sync::broadcast::Sender::new(1024),
         denied: Counter::default(),
         admin: AdminStats::default(),
@@ -477,7 +479,7 @@ fn follow_credit_events(kernel: &mut Kernel, control: &Control) {
     };
     let workers = control.workers.clone();
     tokio::spawn(async move {
-        let mut ring = crate::datapath::sys::async_readable(ring)?;
+        let mut ring = crate::sys::async_readable(ring)?;
         let share = worker::credit_pairs_per_worker(workers.len());
         loop {
             let mut guard = ring.readable_mut().await?;
@@ -500,7 +502,7 @@ fn follow_log(kernel: &mut Kernel) {
     match kernel.logger() {
         Ok(logger) => {
             tokio::spawn(async move {
-                let mut logger = crate::datapath::sys::async_readable(logger)?;
+                let mut logger = crate::sys::async_readable(logger)?;
                 loop {
                     let mut guard = logger.readable_mut().await?;
                     guard.get_inner_mut().flush();

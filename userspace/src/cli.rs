@@ -2,9 +2,12 @@
 
 mod agent;
 mod client;
+pub mod demo;
+pub mod doctor;
 mod events;
 mod explain;
 mod export;
+pub mod logging;
 mod rotate;
 mod services;
 mod shield;
@@ -18,7 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::app::{Options, SteeringChoice};
-use crate::{app, config, demo, doctor, logging};
+use crate::{app, config};
 
 /// A kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
 #[derive(Parser)]
@@ -376,7 +379,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .thread_name("control")
         // The control plane is niced: making a table of many thousand routes must not keep a worker from its
         // connections.
-        .on_thread_start(|| crate::datapath::sys::set_nice(NICE_INCREMENT))
+        .on_thread_start(|| crate::sys::set_nice(NICE_INCREMENT))
         .enable_all()
         .build()?)
 }

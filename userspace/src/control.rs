@@ -1,5 +1,19 @@
 //! Control handle: signals, files, the admin API and the demo control a running signalbox by it.
 
+pub mod degraded;
+pub mod etcd;
+pub mod fanout;
+pub mod features;
+pub mod file_watch;
+pub mod health;
+pub mod listener_set;
+pub mod rotation_jobs;
+pub mod routing;
+pub mod state_db;
+pub mod store;
+pub mod takeover;
+pub mod watchers;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,18 +25,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::cut_flows;
 use crate::config::{self, ConfigError};
+use crate::control::rotation_jobs::Jobs;
+use crate::control::routing::CurrentSource;
+use crate::control::store::persistent_state::ConfigOverride;
+use crate::control::store::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
+use crate::datapath::cut::gc::FlowGc;
+use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::{FlowFilter, FlowView};
 use crate::datapath::worker::WorkerHandle;
-use crate::flow_gc::FlowGc;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
-use crate::layer4::Services;
-use crate::registry::Registry;
-use crate::rotation_jobs::Jobs;
-use crate::source::routing::CurrentSource;
+use crate::l4::Services;
 use crate::state::Shared;
-use crate::store::persistent_state::ConfigOverride;
-use crate::store::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
 
 /// Facts about the machine, found at the start.
 #[derive(Clone, Debug, Default)]

@@ -21,5 +21,4 @@ pub mod relay;
 pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;
-pub mod sys;
 pub mod worker;

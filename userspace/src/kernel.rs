@@ -3,6 +3,7 @@
 //! Everything here degrades: where rights or kernel do not suffice, listeners bind plainly and flows stay on `splice`
 //! and `copy`, and [`Kernel::degraded`] says why.
 
+pub mod address;
 pub mod capabilities;
 pub mod counters;
 pub mod cut;

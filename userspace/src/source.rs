@@ -4,12 +4,13 @@
 //! to date, which the API and the metrics show. When a source loses touch with the cluster, its last knowledge stays in
 //! force.
 
-pub mod file;
+pub mod agent;
+pub mod backoff;
 pub mod kube;
+pub mod pem;
 pub mod prototype;
-pub mod routing;
+pub mod remote;
 pub mod routing_spi;
-pub mod watchers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,7 +21,8 @@ use serde_json::{Value, json};
 use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
-use crate::state::{Counter, LabelledCounters, unix_ms};
+use crate::sys::unix_ms;
+use signalbox_core::stats::{Counter, LabelledCounters};
 
 /// Knowledge of a source about a cluster.
 pub struct DiscoveryUpdate {

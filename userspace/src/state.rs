@@ -3,11 +3,14 @@
 //! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads one
 //! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
 
+pub mod connection_log;
+pub mod outcome;
+pub mod route_stats;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
@@ -23,81 +26,13 @@ use signalbox_core::subset::HostOrder;
 use signalbox_core::view::RoutingView;
 use tokio::sync::broadcast;
 
-use crate::admin::histogram::Histogram;
-use crate::connection_log::ConnectionLog;
-use crate::route_stats::RouteStats;
-use crate::route_stats::labels::{RouteLabel, RouteLabels};
 use crate::source::SourceStatus;
-
-/// A counter that only goes up.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
-    }
-
-    pub fn inc(&self) {
-        self.add(1);
-    }
-
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Adds one and returns the value before: a ticket.
-    pub fn ticket(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed)
-    }
-}
-
-/// A number of things that exist now. Changed only by pairs of `enter` and `leave`, so that it cannot drift: by guards
-/// (`Seat`, `ListenerGuard`, `Lease`, `Flow`), the keeper of the flow table and the admin API.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU32);
-
-impl Gauge {
-    #[must_use]
-    pub fn get(&self) -> u32 {
-        self.0.load(Relaxed)
-    }
-
-    pub(crate) fn enter(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn leave(&self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Counters by label, from a small set that is mostly known at compile time.
-#[derive(Debug, Default)]
-pub struct LabelledCounters(Mutex<HashMap<&'static str, Arc<Counter>, FixedState>>);
-
-impl LabelledCounters {
-    /// Adds one under a label. Takes a lock: for refusals and failures, not for the path of a good connection.
-    pub fn inc(&self, label: &'static str) {
-        let counter = {
-            let mut counters = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Arc::clone(counters.entry(label).or_default())
-        };
-        counter.inc();
-    }
-
-    #[must_use]
-    pub fn get(&self) -> Vec<(&'static str, u64)> {
-        let counters = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut all: Vec<_> = counters
-            .iter()
-            .map(|(label, counter)| (*label, counter.get()))
-            .collect();
-        all.sort_unstable();
-        all
-    }
-}
+use crate::state::connection_log::ConnectionLog;
+use crate::state::route_stats::RouteStats;
+use crate::state::route_stats::labels::{RouteLabel, RouteLabels};
+use crate::sys::unix_ms;
+use signalbox_core::stats::Histogram;
+use signalbox_core::stats::{Counter, Gauge, LabelledCounters};
 
 /// Runtime state of a router host.
 #[derive(Debug)]
@@ -178,8 +113,8 @@ pub struct ClusterState {
     pub ticket: Counter,
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
-    /// Flows ended, by [`crate::datapath::relay::FlowEnd`].
-    pub closed: [Counter; crate::datapath::relay::FlowEnd::ALL.len()],
+    /// Flows ended, by [`crate::state::outcome::FlowEnd`].
+    pub closed: [Counter; crate::state::outcome::FlowEnd::ALL.len()],
     pub connect_failures: LabelledCounters,
     pub checks_ok: Counter,
     pub checks_failed: Counter,
@@ -212,9 +147,9 @@ pub struct ListenerState {
     pub peek: LabelledCounters,
     pub refused: LabelledCounters,
     pub peek_seconds: Histogram,
-    /// Flows that were not cut, by [`crate::datapath::cut::Ineligible`]. Without a lock, because every such connection
+    /// Flows that were not cut, by [`crate::state::outcome::Ineligible`]. Without a lock, because every such connection
     /// counts here.
-    pub not_cut: [Counter; crate::datapath::cut::Ineligible::LABELS.len()],
+    pub not_cut: [Counter; crate::state::outcome::Ineligible::LABELS.len()],
     /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
     /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
@@ -478,12 +413,4 @@ impl Reloads {
         };
         *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
     }
-}
-
-/// Returns milliseconds since 1970 (Unix time).
-#[must_use]
-pub fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as u64)
 }

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, state};
 use signalbox_core::model::Tier;
 
-use crate::datapath::cut::addr_from_words;
+use crate::datapath::cut::gc::idle_for;
+use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::{FlowFilter, FlowView};
-use crate::flow_gc::idle_for;
 use crate::kernel::Cut;
+use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::registry::Registry;
 
 /// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
 /// for each flow.
@@ -58,7 +58,7 @@ fn view(
     (host, cluster, listener): (&str, &str, &str),
     route: Option<String>,
 ) -> FlowView {
-    let at = |words, port| SocketAddr::new(addr_from_words(words), port);
+    let at = |words, port| SocketAddr::new(from_words(words), port);
     let ways = &flow.dirs;
     FlowView {
         // Ids of cut flows have a bit of their own; other flows have their worker's number in the lower eight bits.

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::api::problem;
 use crate::control::Control;
+use crate::control::store::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
-use crate::state::unix_ms;
-use crate::store::StoreEvent;
+use crate::sys::unix_ms;
 
 /// Status of an agent, which it sends beside what it has learnt. A client without it (a script) is not missed when it
 /// falls silent.

@@ -23,7 +23,7 @@ use super::api::problem;
 use super::{exposed, tier, views};
 use crate::config;
 use crate::control::Control;
-use crate::layer4::guards::GuardKind;
+use crate::l4::guards::GuardKind;
 use crate::state::{HostState, Snapshot};
 
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ use signalbox_core::model::{Model, Service};
 use super::explain::unusable_reason;
 use super::views;
 use crate::control::Control;
-use crate::layer4::guards::GuardKind;
+use crate::l4::guards::GuardKind;
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that it does not get, with the reason.

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::api::problem;
 use super::views;
 use crate::control::Control;
-use crate::route_stats::RouteTotals;
-use crate::state::unix_ms;
+use crate::state::route_stats::RouteTotals;
+use crate::sys::unix_ms;
 
 /// Query that selects routes.
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
             let mut view = views::route_view(&snapshot, route, state);
             view["apiVersion"] = json!("v1");
             view["at"] = json!(read_at());
-            view["figures"] = crate::route_stats::view(state);
+            view["figures"] = crate::state::route_stats::view(state);
             Json(view).into_response()
         }
         None => {

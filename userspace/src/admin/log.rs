@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Json, Response};
 use serde_json::{Value, json};
 
 use super::api::problem;
-use crate::connection_log::ConnectionLog;
 use crate::control::Control;
+use crate::state::connection_log::ConnectionLog;
 
 /// Time that the writer's thread has to open the file.
 const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);

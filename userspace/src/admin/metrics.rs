@@ -20,15 +20,15 @@ use signalbox_core::discovery::Discovered;
 use signalbox_core::health::Health;
 use signalbox_core::model::{Protocol, Tier};
 
-use super::histogram::Histogram;
 use crate::control::Control;
-use crate::datapath::cut::Ineligible;
-use crate::datapath::relay::FlowEnd;
-use crate::layer4::ServiceView;
-use crate::layer4::guards::GuardKind;
-use crate::rotation_jobs::Progress;
+use crate::control::rotation_jobs::Progress;
+use crate::l4::ServiceView;
+use crate::l4::guards::GuardKind;
 use crate::source::SourceStatus;
-use crate::state::{Counter, LabelledCounters};
+use crate::state::outcome::FlowEnd;
+use crate::state::outcome::Ineligible;
+use signalbox_core::stats::Histogram;
+use signalbox_core::stats::{Counter, LabelledCounters};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::net::UnixStream;
 
 use super::api::problem;
+use crate::control::store::Applied;
 use crate::control::{ChangeError, Control};
-use crate::store::Applied;
 
 /// Peer of a connection to the unix socket.
 #[derive(Clone, Copy, Debug)]

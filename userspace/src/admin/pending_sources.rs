@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::control::Control;
+use crate::control::watchers::KUBE_PREFIX;
 use crate::source::SourceStatus;
-use crate::source::watchers::KUBE_PREFIX;
 
 /// Returns the sources that readiness waits for: those that have told nothing, neither now nor to an earlier process.
 pub(super) fn pending_sources(control: &Control) -> Vec<String> {

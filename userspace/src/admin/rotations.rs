@@ -13,7 +13,7 @@ use signalbox_core::rotation::SubjectError;
 use super::api::problem;
 use super::mutate::Requester;
 use crate::control::Control;
-use crate::rotation_jobs::{Action, RotateError, RotationRequest};
+use crate::control::rotation_jobs::{Action, RotateError, RotationRequest};
 
 /// Longest time to drain that may be given, in seconds: a day.
 const MAX_TIMEOUT_SECS: f64 = 86_400.0;
@@ -138,7 +138,7 @@ pub(super) async fn peer_job(
     match control.peer_job(&at.url, id).await {
         Some(Ok(answer)) => Json(answer).into_response(),
         Some(Err(error)) => {
-            let error = crate::error_chain(&error);
+            let error = crate::sys::error_chain(&error);
             problem(
                 StatusCode::BAD_GATEWAY,
                 "The balancer could not be asked",

@@ -10,10 +10,10 @@ use signalbox_common::cut::flow::ineligible;
 use signalbox_core::model::Listener;
 
 use crate::control::Control;
-use crate::datapath::cut::Ineligible;
 use crate::kernel::cut::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
+use crate::state::outcome::Ineligible;
 
 /// Interface that packets to an address go by.
 #[derive(Clone, Debug, PartialEq, Eq)]

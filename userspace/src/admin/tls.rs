@@ -10,7 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use signalbox_core::model::AdminTls;
 use tokio_rustls::TlsAcceptor;
 
-use crate::pem;
+use crate::source::pem;
 
 /// Peer of a TLS connection.
 #[derive(Clone, Copy, Debug)]

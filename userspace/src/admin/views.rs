@@ -140,7 +140,7 @@ pub fn clusters(control: &Control) -> Value {
                 "proxy_protocol": cluster.proxy_protocol,
                 "hosts": hosts.len(),
                 "healthy_hosts": hosts.iter().filter(|host| host.health().0.usable()).count(),
-                "active_connections": state.active.iter().map(crate::state::Gauge::get).sum::<u32>(),
+                "active_connections": state.active.iter().map(signalbox_core::stats::Gauge::get).sum::<u32>(),
                 "bytes_in": state.bytes_in.get(),
                 "bytes_out": state.bytes_out.get(),
             })

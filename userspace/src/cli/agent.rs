@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{STOP_TIMEOUT, runtime};
-use crate::agent::{self, Agent};
 use crate::config;
+use crate::source::agent::{self, Agent};
 
 /// Arguments of the agent: either a file, or all that a file would say.
 #[derive(clap::Args)]

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use super::connection::serve;
 use super::count_guards::ProcessGuard;
 use super::socket::Socket;
-use super::sys;
 use super::worker::Worker;
+use crate::sys;
 
 /// Manner in which an acceptor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

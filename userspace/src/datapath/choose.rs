@@ -8,7 +8,7 @@ use signalbox_core::balance::PickContext;
 use signalbox_core::model::{Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
 
-use crate::route_stats::RouteClusterStats;
+use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, RouteState, Shared, Snapshot};
 
 /// A backend host that a connection counts against. The count is given back on drop.

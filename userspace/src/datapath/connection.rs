@@ -18,20 +18,21 @@ use tokio::time::sleep_until;
 
 use super::choose::{Chooser, Lease};
 use super::count_guards::{ListenerGuard, ProcessGuard};
-use super::cut::{CutAttempt, Ineligible};
+use super::cut::CutAttempt;
 use super::dial::{DialRequest, HostConnection, connect};
-use super::flow::{Direction, Flow, FlowContext};
+use super::flow::{Flow, FlowContext};
 use super::log_context::{LogContext, PendingConnection};
 use super::peek;
 use super::pump::with_scratch;
 use super::refuse::{RefuseReason, refuse};
-use super::relay::{FlowEnd, Relay, RelayOutcome, TierPolicy};
+use super::relay::{Relay, RelayOutcome, TierPolicy};
 use super::socket::Socket;
 use super::sockmap::SockmapFlow;
-use super::sys;
 use super::worker::Worker;
-use crate::route_stats::RouteRefusal;
+use crate::state::outcome::{Direction, FlowEnd, Ineligible};
+use crate::state::route_stats::RouteRefusal;
 use crate::state::{ListenerState, Shared, Snapshot};
+use crate::sys;
 
 /// A connection whose client has been understood and whose host has been connected.
 struct ConnectedPair {

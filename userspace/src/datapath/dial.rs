@@ -11,12 +11,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
-use super::cut::{ConnectingLegB, CutAttempt, CutRequest, Ineligible};
+use super::cut::{ConnectingLegB, CutAttempt, CutRequest};
 use super::socket::Socket;
-use super::sys;
 use super::worker::Worker;
+use crate::control::store::StoreEvent;
+use crate::state::outcome::Ineligible;
 use crate::state::{ListenerState, RouteState, Snapshot};
-use crate::store::StoreEvent;
+use crate::sys;
 
 /// Hosts tried for one connection.
 const MAX_HOSTS_TRIED: usize = 3;
@@ -200,7 +201,7 @@ fn begin_cut(
 
 /// Connects from a source port of the kernel's choice: the flow will not be cut.
 async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = sys::uncut_socket(backend)?;
+    let socket = super::cut::uncut_socket(backend)?;
     socket.set_nodelay(true)?;
     socket.connect(backend).await
 }

@@ -12,18 +12,10 @@ use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
 use tokio::sync::Notify;
 
-use crate::rotation_jobs::covers;
-use crate::route_stats::RouteClusterStats;
+use crate::state::outcome::Direction;
+use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, ListenerState};
-
-/// Direction of bytes in a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Bytes from the client to the host.
-    In,
-    /// Bytes from the host to the client.
-    Out,
-}
+use signalbox_core::rotation::covers;
 
 /// Endpoints of a flow, and the listener, route, cluster and host by which it was chosen.
 pub struct FlowContext {

@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use super::peek::PeekError;
 use super::pump::with_scratch;
 use super::socket::Socket;
-use super::sys;
+use crate::sys;
 
 /// Interval of the check whether the client's TCP has acknowledged the SETTINGS.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(2);

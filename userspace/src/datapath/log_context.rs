@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Protocol, Tier};
 
-use super::flow::{Direction, Flow, FlowContext};
-use super::relay;
-use crate::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey};
+use super::flow::{Flow, FlowContext};
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::{ListenerState, Shared, unix_ms};
+use crate::state::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey};
+use crate::state::outcome::{Direction, FlowEnd};
+use crate::state::{ListenerState, Shared};
+use crate::sys::unix_ms;
 
 /// A connection that may yet be refused.
 #[derive(Clone, Copy)]
@@ -67,7 +68,7 @@ impl LogContext {
         parts: &FlowContext,
         flow: Option<&Rc<Flow>>,
         tier: Tier,
-        end: relay::FlowEnd,
+        end: FlowEnd,
     ) {
         shared.log.log_end(ConnectionEnd::Flow(end), None, || ConnectionRecord {
             at_ms: unix_ms(),
@@ -86,7 +87,7 @@ impl LogContext {
             connect: Some(self.connect),
             end: ConnectionEnd::Flow(end),
             // `closed_by` is for FINs only: a reset, too, ends a direction.
-            closed_by: flow.filter(|_| end == relay::FlowEnd::Finished).and_then(|flow| {
+            closed_by: flow.filter(|_| end == FlowEnd::Finished).and_then(|flow| {
                 flow.finished_first.get().map(|direction| match direction {
                     Direction::In => "client",
                     Direction::Out => "host",

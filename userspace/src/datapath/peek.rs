@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::greet::converse;
 use super::pump::with_scratch;
 use super::socket::Socket;
-use super::sys;
+use crate::sys;
 
 /// Reason why a client's first bytes did not say what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

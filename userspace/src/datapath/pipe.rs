@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::sys;
+use crate::sys;
 
 /// Capacity of a pipe in bytes: bounds the memory that a stalled reader costs.
 pub const CAPACITY_BYTES: usize = 512 * 1024;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::pipe::Pipe;
-use super::sys;
+use crate::sys;
 
 /// Size of the scratch buffer: the most bytes of one read.
 pub const SCRATCH_BYTES: usize = 64 * 1024;

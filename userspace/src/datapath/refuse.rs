@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::peek::PeekError;
 use super::pump::with_scratch;
-use super::sys;
+use crate::sys;
 
 /// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use signalbox_core::model::Tier;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::flow::{Direction, Flow};
+use super::flow::Flow;
 use super::pump::{PumpState, RelayDirection, Side};
-use super::sys;
+use crate::state::outcome::{Direction, FlowEnd};
+use crate::sys;
 
 /// Interval at which a direction that waits for its reader checks whether its sender is still there.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,45 +26,6 @@ const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for delivering what a reset leg had sent, and the interval of the checks for that.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Reason why a flow ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowEnd {
-    /// Both directions were finished by their senders.
-    Finished,
-    /// The client reset the connection.
-    ClientReset,
-    /// The host reset the connection.
-    HostReset,
-    /// The flow carried no byte for the idle timeout.
-    Idle,
-    /// An error of this process or of the kernel.
-    Failed,
-    /// The flow's host, cluster or route was taken out of rotation, and its drain time was over.
-    Drained,
-}
-
-impl FlowEnd {
-    pub const ALL: [Self; 6] = [
-        Self::Finished,
-        Self::ClientReset,
-        Self::HostReset,
-        Self::Idle,
-        Self::Failed,
-        Self::Drained,
-    ];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::ClientReset => "client_reset",
-            Self::HostReset => "host_reset",
-            Self::Idle => "idle_timeout",
-            Self::Failed => "failed",
-            Self::Drained => "drained",
-        }
-    }
-}
 
 /// Result of pumping.
 pub enum RelayOutcome {

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use signalbox_core::model::Tier;
 
-use super::flow::{Direction, Flow};
+use super::flow::Flow;
 use super::pump::with_scratch;
-use super::relay::{FlowEnd, LegBytes};
+use super::relay::LegBytes;
 use super::sockmap_watch::{SockmapWatch, WatchedFlow};
-use super::sys;
 use crate::kernel::sockmap::{JoinOutcome as Outcome, SockmapPair};
+use crate::state::outcome::{Direction, FlowEnd};
+use crate::sys;
 
 /// Bytes that may be under way in one direction without the far end's acknowledgement.
 const CREDIT_WINDOW_BYTES: u64 = 1024 * 1024;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use super::sys::{self, Epoll};
+use crate::sys::{self, Epoll};
 
 /// Key of a leg: the index of its gate.
 pub type LegKey = u64;

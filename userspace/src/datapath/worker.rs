@@ -18,11 +18,11 @@ use super::accept::{self, StopMode};
 use super::cut::Cutter;
 use super::flow::{FlowFilter, FlowList, FlowView};
 use super::sockmap_watch::SockmapWatch;
+use crate::control::store::StoreEvent;
+use crate::datapath::cut::registry::Registry;
 use crate::kernel::Cut;
 use crate::kernel::sockmap::SockmapPair;
-use crate::registry::Registry;
 use crate::state::Shared;
-use crate::store::StoreEvent;
 
 /// Key of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -113,7 +113,7 @@ impl Cut {
         let loaded = match attempt(parts::ALL) {
             // Programs for IPv4 alone are better than none.
             Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
-                Ok(ebpf) => Ok((ebpf, Some(crate::error_chain(&whole)))),
+                Ok(ebpf) => Ok((ebpf, Some(crate::sys::error_chain(&whole)))),
                 Err(_) => Err(whole),
             },
             other => other.map(|ebpf| (ebpf, None)),

@@ -155,7 +155,7 @@ impl Kernel {
         let (joiner, gate_events) = match Self::prepare_sockmap(&mut ebpf) {
             Ok((joiner, events)) => (Some(Arc::new(joiner)), Some(events)),
             Err(error) => {
-                degraded.push(("sockmap", crate::error_chain(&error)));
+                degraded.push(("sockmap", crate::sys::error_chain(&error)));
                 (None, None)
             }
         };

@@ -7,7 +7,7 @@ use signalbox_common::credit::SockmapLeg;
 
 use super::map::{Credits, MapFd};
 use super::version::Version;
-use crate::datapath::sys;
+use crate::sys;
 
 /// Maps of tier `sockmap`, shared by all workers.
 pub struct SockmapPair {

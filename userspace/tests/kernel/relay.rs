@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::programs::ProgramType;
-use signalbox::datapath::sys;
 use signalbox::kernel::Kernel;
 use signalbox::kernel::counters::Counters;
 use signalbox::kernel::sockmap::{JoinOutcome, SockmapPair};
+use signalbox::sys;
 use signalbox_common::{Reason, hash};
 use socket2::SockRef;
 

@@ -11,7 +11,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, PerCpuArray, SockMap};
 use aya::programs::{ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
-use signalbox::datapath::sys;
+use signalbox::sys;
 use signalbox_common::Reason;
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
 

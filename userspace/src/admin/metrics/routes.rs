@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Labels, MetricWriter, Scrape};
-use crate::route_stats::{ClusterTotals, RouteRefusal, RouteTotals};
+use crate::state::route_stats::{ClusterTotals, RouteRefusal, RouteTotals};
 
 /// Function that reads one figure of a route in a cluster.
 type RouteCounter = fn(&ClusterTotals) -> u64;

@@ -6,10 +6,12 @@ use std::rc::Rc;
 
 use signalbox_common::cut::flow::{CutFlow, ineligible, state};
 
-use super::{CutRequest, Cutter, Ineligible, addr_to_words};
+use super::{CutRequest, Cutter};
 use crate::datapath::socket::Socket;
-use crate::datapath::sys;
+use crate::kernel::address::to_words;
 use crate::kernel::cut::table::tick;
+use crate::state::outcome::Ineligible;
+use crate::sys;
 
 /// Ports tried for one connection: a port may be in use by a connection in the making to another host, or by a socket
 /// of another process.
@@ -152,10 +154,10 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> CutFlow {
         route: wanted.route,
         listener: wanted.listener,
         started: tick(),
-        client: addr_to_words(wanted.client.ip()),
-        vip: addr_to_words(wanted.vip.ip()),
-        local: addr_to_words(local.ip()),
-        host_addr: addr_to_words(wanted.backend.ip()),
+        client: to_words(wanted.client.ip()),
+        vip: to_words(wanted.vip.ip()),
+        local: to_words(local.ip()),
+        host_addr: to_words(wanted.backend.ip()),
         ..CutFlow::default()
     }
 }

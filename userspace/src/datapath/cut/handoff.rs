@@ -18,7 +18,7 @@ use super::{CutAttempt, Cutter};
 use crate::datapath::count_guards::ProcessGuard;
 use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
 use crate::datapath::socket::Socket;
-use crate::datapath::sys;
+use crate::sys;
 
 /// Interval of the check whether flows are drained.
 const HANDOFF_CHECK_INTERVAL: Duration = Duration::from_millis(2);

@@ -8,11 +8,16 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd as _;
 use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
+use tokio::net::TcpSocket;
+
+use crate::sys;
 
 /// Least number of ports outside the ephemeral range; with fewer, that range is divided.
 const MIN_PORTS: usize = 8192;
@@ -24,6 +29,21 @@ const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
 /// Ports of layer-4 services, normally and where the ephemeral range is divided.
 const SERVICE_PORTS: RangeInclusive<u16> = 1024..=16_383;
 const DIVIDED_SERVICE_PORTS: RangeInclusive<u16> = 20_480..=32_767;
+
+/// Makes a socket for a connection to `to` that is not to be cut: the kernel chooses its source port, but none that is
+/// reserved for cut flows.
+pub fn uncut_socket(to: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if to.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    if let Some(range) = kernel_ports() {
+        // A kernel before 6.3 refuses: a port of a live flow may be chosen then, and the connection is tried again.
+        let _ = sys::set_local_port_range(socket.as_raw_fd(), &range);
+    }
+    Ok(socket)
+}
 
 /// Returns the ports that the kernel may choose from for our connections that are not to be cut. `None` where its own
 /// range will do.

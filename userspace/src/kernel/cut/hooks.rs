@@ -99,7 +99,7 @@ impl CutHooks {
                     self.refused.remove(&interface.index);
                 }
                 Err(error) => {
-                    let error = crate::error_chain(&error);
+                    let error = crate::sys::error_chain(&error);
                     if self.refused.get(&interface.index) != Some(&error) {
                         tracing::warn!(
                             interface = interface.name,
@@ -255,7 +255,7 @@ pub(in crate::kernel) fn attach_error(source: aya::programs::ProgramError) -> Ke
 pub(in crate::kernel) fn pin_error(error: &(dyn std::error::Error + 'static)) -> KernelError {
     KernelError::Io {
         what: "pinning a link",
-        source: std::io::Error::other(crate::error_chain(error)),
+        source: std::io::Error::other(crate::sys::error_chain(error)),
     }
 }
 

@@ -83,7 +83,7 @@ fn interface(name: &str) -> Option<Interface> {
         None,
     )
     .ok()?;
-    let (kind, mtu) = crate::datapath::sys::interface_type_and_mtu(&socket, name).ok()?;
+    let (kind, mtu) = crate::sys::interface_type_and_mtu(&socket, name).ok()?;
     (kind.to_string() == ETHERNET).then(|| Interface {
         index,
         name: name.to_owned(),

@@ -11,8 +11,8 @@ use signalbox_common::ABI_VERSION;
 
 use super::bpffs::{self, ROOT};
 use super::pin_info;
-use crate::datapath::sys;
 use crate::kernel::object::KernelError;
+use crate::sys;
 
 pub use super::bpffs::mount_bpf;
 pub use super::removal::{RemovedPins, remove_all};

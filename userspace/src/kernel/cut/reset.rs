@@ -7,7 +7,7 @@ use signalbox_common::cut::flow::{CutFlow, SUPERSEDED};
 use signalbox_common::cut::header::{ACK, RST, TCP_HEADER};
 use socket2::Domain;
 
-use crate::datapath::cut::addr_from_words;
+use crate::kernel::address::from_words;
 use crate::kernel::capabilities::raw_socket;
 
 const TCP: u8 = 6;
@@ -19,7 +19,7 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let ports = |ports: u32| ((ports >> 16) as u16, ports as u16);
     let (client_port, vip) = ports(flow.ports_a);
     let (backend, local) = ports(flow.ports_b);
-    let at = |words, port| SocketAddr::new(addr_from_words(words), port);
+    let at = |words, port| SocketAddr::new(from_words(words), port);
     let to_client = packet(
         at(flow.vip, vip),
         at(flow.client, client_port),

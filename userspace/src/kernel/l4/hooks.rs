@@ -126,7 +126,7 @@ impl L4Hooks {
                     Ok(()) => {}
                     Err(error) if wanted == Hook::Native => self.record_refused(interface, &error),
                     Err(error) => {
-                        let error = crate::error_chain(&error);
+                        let error = crate::sys::error_chain(&error);
                         why = Some(if self.programs_refused.contains_key(XDP_PROGRAM) {
                             error
                         } else {
@@ -158,13 +158,13 @@ impl L4Hooks {
         if let Err(error) = &loaded
             && error.is_permanent()
         {
-            self.programs_refused.insert(name, crate::error_chain(error));
+            self.programs_refused.insert(name, crate::sys::error_chain(error));
         }
         loaded
     }
 
     fn record_refused(&mut self, interface: &Interface, error: &KernelError) {
-        let error = format!("{}: {}", interface.name, crate::error_chain(error));
+        let error = format!("{}: {}", interface.name, crate::sys::error_chain(error));
         if self.refused.get(&interface.index) != Some(&error) {
             tracing::warn!(error, "Layer-4 programs cannot be attached to an interface.");
             self.refused.insert(interface.index, error);
@@ -259,7 +259,7 @@ pub(super) fn load_programs(
     }
     match load_program(ebpf, XDP_PROGRAM, parts) {
         Err(error) if wanted == Hook::Auto && error.is_permanent() => {
-            let error = crate::error_chain(&error);
+            let error = crate::sys::error_chain(&error);
             tracing::warn!(error, "The kernel refuses the XDP program: layer-4 services use TC.");
             refused.insert(XDP_PROGRAM, error);
             load_program(ebpf, TC_PROGRAM, parts)?;
@@ -302,7 +302,7 @@ fn replace_pinned_link(program: &mut Xdp, pin: &Path) -> bool {
 /// Returns why native XDP on an interface would cost more than it gains; `None` if it would not.
 fn native_xdp_cost(interface: &Interface) -> Option<String> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    match crate::datapath::sys::interface_driver(&socket, &interface.name) {
+    match crate::sys::interface_driver(&socket, &interface.name) {
         Ok(driver) if driver == "veth" => Some(format!(
             "{} is a veth: native XDP would take segmentation offload from its peer (`layer4.hook: native` insists)",
             interface.name

@@ -40,8 +40,12 @@ pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAcce
         ApiServerAccess::InCluster => in_cluster(),
         ApiServerAccess::Kubeconfig { path, context } => {
             let shown = path.display();
-            let kubeconfig = Kubeconfig::read_from(path)
-                .map_err(|error| format!("the kubeconfig {shown} cannot be read: {}", crate::error_chain(&error)))?;
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
+                format!(
+                    "the kubeconfig {shown} cannot be read: {}",
+                    crate::sys::error_chain(&error)
+                )
+            })?;
             let mut way = from_kubeconfig(kubeconfig, context.as_deref())
                 .map_err(|error| format!("the kubeconfig {shown} is not usable: {error}"))?;
             way.files.push(path.clone());
@@ -68,7 +72,7 @@ pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAcce
 
 fn in_cluster() -> Result<ResolvedAccess, String> {
     let mut config = Config::incluster().map_err(|error| {
-        let error = crate::error_chain(&error);
+        let error = crate::sys::error_chain(&error);
         format!("there is no service account: {error}: run in a pod that has one, or set `kubeconfig` or `url`")
     })?;
     let token = std::mem::take(&mut config.auth_info).token_file.map(PathBuf::from);
@@ -105,7 +109,7 @@ fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Reso
     let url: Uri = server
         .parse()
         .map_err(|error| format!("its server {server:?} is not an address: {error}"))?;
-    let described = ExecAuthCluster::try_from(&cluster).map_err(|error| crate::error_chain(&error))?;
+    let described = ExecAuthCluster::try_from(&cluster).map_err(|error| crate::sys::error_chain(&error))?;
     let mut config = Config::new(url);
     if let Some(pem) = &described.certificate_authority_data {
         config.root_cert = Some(certificates(pem).map_err(|error| format!("its certificate authority {error}"))?);

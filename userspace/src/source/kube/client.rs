@@ -78,7 +78,7 @@ fn sender(access: &ResolvedAccess) -> Result<Sender, String> {
     macro_rules! with_tls {
         ($connector:expr) => {{
             let tls = config.rustls_https_connector_with_connector($connector);
-            tls.map_err(|error| crate::error_chain(&error))?
+            tls.map_err(|error| crate::sys::error_chain(&error))?
         }};
     }
     macro_rules! pool {

@@ -102,8 +102,8 @@ impl Connector {
                 // The kubeconfig, the authorities or the address may have changed: they are read anew.
                 self.forget(number, false).await;
                 // The outermost text, "client error (Connect)", tells an operator nothing.
-                let cause = std::error::Error::source(&error).map(crate::error_chain);
-                let cause = cause.unwrap_or_else(|| crate::error_chain(&error));
+                let cause = std::error::Error::source(&error).map(crate::sys::error_chain);
+                let cause = cause.unwrap_or_else(|| crate::sys::error_chain(&error));
                 return Err(WatchError::Unreachable(self.unreachable(&through, &cause)));
             }
             Err(_) => {

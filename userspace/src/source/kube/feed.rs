@@ -15,7 +15,7 @@ use super::read::{Reader, WatchPosition};
 use super::resource_kind::ResourceKind;
 use super::watch_error::WatchError;
 use super::{SourceStatus, Timings};
-use crate::backoff::Backoff;
+use crate::source::backoff::Backoff;
 
 /// Times that a resource must be absent before that is believed, because a server that starts (or an API service
 /// behind it) does not have all resources yet. The second number, a minute or so, is for resources whose names would

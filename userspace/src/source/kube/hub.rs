@@ -16,7 +16,7 @@ use super::decode::WatchedObject;
 use super::feed::{Feed, FeedUpdate, Necessity};
 use super::resource_kind::ResourceKind;
 use super::{DiscoveryUpdate, Settings, SourceStatus};
-use crate::state::unix_ms;
+use crate::sys::unix_ms;
 
 /// Most messages of feeds that are taken before the next telling.
 const MAX_AT_ONCE: usize = 1024;

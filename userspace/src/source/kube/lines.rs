@@ -65,7 +65,7 @@ async fn next_chunk(body: &mut Incoming, silence: Duration) -> Result<Option<Byt
                     return Ok(Some(data));
                 }
             }
-            Ok(Some(Err(error))) => return Err(WatchError::Broken(crate::error_chain(&error))),
+            Ok(Some(Err(error))) => return Err(WatchError::Broken(crate::sys::error_chain(&error))),
             Ok(None) => return Ok(None),
             Err(_) => return Err(WatchError::Broken(format!("nothing came for {silence:?}"))),
         }

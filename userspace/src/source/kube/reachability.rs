@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::connect::Connector;
 use super::watch_error::WatchError;
-use crate::backoff::Backoff;
+use crate::source::backoff::Backoff;
 
 /// Time that a server may refuse requests after it has come back: while it starts, it answers 403 and 503.
 const STARTING_TIMEOUT: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ use super::path::{path, query_encoded};
 use super::resource_kind::ResourceKind;
 use super::watch_error::WatchError;
 use super::{SourceStatus, Timings};
-use crate::backoff::Backoff;
+use crate::source::backoff::Backoff;
 
 /// Number of objects in a page of a list.
 const PAGE_SIZE: usize = 500;

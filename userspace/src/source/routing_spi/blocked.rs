@@ -8,7 +8,7 @@ use signalbox_core::spi::redact;
 use tokio::sync::oneshot;
 
 use super::dead_letters::DeadLetter;
-use crate::state::unix_ms;
+use crate::sys::unix_ms;
 
 /// Message that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use signalbox_core::spi::redact;
 
 use super::ledger;
-use crate::state::unix_ms;
+use crate::sys::unix_ms;
 
 /// Number of dead letters that are kept, so that a broken publisher cannot fill the disk.
 const MAX_DEAD_LETTERS: usize = 100;

@@ -283,7 +283,7 @@ pub(crate) fn pins_of(lab: &Lab, kind: &str) -> Vec<PathBuf> {
     // The namespace's cookie, which no other namespace will have: its inode's number is used again.
     let cookie = lab.lb.run(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
-        signalbox::datapath::sys::netns_cookie(std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap()
+        signalbox::sys::netns_cookie(std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap()
     });
     let versions = std::fs::read_dir("/sys/fs/bpf/signalbox")
         .into_iter()

@@ -1,0 +1,183 @@
+//! The part of `doctor` about eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
+
+use crate::kernel::Kernel;
+use crate::kernel::capabilities::{self, CapabilityUse};
+use crate::kernel::cut::hooks::has_tcx;
+use crate::kernel::cut::interfaces;
+use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
+use crate::kernel::{l4, object};
+
+use super::{Finding, degraded, ok};
+
+/// Features that are lost where the kernel refuses a program, by the program's name.
+const LOST_FEATURES: [(&str, &str); 7] = [
+    (
+        "steer",
+        "each address is bound by itself, and prefixes cannot be listened on",
+    ),
+    (
+        "sockmap_verdict",
+        "there is no tier sockmap: flows go by splice and copy",
+    ),
+    (
+        "cut_in",
+        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+    ),
+    (
+        "cut_out",
+        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+    ),
+    (
+        "l4_tc",
+        "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without",
+    ),
+    (
+        "l4_xdp",
+        "layer-4 services and the shield stand in TC, behind the driver",
+    ),
+    (
+        "l4_decap",
+        "there is no `signalbox unwrap`: hosts of services in mode dsr-ipip need a tunnel device",
+    ),
+];
+
+/// Returns the findings, and each program's verdict.
+pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
+    let is_ours = |name: &str| LOST_FEATURES.iter().any(|(program, _)| *program == name);
+    let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
+        Ok(verdicts) => verdicts,
+        Err(error) => {
+            let advice = "addresses are bound one by one, flows go by splice and copy; there are no layer-4 services and no \
+                          shield. It takes root, or the capabilities above";
+            return (vec![degraded("eBPF programs", error.to_string(), advice)], Vec::new());
+        }
+    };
+    let mut findings = vec![summary(&verdicts)];
+    findings.extend(verdicts.iter().filter_map(refusal));
+    findings.extend(attached());
+    findings.push(cut(&verdicts));
+    findings.push(layer4(&verdicts));
+    (findings, verdicts)
+}
+
+/// Prints each verdict, with the verifier's figures or the end of its log.
+pub(super) fn print(verdicts: &[ProgramVerdict]) {
+    for verdict in verdicts {
+        match &verdict.outcome {
+            LoadOutcome::Accepted(figures) => println!(
+                "\nprogram {}: accepted; {} instructions, {} walked by the verifier, {} states",
+                verdict.program, verdict.size, figures.instructions, figures.states
+            ),
+            LoadOutcome::Refused(refusal) => println!(
+                "\nprogram {}: refused ({}): {}\n{}",
+                verdict.program, refusal.error, refusal.reason, refusal.log
+            ),
+        }
+    }
+}
+
+fn is_accepted(verdicts: &[ProgramVerdict], program: &str) -> bool {
+    let of = verdicts.iter().find(|verdict| verdict.program == program);
+    of.is_some_and(|verdict| matches!(verdict.outcome, LoadOutcome::Accepted(_)))
+}
+
+fn summary(verdicts: &[ProgramVerdict]) -> Finding {
+    let (taken, refused): (Vec<_>, Vec<_>) = verdicts
+        .iter()
+        .map(|verdict| verdict.program.as_str())
+        .partition(|program| is_accepted(verdicts, program));
+    if refused.is_empty() {
+        return ok("eBPF programs", format!("the kernel takes {}", taken.join(", ")));
+    }
+    let found = format!("the kernel takes {} of {}", taken.len(), verdicts.len());
+    degraded(
+        "eBPF programs",
+        found,
+        format!("it refuses {}: see below", refused.join(", ")),
+    )
+}
+
+fn refusal(verdict: &ProgramVerdict) -> Option<Finding> {
+    let LoadOutcome::Refused(refusal) = &verdict.outcome else {
+        return None;
+    };
+    let (name, lost) = LOST_FEATURES.iter().find(|(program, _)| *program == verdict.program)?;
+    let found = format!("refused: {} ({})", refusal.reason, refusal.error);
+    let is_rewriting = name.starts_with("cut_") || name.starts_with("l4_");
+    let lacking = is_rewriting
+        .then(|| capabilities::missing_for(CapabilityUse::Rewriting))
+        .flatten();
+    let remedy = lacking.map_or_else(crate::kernel::version::remedy, |capability| {
+        format!("it takes {capability}")
+    });
+    Some(degraded(name, found, format!("{lost}; {remedy}")))
+}
+
+/// Loads and attaches for a moment what `run` would attach.
+fn attached() -> Vec<Finding> {
+    let mut kernel = match Kernel::load() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let why = crate::sys::error_chain(&error);
+            let advice = "addresses are bound one by one, and flows go by splice and copy";
+            return vec![degraded("eBPF object", why, advice)];
+        }
+    };
+    let steering = match kernel.steer() {
+        Ok(_) => ok(
+            "sk_lookup",
+            "attaches: one set of sockets serves every address and prefix",
+        ),
+        Err(error) => degraded(
+            "sk_lookup",
+            crate::sys::error_chain(&error),
+            "each address is bound; prefixes cannot be",
+        ),
+    };
+    let sockmap = match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
+        None => ok("sockmap", "attaches; used only where `tier: sockmap` is configured"),
+        Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
+    };
+    vec![steering, sockmap]
+}
+
+/// Finds the interfaces that tier `cut` would be attached to, and by which hook.
+fn cut(verdicts: &[ProgramVerdict]) -> Finding {
+    let advice = "flows go by splice and copy: slower, and they end with the process";
+    if !is_accepted(verdicts, "cut_in") || !is_accepted(verdicts, "cut_out") {
+        return degraded(
+            "cut-through",
+            "its programs are refused: see cut_in and cut_out",
+            advice,
+        );
+    }
+    let names: Vec<String> = interfaces::routed().into_iter().map(|i| i.name).collect();
+    if names.is_empty() {
+        return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
+    }
+    let how = if has_tcx() {
+        "tcx links"
+    } else {
+        "clsact filters (tcx needs kernel 6.6)"
+    };
+    ok("cut-through", format!("{how} on {}", names.join(", ")))
+}
+
+/// Finds where the programs of layer-4 services and of the shield would be attached.
+fn layer4(verdicts: &[ProgramVerdict]) -> Finding {
+    let what = "services and shield";
+    match (is_accepted(verdicts, "l4_tc"), is_accepted(verdicts, "l4_xdp")) {
+        (false, false) => degraded(
+            what,
+            "their programs are refused: see l4_tc and l4_xdp",
+            "`services` of the configuration and the shield of listeners cannot be had; listeners can, without it",
+        ),
+        (false, true) => degraded(
+            what,
+            "l4_tc is refused: see there",
+            "they stand on interfaces whose driver has XDP, and on no other",
+        ),
+        (true, false) => ok(what, l4::hooks::planned_hook_in_tc("l4_xdp is refused")),
+        _ => ok(what, l4::hooks::planned_hook()),
+    }
+}

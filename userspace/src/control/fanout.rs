@@ -1,0 +1,83 @@
+//! Rotations on every balancer of a set: successful when all have done them.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::control::Control;
+use crate::control::rotation_jobs::{Job, RotateError, RotationRequest};
+use crate::source::remote::{RemoteBalancer, RemoteError};
+
+/// Result of a rotation on another balancer.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerResult {
+    pub url: String,
+    /// Number of the job there.
+    pub job: Option<u64>,
+    pub error: Option<String>,
+}
+
+impl Control {
+    /// Rotates on all other balancers, then here, and returns the result of each.
+    ///
+    /// A failure rolls nothing back: what is out of rotation in one place harms nobody, and a repeated request changes
+    /// nothing where it was done.
+    pub async fn rotate_on_all_balancers(
+        &self,
+        request: RotationRequest,
+    ) -> (Result<Job, RotateError>, Vec<PeerResult>) {
+        let mut body = json!({ "action": request.action, "names": request.names, "force": request.force });
+        if let Some(timeout) = request.timeout {
+            body["timeout"] = json!(timeout.as_secs_f64());
+        }
+        // Sent only if it is given: a balancer of an earlier version does not know the key.
+        if !request.reason.is_empty() {
+            body["reason"] = json!(request.reason);
+        }
+        let balancers = self.shared.snapshot.load().model.balancers.clone();
+        // All balancers are asked at once, because each may take its time.
+        let asked: Vec<_> = balancers
+            .into_iter()
+            .map(|balancer| {
+                let (url, body) = (balancer.url.clone(), body.to_string());
+                let asking = async move {
+                    RemoteBalancer(balancer)
+                        .ask(hyper::Method::POST, "/api/v1/rotations", Some(body))
+                        .await
+                };
+                (url, tokio::spawn(asking))
+            })
+            .collect();
+        let mut parts = Vec::new();
+        for (url, asking) in asked {
+            let outcome = match asking.await {
+                Ok(Ok(answer)) => match answer["job"]["id"].as_u64() {
+                    Some(job) => Ok(job),
+                    None => Err(format!("{url} answers, but not as a signalbox does")),
+                },
+                Ok(Err(error)) => Err(crate::sys::error_chain(&error)),
+                Err(error) => Err(error.to_string()),
+            };
+            parts.push(match outcome {
+                Ok(job) => PeerResult {
+                    url,
+                    job: Some(job),
+                    error: None,
+                },
+                Err(error) => PeerResult {
+                    url,
+                    job: None,
+                    error: Some(error),
+                },
+            });
+        }
+        (self.rotate(request).await, parts)
+    }
+
+    /// Returns a job of another balancer, as its API shows it; `None` if the configuration does not name that balancer.
+    pub async fn peer_job(&self, url: &str, id: u64) -> Option<Result<Value, RemoteError>> {
+        let balancers = self.shared.snapshot.load().model.balancers.clone();
+        let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;
+        let path = format!("/api/v1/jobs/{id}");
+        Some(RemoteBalancer(balancer).ask(hyper::Method::GET, &path, None).await)
+    }
+}

@@ -1,0 +1,174 @@
+//! Checks the health of hosts, each in a task of its own. Reports to the store; decides nothing.
+
+mod host_check;
+mod probe;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use signalbox_common::hash;
+use signalbox_core::health::Hysteresis;
+use signalbox_core::model::{HealthCheck, Host};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::control::store::StoreEvent;
+use crate::state::{CheckResult, HostState};
+
+/// Delay after a request for a recheck, so that many failed connections cause one check.
+const RECHECK_DELAY: Duration = Duration::from_millis(100);
+
+/// Checks a host until aborted. `recheck` requests a check before the next is due; `counted` has the results of
+/// earlier checks.
+pub fn spawn(
+    check: HealthCheck,
+    host: Host,
+    state: Arc<HostState>,
+    mut counted: Hysteresis,
+    recheck: Arc<Notify>,
+    events: mpsc::UnboundedSender<StoreEvent>,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut question = host_check::HostCheck::new(&check, &host);
+        let mut round = 0;
+        loop {
+            let began = Instant::now();
+            let verdict = question.ask().await;
+            // A check that could not be made for a shortage of our own says nothing of the host: it must not take all
+            // hosts down.
+            if let Some(verdict) = verdict {
+                let (ok, detail) = match verdict.outcome {
+                    Ok(detail) => (true, detail),
+                    Err(detail) => (false, detail),
+                };
+                // The store counts too, and decides; this count only sets the pace.
+                counted.observe(ok, check.rise, check.fall);
+                let seconds = began.elapsed().as_secs_f64();
+                let result = CheckResult {
+                    ok,
+                    detail,
+                    asked: verdict.description,
+                    seconds,
+                };
+                if events.send(StoreEvent::Checked(Arc::clone(&state), result)).is_err() {
+                    return;
+                }
+            }
+            round += 1;
+            let until_next = jittered(check.until_next(counted.is_counting()), &state.name, round);
+            // The interval is from start to start: otherwise a slow answer would delay the next check.
+            let next = tokio::time::Instant::from(began + until_next);
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                () = recheck.notified() => {
+                    tokio::time::sleep_until(next.min(tokio::time::Instant::now() + RECHECK_DELAY)).await;
+                }
+            }
+        }
+    })
+}
+
+/// Shortens an interval by up to a tenth, so that the checks of many hosts spread out by themselves.
+fn jittered(interval: Duration, name: &str, round: u64) -> Duration {
+    let tenth = hash::mix(hash::bytes(round, name.as_bytes())) % 1000;
+    interval - interval / 10 * tenth as u32 / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use signalbox_core::model::{HttpProbe, Probe};
+
+    use super::*;
+
+    fn host() -> Host {
+        Host {
+            name: "h".into(),
+            address: [127, 0, 0, 1].into(),
+            http: None,
+            https: None,
+            tcp: None,
+            ports: std::collections::BTreeMap::new(),
+            weight: 1,
+            health_page: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_hangs_is_down_by_the_first_check_that_hangs() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let probe = HttpProbe {
+            port: Some(port),
+            path: "/".into(),
+            host_header: None,
+            tls: None,
+        };
+        let check = HealthCheck {
+            probe: Probe::Http(probe),
+            interval: Duration::from_millis(600),
+            timeout: Duration::from_millis(300),
+            ..HealthCheck::DEFAULT
+        };
+        let host = host();
+        let state = Arc::new(HostState::new("east", "h", host.address));
+        let (events, mut told) = mpsc::unbounded_channel();
+        let checks = spawn(
+            check.clone(),
+            host,
+            state,
+            Hysteresis::default(),
+            Arc::default(),
+            events,
+        );
+        let mut hysteresis = Hysteresis::default();
+        let mut verdict = async |health: &str| {
+            let Some(StoreEvent::Checked(_, result)) = told.recv().await else {
+                panic!("a check's verdict");
+            };
+            let now = hysteresis.observe(result.ok, check.rise, check.fall);
+            assert_eq!(format!("{now:?}"), health, "{result:?}");
+            result.detail
+        };
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n")
+            .await
+            .unwrap();
+        verdict("Some(Healthy)").await;
+        // From here on the kernel accepts and nobody answers, as for a process that is stopped.
+        assert_eq!(verdict("Some(Unhealthy)").await, "no answer within 300ms");
+        checks.abort();
+    }
+
+    /// Checks follow at the fast interval while they are counted: at an hour's interval this test would not end.
+    #[tokio::test]
+    async fn checks_that_are_counted_follow_each_other_by_the_fast_interval() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let check = HealthCheck {
+            probe: Probe::Tcp {
+                port: Some(listener.local_addr().unwrap().port()),
+            },
+            interval: Duration::from_secs(3600),
+            fast_interval: Some(Duration::from_millis(10)),
+            rise: 3,
+            ..HealthCheck::DEFAULT
+        };
+        let mut counted = Hysteresis::default();
+        counted.observe(false, check.rise, check.fall);
+        let state = Arc::new(HostState::new("east", "h", host().address));
+        let (events, mut told) = mpsc::unbounded_channel();
+        let checks = spawn(check, host(), state, counted, Arc::default(), events);
+        for _ in 0..3 {
+            assert!(matches!(told.recv().await, Some(StoreEvent::Checked(_, result)) if result.ok));
+        }
+        checks.abort();
+    }
+
+    #[test]
+    fn jitter_only_shortens_and_by_a_tenth_at_most() {
+        let interval = Duration::from_secs(5);
+        for round in 0..1000 {
+            let wait = jittered(interval, "east-1", round);
+            assert!(wait <= interval && wait >= interval * 9 / 10, "{wait:?}");
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Makes a check: a TCP connect, or a GET over TCP or TLS.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::sys;
+
+/// Most bytes of an answer that are read to find its status.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// A PROXY v2 header without addresses (command LOCAL, section 2.2 of the specification): the connection is our own.
+const LOCAL_HEADER: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+
+/// Answer of a host: an HTTP status, or `None` if it only accepts connections.
+pub(super) type ProbeAnswer = Option<u16>;
+
+/// A check of one host, ready to be made.
+pub(super) struct Prober {
+    target: Option<SocketAddr>,
+    /// Whether the connection begins with a PROXY header.
+    header: bool,
+    request: Option<String>,
+    /// True if every answer below 500 is a good one.
+    is_lenient: bool,
+    /// Page that is requested, in words, where the host has a page of its own.
+    page: Option<String>,
+    tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
+}
+
+impl Prober {
+    pub(super) fn new(probe: &Probe, header: CheckProxyHeader, host: &Host) -> Self {
+        let is_lenient = *probe == Probe::Endpoint;
+        let probe = &probe_for_host(probe, host);
+        let port = match probe {
+            Probe::Tcp { port: Some(port) } => Some(*port),
+            Probe::Tcp { port: None } | Probe::Router | Probe::Endpoint => host
+                .https
+                .or(host.http)
+                .or(host.tcp)
+                .or_else(|| host.ports.values().next().copied()),
+            Probe::Http(http) => http
+                .port
+                .or_else(|| if http.tls.is_some() { host.https } else { host.http }),
+        };
+        let http = match probe {
+            Probe::Http(http) => Some(http),
+            Probe::Tcp { .. } | Probe::Router | Probe::Endpoint => None,
+        };
+        let tls = http.and_then(|http| Some((http, http.tls.as_ref()?)));
+        Self {
+            target: port.map(|port| SocketAddr::new(host.address, port)),
+            header: match header {
+                CheckProxyHeader::Never => false,
+                CheckProxyHeader::HostPorts => port.is_some() && [host.http, host.https, host.tcp].contains(&port),
+                CheckProxyHeader::Always => true,
+            },
+            request: http.map(|http| request(http, host.address)),
+            is_lenient,
+            page: http.filter(|_| host.health_page.is_some()).map(page_description),
+            tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
+        }
+    }
+
+    /// Returns the request in words for an operator.
+    pub(super) fn description(&self) -> String {
+        let kind = match (&self.request, &self.tls) {
+            (None, _) => "TCP connect",
+            (Some(_), None) => "HTTP",
+            (Some(_), Some(_)) => "HTTPS",
+        };
+        let port = self
+            .target
+            .map_or_else(String::new, |at| format!(" on port {}", at.port()));
+        let page = self.page.as_deref().unwrap_or_default();
+        let header = if self.header { ", with a PROXY header" } else { "" };
+        format!("{kind}{port}{page}{header}")
+    }
+
+    /// Makes the check: the host's answer, or what is wrong with it; `None` where no check was possible for a shortage
+    /// of our own.
+    pub(super) async fn ask(&self) -> Option<Result<String, String>> {
+        let judged = |said: ProbeAnswer| match said {
+            Some(code @ 400..=499) if self.is_lenient => Ok(format!("HTTP {code}")),
+            other => judge(other),
+        };
+        Some(self.answer().await?.and_then(judged))
+    }
+
+    /// Makes the check as [`Self::ask`], without judging the answer.
+    pub(super) async fn answer(&self) -> Option<Result<ProbeAnswer, String>> {
+        let target = match self.target.ok_or("the host has no port to check") {
+            Ok(target) => target,
+            Err(error) => return Some(Err(error.to_owned())),
+        };
+        let socket = crate::datapath::cut::uncut_socket(target);
+        let connected = async { socket?.connect(target).await };
+        match connected.await {
+            Ok(stream) => Some(self.exchange(stream).await),
+            Err(error) if sys::is_out_of_resources(&error) => None,
+            Err(error) => Some(Err(format!("connect to {target}: {error}"))),
+        }
+    }
+
+    async fn exchange(&self, mut stream: TcpStream) -> Result<ProbeAnswer, String> {
+        if self.header {
+            let sent = stream.write_all(&LOCAL_HEADER).await;
+            sent.map_err(|error| format!("sending the PROXY header: {error}"))?;
+        }
+        let Some(request) = &self.request else {
+            return Ok(None);
+        };
+        match &self.tls {
+            None => get(stream, request).await,
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok((connector, name))) => {
+                let stream = connector
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(|error| format!("TLS: {error}"))?;
+                get(stream, request).await
+            }
+        }
+    }
+}
+
+fn page_description(http: &HttpProbe) -> String {
+    let host = http
+        .host_header
+        .as_ref()
+        .map_or_else(String::new, |host| format!(" of {host}"));
+    format!(" for {}{host}", http.path)
+}
+
+/// Returns the check of a cluster for one host: an endpoint of an application has a page of its own, or speaks no
+/// HTTP.
+fn probe_for_host(probe: &Probe, host: &Host) -> Probe {
+    let of_page = |http: &HttpProbe, page: &HealthPage| HttpProbe {
+        path: page.path.clone(),
+        host_header: page.host_header.clone().or_else(|| http.host_header.clone()),
+        ..http.clone()
+    };
+    let http_port = |http: &HttpProbe| {
+        let own = if http.tls.is_some() { host.https } else { host.http };
+        http.port.or(own)
+    };
+    let plain = HttpProbe {
+        port: None,
+        path: "/".to_owned(),
+        host_header: None,
+        tls: None,
+    };
+    match (probe, &host.health_page) {
+        (Probe::Endpoint, Some(page)) if host.http.is_some() => Probe::Http(of_page(&plain, page)),
+        (Probe::Http(http), Some(page)) if http_port(http).is_some() => Probe::Http(of_page(http, page)),
+        (Probe::Endpoint, _) | (Probe::Http(_), Some(_)) => Probe::Tcp { port: None },
+        (other, _) => other.clone(),
+    }
+}
+
+/// Judges whether an answer means that the host is healthy.
+pub(super) fn judge(said: ProbeAnswer) -> Result<String, String> {
+    match said {
+        None => Ok("accepts connections".into()),
+        Some(code) if (200..400).contains(&code) => Ok(format!("HTTP {code}")),
+        Some(code) => Err(format!("HTTP {code}")),
+    }
+}
+
+fn request(http: &HttpProbe, address: IpAddr) -> String {
+    let host = http.host_header.clone().unwrap_or_else(|| match address {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("[{v6}]"),
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: signalbox/{version}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        http.path
+    )
+}
+
+async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<ProbeAnswer, String> {
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .map_err(|error| format!("sending the request: {error}"))?;
+    let mut head = Vec::new();
+    loop {
+        let n = stream
+            .read_buf(&mut head)
+            .await
+            .map_err(|error| format!("reading the answer: {error}"))?;
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(&head);
+        if let Some(code) = response.code {
+            return Ok(Some(code));
+        }
+        match parsed {
+            Err(_) => return Err("the answer is not HTTP".into()),
+            Ok(_) if n == 0 || head.len() > MAX_HEAD => return Err("the answer ended before its status".into()),
+            Ok(_) => {}
+        }
+    }
+}
+
+fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsConnector, ServerName<'static>), String> {
+    let named = tls.sni.as_deref().or(http.host_header.as_deref());
+    let name = match named {
+        Some(name) => ServerName::try_from(name.to_owned())
+            .map_err(|_| format!("{name} cannot be a server name for the health check"))?,
+        None => ServerName::from(address),
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let config = match &tls.ca {
+        Some(path) => {
+            let roots = crate::source::pem::authorities(path).map_err(|error| format!("authorities: {error}"))?;
+            builder.with_root_certificates(roots).with_no_client_auth()
+        }
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+            .with_no_client_auth(),
+    };
+    Ok((TlsConnector::from(Arc::new(config)), name))
+}
+
+/// Accepts any certificate: the check is about health, not identity. A configured `ca` verifies both.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn host(port: u16) -> Host {
+        Host {
+            name: "h".into(),
+            address: [127, 0, 0, 1].into(),
+            http: Some(port),
+            https: Some(port),
+            tcp: None,
+            ports: std::collections::BTreeMap::new(),
+            weight: 1,
+            health_page: None,
+        }
+    }
+
+    async fn ask(prober: &Prober) -> Result<String, String> {
+        prober.ask().await.unwrap()
+    }
+
+    fn http(path: &str, tls: Option<TlsProbe>) -> Probe {
+        Probe::Http(HttpProbe {
+            port: None,
+            path: path.into(),
+            host_header: Some("app.test".into()),
+            tls,
+        })
+    }
+
+    /// Answers one request with a status; returns the request.
+    async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str) -> String {
+        let mut request = vec![0; 4096];
+        let n = stream.read(&mut request).await.unwrap();
+        stream
+            .write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&request[..n]).into_owned()
+    }
+
+    /// Returns the bytes that a host receives of a check before the check waits for an answer or ends.
+    async fn heard(probe: &Probe, header: CheckProxyHeader, is_host_port: bool) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut probe = probe.clone();
+        if let (Probe::Tcp { port: at } | Probe::Http(HttpProbe { port: at, .. }), false) = (&mut probe, is_host_port) {
+            *at = Some(port);
+        }
+        let host = host(if is_host_port { port } else { 1 });
+        let prober = Prober::new(&probe, header, &host);
+        let (_, heard) = tokio::join!(ask(&prober), async {
+            let mut stream = listener.accept().await.unwrap().0;
+            let mut heard = vec![0; 512];
+            let n = stream.read(&mut heard).await.unwrap();
+            heard.truncate(n);
+            if heard.len() == LOCAL_HEADER.len() && matches!(probe, Probe::Http(_)) {
+                let n = stream.read_buf(&mut heard).await.unwrap();
+                assert!(n > 0, "the request follows the header");
+            }
+            heard
+        });
+        heard
+    }
+
+    #[tokio::test]
+    async fn a_check_sends_a_local_proxy_header_where_the_port_expects_it() {
+        let (tcp, http) = (Probe::Tcp { port: None }, http("/healthz", None));
+        // Section 2.2 of the specification: signature, version 2 and LOCAL, no family, no addresses.
+        let header = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A\x20\x00\x00\x00";
+        for probe in [&tcp, &http] {
+            let rest: &[u8] = if probe == &tcp { b"" } else { b"GET /healthz " };
+            for (when, is_host_port, sent) in [
+                (CheckProxyHeader::HostPorts, true, true),
+                (CheckProxyHeader::HostPorts, false, false),
+                (CheckProxyHeader::Always, false, true),
+                (CheckProxyHeader::Never, true, false),
+            ] {
+                let heard = heard(probe, when, is_host_port).await;
+                let expected = if sent {
+                    [&header[..], rest].concat()
+                } else {
+                    rest.to_vec()
+                };
+                assert!(
+                    heard.starts_with(&expected) && (!rest.is_empty() || heard.len() == expected.len()),
+                    "{when:?}, a port of the host's: {is_host_port}: {heard:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
+        for (status, well) in [
+            ("200 OK", true),
+            ("302 Found", true),
+            ("404 Not Found", false),
+            ("503 Busy", false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let prober = Prober::new(
+                &http("/healthz", None),
+                CheckProxyHeader::Never,
+                &host(listener.local_addr().unwrap().port()),
+            );
+            let (asked, said) = tokio::join!(ask(&prober), async {
+                answer(&mut listener.accept().await.unwrap().0, status).await
+            });
+            assert_eq!(asked.is_ok(), well, "{status}: {asked:?}");
+            assert!(
+                said.starts_with("GET /healthz HTTP/1.1\r\nHost: app.test\r\n"),
+                "{said}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_http_or_not_there_is_not_well() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let prober = Prober::new(&http("/", None), CheckProxyHeader::Never, &host(port));
+        let (asked, ()) = tokio::join!(ask(&prober), async {
+            listener
+                .accept()
+                .await
+                .unwrap()
+                .0
+                .write_all(b"SSH-2.0-OpenSSH\r\n")
+                .await
+                .unwrap();
+        });
+        assert!(asked.is_err());
+        drop(listener);
+        let error = ask(&prober).await.unwrap_err();
+        assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+    }
+
+    /// Records the server name of the ClientHello.
+    #[derive(Debug)]
+    struct Noting(Arc<CertifiedKey>, Mutex<Option<String>>);
+
+    impl ResolvesServerCert for Noting {
+        fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            *self.1.lock().unwrap() = hello.server_name().map(str::to_owned);
+            Some(Arc::clone(&self.0))
+        }
+    }
+
+    async fn ask_over_tls(
+        sni: Option<&str>,
+        ca: Option<PathBuf>,
+        made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    ) -> (Result<String, String>, Option<String>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+        let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap();
+        let noting = Arc::new(Noting(Arc::new(certified), Mutex::new(None)));
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&noting) as Arc<dyn ResolvesServerCert>);
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tls = TlsProbe {
+            sni: sni.map(str::to_owned),
+            ca,
+        };
+        let prober = Prober::new(
+            &http("/", Some(tls)),
+            CheckProxyHeader::Never,
+            &host(listener.local_addr().unwrap().port()),
+        );
+        let (asked, ()) = tokio::join!(ask(&prober), async {
+            if let Ok(mut stream) = acceptor.accept(listener.accept().await.unwrap().0).await {
+                answer(&mut stream, "204 No Content").await;
+            }
+        });
+        let seen = noting.1.lock().unwrap().take();
+        (asked, seen)
+    }
+
+    #[tokio::test]
+    async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
+        let made = rcgen::generate_simple_self_signed(vec!["app.test".to_owned(), "probe.test".to_owned()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(vec!["app.test".to_owned()]).unwrap();
+        let (asked, seen) = ask_over_tls(Some("probe.test"), None, &made).await;
+        assert_eq!(
+            (asked.as_deref(), seen.as_deref()),
+            (Ok("HTTP 204"), Some("probe.test"))
+        );
+        let (asked, seen) = ask_over_tls(None, None, &made).await;
+        assert_eq!(
+            (asked.is_ok(), seen.as_deref()),
+            (true, Some("app.test")),
+            "the Host header is the name then"
+        );
+
+        let directory = std::env::temp_dir().join(format!("signalbox-probe-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (right, wrong) = (directory.join("right.pem"), directory.join("wrong.pem"));
+        std::fs::write(&right, made.cert.pem()).unwrap();
+        std::fs::write(&wrong, other.cert.pem()).unwrap();
+        assert!(ask_over_tls(None, Some(right), &made).await.0.is_ok());
+        assert!(ask_over_tls(None, Some(wrong), &made).await.0.is_err());
+        let error = ask_over_tls(None, Some(directory.join("none.pem")), &made)
+            .await
+            .0
+            .unwrap_err();
+        assert!(error.contains("none.pem"), "{error}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,704 @@
+//! The store: one task that owns the configuration and the standing of every host, and publishes snapshots.
+//!
+//! Every change comes in as an [`StoreEvent`], in order; the results are a new snapshot for the workers and the
+//! listening addresses for the [`ListenerSet`]. A change that cannot be carried out is refused whole.
+
+mod discovery;
+mod exposure;
+mod heard;
+mod name_ages;
+pub mod persistent_state;
+mod prefixes;
+mod rotation;
+mod routes;
+mod subsets;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use serde_json::json;
+use signalbox_core::ejection::EjectionState;
+use signalbox_core::expose::ExposeResult;
+use signalbox_core::health::{Health, Hysteresis};
+use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::merge::ClusterWeights;
+use signalbox_core::model::shield::Prefixes;
+use signalbox_core::model::{Cluster, Host, Model};
+use signalbox_core::rotation::Rotation;
+use signalbox_core::subset::{HostOrder, host_orders};
+use signalbox_core::view::{Eligibility, RoutingView};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::control::etcd::SharedRecords;
+use crate::control::health;
+use crate::control::listener_set::{ListenerSet, PreparedSockets};
+use crate::control::rotation_jobs::{Job, RotateError, RotationRequest};
+use crate::control::routing::CurrentSource;
+use crate::control::state_db::StateDbError;
+use crate::control::watchers::Watchers;
+use crate::kernel::steer::SteerError;
+use crate::l4::Services;
+use crate::source::DiscoveryUpdate;
+use crate::source::routing_spi::PendingRotation;
+use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+
+use persistent_state::{ConfigOverride, PersistentState};
+pub use prefixes::PrefixChange;
+
+/// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
+/// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
+const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Least interval at which a new model is made of what sources tell.
+const MERGE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Event for the store.
+pub enum StoreEvent {
+    /// A connect succeeded on a host that had been failing.
+    Connected(Arc<HostState>),
+    ConnectFailed(Arc<HostState>, String),
+    Checked(Arc<HostState>, CheckResult),
+    /// A new configuration, and where it came from.
+    Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
+    /// New weights of routes, by name: (cluster, weight).
+    SetWeights(
+        BTreeMap<String, Option<ClusterWeights>>,
+        oneshot::Sender<Result<Applied, String>>,
+    ),
+    /// New prefixes of a listener or a service, or of all where the name is empty.
+    SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
+    /// New knowledge of a source about a cluster.
+    Discovery(DiscoveryUpdate),
+    /// Records that balancers share, as they are now.
+    SharedRecords(SharedRecords),
+    /// Request to take something out of rotation, or in.
+    Rotate(RotationRequest, oneshot::Sender<Result<Job, RotateError>>),
+    /// Rotation that a routing event asks for.
+    SourceRotation(PendingRotation),
+    /// Request to cancel a rotation.
+    CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
+    /// Progress of a job.
+    JobChanged(u64),
+    /// Stops listening: everything queued is accepted first.
+    StopListening(oneshot::Sender<()>),
+    /// Hands the listening sockets to another process.
+    HandOver(oneshot::Sender<crate::control::takeover::Offer>),
+    /// Failure of the process that was to take over.
+    HandOverFailed,
+    /// Success of the process that took over: it accepts now.
+    HandedOver(oneshot::Sender<()>),
+    /// Flows of an earlier process on a host that is no longer configured.
+    HostAdopted(Arc<HostState>),
+}
+
+/// Configuration with its origin.
+pub struct Configuration {
+    pub model: Model,
+    pub origin: String,
+    /// Text that replaces the file's configuration, also after a restart.
+    pub config_override: Option<ConfigOverride>,
+}
+
+/// Returns a number that changes with the text of a configuration.
+#[must_use]
+pub fn fingerprint(text: &str) -> u64 {
+    signalbox_common::hash::bytes(0, text.as_bytes())
+}
+
+/// Effect of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Applied {
+    pub hosts_added: usize,
+    pub hosts_removed: usize,
+    pub routes: usize,
+    pub addresses: usize,
+}
+
+struct HostEntry {
+    state: Arc<HostState>,
+    hysteresis: Hysteresis,
+    ejection_record: EjectionState,
+    configured: Host,
+    check: signalbox_core::model::HealthCheck,
+    ejection: signalbox_core::model::Ejection,
+    recheck: Arc<Notify>,
+    probe: JoinHandle<()>,
+}
+
+impl Drop for HostEntry {
+    fn drop(&mut self) {
+        self.probe.abort();
+    }
+}
+
+type HostKey = (String, String);
+
+pub struct Store {
+    shared: Arc<Shared>,
+    listener_set: ListenerSet,
+    events: mpsc::UnboundedSender<StoreEvent>,
+    /// Model of the configuration file alone.
+    file: Arc<Model>,
+    persistent: PersistentState,
+    last_contact: heard::LastContact,
+    services: Arc<Services>,
+    watchers: Watchers,
+    /// Answers due to sources whose knowledge is in the next model.
+    discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
+    needs_rebuild: bool,
+    rebuilt_at: Instant,
+    /// Model in force.
+    model: Arc<Model>,
+    exposure: Arc<ExposeResult>,
+    hosts: HashMap<HostKey, HostEntry>,
+    clusters: HashMap<String, Arc<ClusterState>>,
+    routes: HashMap<HostnamePattern, Arc<RouteState>, FixedState>,
+    listeners: HashMap<String, Arc<ListenerState>>,
+    draining: Vec<Arc<HostState>>,
+    subsets: Arc<[Option<HostOrder>]>,
+    /// Name of the machine.
+    machine: String,
+    /// Number of addresses that are listened on, once a configuration is in force.
+    addresses: usize,
+    is_listening: bool,
+    needs_publish: bool,
+    started: Instant,
+}
+
+impl Store {
+    pub fn new(
+        shared: Arc<Shared>,
+        front: ListenerSet,
+        memory: PersistentState,
+        routing: CurrentSource,
+        services: Arc<Services>,
+        events: mpsc::UnboundedSender<StoreEvent>,
+    ) -> Self {
+        let model = Arc::clone(&shared.snapshot.load().model);
+        let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
+        Self {
+            shared,
+            listener_set: front,
+            events,
+            file: Arc::clone(&model),
+            persistent: memory,
+            last_contact: heard::LastContact::default(),
+            services,
+            watchers,
+            discovery_replies: Vec::new(),
+            needs_rebuild: false,
+            rebuilt_at: Instant::now(),
+            model,
+            exposure: Arc::default(),
+            hosts: HashMap::new(),
+            clusters: HashMap::new(),
+            routes: HashMap::default(),
+            listeners: HashMap::new(),
+            draining: Vec::new(),
+            subsets: Arc::default(),
+            machine: subsets::machine_name(),
+            addresses: 0,
+            is_listening: false,
+            needs_publish: false,
+            started: Instant::now(),
+        }
+    }
+
+    /// Takes events until no sender is left.
+    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<StoreEvent>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            let due = self.rebuilt_at + MERGE_INTERVAL;
+            tokio::select! {
+                event = inbox.recv() => match event {
+                    Some(event) => self.handle(event).await,
+                    None => return,
+                },
+                _ = tick.tick() => self.expire(),
+                () = tokio::time::sleep_until(due.into()), if self.needs_rebuild => {}
+            }
+            // Pending events are taken together: many check results make one snapshot.
+            while let Ok(event) = inbox.try_recv() {
+                self.handle(event).await;
+            }
+            if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
+                self.rebuild_and_reply();
+            }
+            if std::mem::take(&mut self.needs_publish) {
+                self.publish();
+            }
+        }
+    }
+
+    /// Reads what could not be read at the start, as soon as that is possible.
+    fn ensure_restored(&mut self) -> Result<(), StateDbError> {
+        if tokio::task::block_in_place(|| self.persistent.restore())? {
+            tracing::info!("The state of an earlier process has been read now.");
+            (self.needs_rebuild, self.needs_publish) = (true, true);
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, event: StoreEvent) {
+        match event {
+            StoreEvent::Connected(host) => {
+                if let Some(entry) = self.entry(&host) {
+                    entry.ejection_record.record_success();
+                }
+            }
+            StoreEvent::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            StoreEvent::Checked(host, result) => self.checked(&host, result),
+            StoreEvent::Apply(configuration, reply) => {
+                let Configuration {
+                    model,
+                    origin: source,
+                    config_override: instead,
+                } = *configuration;
+                let outcome = self.configure(model, instead);
+                self.shared.reloads.record(&source, outcome.as_ref().err().cloned());
+                match &outcome {
+                    Ok(applied) => tracing::info!(
+                        source,
+                        hosts_added = applied.hosts_added,
+                        hosts_removed = applied.hosts_removed,
+                        routes = applied.routes,
+                        addresses = applied.addresses,
+                        "Configuration applied."
+                    ),
+                    Err(error) => {
+                        tracing::error!(source, error, "Configuration refused: the current one stays in force.");
+                    }
+                }
+                let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
+                let data = json!({ "source": source, "ok": ok, "error": error });
+                self.shared.announce("configuration", data);
+                let _ = reply.send(outcome);
+            }
+            StoreEvent::SetWeights(set, reply) => {
+                let outcome = self.set_weights(&set);
+                if outcome.is_ok() {
+                    for (host, weights) in &set {
+                        self.shared
+                            .announce("weights", json!({ "route": host, "weights": weights }));
+                        let all: Vec<_> = weights
+                            .iter()
+                            .flatten()
+                            .map(|(name, weight)| format!("{name}={weight}"))
+                            .collect();
+                        tracing::info!(route = host, weights = all.join(" "), "Weights changed.");
+                    }
+                }
+                let _ = reply.send(outcome);
+            }
+            StoreEvent::SetPrefixes(name, change, reply) => {
+                let outcome = self.set_prefixes(&name, change);
+                if let Ok(prefixes) = &outcome {
+                    let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
+                    let data = json!({ "name": name, "denied": denied, "allowed": allowed });
+                    self.shared.announce("prefixes", data);
+                    tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
+                    // Published before the answer, so that the caller can rely on it.
+                    self.publish();
+                }
+                let _ = reply.send(outcome);
+            }
+            StoreEvent::Discovery(learnt) => self.apply_discovery(learnt),
+            StoreEvent::SharedRecords(records) => self.adopt_shared(records),
+            StoreEvent::Rotate(request, reply) => {
+                let _ = reply.send(self.rotate(request));
+            }
+            StoreEvent::SourceRotation(PendingRotation { request: what, done }) => {
+                let outcome = self.rotate_for_source(what).map_err(|error| error.to_string());
+                // A caller that waits no more is no error: the broker delivers the event again.
+                let _ = done.send(outcome);
+            }
+            StoreEvent::CancelRotation(id, reply) => {
+                let _ = reply.send(self.cancel(id));
+            }
+            StoreEvent::JobChanged(id) => {
+                self.persistent.job_changed(id);
+                if let Some(job) = self.persistent.jobs.get(id) {
+                    let data = json!({ "id": id, "progress": job.progress, "closed_connections": job.closed });
+                    self.shared.announce("job", data);
+                }
+            }
+            StoreEvent::StopListening(done) => {
+                self.listener_set.stop().await;
+                let _ = done.send(());
+            }
+            StoreEvent::HandOver(reply) => {
+                // Closed first: the successor reads the database before it serves.
+                self.watchers.release_ledger();
+                self.persistent.db.release();
+                let _ = reply.send(self.listener_set.offer());
+            }
+            StoreEvent::HandOverFailed => self.services.reattach(),
+            StoreEvent::HandedOver(done) => {
+                // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
+                // it.
+                self.watchers.stop();
+                self.persistent.db.give_up();
+                self.persistent.jobs.hand_over();
+                let services = Arc::clone(&self.services);
+                tokio::task::block_in_place(|| services.retire());
+                self.listener_set.stop_after_handover().await;
+                let _ = done.send(());
+            }
+            StoreEvent::HostAdopted(host) => {
+                self.draining.push(host);
+                self.needs_publish = true;
+            }
+        }
+    }
+
+    fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
+        // Found by name, because there may be many thousand hosts, and each is checked every few seconds.
+        let key = (host.cluster.clone(), host.name.clone());
+        self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
+    }
+
+    fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
+        let Some(cluster) = self.clusters.get(&host.cluster) else {
+            return;
+        };
+        if result.ok {
+            cluster.checks_ok.inc();
+        } else {
+            cluster.checks_failed.inc();
+        }
+        let ok = result.ok;
+        let detail = result.detail.clone();
+        *host
+            .last_check
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+        let Some(entry) = self.entry(host) else { return };
+        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
+            return;
+        };
+        host.set_health(health);
+        self.needs_publish = true;
+        let healthy = health != Health::Unhealthy;
+        let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
+        self.shared.announce("health", data);
+        match health {
+            Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
+            _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
+        }
+    }
+
+    fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
+        let now = self.started.elapsed();
+        let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
+        let of = self.hosts.values().filter(same).count();
+        let ejected = self
+            .hosts
+            .values()
+            .filter(same)
+            .filter(|entry| entry.ejection_record.is_ejected())
+            .count();
+        let Some(entry) = self.entry(host) else { return };
+        // A failed connect asks for a check before the next is due.
+        entry.recheck.notify_one();
+        let policy = entry.ejection;
+        if entry.ejection_record.record_failure(&policy, now, (ejected, of)) {
+            host.ejected.store(true, Relaxed);
+            self.needs_publish = true;
+            tracing::warn!(
+                cluster = host.cluster,
+                host = host.name,
+                error,
+                "Host is set aside after failed connects."
+            );
+            let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
+            self.shared.announce("ejection", data);
+        }
+    }
+
+    /// Does what depends on time alone: ends ejections, retries and saves.
+    fn expire(&mut self) {
+        let now = self.started.elapsed();
+        for entry in self.hosts.values_mut() {
+            if entry.ejection_record.expire(now) {
+                entry.state.ejected.store(false, Relaxed);
+                self.needs_publish = true;
+                tracing::info!(
+                    cluster = entry.state.cluster,
+                    host = entry.state.name,
+                    "Host is tried again."
+                );
+                let data = json!({ "cluster": entry.state.cluster, "host": entry.state.name, "ejected": false });
+                self.shared.announce("ejection", data);
+            }
+        }
+        // The error is ignored here: it is logged at the start, and every change reports it.
+        let _ = self.ensure_restored();
+        self.persistent.save();
+        tokio::task::block_in_place(|| self.last_contact.save_and_restore(&self.persistent, &self.shared));
+        tokio::task::block_in_place(|| self.watchers.retry());
+        let before = self.draining.len();
+        self.draining.retain(|host| host.active.get() > 0);
+        self.needs_publish |= self.draining.len() != before;
+    }
+
+    /// Carries out a configuration, or changes nothing.
+    pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
+        // Sources do not change the addresses: those need no preparation.
+        let prepared = if model.listeners == self.model.listeners && self.is_listening {
+            None
+        } else {
+            Some(self.listener_set.prepare(&model).map_err(|errors| {
+                errors
+                    .iter()
+                    .map(|error| crate::sys::error_chain(error))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            })?)
+        };
+        if model.admin != self.model.admin {
+            tracing::warn!(
+                "The admin address and socket are read at the start only: restart, or take over, to move them."
+            );
+        }
+        let before = Arc::clone(&self.model);
+        self.install_model(Arc::new(model), prepared).map_err(|error| {
+            // The kernel did not take all of it: restores the previous model, whose addresses are still open.
+            if let Err(again) = self.install_model(before, Some(PreparedSockets::default())) {
+                tracing::error!(
+                    error = crate::sys::error_chain(&again),
+                    "The previous configuration could not be restored whole."
+                );
+            }
+            crate::sys::error_chain(&error)
+        })
+    }
+
+    fn install_model(&mut self, model: Arc<Model>, prepared: Option<PreparedSockets>) -> Result<Applied, SteerError> {
+        self.model = model;
+        let mut applied = Applied {
+            routes: self.model.routes.len(),
+            ..Applied::default()
+        };
+        self.reconcile_hosts(&mut applied);
+        self.subsets = host_orders(&self.model, &self.machine).into();
+        let model = Arc::clone(&self.model);
+        retain_states(
+            &mut self.clusters,
+            model.clusters.iter().map(|c| c.name.clone()),
+            |name| ClusterState {
+                name: name.to_owned(),
+                ..ClusterState::default()
+            },
+        );
+        let shared = Arc::clone(&self.shared);
+        let hold = shared.route_labels.lock_changes();
+        self.keep_routes();
+        let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
+        let mut free = (0..).filter(|id| !taken.contains(id));
+        retain_states(
+            &mut self.listeners,
+            model.listeners.iter().map(|l| l.name.clone()),
+            |name| ListenerState {
+                name: name.to_owned(),
+                id: free.next().unwrap_or_default(),
+                ..ListenerState::default()
+            },
+        );
+        self.publish();
+        self.shared.log.configure(self.model.connection_log.as_ref());
+        drop(hold);
+        let ids: Vec<_> = model
+            .listeners
+            .iter()
+            .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
+            .collect();
+        if let Some(prepared) = prepared {
+            // The shield comes first, also at a start: a denied client must not find an unguarded listener.
+            if model.listeners.iter().any(|listener| listener.shield.is_some()) {
+                let is_settled = tokio::task::block_in_place(|| self.services.wait_until_settled(SHIELD_TIMEOUT));
+                if !is_settled {
+                    tracing::error!(
+                        waited_s = SHIELD_TIMEOUT.as_secs(),
+                        "The shield is neither in force nor refused: listeners open without it."
+                    );
+                }
+            }
+            self.addresses = self.listener_set.commit(&self.model, &ids, prepared)?;
+            self.is_listening = true;
+        }
+        applied.addresses = self.addresses;
+        Ok(applied)
+    }
+
+    fn reconcile_hosts(&mut self, applied: &mut Applied) {
+        let mut before = std::mem::take(&mut self.hosts);
+        let mut gone = Vec::new();
+        let model = Arc::clone(&self.model);
+        for cluster in &model.clusters {
+            for host in &cluster.hosts {
+                let key = (cluster.name.clone(), host.name.clone());
+                let mut kept = before.remove(&key);
+                // A host at another address is another host: the old one drains.
+                if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
+                    gone.extend(kept.take());
+                }
+                let entry = match kept {
+                    Some(mut old) if old.check == cluster.health && old.configured == *host => {
+                        old.ejection = cluster.ejection;
+                        old
+                    }
+                    // A change of the check keeps the host: its counters, connections and health stay.
+                    Some(old) => {
+                        let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
+                        new.ejection_record = old.ejection_record.clone();
+                        new
+                    }
+                    None => {
+                        applied.hosts_added += 1;
+                        let state = self.revive(cluster, host);
+                        self.start(cluster, host, state, Hysteresis::default())
+                    }
+                };
+                self.hosts.insert(key, entry);
+            }
+        }
+        for gone in gone.into_iter().chain(before.into_values()) {
+            if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
+                continue;
+            }
+            applied.hosts_removed += 1;
+            gone.state.draining.store(true, Relaxed);
+            self.draining.push(Arc::clone(&gone.state));
+        }
+    }
+
+    /// Returns the state of a host: a new one, or that of a host that comes back while its connections still drain.
+    fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
+        let same =
+            |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
+        if let Some(at) = self.draining.iter().position(same) {
+            let state = self.draining.swap_remove(at);
+            state.draining.store(false, Relaxed);
+            state.ejected.store(false, Relaxed);
+            state.set_health(Health::Unknown);
+            return state;
+        }
+        Arc::new(HostState::new(&cluster.name, &host.name, host.address))
+    }
+
+    fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>, hysteresis: Hysteresis) -> HostEntry {
+        let recheck = Arc::<Notify>::default();
+        let probe = health::spawn(
+            cluster.health.clone(),
+            host.clone(),
+            Arc::clone(&state),
+            hysteresis.clone(),
+            Arc::clone(&recheck),
+            self.events.clone(),
+        );
+        HostEntry {
+            state,
+            hysteresis,
+            ejection_record: EjectionState::default(),
+            configured: host.clone(),
+            check: cluster.health.clone(),
+            ejection: cluster.ejection,
+            recheck,
+            probe,
+        }
+    }
+
+    /// Publishes a snapshot for the workers.
+    fn publish(&self) {
+        let hosts: Vec<Vec<Arc<HostState>>> = self
+            .model
+            .clusters
+            .iter()
+            .map(|cluster| {
+                let state = |host: &Host| self.hosts.get(&(cluster.name.clone(), host.name.clone()));
+                cluster
+                    .hosts
+                    .iter()
+                    .filter_map(state)
+                    .map(|entry| Arc::clone(&entry.state))
+                    .collect()
+            })
+            .collect();
+        let rotation = Arc::clone(&self.persistent.rotation);
+        let view = RoutingView::with_subsets(
+            &self.model,
+            &self.subsets,
+            |cluster, host| eligibility(&hosts, &rotation, cluster, host),
+            |route| rotation.is_closed(route),
+        );
+        let snapshot = Snapshot {
+            view,
+            listeners: self
+                .model
+                .listeners
+                .iter()
+                .filter_map(|l| self.listeners.get(&l.name).cloned())
+                .collect(),
+            clusters: self
+                .model
+                .clusters
+                .iter()
+                .filter_map(|c| self.clusters.get(&c.name).cloned())
+                .collect(),
+            routes: self
+                .model
+                .routes
+                .iter()
+                .filter_map(|r| self.routes.get(&r.hostname).cloned())
+                .collect(),
+            draining: self.draining.clone(),
+            subsets: Arc::clone(&self.subsets),
+            binds: Binds::new(&self.model),
+            model: Arc::clone(&self.model),
+            file: Arc::clone(&self.file),
+            discovered: Arc::clone(&self.persistent.discovered),
+            weights: Arc::clone(&self.persistent.weights),
+            shield: Arc::clone(&self.persistent.shield),
+            exposure: Arc::clone(&self.exposure),
+            rotation,
+            hosts,
+        };
+        self.shared.snapshot.store(Arc::new(snapshot));
+        self.services.changed();
+    }
+}
+
+/// Returns the standing of a host in a snapshot.
+fn eligibility(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Eligibility {
+    let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
+    state.map_or(
+        Eligibility {
+            usable: false,
+            ejected: false,
+            rotated_out: false,
+        },
+        |state| Eligibility {
+            usable: state.health().0.usable(),
+            ejected: state.ejected.load(Relaxed),
+            rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
+        },
+    )
+}
+
+/// Keeps the states of names that stay, makes those of new names, forgets the rest.
+fn retain_states<K: Eq + Hash, T, S: BuildHasher + Default>(
+    states: &mut HashMap<K, Arc<T>, S>,
+    names: impl Iterator<Item = K>,
+    mut make: impl FnMut(&K) -> T,
+) {
+    let mut before = std::mem::take(states);
+    for name in names {
+        let state = before.remove(&name).unwrap_or_else(|| Arc::new(make(&name)));
+        states.insert(name, state);
+    }
+}

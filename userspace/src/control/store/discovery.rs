@@ -1,0 +1,183 @@
+//! Makes the model in force from the configuration and what sources and operators say.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde_json::json;
+use signalbox_core::merge::{ClusterWeights, check_weights};
+use signalbox_core::model::Model;
+
+use super::persistent_state::{ConfigOverride, Persist};
+use super::{Applied, Store};
+use crate::source::DiscoveryUpdate;
+use crate::source::routing_spi::{SOURCE, why_waiting};
+
+impl Store {
+    /// Applies a new configuration, whole or not at all. A text that replaces the file's is on disk before it is in
+    /// force.
+    pub(super) fn configure(&mut self, model: Model, instead: Option<ConfigOverride>) -> Result<Applied, String> {
+        if instead.is_none() {
+            let applied = self.put_in_force(model)?;
+            if let Err(error) = self.persistent.set_override(None) {
+                let error = crate::sys::error_chain(&error);
+                tracing::warn!(
+                    error,
+                    "The configuration set by API could not be removed from disk: it may come back."
+                );
+            }
+            return Ok(applied);
+        }
+        let written = self
+            .ensure_restored()
+            .and_then(|()| self.persistent.set_override(instead));
+        let before = written.map_err(|error| crate::sys::error_chain(&error))?;
+        self.put_in_force(model).inspect_err(|_| {
+            if let Err(error) = self.persistent.set_override(before) {
+                let error = crate::sys::error_chain(&error);
+                tracing::warn!(
+                    error,
+                    "A refused configuration is still on disk; a start would refuse it again."
+                );
+            }
+        })
+    }
+
+    fn put_in_force(&mut self, model: Model) -> Result<Applied, String> {
+        let is_first = !self.is_listening;
+        if is_first {
+            for learnt in tokio::task::block_in_place(|| self.watchers.start(&model)) {
+                self.apply_discovery(learnt);
+            }
+        }
+        let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
+        match self.rebuild() {
+            Ok(applied) => {
+                self.set_rebuilt();
+                self.follow_sources();
+                self.warn_of_unknown_applications();
+                Ok(applied)
+            }
+            Err(error) => {
+                self.file = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Warns of applications that the file names and no source has told of: the name may be misspelt.
+    fn warn_of_unknown_applications(&self) {
+        for cluster in &self.file.clusters {
+            if let Some(why) = why_waiting(&self.persistent.discovered, cluster) {
+                tracing::warn!(
+                    cluster = cluster.name,
+                    why,
+                    "The configuration names an application that has no hosts."
+                );
+            }
+        }
+    }
+
+    /// Starts and ends watches as configured, and forgets what was learnt of clusters that are no longer named.
+    fn follow_sources(&mut self) {
+        tokio::task::block_in_place(|| self.watchers.follow(&self.file));
+        let lore = std::sync::Arc::clone(&self.persistent.discovered);
+        for (source, clusters) in lore.iter() {
+            for cluster in clusters.keys() {
+                if !self.watchers.wants(source, cluster) {
+                    self.apply_discovery(DiscoveryUpdate {
+                        source: source.clone(),
+                        cluster: cluster.clone(),
+                        discovery: None,
+                        done: None,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes what a source has told. It is in force with the next model.
+    pub(super) fn apply_discovery(&mut self, learnt: DiscoveryUpdate) {
+        // An error is ignored here: writing fails, too, and reports it.
+        let _ = self.ensure_restored();
+        let DiscoveryUpdate {
+            source,
+            cluster,
+            discovery: what,
+            done,
+        } = learnt;
+        // A watch that has been ended may have sent a last word: it is ignored.
+        if what.is_some() && !self.watchers.wants(&source, &cluster) {
+            return;
+        }
+        if source == SOURCE && what.is_none() && self.watchers.wants(&source, &cluster) {
+            // The application itself is gone, not just the configuration's section for routing events.
+            self.persistent.free_ports(&cluster);
+        }
+        let keep = if source == SOURCE {
+            // Routing events have records of their own, and need no other.
+            Persist::BySource
+        } else if done.is_some() {
+            Persist::Now
+        } else {
+            Persist::Soon
+        };
+        match self.persistent.set_discovered(&source, &cluster, what, keep) {
+            Ok(is_news) if !is_news || keep == Persist::BySource => {
+                self.needs_rebuild |= is_news;
+                if let Some(done) = done {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Ok(_) => {
+                let data = json!({ "source": source, "cluster": cluster });
+                self.shared.announce("learnt", data);
+                self.discovery_replies.extend(done);
+                self.needs_rebuild = true;
+            }
+            Err(error) => {
+                let error = crate::sys::error_chain(&error);
+                tracing::error!(
+                    source,
+                    cluster,
+                    error,
+                    "The knowledge of a source is not taken: it could not be written."
+                );
+                if let Some(done) = done {
+                    let _ = done.send(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Makes the model anew from what sources have told.
+    pub(super) fn rebuild_and_reply(&mut self) {
+        let began = Instant::now();
+        let outcome = self.rebuild().map(drop);
+        self.shared.apply_seconds.observe(began.elapsed());
+        if let Err(error) = &outcome {
+            tracing::error!(error, "The knowledge of sources could not be put in force.");
+        }
+        for done in std::mem::take(&mut self.discovery_replies) {
+            let _ = done.send(outcome.clone());
+        }
+        self.set_rebuilt();
+    }
+
+    fn set_rebuilt(&mut self) {
+        self.needs_rebuild = false;
+        self.rebuilt_at = Instant::now();
+    }
+
+    /// Sets the weights of routes, all or none. A route without any gets those of the file and sources.
+    pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, String> {
+        check_weights(&self.model, &self.persistent.weights, set)?;
+        self.ensure_restored()
+            .map_err(|error| crate::sys::error_chain(&error))?;
+        self.persistent
+            .set_weights(set)
+            .map_err(|e| crate::sys::error_chain(&e))?;
+        let applied = self.rebuild()?;
+        self.set_rebuilt();
+        Ok(applied)
+    }
+}

@@ -1,0 +1,563 @@
+//! Memory of the store beside the configuration: on disk before it is in force.
+
+mod ports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use signalbox_core::discovery::{ClusterDiscovery, Discovered};
+use signalbox_core::expose::Ports;
+use signalbox_core::merge::{ClusterWeights, WeightOverrides};
+use signalbox_core::model::shield::{ApiPrefixes, Prefixes};
+use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
+
+use crate::control::etcd::{Etcd, EtcdError, SharedRecords};
+use crate::control::rotation_jobs::{Job, Jobs};
+use crate::control::state_db::{RecordChange, StateDb, StateDbError};
+
+use super::name_ages::RecentlyGone;
+
+// Kinds of records.
+const DISCOVERED_RECORD: &str = "learnt";
+const ROTATION_RECORD: &str = "rotation";
+/// Kind of earlier versions: all weights in one record, and the configuration that they were set over.
+const WEIGHTS_RECORD: &str = "weights";
+/// Kind of a name's weights: a record for each name.
+const WEIGHT_RECORD: &str = "weight";
+const JOB_RECORD: &str = "job";
+const CONFIGURATION_RECORD: &str = "configuration";
+const PREFIXES_RECORD: &str = "prefixes";
+/// Kind of a port from a range of `expose`, by the name of the service that has it.
+const PORT_RECORD: &str = "port";
+
+/// Key of the only record of [`CONFIGURATION_RECORD`].
+const ONLY_KEY: &str = "all";
+
+/// Separates the names of source and cluster in a key: neither can contain it.
+const SEPARATOR: char = '\0';
+
+/// Interval at which learnt records are written, which could be learnt anew.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// State that the store remembers.
+pub struct PersistentState {
+    pub db: Arc<StateDb>,
+    pub jobs: Arc<Jobs>,
+    pub discovered: Arc<Discovered>,
+    pub weights: Arc<WeightOverrides>,
+    pub rotation: Arc<Rotation>,
+    /// Prefixes of the shield. Each balancer has its own: a record in etcd has no room for a million prefixes.
+    pub shield: Arc<ApiPrefixes>,
+    /// Ports of exposed services, and those whose records are still to be written.
+    pub ports: Arc<Ports>,
+    unsaved_ports: BTreeSet<String>,
+    ports_saved: Option<Instant>,
+    /// Table that balancers share; the records on disk are then a copy, for a start without it.
+    shared: Option<Arc<Etcd>>,
+    /// True once the records of an earlier process have been read. Nothing is written before: it would overwrite them.
+    restored: bool,
+    /// Revision of the shared table that is known: an older one is not news.
+    revision: u64,
+    /// Configuration that the API has put in place of the file's.
+    config_override: Option<ConfigOverride>,
+    /// Names that have gone lately, with their age: a Route that is deleted and made anew keeps its precedence.
+    recently_gone: RecentlyGone,
+    /// Learnt records that are not on disk yet: source and cluster.
+    unsaved: BTreeSet<(String, String)>,
+    saved: Instant,
+}
+
+/// Reason why something could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    #[error(transparent)]
+    StateDb(#[from] StateDbError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+}
+
+/// Changes by other balancers.
+#[derive(Debug, Default)]
+pub struct SharedChanges {
+    /// Subjects taken out of rotation, and (`is_in`) those taken in.
+    pub taken_out: Vec<(Subject, RotatedOut)>,
+    pub taken_in: Vec<Subject>,
+    /// True if a new model is to be made.
+    pub needs_rebuild: bool,
+}
+
+/// Time at which learnt records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persist {
+    /// Before they are in force.
+    Now,
+    /// Some seconds later: they can be learnt anew.
+    Soon,
+    /// Never here: the source keeps records of its own.
+    BySource,
+}
+
+/// Configuration that replaces the file's as long as the file's text stays what it was then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigOverride {
+    /// Fingerprint of the file's text: [`super::fingerprint`].
+    pub of: u64,
+    pub text: String,
+}
+
+/// Weights in the format of earlier versions.
+#[derive(Deserialize)]
+struct WeightsRecord {
+    weights: WeightOverrides,
+}
+
+/// A subject that is out of rotation.
+#[derive(Serialize, Deserialize)]
+struct OutRecord {
+    subject: Subject,
+    out: RotatedOut,
+}
+
+impl PersistentState {
+    /// Makes an empty memory.
+    #[must_use]
+    pub fn new(durable: Arc<StateDb>, jobs: Arc<Jobs>, shared: Option<Arc<Etcd>>) -> Self {
+        Self {
+            db: durable,
+            jobs,
+            shared,
+            restored: false,
+            config_override: None,
+            revision: 0,
+            discovered: Arc::default(),
+            weights: Arc::default(),
+            rotation: Arc::default(),
+            shield: Arc::default(),
+            ports: Arc::default(),
+            unsaved_ports: BTreeSet::new(),
+            ports_saved: None,
+            recently_gone: RecentlyGone::default(),
+            unsaved: BTreeSet::new(),
+            saved: Instant::now(),
+        }
+    }
+
+    /// Reads the records of an earlier process, once. True if this call has read them.
+    pub fn restore(&mut self) -> Result<bool, StateDbError> {
+        if self.restored {
+            return Ok(false);
+        }
+        let learnt = self.db.all::<ClusterDiscovery>(DISCOVERED_RECORD)?;
+        let out = self.db.all::<OutRecord>(ROTATION_RECORD)?;
+        let jobs = self.db.all::<Job>(JOB_RECORD)?;
+        let mut weights: WeightOverrides = self.db.all(WEIGHT_RECORD)?.into_iter().collect();
+        let mut converted = Vec::new();
+        for (key, before) in self.db.all::<WeightsRecord>(WEIGHTS_RECORD)? {
+            converted.extend(
+                before
+                    .weights
+                    .iter()
+                    .map(|(host, set)| (WEIGHT_RECORD, host.clone(), Some(json(set)))),
+            );
+            converted.push((WEIGHTS_RECORD, key, None));
+            weights.extend(before.weights);
+        }
+        let prefixes = self.db.all::<Prefixes>(PREFIXES_RECORD)?;
+        let prefixes = prefixes.into_iter().map(|(key, prefixes)| {
+            (
+                key.strip_prefix(SEPARATOR).unwrap_or(&key).to_owned(),
+                Arc::new(prefixes),
+            )
+        });
+        self.shield = Arc::new(prefixes.collect());
+        // Clients of the earlier process use its ports: ports given since then give way.
+        let ports = self.db.all::<u16>(PORT_RECORD)?;
+        Arc::make_mut(&mut self.ports).extend(ports);
+        self.config_override = self
+            .db
+            .all::<ConfigOverride>(CONFIGURATION_RECORD)?
+            .pop()
+            .map(|(_, record)| record);
+        let mut lore = (*self.discovered).clone();
+        for (key, learned) in learnt {
+            if let Some((source, cluster)) = key.split_once(SEPARATOR) {
+                // Knowledge learnt since the start is newer than the records.
+                let of = lore.entry(source.to_owned()).or_default();
+                of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
+            }
+        }
+        let rotation = out.into_iter().map(|(_, record)| (record.subject, record.out));
+        let rotation = Rotation(rotation.collect());
+        for (_, job) in jobs {
+            self.jobs.insert(job);
+        }
+        // Weights set since the start are newer than the records.
+        weights.extend((*self.weights).clone());
+        self.weights = Arc::new(weights);
+        (self.discovered, self.rotation) = (Arc::new(lore), Arc::new(rotation));
+        self.restored = true;
+        if !converted.is_empty()
+            && let Err(error) = self.put(&converted)
+        {
+            tracing::warn!(
+                error = crate::sys::error_chain(&error),
+                "Weights of an earlier version could not be written anew; the next start tries it again."
+            );
+        }
+        Ok(true)
+    }
+
+    /// Reads the shared table, so that the first model is right already.
+    pub async fn restore_shared(&mut self) -> Result<(), PersistError> {
+        if let Some(etcd) = self.shared.clone() {
+            let records = etcd.read_all().await?;
+            if records.is_new {
+                // The shared table is new: it begins with this balancer's records.
+                self.revision = etcd.put(&self.shared_records(), records.revision).await?;
+            } else {
+                self.adopt_shared(records);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns all records that balancers share.
+    fn shared_records(&self) -> Vec<RecordChange> {
+        let mut changes = Vec::new();
+        for (source, clusters) in self.discovered.iter().filter(|(source, _)| is_shared(source)) {
+            for (cluster, what) in clusters {
+                changes.push(discovered_record(&(source.clone(), cluster.clone()), Some(what)));
+            }
+        }
+        for (subject, out) in &self.rotation.0 {
+            let record = OutRecord {
+                subject: subject.clone(),
+                out: out.clone(),
+            };
+            changes.push((ROTATION_RECORD, subject.to_string(), Some(json(&record))));
+        }
+        let ports = self.ports.iter();
+        changes.extend(ports.map(|(name, port)| (PORT_RECORD, name.clone(), Some(json(port)))));
+        let weights = self.weights.iter();
+        changes.extend(weights.map(|(host, set)| (WEIGHT_RECORD, host.clone(), Some(json(set)))));
+        changes
+    }
+
+    /// Returns the shared table's client, where balancers share one.
+    #[must_use]
+    pub fn shared(&self) -> Option<Arc<Etcd>> {
+        self.shared.clone()
+    }
+
+    /// Takes the content of the shared table, unless it is older than what is known. Returns what that changes.
+    pub fn adopt_shared(&mut self, records: SharedRecords) -> SharedChanges {
+        let mut adopted = SharedChanges::default();
+        if (records.revision < self.revision && !records.is_rolled_back) || records.is_new {
+            return adopted;
+        }
+        self.revision = records.revision;
+        let mut lore: Discovered = (*self.discovered).clone();
+        lore.retain(|source, _| !is_shared(source));
+        let (mut rotation, mut weights) = (Rotation::default(), WeightOverrides::new());
+        let mut ports = Ports::new();
+        let mut copies = Vec::new();
+        for (kind, key, value) in &records.all {
+            let kind = match kind.as_str() {
+                DISCOVERED_RECORD => {
+                    let learned = serde_json::from_slice::<ClusterDiscovery>(value);
+                    if let (Some((source, cluster)), Ok(learned)) = (key.split_once(SEPARATOR), learned) {
+                        let of = lore.entry(source.to_owned()).or_default();
+                        of.insert(cluster.to_owned(), Arc::new(learned));
+                    }
+                    DISCOVERED_RECORD
+                }
+                ROTATION_RECORD => {
+                    if let Ok(record) = serde_json::from_slice::<OutRecord>(value) {
+                        rotation.0.insert(record.subject, record.out);
+                    }
+                    ROTATION_RECORD
+                }
+                WEIGHT_RECORD => {
+                    if let Ok(set) = serde_json::from_slice(value) {
+                        weights.insert(key.clone(), set);
+                    }
+                    WEIGHT_RECORD
+                }
+                PORT_RECORD => {
+                    if let Ok(port) = serde_json::from_slice(value) {
+                        ports.insert(key.clone(), port);
+                    }
+                    PORT_RECORD
+                }
+                _ => continue,
+            };
+            copies.push((kind, key.clone(), Some(value.clone())));
+        }
+        for subject in self.rotation.0.keys() {
+            if !rotation.0.contains_key(subject) {
+                adopted.taken_in.push(subject.clone());
+                copies.push((ROTATION_RECORD, subject.to_string(), None));
+            }
+        }
+        for (subject, out) in &rotation.0 {
+            // A subject that went in and out again between two reads is a new rotation, with its own drain.
+            if self.rotation.0.get(subject).is_none_or(|known| known.job != out.job) {
+                adopted.taken_out.push((subject.clone(), out.clone()));
+            }
+        }
+        for (source, clusters) in self.discovered.iter() {
+            for cluster in clusters.keys() {
+                if lore.get(source).is_none_or(|of| !of.contains_key(cluster)) {
+                    copies.push((DISCOVERED_RECORD, format!("{source}{SEPARATOR}{cluster}"), None));
+                }
+            }
+        }
+        for host in self.weights.keys().filter(|host| !weights.contains_key(*host)) {
+            copies.push((WEIGHT_RECORD, host.clone(), None));
+        }
+        for name in &self.unsaved_ports {
+            match self.ports.get(name) {
+                Some(port) => drop(ports.insert(name.clone(), *port)),
+                None => drop(ports.remove(name)),
+            }
+        }
+        for name in self.ports.keys().filter(|name| !ports.contains_key(*name)) {
+            copies.push((PORT_RECORD, name.clone(), None));
+        }
+        adopted.needs_rebuild = lore != *self.discovered || weights != *self.weights || ports != *self.ports;
+        let is_news = adopted.needs_rebuild || rotation != *self.rotation;
+        (self.discovered, self.rotation, self.weights) = (Arc::new(lore), Arc::new(rotation), Arc::new(weights));
+        self.ports = Arc::new(ports);
+        if is_news && let Err(error) = self.put(&copies) {
+            tracing::warn!(
+                error = crate::sys::error_chain(&error),
+                "A copy of the shared table could not be written."
+            );
+        }
+        adopted
+    }
+
+    /// Returns the configuration that the API has put in place of a file with this fingerprint.
+    #[must_use]
+    pub fn override_of(&self, file: u64) -> Option<&str> {
+        let instead = self.config_override.as_ref().filter(|instead| instead.of == file);
+        instead.map(|instead| instead.text.as_str())
+    }
+
+    /// Sets or removes the configuration in place of the file's. Returns the previous one.
+    pub fn set_override(&mut self, instead: Option<ConfigOverride>) -> Result<Option<ConfigOverride>, StateDbError> {
+        if instead != self.config_override {
+            self.put(&[(CONFIGURATION_RECORD, ONLY_KEY.to_owned(), instead.as_ref().map(json))])?;
+        }
+        Ok(std::mem::replace(&mut self.config_override, instead))
+    }
+
+    /// Sets the weights of names, all or none. Names without any get those of the file and sources.
+    pub fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<(), PersistError> {
+        let record = |(host, shares): (&String, &Option<ClusterWeights>)| {
+            (WEIGHT_RECORD, host.clone(), shares.as_ref().map(json))
+        };
+        let changes: Vec<RecordChange> = set.iter().map(record).collect();
+        self.put_shared(&changes)?;
+        let weights = Arc::make_mut(&mut self.weights);
+        for (host, shares) in set {
+            match shares {
+                Some(shares) => drop(weights.insert(host.clone(), shares.clone())),
+                None => drop(weights.remove(host)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the prefixes of a listener or a service, or of all where the name is empty.
+    pub fn set_prefixes(&mut self, name: &str, prefixes: &Arc<Prefixes>) -> Result<(), StateDbError> {
+        let record = (!prefixes.is_empty()).then(|| json(&**prefixes));
+        // The separator makes the key non-empty where the name is empty.
+        self.put(&[(PREFIXES_RECORD, format!("{SEPARATOR}{name}"), record)])?;
+        let told = Arc::make_mut(&mut self.shield);
+        if prefixes.is_empty() {
+            told.remove(name);
+        } else {
+            told.insert(name.to_owned(), Arc::clone(prefixes));
+        }
+        Ok(())
+    }
+
+    /// Takes what a source knows of a cluster. Returns whether that is news.
+    pub fn set_discovered(
+        &mut self,
+        source: &str,
+        cluster: &str,
+        what: Option<Arc<ClusterDiscovery>>,
+        keep: Persist,
+    ) -> Result<bool, PersistError> {
+        let known = self.discovered.get(source).and_then(|of| of.get(cluster));
+        let what = what.map(|what| self.recently_gone.with_since(cluster, known, what));
+        if known == what.as_ref() {
+            return Ok(false);
+        }
+        if let Some(known) = known {
+            self.recently_gone.remember_gone(cluster, known, what.as_deref());
+        }
+        let key = (source.to_owned(), cluster.to_owned());
+        match keep {
+            Persist::Now => {
+                self.put_shared(&[discovered_record(&key, what.as_deref())])?;
+                self.unsaved.remove(&key);
+            }
+            Persist::Soon => drop(self.unsaved.insert(key)),
+            Persist::BySource => {}
+        }
+        // Copies only pointers: mostly a snapshot shares the table, and `make_mut` clones it.
+        let lore = Arc::make_mut(&mut self.discovered);
+        match what {
+            Some(what) => {
+                lore.entry(source.to_owned())
+                    .or_default()
+                    .insert(cluster.to_owned(), what);
+            }
+            None => {
+                let is_empty = lore.get_mut(source).is_some_and(|of| {
+                    of.remove(cluster);
+                    of.is_empty()
+                });
+                if is_empty {
+                    lore.remove(source);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes learnt records, for a start at which the sources cannot be reached.
+    pub fn save(&mut self) {
+        if (self.unsaved.is_empty() && self.unsaved_ports.is_empty()) || self.saved.elapsed() < SAVE_INTERVAL {
+            return;
+        }
+        self.saved = Instant::now();
+        if !self.unsaved_ports.is_empty() {
+            self.save_ports();
+        }
+        if self.unsaved.is_empty() {
+            return;
+        }
+        let records: Vec<_> = std::mem::take(&mut self.unsaved)
+            .iter()
+            .map(|key| {
+                discovered_record(
+                    key,
+                    self.discovered
+                        .get(&key.0)
+                        .and_then(|of| of.get(&key.1))
+                        .map(|what| &**what),
+                )
+            })
+            .collect();
+        if let Err(error) = self.put(&records) {
+            tracing::warn!(
+                error = crate::sys::error_chain(&error),
+                "Learnt hosts and routes could not be written; a later start would learn them anew."
+            );
+        }
+    }
+
+    /// Sets what is out of rotation, and the job that sees to it.
+    pub fn rotate(&mut self, rotation: Rotation, job: &Job) -> Result<(), PersistError> {
+        let mut changes = Vec::new();
+        for subject in self.rotation.0.keys().filter(|s| !rotation.0.contains_key(s)) {
+            changes.push((ROTATION_RECORD, subject.to_string(), None));
+        }
+        for (subject, out) in &rotation.0 {
+            if self.rotation.0.get(subject) != Some(out) {
+                let record = OutRecord {
+                    subject: subject.clone(),
+                    out: out.clone(),
+                };
+                changes.push((ROTATION_RECORD, subject.to_string(), Some(json(&record))));
+            }
+        }
+        if self.shared.is_some() {
+            self.put_shared(&changes)?;
+            self.rotation = Arc::new(rotation);
+            // A lost job record does no harm: the job is made anew from what is out of rotation.
+            self.job_written(job);
+        } else {
+            changes.push(job_record(job));
+            self.put(&changes)?;
+            self.rotation = Arc::new(rotation);
+        }
+        Ok(())
+    }
+
+    /// Writes the progress of a job.
+    pub fn job_changed(&self, id: u64) {
+        if let Some(job) = self.jobs.get(id) {
+            self.job_written(&job);
+        }
+    }
+
+    fn job_written(&self, job: &Job) {
+        if let Err(error) = self.put(&[job_record(job)]) {
+            tracing::warn!(
+                job = job.id,
+                error = crate::sys::error_chain(&error),
+                "How far a job is could not be written."
+            );
+        }
+    }
+
+    /// Writes records that balancers share: to the shared table first, where there is one.
+    pub fn put_shared(&mut self, changes: &[RecordChange]) -> Result<(), PersistError> {
+        let Some(etcd) = self.shared.clone() else {
+            return Ok(self.put(changes)?);
+        };
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let known = self.revision;
+        let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes, known));
+        let revision = tokio::task::block_in_place(putting)?;
+        self.revision = self.revision.max(revision);
+        if let Err(error) = self.put(changes) {
+            tracing::warn!(
+                error = crate::sys::error_chain(&error),
+                "A copy of the shared table could not be written."
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes to disk without delaying the other tasks of the control plane.
+    pub fn put(&self, changes: &[RecordChange]) -> Result<(), StateDbError> {
+        if !self.restored {
+            return Err(self.db.not_yet_read());
+        }
+        tokio::task::block_in_place(|| self.db.put(changes))
+    }
+}
+
+/// Returns whether a source's records are shared: not those of watches, which each balancer has itself.
+fn is_shared(source: &str) -> bool {
+    source.starts_with("api:") || source.starts_with("agent:")
+}
+
+fn discovered_record((source, cluster): &(String, String), what: Option<&ClusterDiscovery>) -> RecordChange {
+    (
+        DISCOVERED_RECORD,
+        format!("{source}{SEPARATOR}{cluster}"),
+        what.map(json),
+    )
+}
+
+/// Returns the record of a job; an ended job is removed, because the next process has no use for it.
+fn job_record(job: &Job) -> RecordChange {
+    let value = job.ended.is_none().then(|| json(job));
+    (JOB_RECORD, job.id.to_string(), value)
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    // Cannot fail: all types are ours, with text for keys.
+    serde_json::to_vec(value).unwrap_or_default()
+}

@@ -1,0 +1,124 @@
+//! Watches that the configuration asks for: one for each cluster with `kubernetes`, begun and ended with it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use signalbox_core::model::Model;
+use signalbox_core::model::kubernetes::KubernetesSource;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::routing::{CurrentSource, RoutingSupervisor};
+use crate::control::state_db::StateDb;
+use crate::control::store::StoreEvent;
+use crate::source;
+use crate::source::DiscoveryUpdate;
+use crate::source::routing_spi::SOURCE;
+use crate::state::Shared;
+
+/// Prefix of the watches' source names: `kube:CLUSTER`.
+pub const KUBE_PREFIX: &str = "kube:";
+
+/// Runner of watches, and of the source of routing events.
+pub struct Watchers {
+    shared: Arc<Shared>,
+    out: mpsc::UnboundedSender<DiscoveryUpdate>,
+    running: HashMap<String, (KubernetesSource, JoinHandle<()>)>,
+    routing: RoutingSupervisor,
+}
+
+impl Watchers {
+    /// Makes the runner, without any watch. Knowledge of the watches becomes events for the store.
+    #[must_use]
+    pub fn new(
+        shared: Arc<Shared>,
+        durable: Arc<StateDb>,
+        routing: CurrentSource,
+        events: mpsc::UnboundedSender<StoreEvent>,
+    ) -> Self {
+        let (out, mut learnt) = mpsc::unbounded_channel();
+        let turns = events.clone();
+        tokio::spawn(async move {
+            while let Some(learnt) = learnt.recv().await {
+                if events.send(StoreEvent::Discovery(learnt)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            routing: RoutingSupervisor::new(Arc::clone(&shared), durable, routing, out.clone(), turns),
+            shared,
+            out,
+            running: HashMap::new(),
+        }
+    }
+
+    /// Runs what this configuration asks for, and no more. A watch whose settings have changed begins anew; what it
+    /// told stays in force until it tells again.
+    pub fn follow(&mut self, model: &Model) {
+        self.routing.follow(model.routing_events.as_ref());
+        let wanted: HashMap<&str, &KubernetesSource> = model
+            .clusters
+            .iter()
+            .filter_map(|cluster| Some((cluster.name.as_str(), cluster.kubernetes.as_ref()?)))
+            .collect();
+        let shared = &self.shared;
+        self.running.retain(|cluster, (source, task)| {
+            let stays = wanted.get(cluster.as_str()) == Some(&&*source);
+            if !stays {
+                task.abort();
+                shared.forget_source(&format!("{KUBE_PREFIX}{cluster}"));
+            }
+            stays
+        });
+        for (cluster, source) in wanted {
+            if self.running.contains_key(cluster) {
+                continue;
+            }
+            let standing = self.shared.source(&format!("{KUBE_PREFIX}{cluster}"), "kubernetes");
+            let settings = source::kube::Settings::new(source.clone());
+            let task = source::kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
+            self.running.insert(cluster.to_owned(), (source.clone(), task));
+        }
+    }
+
+    /// Starts the source of routing events, and returns what it knows already.
+    pub fn start(&mut self, model: &Model) -> Vec<DiscoveryUpdate> {
+        self.routing.start(model.routing_events.as_ref())
+    }
+
+    /// Returns whether a source's knowledge of a cluster is still wanted.
+    #[must_use]
+    pub fn wants(&self, source: &str, cluster: &str) -> bool {
+        match source.strip_prefix(KUBE_PREFIX) {
+            Some(_) => self.running.contains_key(cluster),
+            None => source != SOURCE || self.routing.is_wanted(),
+        }
+    }
+
+    /// Tries again to open the source of routing events.
+    pub fn retry(&mut self) {
+        self.routing.retry();
+    }
+
+    /// Ends all sources for good, because another process has taken over.
+    pub fn stop(&mut self) {
+        self.routing.stop();
+        for (_, (_, task)) in self.running.drain() {
+            task.abort();
+        }
+    }
+
+    /// Closes the source of routing events, because another process is to have the database.
+    pub fn release_ledger(&mut self) {
+        self.routing.pause();
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for (_, task) in self.running.values() {
+            task.abort();
+        }
+    }
+}

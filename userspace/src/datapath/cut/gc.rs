@@ -1,0 +1,544 @@
+//! Garbage collection of the flow table: counts flows' ends, ends idle flows, frees entries, and adopts the flows of an
+//! earlier process. Runs in a thread of its own; nothing of it is on the path of a connection.
+
+mod ended;
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::{
+    CutFlow, HANDED_OFF, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
+};
+use signalbox_core::limit::SourceCells;
+use signalbox_core::model::Tier;
+use signalbox_core::rotation::Subject;
+use tokio::sync::mpsc;
+
+use crate::control::store::StoreEvent;
+use crate::datapath::cut::entries_per_worker;
+use crate::datapath::cut::registry::Registry;
+use crate::datapath::worker::{WorkerCommand, WorkerHandle};
+use crate::kernel::Cut;
+use crate::kernel::address::from_words;
+use crate::kernel::cut::EndedRing;
+use crate::kernel::cut::table::{duration_between, tick};
+use crate::state::Shared;
+use crate::state::connection_log;
+use crate::state::outcome::Direction;
+use crate::state::outcome::FlowEnd;
+use crate::sys;
+use crate::sys::unix_ms;
+use ended::EndedQueue;
+use signalbox_core::rotation::covers;
+
+/// Interval of passes over ended flows.
+const PASS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval of passes while many flows end: short passes do not delay a connection that waits for the processor.
+const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Number of flows examined in a pass from which on it is a busy one.
+const MIN_BUSY_PASS: usize = 16;
+
+/// Interval of sweeps over all flows.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time without packets after which the entry of an ended flow is freed: late packets still find it.
+const ENDED_TTL: Duration = Duration::from_secs(1);
+
+/// Time like [`ENDED_TTL`], after a reset that may not have been accepted.
+const RESET_TTL: Duration = Duration::from_secs(30);
+
+/// Time that an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
+const CLOSING_TTL: Duration = Duration::from_secs(2);
+
+/// Age at which an entry that never became a flow is freed, because its process has ended.
+const UNFINISHED_TTL: Duration = Duration::from_secs(180);
+
+pub struct FlowGc {
+    cut: Arc<Cut>,
+    registry: Arc<Registry>,
+    shared: Arc<Shared>,
+    workers: Vec<WorkerHandle>,
+    events: mpsc::UnboundedSender<StoreEvent>,
+    /// Lock of a pass.
+    pass_lock: Mutex<()>,
+    /// Leg B of flows that a process of another version still has: their source ports are reserved.
+    reserved: Mutex<Vec<PortKey>>,
+    retired: AtomicBool,
+}
+
+/// State of the keeper's thread, kept from one pass to the next.
+struct GcState {
+    ring: EndedRing,
+    /// Ended flows whose entries are still kept.
+    ended: EndedQueue,
+    swept: Instant,
+    /// Flows being closed, and since when.
+    closing: HashMap<u32, Instant>,
+}
+
+impl FlowGc {
+    #[must_use]
+    pub fn new(
+        cut: Arc<Cut>,
+        registry: Arc<Registry>,
+        shared: Arc<Shared>,
+        workers: Vec<WorkerHandle>,
+        events: mpsc::UnboundedSender<StoreEvent>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            cut,
+            registry,
+            shared,
+            workers,
+            events,
+            pass_lock: Mutex::default(),
+            reserved: Mutex::default(),
+            retired: AtomicBool::new(false),
+        })
+    }
+
+    /// Adopts existing flows, permits the workers to cut, and starts the keeper's thread.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        // Flows of another version are carried over, unless its process still has them.
+        self.cut.carry_over();
+        {
+            let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let reserved: Vec<_> = self.cut.flows_not_carried_over().iter().map(PortKey::of).collect();
+            self.adopt(0..self.cut.table.len(), &reserved);
+            *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
+            if self.cut.pins.is_locked() {
+                self.cut.pending.clear();
+            }
+        }
+        let Some(ring) = self.cut.take_ended_ring() else {
+            return Ok(());
+        };
+        let keeper = Arc::clone(self);
+        std::thread::Builder::new().name("keeper".into()).spawn(move || {
+            // Nice value 0, unlike the control plane, which starts this thread: workers wait for the entries that it
+            // frees.
+            sys::set_nice(0);
+            let mut memory = GcState {
+                ring,
+                ended: EndedQueue::new(keeper.cut.table.len()),
+                swept: Instant::now(),
+                closing: HashMap::new(),
+            };
+            let mut followed = Instant::now();
+            while let Some(looked_at) = keeper.pass(&mut memory) {
+                if followed.elapsed() > SWEEP_INTERVAL {
+                    followed = Instant::now();
+                    keeper.cut.follow_interfaces();
+                }
+                std::thread::sleep(if looked_at < MIN_BUSY_PASS {
+                    PASS_INTERVAL
+                } else {
+                    BUSY_PASS_INTERVAL
+                });
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Stops keeping the table, because another process does from now on. Returns when no pass is under way.
+    pub fn retire(&self) {
+        self.retired.store(true, Relaxed);
+        drop(self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Stops keeping the table, because the process ends. Cut flows go on; without any, all pins are removed.
+    pub fn stop(&self) {
+        self.retire();
+        let live = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) != state::FREE);
+        let live = live.count();
+        if live > 0 {
+            tracing::info!(
+                flows = live,
+                "Cut flows go on without us; `signalbox detach` would end them."
+            );
+        } else if self.cut.pins.is_locked()
+            && let Err(error) = self.cut.remove_all()
+        {
+            tracing::warn!(%error, "Pinned programs and maps could not be removed.");
+        }
+    }
+
+    /// Closes the cut flows that the subjects cover.
+    pub fn close(&self, subjects: &[Subject]) {
+        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Relaxed) {
+            return;
+        }
+        for index in 0..self.cut.table.len() {
+            if self.cut.table.state(index) != state::CUT {
+                continue;
+            }
+            let flow = self.cut.table.read(index);
+            // The flow's worker still writes to the entry: a later call closes it.
+            if flow.handoff_state < HANDED_OFF {
+                continue;
+            }
+            let Some((host, _)) = self.registry.host_of(flow.host) else {
+                continue;
+            };
+            // Names of routes are looked up only where a subject is a route.
+            let by_route = subjects.iter().any(|s| matches!(s, Subject::Application(_)));
+            let route = if by_route {
+                self.registry.route_of(flow.route)
+            } else {
+                None
+            };
+            if covers(subjects, &host.cluster, &host.name, route.as_deref()) {
+                self.count_bytes(index, &flow);
+                self.cut.reset_both(index, &flow);
+                self.release(index, &flow, FlowEnd::Drained);
+            }
+        }
+    }
+
+    /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones. Workers are
+    /// told not to use the source ports of these flows, nor those that are `reserved`.
+    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[PortKey]) {
+        let snapshot = self.shared.snapshot.load_full();
+        let alone = self.cut.pins.is_locked();
+        let mut taken: Vec<_> = reserved.iter().map(|place| (place.backend, place.port)).collect();
+        let mut adopted = 0;
+        for index in indices {
+            match self.cut.table.state(index) {
+                state::FREE => continue,
+                state::CUT | state::CLOSING | state::DELETING => {}
+                _ => {
+                    if alone {
+                        self.cut.table.set_state(index, state::FREE);
+                    }
+                    continue;
+                }
+            }
+            let flow = self.cut.table.read(index);
+            let place = PortKey::of(&flow);
+            taken.push((place.backend, place.port));
+            if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF) {
+                // The process that had to deliver the owed bytes has ended.
+                self.cut.table.set_state(index, state::CLOSING);
+                self.cut.table.set_marks(index, 0);
+                continue;
+            }
+            if let Some(orphan) = self.registry.adopt(&snapshot, flow.host, flow.listener) {
+                let _ = self.events.send(StoreEvent::HostAdopted(orphan));
+            }
+            if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+                host.active.enter();
+                cluster.active[Tier::Cut as usize].enter();
+                cluster.opened[Tier::Cut as usize].inc();
+                // The flow counts as active, but not as a new connection of its route: the process that made it has
+                // counted that.
+                let route = self.registry.adopt_route(&self.shared, flow.route);
+                if let Some(route) = route {
+                    route.stats.for_cluster(&cluster.name).active.enter();
+                }
+            }
+            if let Some(listener) = self.registry.listener_of(flow.listener) {
+                listener.active.enter();
+            }
+            self.shared.totals.current.enter();
+            // HANDED only: the flow's source was counted in a process that has ended.
+            self.cut.table.set_marks(index, OWNS_CONN);
+            if alone {
+                self.cut.table.set_sockets_closed(index);
+            }
+            adopted += 1;
+        }
+        if adopted > 0 {
+            tracing::info!(flows = adopted, "Flows of an earlier process are adopted.");
+        }
+        let taken: Arc<[_]> = taken.into();
+        for worker in &self.workers {
+            worker.send(WorkerCommand::AllowCut(Arc::clone(&taken)));
+        }
+    }
+
+    /// Carries over the flows of another version whose process has ended, and frees the source ports of those that
+    /// ended with it.
+    fn carry_over(&self) {
+        let carried = self.cut.carry_over();
+        if carried.is_empty() && self.cut.waits_for_other_version() {
+            return;
+        }
+        let reserved = std::mem::take(&mut *self.reserved.lock().unwrap_or_else(PoisonError::into_inner));
+        if carried.is_empty() && reserved.is_empty() {
+            return;
+        }
+        let live: HashSet<_> = carried
+            .iter()
+            .map(|&index| PortKey::of(&self.cut.table.read(index)))
+            .collect();
+        self.adopt(carried, &[]);
+        self.return_ports(reserved.into_iter().filter(|place| !live.contains(place)));
+    }
+
+    /// Examines the flows that have ended, and all flows from time to time. Returns how many ended ones it examined, or
+    /// `None` once another process keeps the table.
+    fn pass(&self, memory: &mut GcState) -> Option<usize> {
+        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Relaxed) {
+            return None;
+        }
+        self.cut.pins.retry_lock();
+        self.carry_over();
+        let now = tick();
+        memory.ring.drain(|index| memory.ended.push(index, now));
+        let (mut gone, mut looked_at) = (Vec::new(), 0);
+        while let Some(index) = memory.ended.pop(now) {
+            looked_at += 1;
+            if !self.examine(index, now, &mut memory.closing, &mut gone) {
+                memory.ended.requeue(index, now);
+            }
+        }
+        self.free_entries(&mut gone);
+        if memory.swept.elapsed() > SWEEP_INTERVAL {
+            memory.swept = Instant::now();
+            for index in 0..self.cut.table.len() {
+                if self.cut.table.state(index) != state::FREE
+                    && self.examine(index, now, &mut memory.closing, &mut gone)
+                {
+                    memory.ended.forget(index);
+                }
+            }
+        }
+        self.free_entries(&mut gone);
+        Some(looked_at)
+    }
+
+    /// Frees the entries of flows that are gone, and gives them back to their workers.
+    fn free_entries(&self, gone: &mut Vec<(u32, PortKey)>) {
+        let indices: Vec<_> = gone.iter().map(|(index, _)| *index).collect();
+        self.cut.remove(&indices);
+        self.return_entries(std::mem::take(gone));
+    }
+
+    /// Updates a flow's counts, and ends the flow if it is time. Returns true if its entry is free, or is to be freed.
+    fn examine(
+        &self,
+        index: u32,
+        now: u32,
+        closing: &mut HashMap<u32, Instant>,
+        gone: &mut Vec<(u32, PortKey)>,
+    ) -> bool {
+        let flow = self.cut.table.read(index);
+        let age = duration_between(flow.started, now);
+        let idle = idle_for(&flow, now);
+        let end = match flow.state {
+            state::FREE => return true,
+            state::CUT => {
+                self.count_bytes(index, &flow);
+                let flags = flow.dirs[0].flags | flow.dirs[1].flags;
+                let limit = self.shared.snapshot.load().model.timeouts.idle;
+                if flow.ended() {
+                    let end = if flags & RESET == 0 {
+                        FlowEnd::Finished
+                    } else if flow.dirs[0].flags & RESET != 0 {
+                        FlowEnd::ClientReset
+                    } else {
+                        FlowEnd::HostReset
+                    };
+                    // The flow is no load of its host any more, though its entry is kept for a while.
+                    self.release(index, &flow, end);
+                    // The flow's sockets need the entry as long as they have bytes to deliver.
+                    let is_left = flow.handoff_state == SOCKETS_CLOSED || idle >= UNFINISHED_TTL;
+                    (is_left && idle >= ENDED_TTL).then_some(end)
+                } else if flags & RESET_TENTATIVE != 0 && idle >= RESET_TTL {
+                    Some(if flow.dirs[0].flags & RESET_TENTATIVE != 0 {
+                        FlowEnd::ClientReset
+                    } else {
+                        FlowEnd::HostReset
+                    })
+                } else if idle >= limit && flow.handoff_state >= HANDED_OFF {
+                    self.cut.reset_both(index, &flow);
+                    closing.insert(index, Instant::now());
+                    self.release(index, &flow, FlowEnd::Idle);
+                    None
+                } else {
+                    None
+                }
+            }
+            state::CLOSING => {
+                let since = *closing.entry(index).or_insert_with(Instant::now);
+                if since.elapsed() < CLOSING_TTL {
+                    // Repeated, because the first RST may have been lost or not have had the right sequence number any
+                    // more.
+                    self.cut.reset_both(index, &flow);
+                    return false;
+                }
+                closing.remove(&index);
+                Some(FlowEnd::Failed)
+            }
+            // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
+            _ if age < UNFINISHED_TTL => return false,
+            _ => {
+                self.cut.table.set_state(index, state::FREE);
+                return true;
+            }
+        };
+        let Some(end) = end else { return false };
+        self.release(index, &flow, end);
+        gone.push((index, PortKey::of(&flow)));
+        true
+    }
+
+    /// Adds the bytes carried since the last call to the totals.
+    fn count_bytes(&self, index: u32, flow: &CutFlow) {
+        let carried = [0, 1].map(|way: usize| {
+            let way_now = &flow.dirs[way];
+            let more = way_now.bytes.wrapping_sub(way_now.accounted);
+            if more > 0 {
+                self.cut.table.set_accounted(index, way, way_now.bytes);
+            }
+            more
+        });
+        if carried != [0, 0]
+            && let Some((host, cluster)) = self.registry.host_of(flow.host)
+        {
+            host.bytes_in.add(carried[0]);
+            host.bytes_out.add(carried[1]);
+            cluster.bytes_in.add(carried[0]);
+            cluster.bytes_out.add(carried[1]);
+            if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
+                share.add_bytes(Direction::In, carried[0]);
+                share.add_bytes(Direction::Out, carried[1]);
+            }
+        }
+    }
+
+    /// Gives back all counts that the flow holds, and logs its end.
+    fn release(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
+        // Only once, for the first caller: the copy of the flow may be old.
+        let marks = self.cut.table.take_marks(index);
+        if marks & OWNS_CONN == 0 {
+            return;
+        }
+        self.log_end(index, flow, end);
+        self.shared.totals.current.leave();
+        if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+            host.active.leave();
+            cluster.active[Tier::Cut as usize].leave();
+            cluster.closed[end as usize].inc();
+            if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
+                share.active.leave();
+            }
+        }
+        if let Some(listener) = self.registry.listener_of(flow.listener) {
+            listener.active.leave();
+            if marks & OWNS_LISTENER_SOURCE != 0
+                && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
+            {
+                self.shared.limiter.connection_closed(source);
+            }
+        }
+        if marks & OWNS_SOURCE != 0 {
+            let source = SourceCells::new(self.shared.seed, from_words(flow.client));
+            self.shared.limiter.connection_closed(source);
+        }
+    }
+
+    /// Logs a flow's end in the connection log, with what the flow table knows.
+    fn log_end(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
+        self.shared.log.log_end(
+            connection_log::ConnectionEnd::Flow(end),
+            Some((index, flow.started)),
+            || {
+                let now = tick();
+                let life = duration_between(flow.started, now);
+                // The flow may have ended some time before this pass noticed it.
+                let since = match end {
+                    FlowEnd::Idle | FlowEnd::Drained => Duration::ZERO,
+                    _ => idle_for(flow, now),
+                };
+                let listener = self.registry.listener_of(flow.listener);
+                let snapshot = self.shared.snapshot.load();
+                let mut configured = snapshot.model.listeners.iter();
+                let protocol = listener
+                    .as_ref()
+                    .and_then(|state| configured.find(|known| known.name == state.name));
+                let at = |words, port| SocketAddr::new(from_words(words), port);
+                connection_log::ConnectionRecord {
+                    at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
+                    client: at(flow.client, (flow.ports_a >> 16) as u16),
+                    local: at(flow.vip, flow.ports_a as u16),
+                    protocol: protocol.map(|listener| listener.protocol),
+                    listener,
+                    name: None,
+                    route: self.registry.route_of(flow.route).map(Into::into),
+                    host: self.registry.host_of(flow.host),
+                    backend: Some(at(flow.host_addr, (flow.ports_b >> 16) as u16)),
+                    tier: Some(Tier::Cut),
+                    bytes_in: flow.dirs[0].bytes,
+                    bytes_out: flow.dirs[1].bytes,
+                    duration: life.saturating_sub(since),
+                    connect: None,
+                    end: connection_log::ConnectionEnd::Flow(end),
+                    closed_by: None,
+                }
+            },
+        );
+    }
+
+    fn return_entries(&self, gone: Vec<(u32, PortKey)>) {
+        let share = entries_per_worker(self.cut.table.len(), self.workers.len());
+        let mut by_worker: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        for (index, _) in &gone {
+            if let Some(list) = by_worker.get_mut((index / share) as usize) {
+                list.push(*index);
+            }
+        }
+        for (worker, entries) in self.workers.iter().zip(by_worker) {
+            if !entries.is_empty() {
+                worker.send(WorkerCommand::Release(entries, Vec::new()));
+            }
+        }
+        self.return_ports(gone.into_iter().map(|(_, place)| place));
+    }
+
+    /// Gives source ports back to their workers.
+    fn return_ports(&self, places: impl Iterator<Item = PortKey>) {
+        let workers = self.workers.len().max(1);
+        let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        for place in places {
+            if let Some(list) = freed.get_mut(usize::from(place.port) % workers) {
+                list.push((place.backend, place.port));
+            }
+        }
+        for (worker, ports) in self.workers.iter().zip(freed) {
+            if !ports.is_empty() {
+                worker.send(WorkerCommand::Release(Vec::new(), ports));
+            }
+        }
+    }
+}
+
+/// Key of a source port: the host's address and port, and the source port of leg B.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PortKey {
+    backend: SocketAddr,
+    port: u16,
+}
+
+impl PortKey {
+    fn of(flow: &CutFlow) -> Self {
+        Self {
+            backend: SocketAddr::new(from_words(flow.host_addr), (flow.ports_b >> 16) as u16),
+            port: flow.ports_b as u16,
+        }
+    }
+}
+
+/// Returns the time since the last packet of a flow, in either direction.
+#[must_use]
+pub fn idle_for(flow: &CutFlow, now: u32) -> Duration {
+    let [from_client, from_host] = flow.dirs.map(|way| duration_between(way.last_seen, now));
+    from_client.min(from_host)
+}

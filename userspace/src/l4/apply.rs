@@ -1,0 +1,510 @@
+//! Writes services, tables and hosts of a snapshot to the kernel's maps.
+//!
+//! Hosts come first, then tables, then services; removal is in reverse order. So no entry ever refers to a missing
+//! one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, PORT_BITMAP_WORDS, PortBit, service};
+use signalbox_common::l4::{Host, Service, Target, mode};
+use signalbox_core::maglev;
+use signalbox_core::model::services::{Affinity, Mode, Transport};
+use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
+
+use super::host_numbers::{HostId, HostNumbers, kernel_name};
+use super::services_error::ServicesError;
+use super::sweep::{FlowCounts, ServiceHostPair};
+use crate::datapath::cut::service_ports;
+use crate::kernel::address::to_words;
+use crate::kernel::l4::L4Kernel as Kernel;
+use crate::state::Snapshot;
+
+fn map_error(what: &'static str) -> impl FnOnce(io::Error) -> ServicesError {
+    move |source| ServicesError::Map { what, source }
+}
+
+/// Address family of a table's hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum TableFamily {
+    V4,
+    V6,
+    Any,
+}
+
+impl TableFamily {
+    fn has(self, address: IpAddr) -> bool {
+        match self {
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+            Self::Any => true,
+        }
+    }
+}
+
+/// A table in the kernel.
+struct SlotTable {
+    index: u32,
+    /// Hosts that may be in the table, with weights; `base` is the table with all of them.
+    members: Vec<(u32, u32)>,
+    base_slots: Box<[u16]>,
+    /// Hosts that are in the table now.
+    current: HashSet<u32>,
+    shares: HashMap<u32, f64>,
+}
+
+/// Desired content of the kernel's maps.
+#[derive(Default)]
+struct DesiredServices {
+    targets: HashMap<Target, Service>,
+    ports: HashMap<(u16, u32), u16>,
+    tables: HashSet<(String, TableFamily)>,
+}
+
+/// Content of the kernel's maps, as far as this process has written it.
+#[derive(Default)]
+pub(super) struct Tables {
+    host_numbers: HostNumbers,
+    pub(super) hosts: BTreeMap<u32, Host>,
+    /// Cluster and name of each host that a service can send to, with its number.
+    named_hosts: Vec<(String, String, u32)>,
+    /// Hosts that are no longer configured, with the time of their removal (Unix time in milliseconds).
+    removed_ms: HashMap<u32, u64>,
+    tables: HashMap<(String, TableFamily), SlotTable>,
+    services: HashMap<Target, Service>,
+    service_numbers: HashMap<String, u16>,
+    ports: HashMap<(u16, u32), u16>,
+    /// Words of `L4_PORT_BITMAP` that are not 0.
+    port_bits: BTreeMap<u32, u64>,
+}
+
+impl Tables {
+    /// Reads the content that an earlier process has left.
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let mut tables = Self {
+            host_numbers: HostNumbers::of(kernel),
+            ..Self::default()
+        };
+        for (number, host) in (0..).zip(kernel.found_hosts()) {
+            if host.address != [0; 4] {
+                tables.hosts.insert(number, *host);
+            }
+        }
+        tables.port_bits = (0..PORT_BITMAP_WORDS)
+            .filter_map(|word| Some((word, kernel.port_bits(word)?)))
+            .collect();
+        tables.ports = kernel.own_ports().unwrap_or_default().into_iter().collect();
+        for target in kernel.targets().unwrap_or_default() {
+            if let Ok(Some(service)) = kernel.service(&target) {
+                tables.services.insert(target, service);
+            }
+        }
+        tables
+    }
+
+    /// Brings the maps in line with a snapshot.
+    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), ServicesError> {
+        let model = &snapshot.model;
+        let mut trouble = self.number_hosts(model)?;
+        let mut all = DesiredServices::default();
+        // An exposed application without room in the maps costs the other services nothing.
+        let mut passed_over = |service: &Configured, outcome: Result<(), ServicesError>| match outcome {
+            Err(error) if service.is_exposed() => {
+                trouble.get_or_insert(error);
+                Ok(())
+            }
+            outcome => outcome,
+        };
+        // Ports come before any table leads to a host: otherwise its packets would go to the service's own port.
+        for service in &model.services {
+            passed_over(service, self.write_ports(kernel, model, service, &mut all))?;
+        }
+        for service in &model.services {
+            passed_over(service, self.add_service(kernel, snapshot, service, &mut all))?;
+        }
+        let DesiredServices {
+            targets: wanted,
+            ports,
+            tables,
+        } = all;
+        let bits = port_bits(model, wanted.keys());
+        self.add_ports(kernel, &bits)?;
+        for (target, service) in &wanted {
+            if self.services.get(target) != Some(service) {
+                kernel.set_service(target, service).map_err(map_error("a service"))?;
+            }
+        }
+        for target in self.services.keys().filter(|target| !wanted.contains_key(target)) {
+            kernel.remove_service(target).map_err(map_error("a service"))?;
+        }
+        self.services = wanted;
+        for (service, host) in self.ports.keys().filter(|key| !ports.contains_key(key)) {
+            kernel
+                .set_port(*service, *host, None)
+                .map_err(map_error("a host's port"))?;
+        }
+        self.ports = ports;
+        let gone: Vec<_> = self
+            .tables
+            .keys()
+            .filter(|key| !tables.contains(*key))
+            .cloned()
+            .collect();
+        for key in gone {
+            if let Some(table) = self.tables.remove(&key) {
+                kernel.remove_table(table.index).map_err(map_error("a table"))?;
+            }
+        }
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Numbers the hosts of all services. Returns why some hosts of applications got no number.
+    fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
+        let mut trouble = None;
+        // Clusters of the configuration come first in order, applications after them: they get the first numbers.
+        let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
+        self.named_hosts.clear();
+        for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
+            for host in &cluster.hosts {
+                match self.host_numbers.number(HostId::of(cluster, host)) {
+                    Ok(number) => self.named_hosts.push((cluster.name.clone(), host.name.clone(), number)),
+                    Err(error) if cluster.is_application() => trouble = trouble.or(Some(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let named: HashSet<u32> = self.named_hosts.iter().map(|(_, _, number)| *number).collect();
+        self.removed_ms.retain(|number, _| !named.contains(number));
+        for (_, number) in self.host_numbers.all().filter(|(_, number)| !named.contains(number)) {
+            self.removed_ms.entry(number).or_insert_with(crate::sys::unix_ms);
+        }
+        // The number of an exposed service belongs to its address, which another application may have by now.
+        let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
+        self.service_numbers
+            .retain(|name, _| !name.contains('/') || services.contains(name.as_str()));
+        Ok(trouble)
+    }
+
+    /// Writes the ports of hosts that differ from the service's.
+    fn write_ports(
+        &mut self,
+        kernel: &Kernel,
+        model: &Model,
+        service: &Configured,
+        all: &mut DesiredServices,
+    ) -> Result<(), ServicesError> {
+        let Some(cluster) = model.clusters.get(service.cluster) else {
+            return Ok(());
+        };
+        let number = self.service_number(kernel, service)?;
+        for host in &cluster.hosts {
+            let at = self.host_numbers.get(&HostId::of(cluster, host));
+            if let (Some(&port), Some(at)) = (host.ports.get(&service.name), at) {
+                let key = (number, at);
+                if self.ports.get(&key) != Some(&port) {
+                    kernel
+                        .set_port(number, at, Some(port))
+                        .map_err(map_error("a host's port"))?;
+                    self.ports.insert(key, port);
+                }
+                all.ports.insert(key, port);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the map entries that a service needs, and makes its tables.
+    fn add_service(
+        &mut self,
+        kernel: &Kernel,
+        snapshot: &Snapshot,
+        service: &Configured,
+        all: &mut DesiredServices,
+    ) -> Result<(), ServicesError> {
+        let Some(cluster) = snapshot.model.clusters.get(service.cluster) else {
+            return Ok(());
+        };
+        let number = self.service_number(kernel, service)?;
+        for bind in &service.listen {
+            let family = family(service.mode, bind.address);
+            let key = (cluster.name.clone(), family);
+            if !all.tables.contains(&key) {
+                self.build(
+                    kernel,
+                    key.clone(),
+                    cluster,
+                    snapshot.view.eligible_hosts(service.cluster),
+                )?;
+                all.tables.insert(key.clone());
+            }
+            let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
+            let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
+            let value = value(service, number, table, has_ports);
+            for port in bind.ports.clone() {
+                let target = Target::new(to_words(bind.address), port, service.protocol.number());
+                all.targets.insert(target, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the programs which ports to look at. Ports of removed services stay, because flows may still use them.
+    fn add_ports(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), ServicesError> {
+        for (&word, &bits) in bits {
+            let before = self.port_bits.get(&word).copied().unwrap_or(0);
+            if before | bits != before {
+                kernel
+                    .set_port_bits(word, before | bits)
+                    .map_err(map_error("the ports of services"))?;
+                self.port_bits.insert(word, before | bits);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all services: no new flow begins.
+    pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), ServicesError> {
+        for target in self.services.drain().map(|(target, _)| target) {
+            kernel.remove_service(&target).map_err(map_error("a service"))?;
+        }
+        Ok(())
+    }
+
+    fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, ServicesError> {
+        // A cached number counts only for configured services: an exposed service may be at another address by now.
+        if let Some(number) = self
+            .service_numbers
+            .get(&service.name)
+            .filter(|_| !service.is_exposed())
+        {
+            return Ok(*number);
+        }
+        let name = kernel_name(service);
+        let number = kernel.names.number(&["service", &name]).map_err(map_error("a name"))?;
+        if number >= MAX_SERVICES {
+            return Err(ServicesError::TooManyNames);
+        }
+        let number = number as u16;
+        self.service_numbers.insert(service.name.clone(), number);
+        Ok(number)
+    }
+
+    /// Makes the table of a cluster's hosts, unless it is up to date.
+    fn build(
+        &mut self,
+        kernel: &Kernel,
+        key: (String, TableFamily),
+        cluster: &Cluster,
+        standing: &[u16],
+    ) -> Result<(), ServicesError> {
+        let mut of: Vec<(u32, u32)> = Vec::new();
+        let mut stands = HashSet::new();
+        let mut identities = HashMap::new();
+        for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
+            let place = HostId::of(cluster, host);
+            let number = self.host_numbers.number(place)?;
+            if identities.insert(number, place.identity()).is_none() {
+                of.push((number, host.weight));
+            }
+            if standing.binary_search(&at).is_ok() {
+                stands.insert(number);
+            }
+        }
+        let known = self.tables.get(&key);
+        if known.is_some_and(|table| table.members == of && table.current == stands) {
+            return Ok(());
+        }
+        let index = match known {
+            Some(table) => table.index,
+            None => self.free_table_index()?,
+        };
+        let base = match known {
+            Some(table) if table.members == of => table.base_slots.clone(),
+            _ => {
+                let candidates: Vec<_> = of
+                    .iter()
+                    .map(|(number, weight)| maglev::Candidate {
+                        index: *number as u16,
+                        weight: *weight,
+                        identity: identities.get(number).copied().unwrap_or_default(),
+                    })
+                    .collect();
+                maglev::build(&candidates)
+            }
+        };
+        let mut shares = HashMap::new();
+        if stands.is_empty() {
+            kernel.remove_table(index).map_err(map_error("a table"))?;
+        } else {
+            let slots = maglev::repaired(&base, |host| stands.contains(&u32::from(host)));
+            kernel.swap_table(index, &slots).map_err(map_error("a table"))?;
+            for slot in &slots {
+                *shares.entry(u32::from(*slot)).or_insert(0.0) += 100.0 / slots.len() as f64;
+            }
+        }
+        let table = SlotTable {
+            index,
+            members: of,
+            base_slots: base,
+            current: stands,
+            shares,
+        };
+        self.tables.insert(key, table);
+        Ok(())
+    }
+
+    /// Returns an index that neither a table of ours uses nor a service of an earlier process.
+    fn free_table_index(&self) -> Result<u32, ServicesError> {
+        let ours = self.tables.values().map(|table| table.index);
+        let taken: HashSet<u32> = ours
+            .chain(self.services.values().map(|service| service.table))
+            .collect();
+        (0..MAX_TABLES)
+            .find(|index| !taken.contains(index))
+            .ok_or(ServicesError::TooManyTables)
+    }
+
+    /// Forgets hosts that are no longer configured, once two counts that began later have found no flow of theirs.
+    pub(super) fn forget_hosts(&mut self, kernel: &Kernel, counts: &FlowCounts) {
+        let is_idle = |number: &u32| {
+            let since = self.removed_ms.get(number);
+            since.is_some_and(|since| counts.previous_ms > *since) && !counts.busy.contains(number)
+        };
+        let gone: Vec<(HostId, u32)> = self.host_numbers.all().filter(|(_, number)| is_idle(number)).collect();
+        for (place, number) in gone {
+            if kernel.set_host(number, &Host::default()).is_ok() {
+                self.host_numbers.forget(&place);
+                self.hosts.remove(&number);
+                self.removed_ms.remove(&number);
+            }
+        }
+    }
+
+    /// Returns all hosts, with their numbers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (HostId, u32)> {
+        self.host_numbers.all()
+    }
+
+    /// Returns cluster, name and number of configured hosts.
+    pub(super) fn named_hosts(&self) -> &[(String, String, u32)] {
+        &self.named_hosts
+    }
+
+    pub(super) fn service_numbers(&self) -> &HashMap<String, u16> {
+        &self.service_numbers
+    }
+
+    pub(super) fn reachable(&self) -> HashSet<u32> {
+        let known = self.hosts.iter().filter(|(_, host)| host.ifindex != 0);
+        known.map(|(number, _)| *number).collect()
+    }
+
+    /// Returns the services of each cluster.
+    pub(super) fn services_of_clusters(&self, snapshot: &Snapshot) -> HashMap<String, Vec<u16>> {
+        let mut all: HashMap<String, Vec<u16>> = HashMap::new();
+        for service in &snapshot.model.services {
+            let cluster = snapshot.model.clusters.get(service.cluster);
+            if let (Some(cluster), Some(number)) = (cluster, self.service_numbers.get(&service.name)) {
+                all.entry(cluster.name.clone()).or_default().push(*number);
+            }
+        }
+        all
+    }
+
+    /// Returns every service with every host that it may send to; and those of them without new flows for a reason
+    /// other than rotation, with the time that their flows may go on.
+    pub(super) fn service_hosts(
+        &self,
+        snapshot: &Snapshot,
+    ) -> (HashSet<ServiceHostPair>, HashMap<ServiceHostPair, Duration>) {
+        let (mut all, mut out) = (HashSet::new(), HashMap::new());
+        for service in &snapshot.model.services {
+            let number = self.service_numbers.get(&service.name).copied();
+            let cluster = snapshot.model.clusters.get(service.cluster);
+            let (Some(number), Some(cluster)) = (number, cluster) else {
+                continue;
+            };
+            let standing = snapshot.view.eligible_hosts(service.cluster);
+            for (at, host) in (0u16..).zip(&cluster.hosts) {
+                let Some(host_number) = self.host_numbers.get(&HostId::of(cluster, host)) else {
+                    continue;
+                };
+                let pair = (number, host_number);
+                all.insert(pair);
+                let is_rotated = || snapshot.rotation.is_out(&cluster.name, &host.name, host.address);
+                if standing.binary_search(&at).is_err() && !is_rotated() {
+                    out.insert(pair, cluster.drain.unwrap_or(snapshot.model.timeouts.drain));
+                }
+            }
+        }
+        (all, out)
+    }
+
+    /// Returns the share of the table that each host has, in percent, for the service's first address.
+    pub(super) fn shares(&self, snapshot: &Snapshot, service: &Configured) -> HashMap<u32, f64> {
+        let cluster = snapshot.model.clusters.get(service.cluster);
+        let mut all = HashMap::new();
+        for bind in service.listen.iter().rev() {
+            let key = cluster.map(|cluster| (cluster.name.clone(), family(service.mode, bind.address)));
+            if let Some(table) = key.and_then(|key| self.tables.get(&key)) {
+                all.extend(&table.shares);
+            }
+        }
+        all
+    }
+}
+
+/// Returns the ports of the targets, and those that hosts answer to.
+fn port_bits<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
+    let mut bits = BTreeMap::new();
+    let mut want = |port: u16, protocol: u8| {
+        let at = PortBit::new(port, protocol);
+        *bits.entry(at.word).or_insert(0) |= 1 << at.bit;
+    };
+    for target in targets {
+        want((target.port_protocol >> 16) as u16, target.port_protocol as u8);
+    }
+    for port in nat_ports(&model.layer4) {
+        for (_, transport) in Transport::ALL {
+            want(port, transport.number());
+        }
+    }
+    bits
+}
+
+/// Returns the source ports of mode `nat`.
+pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
+    layer4.nat_ports.clone().unwrap_or_else(service_ports)
+}
+
+/// Returns the family of hosts that can take packets to an address.
+fn family(mode: Mode, address: IpAddr) -> TableFamily {
+    match (mode, address) {
+        (Mode::Nat, IpAddr::V4(_)) => TableFamily::V4,
+        (Mode::Nat, IpAddr::V6(_)) => TableFamily::V6,
+        (Mode::DsrL2 | Mode::DsrIpip, _) => TableFamily::Any,
+    }
+}
+
+fn value(wanted: &Configured, number: u16, table: u32, has_ports: bool) -> Service {
+    let mut flags = 0;
+    if wanted.affinity == Affinity::Source {
+        flags |= service::BY_SOURCE;
+    }
+    if has_ports {
+        flags |= service::HAS_PORTS;
+    }
+    Service {
+        number,
+        mode: match wanted.mode {
+            Mode::Nat => mode::NAT,
+            Mode::DsrL2 => mode::DSR_L2,
+            Mode::DsrIpip => mode::DSR_IPIP,
+        },
+        flags,
+        table,
+        idle_ticks: super::sweep::ticks(wanted.idle),
+    }
+}

@@ -1,0 +1,231 @@
+//! Sweeps over the flows: removes ended flows, closes flows, and counts.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use signalbox_common::l4::abi::state;
+use signalbox_common::l4::decide::reverse_key;
+use signalbox_common::l4::{Key, L4Flow, mode};
+use signalbox_common::shield::{ConnCountKey, source};
+
+use super::guard_view::LimitedGuards;
+use super::{ServiceFlowView, protocol};
+use crate::kernel::address::from_words;
+use crate::kernel::cut::reset;
+use crate::kernel::cut::table::{duration_between, tick};
+use crate::kernel::l4::L4Kernel as Kernel;
+
+const IPPROTO_TCP: u32 = 6;
+/// Time that a connection is kept after both sides have ended it, or one has reset it.
+const ENDED_TTL: Duration = Duration::from_secs(10);
+/// Time without packets after which a reset counts as accepted.
+const RESET_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Service and host, by their numbers.
+pub(super) type ServiceHostPair = (u16, u32);
+
+/// Counts of flows, and of flows that were closed.
+#[derive(Debug, Default)]
+pub(super) struct FlowCounts {
+    /// Flows that both sides have confirmed.
+    pub(super) established: HashMap<ServiceHostPair, u32>,
+    /// All flows, opening and established.
+    pub(super) pairs: HashMap<ServiceHostPair, u32>,
+    pub(super) closed: usize,
+    /// Established flows by source, where a guard limits these.
+    pub(super) conn_counts: HashMap<ConnCountKey, u32>,
+    /// Time when counting began, Unix time in milliseconds; 0: never.
+    pub(super) started_ms: u64,
+    /// Beginning of the count before.
+    pub(super) previous_ms: u64,
+    /// True if flows of direct return have taken all the room that they may have.
+    pub(super) is_dsr_full: bool,
+    /// Hosts with flows in this count or the one before.
+    pub(super) busy: HashSet<u32>,
+}
+
+impl FlowCounts {
+    /// Adds the results of the count before.
+    pub(super) fn with_previous(mut self, before: &Self) -> Self {
+        self.previous_ms = before.started_ms;
+        let hosts = self.pairs.keys().chain(before.pairs.keys()).map(|(_, host)| *host);
+        self.busy = hosts.collect();
+        self
+    }
+}
+
+/// Converts a time to ticks of the programs' clock.
+pub(super) fn ticks(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos() >> 20)
+        .unwrap_or(u32::MAX / 4)
+        .min(u32::MAX / 4)
+}
+
+/// Returns whether an entry is for the direction from the host.
+pub(super) fn is_reply(flow: &L4Flow) -> bool {
+    flow.state & state::REPLY != 0
+}
+
+/// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way.
+pub(super) fn sweep(
+    kernel: &Kernel,
+    limited: &LimitedGuards,
+    is_doomed: impl Fn(&ServiceHostPair) -> bool,
+    stops: &dyn Fn() -> bool,
+) -> io::Result<FlowCounts> {
+    let now = tick();
+    let mut counts = FlowCounts {
+        started_ms: crate::sys::unix_ms(),
+        ..FlowCounts::default()
+    };
+    let (mut suspects, mut doomed) = (Vec::new(), Vec::new());
+    let (mut one_way, before) = (0, kernel.dsr_flows()?.flows);
+    Kernel::for_each_flow(&kernel.established, |key, flow| {
+        let pair = (flow.service, flow.host);
+        if !is_reply(flow) {
+            if is_doomed(&pair) {
+                doomed.push((*key, *flow));
+                return;
+            }
+            *counts.established.entry(pair).or_default() += 1;
+            one_way += u64::from(flow.mode != mode::NAT);
+            let is_open = !is_conn_closed(flow, now);
+            if let Some((guard, rules)) = limited.services.get(&flow.service).filter(|_| is_open) {
+                let source = source::mask_source(&key.source, rules);
+                *counts
+                    .conn_counts
+                    .entry(ConnCountKey { source, guard: *guard })
+                    .or_default() += 1;
+            }
+            *counts.pairs.entry(pair).or_default() += 1;
+        }
+        let idle = duration_between(flow.last_seen, now);
+        let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED_TTL;
+        if ended || ticks(idle) >= flow.idle_ticks {
+            suspects.push((*key, *flow));
+        }
+    })?;
+    // Flows that began meanwhile may be counted twice, rather than not at all: the count serves a limit.
+    let now_there = kernel.dsr_flows()?;
+    let come = now_there.flows.saturating_sub(before);
+    kernel.set_dsr_flows(one_way + come)?;
+    counts.is_dsr_full = one_way + come >= now_there.max_flows;
+    // Opening flows are included: closing a host's flows means all of them.
+    Kernel::for_each_flow(&kernel.half_open, |key, flow| {
+        let pair = (flow.service, flow.host);
+        if is_reply(flow) || ticks(duration_between(flow.last_seen, now)) >= flow.idle_ticks {
+            return;
+        }
+        if is_doomed(&pair) {
+            doomed.push((*key, *flow));
+        } else {
+            *counts.pairs.entry(pair).or_default() += 1;
+        }
+    })?;
+    for (key, flow) in suspects {
+        if stops() {
+            return Ok(counts);
+        }
+        let other = (flow.mode == mode::NAT).then(|| reverse_key(&flow, key.protocol));
+        let partner = match &other {
+            Some(other) => kernel.established.get::<Key, L4Flow>(other)?,
+            None => None,
+        };
+        // The entry may belong to a new flow since it was read.
+        let is_the_same = |now: Option<L4Flow>| now.is_some_and(|now| now.last_seen == flow.last_seen);
+        if has_ended(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?) {
+            kernel.end_flow(&key)?;
+            if let Some(other) = &other {
+                kernel.end_flow(other)?;
+            }
+        }
+    }
+    for (key, flow) in doomed {
+        if stops() {
+            return Ok(counts);
+        }
+        close(kernel, &key, &flow)?;
+        counts.closed += 1;
+    }
+    Ok(counts)
+}
+
+/// Returns whether a connection no longer counts against its source. A source that sends a reset and goes on has ended
+/// nothing.
+fn is_conn_closed(flow: &L4Flow, now: u32) -> bool {
+    let ends = if flow.mode == mode::NAT {
+        state::RST
+    } else {
+        state::RST | state::FIN
+    };
+    flow.state & state::CONN_CLOSED != 0
+        || (flow.state & ends != 0 && duration_between(flow.last_seen, now) >= RESET_TIMEOUT)
+}
+
+/// Returns whether a flow has ended, judged by both its directions.
+fn has_ended(flow: &L4Flow, partner: Option<&L4Flow>, now: u32) -> bool {
+    let quiet = |flow: &L4Flow| duration_between(flow.last_seen, now);
+    let idle = partner.map_or_else(|| quiet(flow), |partner| quiet(flow).min(quiet(partner)));
+    if ticks(idle) >= flow.idle_ticks {
+        return true;
+    }
+    if idle < ENDED_TTL {
+        return false;
+    }
+    let either = |bit: u16| flow.state & bit != 0 || partner.is_some_and(|partner| partner.state & bit != 0);
+    let both = |bit: u16| flow.state & bit != 0 && partner.is_none_or(|partner| partner.state & bit != 0);
+    either(state::RST) || both(state::FIN)
+}
+
+/// Ends a flow: removes its entries, and sends a reset to both ends, where possible.
+fn close(kernel: &Kernel, key: &Key, flow: &L4Flow) -> io::Result<()> {
+    let other = (flow.mode == mode::NAT).then(|| reverse_key(flow, key.protocol));
+    let reply = match &other {
+        Some(other) => match kernel.established.get::<Key, L4Flow>(other)? {
+            Some(reply) => Some(reply),
+            None => kernel.half_open.get::<Key, L4Flow>(other)?,
+        },
+        None => None,
+    };
+    kernel.remove_flow(key)?;
+    if let Some(other) = &other {
+        kernel.remove_flow(other)?;
+    }
+    if key.protocol != IPPROTO_TCP {
+        return Ok(());
+    }
+    let at = |address, port: u32| SocketAddr::new(from_words(address), port as u16);
+    let (client, vip) = (at(key.source, key.ports >> 16), at(key.destination, key.ports));
+    let (ours, host) = (at(flow.source, flow.ports >> 16), at(flow.destination, flow.ports));
+    // A peer that is gone needs no reset.
+    let _ = reset::reset_one(vip, client, flow.ack, reply.map_or(0, |reply| reply.ack));
+    if let Some(reply) = reply {
+        let _ = reset::reset_one(ours, host, reply.ack, flow.ack);
+    }
+    Ok(())
+}
+
+/// A flow as the API shows it.
+pub(super) fn view(key: &Key, flow: &L4Flow, service: String, kernel: &Kernel) -> ServiceFlowView {
+    let host = if flow.mode == mode::NAT {
+        flow.destination
+    } else {
+        kernel
+            .host(flow.host)
+            .ok()
+            .flatten()
+            .map_or([0; 4], |host| host.address)
+    };
+    ServiceFlowView {
+        service,
+        client: SocketAddr::new(from_words(key.source), (key.ports >> 16) as u16),
+        listen: SocketAddr::new(from_words(key.destination), key.ports as u16),
+        host: from_words(host),
+        protocol: protocol(key.protocol),
+        packets_in: flow.packets,
+        bytes_in: flow.bytes,
+        idle_seconds: duration_between(flow.last_seen, tick()).as_secs_f64(),
+    }
+}

@@ -1,0 +1,249 @@
+//! Finds how packets get to hosts: the interface, the Ethernet addresses, the source address.
+//!
+//! The programs look nothing up: the kernel's own lookup (`bpf_fib_lookup`) needs forwarding to be switched on, and
+//! knows neighbours only while something else talks to them. So this thread follows routes and neighbours, and asks
+//! for missing ones.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use signalbox_common::l4::abi::MAX_NAT_SOURCES;
+use signalbox_common::l4::{Host, L4Config};
+use signalbox_core::model::Layer4 as Wanted;
+
+use super::apply::{Tables, nat_ports};
+use super::services_error::ServicesError;
+use super::sweep::ticks;
+use crate::kernel::address::to_words;
+use crate::kernel::l4::L4Kernel as Kernel;
+use crate::kernel::netlink::{Netlink, NextHop};
+
+/// Interval at which a route is looked up again.
+const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
+/// Least interval of requests for a neighbour.
+const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a flow keeps its source port while only one side has sent: longer than any handshake, but short, because
+/// each forged packet takes a port.
+const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Routes, neighbours and source addresses, as far as they are known.
+#[derive(Default)]
+pub(super) struct NextHops {
+    netlink: Option<Netlink>,
+    routes: HashMap<IpAddr, (Instant, Option<NextHop>)>,
+    last_resolve: HashMap<IpAddr, Instant>,
+    sources: Vec<[u32; 4]>,
+    config: Option<L4Config>,
+    errors: HashMap<IpAddr, String>,
+}
+
+impl NextHops {
+    /// Reads the source addresses that an earlier process has left, so that hosts keep pointing at them.
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let left = (0..MAX_NAT_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
+        Self {
+            sources: left.take_while(|source| *source != [0; 4]).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the hosts that cannot be reached, with the reason.
+    pub(super) fn errors(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.errors.values().cloned().collect();
+        all.sort();
+        all
+    }
+
+    /// Finds how packets get to each host, and tells the programs. Without `look` only for new hosts.
+    pub(super) fn refresh(
+        &mut self,
+        kernel: &Kernel,
+        tables: &mut Tables,
+        wanted: &Wanted,
+        look: bool,
+    ) -> Result<(), ServicesError> {
+        let asking = |what| move |source| ServicesError::Netlink { what, source };
+        let writing = |what| move |source| ServicesError::Map { what, source };
+        let hosts: Vec<(IpAddr, u32)> = tables
+            .numbers()
+            .filter(|(_, number)| look || !tables.hosts.contains_key(number))
+            .map(|(place, number)| (place.address(), number))
+            .collect();
+        if hosts.is_empty() {
+            return Ok(());
+        }
+        let netlink = match self.netlink.take() {
+            Some(open) => open,
+            None => Netlink::open().map_err(asking("routes"))?,
+        };
+        let links = netlink.links().map_err(asking("interfaces"))?;
+        let neighbours = netlink.neighbours().map_err(asking("neighbours"))?;
+        let mut troubles = HashMap::new();
+        for &(address, number) in &hosts {
+            let known = self
+                .routes
+                .get(&address)
+                .filter(|(at, way)| way.is_some() && at.elapsed() < ROUTE_INTERVAL);
+            let way = match known {
+                Some((_, way)) => way.clone(),
+                None => {
+                    let way = match netlink.route_get(address) {
+                        Ok(way) => way,
+                        Err(error) => {
+                            troubles.insert(address, format!("the route to host {address} is refused: {error}"));
+                            None
+                        }
+                    };
+                    self.routes.insert(address, (Instant::now(), way.clone()));
+                    way
+                }
+            };
+            let mut host = Host {
+                address: to_words(address),
+                mtu: 1500,
+                ..Host::default()
+            };
+            match way {
+                None => {
+                    let none = || format!("there is no route to host {address}");
+                    troubles.entry(address).or_insert_with(none);
+                }
+                Some(way) if way.is_local => {
+                    troubles.insert(
+                        address,
+                        format!("host {address} is this machine itself: services send to other machines only"),
+                    );
+                }
+                Some(way) => {
+                    (host.first_source, host.source_count) = self.sources(kernel, wanted, &way, address)?;
+                    let neighbour = neighbours.get(&(way.ifindex, way.address));
+                    if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_resolve(way.address) {
+                        // The request has the kernel look for the neighbour, as a packet of ours would.
+                        let _ = netlink.resolve(way.ifindex, way.address);
+                    }
+                    if let (Some((mac, _)), Some(link)) = (neighbour, links.get(&way.ifindex)) {
+                        let [d0, d1, d2, d3, d4, d5] = *mac;
+                        let [s0, s1, s2, s3, s4, s5] = link.mac;
+                        host.macs = [
+                            u32::from_be_bytes([d0, d1, d2, d3]),
+                            u32::from_be_bytes([d4, d5, s0, s1]),
+                            u32::from_be_bytes([s2, s3, s4, s5]),
+                        ];
+                        host.ifindex = way.ifindex;
+                        (host.xdp_ifindex, host.vlan) = link.vlan.unwrap_or((way.ifindex, 0));
+                        let mtu = way.mtu.unwrap_or(link.mtu).min(link.mtu);
+                        host.mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                    } else {
+                        troubles.insert(
+                            address,
+                            format!(
+                                "the Ethernet address of {} (for host {address}) is not known",
+                                way.address
+                            ),
+                        );
+                    }
+                }
+            }
+            if tables.hosts.get(&number) != Some(&host) {
+                kernel.set_host(number, &host).map_err(writing("a host"))?;
+                tables.hosts.insert(number, host);
+            }
+        }
+        if look {
+            for source in &wanted.nat_sources {
+                if !netlink
+                    .route_get(*source)
+                    .is_ok_and(|way| way.is_some_and(|way| way.is_local))
+                {
+                    let message =
+                        format!("{source} of layer4.nat.sources is no address of this machine: no answer comes back");
+                    troubles.insert(*source, message);
+                }
+            }
+            let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
+            self.routes.retain(|address, _| live.contains(address));
+            self.last_resolve.retain(|_, at| at.elapsed() < NEIGHBOUR_INTERVAL);
+        }
+        self.errors = troubles;
+        self.netlink = Some(netlink);
+        Ok(())
+    }
+
+    fn may_resolve(&mut self, address: IpAddr) -> bool {
+        let now = Instant::now();
+        let at = self.last_resolve.entry(address).or_insert(now - NEIGHBOUR_INTERVAL);
+        let may = now.duration_since(*at) >= NEIGHBOUR_INTERVAL;
+        if may {
+            *at = now;
+        }
+        may
+    }
+
+    /// Returns place and number of the source addresses for packets to a host.
+    fn sources(
+        &mut self,
+        kernel: &Kernel,
+        wanted: &Wanted,
+        way: &NextHop,
+        host: IpAddr,
+    ) -> Result<(u32, u32), ServicesError> {
+        let configured: Vec<IpAddr> = wanted
+            .nat_sources
+            .iter()
+            .copied()
+            .filter(|source| source.is_ipv4() == host.is_ipv4())
+            .collect();
+        let all: Vec<[u32; 4]> = if configured.is_empty() {
+            way.source.into_iter().map(to_words).collect()
+        } else {
+            configured.into_iter().map(to_words).collect()
+        };
+        if all.is_empty() {
+            return Ok((0, 0));
+        }
+        let found = self.sources.windows(all.len()).position(|some| some == all);
+        let first = found.unwrap_or_else(|| {
+            self.sources.extend(&all);
+            self.sources.len() - all.len()
+        });
+        if found.is_none() {
+            if self.sources.len() > MAX_NAT_SOURCES as usize {
+                self.sources.truncate(first);
+                return Ok((0, 0));
+            }
+            for (index, source) in (first as u32..).zip(&all) {
+                let writing = |source| ServicesError::Map {
+                    what: "a source address",
+                    source,
+                };
+                kernel.set_source(index, source).map_err(writing)?;
+            }
+        }
+        Ok((first as u32, all.len() as u32))
+    }
+
+    /// Tells the programs the settings that all services share.
+    pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), ServicesError> {
+        let ports = nat_ports(wanted);
+        let octets = wanted.tunnel_v6.network().octets();
+        let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        let config = L4Config {
+            first_port: u32::from(*ports.start()),
+            port_count: ports.len() as u32,
+            half_open_ticks: ticks(HALF_OPEN_TIMEOUT),
+            outer_v4: wanted.tunnel_v4.network().to_bits(),
+            outer_v4_flow_mask: wanted.tunnel_v4.hostmask().to_bits(),
+            outer_v6: [word(0), word(4), word(8)],
+        };
+        if self.config != Some(config) {
+            let writing = |source| ServicesError::Map {
+                what: "the configuration",
+                source,
+            };
+            kernel.set_config(&config).map_err(writing)?;
+            self.config = Some(config);
+        }
+        Ok(())
+    }
+}

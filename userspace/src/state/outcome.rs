@@ -1,0 +1,120 @@
+//! What becomes of connections: the labels of their ends, and of the reasons why they are not cut.
+
+use signalbox_common::cut::flow::ineligible;
+
+/// Direction of bytes in a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Bytes from the client to the host.
+    In,
+    /// Bytes from the host to the client.
+    Out,
+}
+
+/// Reason why a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowEnd {
+    /// Both directions were finished by their senders.
+    Finished,
+    /// The client reset the connection.
+    ClientReset,
+    /// The host reset the connection.
+    HostReset,
+    /// The flow carried no byte for the idle timeout.
+    Idle,
+    /// An error of this process or of the kernel.
+    Failed,
+    /// The flow's host, cluster or route was taken out of rotation, and its drain time was over.
+    Drained,
+}
+
+impl FlowEnd {
+    pub const ALL: [Self; 6] = [
+        Self::Finished,
+        Self::ClientReset,
+        Self::HostReset,
+        Self::Idle,
+        Self::Failed,
+        Self::Drained,
+    ];
+
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::ClientReset => "client_reset",
+            Self::HostReset => "host_reset",
+            Self::Idle => "idle_timeout",
+            Self::Failed => "failed",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// Reason why a connection is not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ineligible {
+    Disabled,
+    /// The kernel or missing rights rule out tier `cut`: `signalbox doctor` says why.
+    NotAvailable,
+    FamilyMismatch,
+    TakingOver,
+    TableFull,
+    NoPort,
+    NoSourceAddress,
+    /// A program found the reason: one of [`ineligible`].
+    FoundByProgram(u8),
+    /// No program saw leg B's handshake unchanged: the packets used an interface without programs, or NAT rewrote them.
+    NoHook,
+    /// The source has a limit on its connections and is named by a PROXY header only.
+    NamedSource,
+}
+
+impl Ineligible {
+    /// Labels of the reasons in metrics and in `signalbox flows`.
+    pub const LABELS: [&'static str; 16] = [
+        "off",
+        "not_available",
+        "address_families_differ",
+        "taking_over",
+        "table_full",
+        "no_source_port",
+        "no_source_address",
+        "host_handshake_not_seen",
+        "source_named_by_proxy",
+        "client_handshake_not_seen",
+        "timestamps_differ",
+        "sack_differs",
+        "segment_size_differs",
+        "handshake_not_understood",
+        "window_scales_differ",
+        "may_be_fragmented",
+    ];
+
+    /// Index of the reason in [`Self::LABELS`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Disabled => 0,
+            Self::NotAvailable => 1,
+            Self::FamilyMismatch => 2,
+            Self::TakingOver => 3,
+            Self::TableFull | Self::FoundByProgram(ineligible::TABLE_FULL) => 4,
+            Self::NoPort | Self::FoundByProgram(ineligible::PORT_BUSY) => 5,
+            Self::NoSourceAddress => 6,
+            Self::NoHook => 7,
+            Self::NamedSource => 8,
+            Self::FoundByProgram(ineligible::NO_HANDSHAKE) => 9,
+            Self::FoundByProgram(ineligible::TIMESTAMPS) => 10,
+            Self::FoundByProgram(ineligible::SACK) => 11,
+            Self::FoundByProgram(ineligible::MSS) => 12,
+            Self::FoundByProgram(ineligible::WINDOW_SCALE) => 14,
+            Self::FoundByProgram(ineligible::FRAGMENTS) => 15,
+            Self::FoundByProgram(_) => 13,
+        }
+    }
+
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        Self::LABELS[self.index()]
+    }
+}

@@ -1,0 +1,228 @@
+//! Figures of each route: its connections and bytes in each cluster, and its refusals.
+//!
+//! Workers and the keeper of the flow table add to atomics that they reach through the route's state in the snapshot;
+//! none of them takes a lock. [`labels`] says which routes have a label of their own in `/metrics`.
+
+pub mod labels;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use serde_json::{Value, json};
+
+use crate::state::RouteState;
+use crate::state::outcome::Direction;
+use signalbox_core::stats::{Counter, Gauge};
+
+/// Figures of a route in one cluster.
+#[derive(Debug, Default)]
+pub struct RouteClusterStats {
+    pub cluster: String,
+    /// Connections made to a host of the cluster.
+    pub connections: Counter,
+    pub active: Gauge,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+}
+
+impl RouteClusterStats {
+    /// Adds carried bytes.
+    pub fn add_bytes(&self, direction: Direction, bytes: u64) {
+        match direction {
+            Direction::In => self.bytes_in.add(bytes),
+            Direction::Out => self.bytes_out.add(bytes),
+        }
+    }
+}
+
+/// Reason why a connection was refused whose route was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteRefusal {
+    /// The route is out of rotation.
+    OutOfRotation,
+    /// No cluster of the route has a usable host.
+    NoHost,
+    /// No host of the route took the connection.
+    ConnectFailed,
+}
+
+impl RouteRefusal {
+    /// Metric labels, in the order of the variants.
+    pub const LABELS: [&'static str; 3] = ["out_of_rotation", "no_host", "connect_failed"];
+}
+
+/// The counters of one route.
+#[derive(Debug, Default)]
+pub struct RouteStats {
+    /// Shares of the clusters that have had a connection of the route. The list only grows.
+    clusters: ArcSwapOption<Vec<Arc<RouteClusterStats>>>,
+    refused: [Counter; RouteRefusal::LABELS.len()],
+}
+
+impl RouteStats {
+    /// Returns the share of a cluster; the first connection makes it.
+    #[must_use]
+    pub fn for_cluster(&self, cluster: &str) -> Arc<RouteClusterStats> {
+        let find = || {
+            let shares = self.clusters.load();
+            let mut known = shares.iter().flat_map(|shares| shares.iter());
+            known.find(|share| share.cluster == cluster).map(Arc::clone)
+        };
+        find().unwrap_or_else(|| {
+            let new = Arc::new(RouteClusterStats {
+                cluster: cluster.to_owned(),
+                ..RouteClusterStats::default()
+            });
+            self.clusters.rcu(|shares| {
+                let mut all = shares.as_deref().cloned().unwrap_or_default();
+                if !all.iter().any(|share| share.cluster == cluster) {
+                    all.push(Arc::clone(&new));
+                }
+                Some(Arc::new(all))
+            });
+            // Another worker may have made the share first.
+            find().unwrap_or(new)
+        })
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&self, why: RouteRefusal) {
+        self.refused[why as usize].inc();
+    }
+
+    /// Returns whether anything has been counted.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.clusters.load().is_some() || self.refused.iter().any(|counter| counter.get() > 0)
+    }
+
+    /// Returns current connections, in all clusters.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        let shares = self.clusters.load();
+        let all = shares.iter().flat_map(|shares| shares.iter());
+        all.map(|share| u64::from(share.active.get())).sum()
+    }
+
+    /// Returns the current figures.
+    #[must_use]
+    pub fn totals(&self) -> RouteTotals {
+        let shares = self.clusters.load();
+        let of = |share: &Arc<RouteClusterStats>| {
+            let sum = ClusterTotals {
+                connections: share.connections.get(),
+                active: share.active.get().into(),
+                bytes_in: share.bytes_in.get(),
+                bytes_out: share.bytes_out.get(),
+            };
+            (share.cluster.clone(), sum)
+        };
+        RouteTotals {
+            clusters: shares.iter().flat_map(|shares| shares.iter()).map(of).collect(),
+            refused: self.refused.each_ref().map(Counter::get),
+        }
+    }
+}
+
+/// Figures of a route, or the sum of several, as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTotals {
+    pub clusters: BTreeMap<String, ClusterTotals>,
+    /// Refused connections, by [`RouteRefusal`].
+    pub refused: [u64; RouteRefusal::LABELS.len()],
+}
+
+/// Figures of one cluster, or the sum of several, as numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterTotals {
+    pub connections: u64,
+    pub active: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl ClusterTotals {
+    fn add(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.active += other.active;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+
+    fn view(self) -> Value {
+        json!({
+            "connections": self.connections,
+            "active_connections": self.active,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        })
+    }
+}
+
+impl RouteTotals {
+    /// Adds the figures of another route.
+    pub fn add(&mut self, other: &Self) {
+        for (cluster, sum) in &other.clusters {
+            self.clusters.entry(cluster.clone()).or_default().add(*sum);
+        }
+        for (mine, more) in self.refused.iter_mut().zip(other.refused) {
+            *mine += more;
+        }
+    }
+
+    /// Returns the sum over all clusters.
+    #[must_use]
+    pub fn total(&self) -> ClusterTotals {
+        let mut all = ClusterTotals::default();
+        self.clusters.values().for_each(|sum| all.add(*sum));
+        all
+    }
+
+    /// Returns the figures as the API shows them.
+    #[must_use]
+    pub fn view(&self) -> Value {
+        let clusters: BTreeMap<_, _> = self.clusters.iter().map(|(name, sum)| (name, sum.view())).collect();
+        let refused: BTreeMap<_, _> = RouteRefusal::LABELS.into_iter().zip(self.refused).collect();
+        let mut view = self.total().view();
+        view["refused_connections"] = json!(self.refused.iter().sum::<u64>());
+        view["refused"] = json!(refused);
+        view["clusters"] = json!(clusters);
+        view
+    }
+}
+
+/// Returns a route's figures as the API shows them.
+#[must_use]
+pub fn view(route: &RouteState) -> Value {
+    route.stats.totals().view()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cluster_has_one_share_whoever_asks_first() {
+        let figures = RouteStats::default();
+        assert!(!figures.is_used());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for n in 0..1000 {
+                        figures.for_cluster(["east", "west", "north"][n % 3]).connections.inc();
+                    }
+                });
+            }
+        });
+        let sums = figures.totals();
+        let counts = ["east", "west", "north"].map(|cluster| sums.clusters[cluster].connections);
+        assert_eq!((sums.clusters.len(), counts), (3, [8 * 334, 8 * 333, 8 * 333]));
+        figures.refuse(RouteRefusal::NoHost);
+        let view = figures.totals().view();
+        assert_eq!(
+            (&view["connections"], &view["refused"]["no_host"]),
+            (&json!(8000), &json!(1))
+        );
+    }
+}
