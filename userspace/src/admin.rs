@@ -8,7 +8,6 @@ mod applications;
 mod auth;
 mod body;
 mod connection_limit;
-pub mod cut_flows;
 mod discovery;
 mod events;
 mod explain;

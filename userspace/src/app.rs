@@ -6,22 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use signalbox_core::limit::Limiter;
 use signalbox_core::model::{Datapath, Model};
-use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
 use crate::control::etcd::Etcd;
+use crate::control::event::{Configuration, StoreEvent, fingerprint};
 use crate::control::listener_set::ListenerSet;
 use crate::control::rotation_jobs::Jobs;
 use crate::control::routing::CurrentSource;
 use crate::control::state_db::StateDb;
+use crate::control::store::Store;
 use crate::control::store::persistent_state::PersistentState;
-use crate::control::store::{Configuration, Store, StoreEvent, fingerprint};
 use crate::control::{Control, Facts};
 use crate::control::{degraded, file_watch, takeover};
 use crate::datapath::cut::gc::FlowGc;
@@ -33,8 +31,7 @@ use crate::kernel::sockmap::kernel_is_sound;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel};
 use crate::l4::Services;
-use crate::state::{AdminStats, Binds, Reloads, Shared, Snapshot, Totals};
-use signalbox_core::stats::Counter;
+use crate::state::Shared;
 
 /// Way in which addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -160,8 +157,9 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     degraded.extend(degraded::features(&model));
     collect_stale_pins();
     let max_connections = connection_budget(model.admin.max_connections);
-    let shared = Arc::new(new_shared(&model));
+    let shared = Arc::new(Shared::new(&model));
     let (events, inbox) = mpsc::unbounded_channel();
+    let (reports, reported) = mpsc::unbounded_channel();
     let joiner = kernel.as_ref().and_then(|kernel| kernel.sockmap.clone());
     let version = Version::running();
     let sound = kernel_is_sound(&version);
@@ -190,7 +188,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         shared: Arc::clone(&shared),
         sockmap: joiner,
         cut: cut.clone(),
-        events: events.clone(),
+        reports: reports.clone(),
         default_max_connections: max_connections,
     };
     let handles = (0..workers)
@@ -235,7 +233,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     }
     let keeper = cut
         .clone()
-        .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), handles.clone(), events.clone()));
+        .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), handles.clone(), reports));
     let services =
         Services::start(Arc::clone(&shared), predecessor.is_some()).context("starting the thread of services")?;
     let control = Control {
@@ -265,7 +263,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
             services,
             events.clone(),
         )
-        .run(inbox),
+        .run(inbox, reported),
     );
 
     let admin_addr = model.admin.listen;
@@ -305,7 +303,14 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     tokio::spawn(control.clone().run_jobs());
     if let Some(etcd) = etcd {
-        tokio::spawn(etcd.follow(control.events.clone()));
+        let (changes, mut changed) = mpsc::unbounded_channel();
+        tokio::spawn(etcd.follow(changes));
+        let events = control.events.clone();
+        tokio::spawn(async move {
+            while let Some(records) = changed.recv().await {
+                let _ = events.send(StoreEvent::SharedRecords(records));
+            }
+        });
     }
     if let Some(file) = control.file.clone() {
         let watching = control.clone();
@@ -390,62 +395,6 @@ async fn apply_first(control: &Control, origin: &str, model: Model, instead: Opt
         .context("the store ended")?
         .map(drop)
         .map_err(anyhow::Error::msg)
-}
-
-/// Makes the state that all threads share, before there is a configuration in force.
-pub(crate) fn new_shared(model: &Model) -> Shared {
-    let empty = Model {
-        listeners: Vec::new(),
-        clusters: Vec::new(),
-        routes: Vec::new(),
-        services: Vec::new(),
-        routing_events: None,
-        ..model.clone()
-    };
-    let snapshot = Snapshot {
-        view: RoutingView::new(
-            &empty,
-            |_, _| Eligibility {
-                usable: false,
-                ejected: false,
-                rotated_out: false,
-            },
-            |_| false,
-        ),
-        subsets: Arc::default(),
-        binds: Binds::new(&empty),
-        file: Arc::new(empty.clone()),
-        model: Arc::new(empty),
-        discovered: Arc::default(),
-        weights: Arc::default(),
-        shield: Arc::default(),
-        exposure: Arc::default(),
-        rotation: Arc::default(),
-        listeners: Vec::new(),
-        clusters: Vec::new(),
-        hosts: Vec::new(),
-        routes: Vec::new(),
-        draining: Vec::new(),
-    };
-    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
-    Shared {
-        snapshot: ArcSwap::from_pointee(snapshot),
-        totals: Totals::default(),
-        any_ticket: Counter::default(),
-        limiter: Limiter::default(),
-        log: Arc::default(),
-        route_labels: crate::state::route_stats::labels::RouteLabels::default(),
-        over_limit: crate::state::OverLimit::default(),
-        seed,
-        started: Instant::now(),
-        stopping: false.into(),
-        reloads: Reloads::default(),
-        sources: Mutex::default(),
-        apply_seconds: signalbox_core::stats::Histogram::default(),
-        changes: tokio::sync::broadcast::Sender::new(1024),
-        denied: Counter::default(),
-        admin: AdminStats::default(),
-    }
 }
 
 /// Raises the descriptor limit as far as allowed, and divides it. Returns the most connections.

@@ -1,12 +1,15 @@
 //! Control handle: signals, files, the admin API and the demo control a running signalbox by it.
 
+mod cut_flows;
 pub mod degraded;
 pub mod etcd;
+pub mod event;
 pub mod fanout;
 pub mod features;
 pub mod file_watch;
 pub mod health;
 pub mod listener_set;
+mod rotate;
 pub mod rotation_jobs;
 pub mod routing;
 pub mod state_db;
@@ -23,12 +26,11 @@ use signalbox_core::merge::ClusterWeights;
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::admin::cut_flows;
 use crate::config::{self, ConfigError};
+use crate::control::event::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
 use crate::control::rotation_jobs::Jobs;
 use crate::control::routing::CurrentSource;
 use crate::control::store::persistent_state::ConfigOverride;
-use crate::control::store::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::{FlowFilter, FlowView};

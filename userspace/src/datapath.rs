@@ -18,6 +18,7 @@ pub mod pipe;
 pub mod pump;
 pub mod refuse;
 pub mod relay;
+pub mod report;
 pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;

@@ -4,6 +4,7 @@
 //! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
 
 pub mod connection_log;
+mod initial;
 pub mod outcome;
 pub mod route_stats;
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::api::problem;
 use crate::control::Control;
-use crate::control::store::StoreEvent;
+use crate::control::event::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
 use crate::sys::unix_ms;
 

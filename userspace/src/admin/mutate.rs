@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::net::UnixStream;
 
 use super::api::problem;
-use crate::control::store::Applied;
+use crate::control::event::Applied;
 use crate::control::{ChangeError, Control};
 
 /// Peer of a connection to the unix socket.

@@ -17,7 +17,7 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use super::api::problem;
 use crate::control::Control;
-use crate::control::store::PrefixChange;
+use crate::control::event::PrefixChange;
 
 /// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);

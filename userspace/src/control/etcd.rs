@@ -14,7 +14,6 @@ use signalbox_core::model::{Balancer, EtcdStore};
 use tokio::sync::mpsc;
 
 use crate::control::state_db::RecordChange;
-use crate::control::store::StoreEvent;
 use crate::source::backoff::Backoff;
 use crate::source::remote::{RemoteBalancer, RemoteError};
 
@@ -187,7 +186,7 @@ impl Etcd {
     }
 
     /// Keeps the store up to date with changes by others. Never returns.
-    pub async fn follow(self: Arc<Self>, events: mpsc::UnboundedSender<StoreEvent>) {
+    pub async fn follow(self: Arc<Self>, changes: mpsc::UnboundedSender<SharedRecords>) {
         let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &self.prefix);
         let mut last = 0;
         loop {
@@ -204,7 +203,7 @@ impl Etcd {
                     }
                     last = records.revision;
                     let next = records.revision + 1;
-                    if events.send(StoreEvent::SharedRecords(records)).is_err() {
+                    if changes.send(records).is_err() {
                         return;
                     }
                     self.wait_for_change(next).await;

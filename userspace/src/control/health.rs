@@ -12,7 +12,7 @@ use signalbox_core::model::{HealthCheck, Host};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::control::store::StoreEvent;
+use crate::control::event::StoreEvent;
 use crate::state::{CheckResult, HostState};
 
 /// Delay after a request for a recheck, so that many failed connections cause one check.

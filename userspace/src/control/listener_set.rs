@@ -13,12 +13,19 @@ use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
 use signalbox_core::model::{Bind, Listener, Model};
 use signalbox_core::plan;
 
-use crate::control::takeover::Offer;
 use crate::datapath::accept::StopMode;
 use crate::datapath::listen::{self, ListenError};
 use crate::datapath::worker::{ListenSocketKey, WorkerCommand, WorkerHandle};
 use crate::kernel::Cut;
 use crate::kernel::steer::{SteerError, Steering};
+
+/// Listening sockets that one process hands to another.
+pub struct Offer {
+    /// True if connections are steered by `sk_lookup`.
+    pub steered: bool,
+    pub binds: Vec<Bind>,
+    pub sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
+}
 
 pub struct ListenerSet {
     workers: Vec<WorkerHandle>,

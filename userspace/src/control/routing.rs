@@ -6,8 +6,8 @@ use signalbox_core::model::RoutingEvents;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
-use crate::control::store::StoreEvent;
 use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::{Ledger, PendingRotation, RoutingSpi, SOURCE};
 use crate::state::Shared;

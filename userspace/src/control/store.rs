@@ -13,7 +13,7 @@ mod rotation;
 mod routes;
 mod subsets;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,8 +25,6 @@ use signalbox_core::ejection::EjectionState;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::merge::ClusterWeights;
-use signalbox_core::model::shield::Prefixes;
 use signalbox_core::model::{Cluster, Host, Model};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::subset::{HostOrder, host_orders};
@@ -34,21 +32,19 @@ use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::control::etcd::SharedRecords;
+use crate::control::event::{Applied, Configuration, StoreEvent};
 use crate::control::health;
 use crate::control::listener_set::{ListenerSet, PreparedSockets};
-use crate::control::rotation_jobs::{Job, RotateError, RotationRequest};
 use crate::control::routing::CurrentSource;
 use crate::control::state_db::StateDbError;
 use crate::control::watchers::Watchers;
+use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::l4::Services;
-use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::PendingRotation;
 use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
-use persistent_state::{ConfigOverride, PersistentState};
-pub use prefixes::PrefixChange;
+use persistent_state::PersistentState;
 
 /// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
 /// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
@@ -56,68 +52,6 @@ const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Least interval at which a new model is made of what sources tell.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Event for the store.
-pub enum StoreEvent {
-    /// A connect succeeded on a host that had been failing.
-    Connected(Arc<HostState>),
-    ConnectFailed(Arc<HostState>, String),
-    Checked(Arc<HostState>, CheckResult),
-    /// A new configuration, and where it came from.
-    Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
-    /// New weights of routes, by name: (cluster, weight).
-    SetWeights(
-        BTreeMap<String, Option<ClusterWeights>>,
-        oneshot::Sender<Result<Applied, String>>,
-    ),
-    /// New prefixes of a listener or a service, or of all where the name is empty.
-    SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
-    /// New knowledge of a source about a cluster.
-    Discovery(DiscoveryUpdate),
-    /// Records that balancers share, as they are now.
-    SharedRecords(SharedRecords),
-    /// Request to take something out of rotation, or in.
-    Rotate(RotationRequest, oneshot::Sender<Result<Job, RotateError>>),
-    /// Rotation that a routing event asks for.
-    SourceRotation(PendingRotation),
-    /// Request to cancel a rotation.
-    CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
-    /// Progress of a job.
-    JobChanged(u64),
-    /// Stops listening: everything queued is accepted first.
-    StopListening(oneshot::Sender<()>),
-    /// Hands the listening sockets to another process.
-    HandOver(oneshot::Sender<crate::control::takeover::Offer>),
-    /// Failure of the process that was to take over.
-    HandOverFailed,
-    /// Success of the process that took over: it accepts now.
-    HandedOver(oneshot::Sender<()>),
-    /// Flows of an earlier process on a host that is no longer configured.
-    HostAdopted(Arc<HostState>),
-}
-
-/// Configuration with its origin.
-pub struct Configuration {
-    pub model: Model,
-    pub origin: String,
-    /// Text that replaces the file's configuration, also after a restart.
-    pub config_override: Option<ConfigOverride>,
-}
-
-/// Returns a number that changes with the text of a configuration.
-#[must_use]
-pub fn fingerprint(text: &str) -> u64 {
-    signalbox_common::hash::bytes(0, text.as_bytes())
-}
-
-/// Effect of a change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Applied {
-    pub hosts_added: usize,
-    pub hosts_removed: usize,
-    pub routes: usize,
-    pub addresses: usize,
-}
 
 struct HostEntry {
     state: Arc<HostState>,
@@ -210,7 +144,11 @@ impl Store {
     }
 
     /// Takes events until no sender is left.
-    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<StoreEvent>) {
+    pub async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<StoreEvent>,
+        mut reports: mpsc::UnboundedReceiver<Report>,
+    ) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
             let due = self.rebuilt_at + MERGE_INTERVAL;
@@ -219,12 +157,16 @@ impl Store {
                     Some(event) => self.handle(event).await,
                     None => return,
                 },
+                Some(report) = reports.recv() => self.reported(report),
                 _ = tick.tick() => self.expire(),
                 () = tokio::time::sleep_until(due.into()), if self.needs_rebuild => {}
             }
             // Pending events are taken together: many check results make one snapshot.
             while let Ok(event) = inbox.try_recv() {
                 self.handle(event).await;
+            }
+            while let Ok(report) = reports.try_recv() {
+                self.reported(report);
             }
             if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
                 self.rebuild_and_reply();
@@ -244,14 +186,24 @@ impl Store {
         Ok(())
     }
 
-    async fn handle(&mut self, event: StoreEvent) {
-        match event {
-            StoreEvent::Connected(host) => {
+    /// Takes a report of the datapath.
+    fn reported(&mut self, report: Report) {
+        match report {
+            Report::Connected(host) => {
                 if let Some(entry) = self.entry(&host) {
                     entry.ejection_record.record_success();
                 }
             }
-            StoreEvent::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            Report::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            Report::HostAdopted(host) => {
+                self.draining.push(host);
+                self.needs_publish = true;
+            }
+        }
+    }
+
+    async fn handle(&mut self, event: StoreEvent) {
+        match event {
             StoreEvent::Checked(host, result) => self.checked(&host, result),
             StoreEvent::Apply(configuration, reply) => {
                 let Configuration {
@@ -348,10 +300,6 @@ impl Store {
                 tokio::task::block_in_place(|| services.retire());
                 self.listener_set.stop_after_handover().await;
                 let _ = done.send(());
-            }
-            StoreEvent::HostAdopted(host) => {
-                self.draining.push(host);
-                self.needs_publish = true;
             }
         }
     }

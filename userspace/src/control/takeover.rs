@@ -17,18 +17,11 @@ use serde::{Deserialize, Serialize};
 use signalbox_core::model::Bind;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::control::store::StoreEvent;
+use crate::control::event::StoreEvent;
+use crate::control::listener_set::Offer;
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::worker::ListenSocketKey;
 use crate::sys::{self, MAX_DESCRIPTORS};
-
-/// Listening sockets that one process hands to another.
-pub struct Offer {
-    /// True if connections are steered by `sk_lookup`.
-    pub steered: bool,
-    pub binds: Vec<Bind>,
-    pub sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
-}
 
 /// Description of the sockets, sent before the descriptors.
 #[derive(Serialize, Deserialize)]

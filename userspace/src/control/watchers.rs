@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::routing::{CurrentSource, RoutingSupervisor};
+use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
-use crate::control::store::StoreEvent;
 use crate::source;
 use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::SOURCE;

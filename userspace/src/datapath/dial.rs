@@ -12,9 +12,9 @@ use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
 use super::cut::{ConnectingLegB, CutAttempt, CutRequest};
+use super::report::Report;
 use super::socket::Socket;
 use super::worker::Worker;
-use crate::control::store::StoreEvent;
 use crate::state::outcome::Ineligible;
 use crate::state::{ListenerState, RouteState, Snapshot};
 use crate::sys;
@@ -82,7 +82,7 @@ pub(super) async fn connect(
                 let took = began.elapsed();
                 lease.cluster.connect_seconds.observe(took);
                 if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
-                    worker.report(StoreEvent::Connected(Arc::clone(&lease.host)));
+                    worker.report(Report::Connected(Arc::clone(&lease.host)));
                 }
                 return Ok(HostConnection {
                     host,
@@ -100,7 +100,7 @@ pub(super) async fn connect(
         // A shortage of our own (descriptors, ports) is not the host's fault.
         if label != "no_resources" {
             lease.host.failing.store(true, Relaxed);
-            worker.report(StoreEvent::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
+            worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
         }
         last = Some(error);
     }

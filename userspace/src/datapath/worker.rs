@@ -18,8 +18,8 @@ use super::accept::{self, StopMode};
 use super::cut::Cutter;
 use super::flow::{FlowFilter, FlowList, FlowView};
 use super::sockmap_watch::SockmapWatch;
-use crate::control::store::StoreEvent;
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::report::{Report, Reports};
 use crate::kernel::Cut;
 use crate::kernel::sockmap::SockmapPair;
 use crate::state::Shared;
@@ -60,7 +60,7 @@ pub struct Worker {
     /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
     default_max_connections: u32,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    reports: Reports,
     /// Accepting tasks by socket. A key may stand for several sockets: those of a predecessor that had more workers.
     acceptors: RefCell<HashMap<ListenSocketKey, Vec<Acceptor>>>,
 }
@@ -74,7 +74,7 @@ pub struct WorkerSetup {
     pub shared: Arc<Shared>,
     pub sockmap: Option<Arc<SockmapPair>>,
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
-    pub events: mpsc::UnboundedSender<StoreEvent>,
+    pub reports: Reports,
     /// Connections that the descriptor limit allows.
     pub default_max_connections: u32,
 }
@@ -136,7 +136,7 @@ async fn run(
             .cut
             .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
         default_max_connections: setup.default_max_connections,
-        events: setup.events,
+        reports: setup.reports,
         acceptors: RefCell::default(),
     });
     // This timer is always due sooner than those of connections: setting one of theirs then never moves the worker's
@@ -155,9 +155,9 @@ async fn run(
 
 impl Worker {
     /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
-    pub fn report(&self, event: StoreEvent) {
+    pub fn report(&self, event: Report) {
         // A closed channel means that the process is ending.
-        let _ = self.events.send(event);
+        let _ = self.reports.send(event);
     }
 
     pub fn max_connections(&self) -> u32 {

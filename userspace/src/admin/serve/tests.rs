@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::admin::body;
-use crate::app;
+use crate::state::Shared;
 
 /// Generous, because something must happen before it; tests that nothing happens use no time limit.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ fn api() -> Api {
         .enable_all()
         .build()
         .unwrap();
-    let shared = Arc::new(app::new_shared(&crate::config::parse(CONFIG).unwrap().model));
+    let shared = Arc::new(Shared::new(&crate::config::parse(CONFIG).unwrap().model));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap();

@@ -1,54 +1,11 @@
 //! Prefixes of the shield that the API has set, and changes of them.
 
-use std::collections::HashSet;
+use crate::control::event::PrefixChange;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use signalbox_core::model::shield::Prefixes;
 
 use super::Store;
-
-/// A change of prefixes.
-pub enum PrefixChange {
-    /// Replaces all prefixes.
-    Replace(Prefixes),
-    /// Adds prefixes, and removes those in `forget`: they are neither denied nor allowed.
-    Edit { add: Prefixes, forget: Vec<IpNet> },
-}
-
-impl PrefixChange {
-    /// Returns whether the change only removes.
-    #[must_use]
-    pub fn adds_nothing(&self) -> bool {
-        match self {
-            Self::Replace(add) | Self::Edit { add, .. } => add.is_empty(),
-        }
-    }
-
-    fn applied(self, before: Option<&Arc<Prefixes>>) -> Prefixes {
-        let (mut all, add, gone) = match self {
-            Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
-            Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
-        };
-        // The newest verdict on a prefix counts.
-        let said: HashSet<IpNet> = add
-            .deny
-            .iter()
-            .chain(&add.allow)
-            .chain(&gone)
-            .map(IpNet::trunc)
-            .collect();
-        for list in [&mut all.deny, &mut all.allow] {
-            list.retain(|net| !said.contains(&net.trunc()));
-        }
-        all.deny.extend(add.deny);
-        all.allow.extend(add.allow);
-        for list in [&mut all.deny, &mut all.allow] {
-            list.iter_mut().for_each(|net| *net = net.trunc());
-        }
-        all
-    }
-}
 
 impl Store {
     /// Changes prefixes, on disk as well. Returns the new prefixes.
@@ -65,6 +22,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
+
     use super::*;
 
     fn nets(list: &[&str]) -> Vec<IpNet> {

@@ -15,11 +15,10 @@ use signalbox_common::cut::flow::{
 use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::Subject;
-use tokio::sync::mpsc;
 
-use crate::control::store::StoreEvent;
 use crate::datapath::cut::entries_per_worker;
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::report::{Report, Reports};
 use crate::datapath::worker::{WorkerCommand, WorkerHandle};
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
@@ -63,7 +62,7 @@ pub struct FlowGc {
     registry: Arc<Registry>,
     shared: Arc<Shared>,
     workers: Vec<WorkerHandle>,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    reports: Reports,
     /// Lock of a pass.
     pass_lock: Mutex<()>,
     /// Leg B of flows that a process of another version still has: their source ports are reserved.
@@ -88,14 +87,14 @@ impl FlowGc {
         registry: Arc<Registry>,
         shared: Arc<Shared>,
         workers: Vec<WorkerHandle>,
-        events: mpsc::UnboundedSender<StoreEvent>,
+        reports: Reports,
     ) -> Arc<Self> {
         Arc::new(Self {
             cut,
             registry,
             shared,
             workers,
-            events,
+            reports,
             pass_lock: Mutex::default(),
             reserved: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -229,7 +228,7 @@ impl FlowGc {
                 continue;
             }
             if let Some(orphan) = self.registry.adopt(&snapshot, flow.host, flow.listener) {
-                let _ = self.events.send(StoreEvent::HostAdopted(orphan));
+                let _ = self.reports.send(Report::HostAdopted(orphan));
             }
             if let Some((host, cluster)) = self.registry.host_of(flow.host) {
                 host.active.enter();

@@ -15,7 +15,7 @@ use crate::kernel::cut::table::{duration_between, tick};
 /// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
 /// for each flow.
 #[must_use]
-pub fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
+pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
     let now = tick();
     let (mut total, mut views) = (0, Vec::new());
     if !filter.is_tier(Tier::Cut) {

@@ -1,0 +1,117 @@
+//! Events for the store: every change of configuration, health, rotation and discovery, in order.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use signalbox_core::merge::ClusterWeights;
+use signalbox_core::model::Model;
+use signalbox_core::model::shield::Prefixes;
+use tokio::sync::oneshot;
+
+use super::etcd::SharedRecords;
+use super::listener_set::Offer;
+use super::rotation_jobs::{Job, RotateError, RotationRequest};
+use super::store::persistent_state::ConfigOverride;
+use crate::source::DiscoveryUpdate;
+use crate::source::routing_spi::PendingRotation;
+use crate::state::{CheckResult, HostState};
+
+/// Event for the store.
+pub enum StoreEvent {
+    Checked(Arc<HostState>, CheckResult),
+    /// A new configuration, and where it came from.
+    Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
+    /// New weights of routes, by name: (cluster, weight).
+    SetWeights(
+        BTreeMap<String, Option<ClusterWeights>>,
+        oneshot::Sender<Result<Applied, String>>,
+    ),
+    /// New prefixes of a listener or a service, or of all where the name is empty.
+    SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
+    /// New knowledge of a source about a cluster.
+    Discovery(DiscoveryUpdate),
+    /// Records that balancers share, as they are now.
+    SharedRecords(SharedRecords),
+    /// Request to take something out of rotation, or in.
+    Rotate(RotationRequest, oneshot::Sender<Result<Job, RotateError>>),
+    /// Rotation that a routing event asks for.
+    SourceRotation(PendingRotation),
+    /// Request to cancel a rotation.
+    CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
+    /// Progress of a job.
+    JobChanged(u64),
+    /// Stops listening: everything queued is accepted first.
+    StopListening(oneshot::Sender<()>),
+    /// Hands the listening sockets to another process.
+    HandOver(oneshot::Sender<Offer>),
+    /// Failure of the process that was to take over.
+    HandOverFailed,
+    /// Success of the process that took over: it accepts now.
+    HandedOver(oneshot::Sender<()>),
+}
+
+/// Configuration with its origin.
+pub struct Configuration {
+    pub model: Model,
+    pub origin: String,
+    /// Text that replaces the file's configuration, also after a restart.
+    pub config_override: Option<ConfigOverride>,
+}
+
+/// Returns a number that changes with the text of a configuration.
+#[must_use]
+pub fn fingerprint(text: &str) -> u64 {
+    signalbox_common::hash::bytes(0, text.as_bytes())
+}
+
+/// Effect of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Applied {
+    pub hosts_added: usize,
+    pub hosts_removed: usize,
+    pub routes: usize,
+    pub addresses: usize,
+}
+
+/// A change of prefixes.
+pub enum PrefixChange {
+    /// Replaces all prefixes.
+    Replace(Prefixes),
+    /// Adds prefixes, and removes those in `forget`: they are neither denied nor allowed.
+    Edit { add: Prefixes, forget: Vec<IpNet> },
+}
+
+impl PrefixChange {
+    /// Returns whether the change only removes.
+    #[must_use]
+    pub fn adds_nothing(&self) -> bool {
+        match self {
+            Self::Replace(add) | Self::Edit { add, .. } => add.is_empty(),
+        }
+    }
+
+    pub(super) fn applied(self, before: Option<&Arc<Prefixes>>) -> Prefixes {
+        let (mut all, add, gone) = match self {
+            Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
+            Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
+        };
+        // The newest verdict on a prefix counts.
+        let said: HashSet<IpNet> = add
+            .deny
+            .iter()
+            .chain(&add.allow)
+            .chain(&gone)
+            .map(IpNet::trunc)
+            .collect();
+        for list in [&mut all.deny, &mut all.allow] {
+            list.retain(|net| !said.contains(&net.trunc()));
+        }
+        all.deny.extend(add.deny);
+        all.allow.extend(add.allow);
+        for list in [&mut all.deny, &mut all.allow] {
+            list.iter_mut().for_each(|net| *net = net.trunc());
+        }
+        all
+    }
+}

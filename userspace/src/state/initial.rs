@@ -1,0 +1,72 @@
+//! The state that all threads share, as it is at the start.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use signalbox_core::limit::Limiter;
+use signalbox_core::model::Model;
+use signalbox_core::stats::{Counter, Histogram};
+use signalbox_core::view::{Eligibility, RoutingView};
+
+use super::route_stats::labels::RouteLabels;
+use super::{AdminStats, Binds, OverLimit, Reloads, Shared, Snapshot, Totals};
+
+impl Shared {
+    /// Returns the state before there is a configuration in force.
+    #[must_use]
+    pub fn new(model: &Model) -> Self {
+        let empty = Model {
+            listeners: Vec::new(),
+            clusters: Vec::new(),
+            routes: Vec::new(),
+            services: Vec::new(),
+            routing_events: None,
+            ..model.clone()
+        };
+        let snapshot = Snapshot {
+            view: RoutingView::new(
+                &empty,
+                |_, _| Eligibility {
+                    usable: false,
+                    ejected: false,
+                    rotated_out: false,
+                },
+                |_| false,
+            ),
+            subsets: Arc::default(),
+            binds: Binds::new(&empty),
+            file: Arc::new(empty.clone()),
+            model: Arc::new(empty),
+            discovered: Arc::default(),
+            weights: Arc::default(),
+            shield: Arc::default(),
+            exposure: Arc::default(),
+            rotation: Arc::default(),
+            listeners: Vec::new(),
+            clusters: Vec::new(),
+            hosts: Vec::new(),
+            routes: Vec::new(),
+            draining: Vec::new(),
+        };
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            totals: Totals::default(),
+            any_ticket: Counter::default(),
+            limiter: Limiter::default(),
+            log: Arc::default(),
+            route_labels: RouteLabels::default(),
+            over_limit: OverLimit::default(),
+            seed,
+            started: Instant::now(),
+            stopping: false.into(),
+            reloads: Reloads::default(),
+            sources: Mutex::default(),
+            apply_seconds: Histogram::default(),
+            changes: tokio::sync::broadcast::Sender::new(1024),
+            denied: Counter::default(),
+            admin: AdminStats::default(),
+        }
+    }
+}
