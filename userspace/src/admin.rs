@@ -19,6 +19,8 @@ pub mod metrics;
 mod mutate;
 mod openapi;
 mod pending_sources;
+mod problem;
+mod readiness;
 mod rotations;
 mod route_selection;
 mod serve;

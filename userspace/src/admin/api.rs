@@ -1,7 +1,6 @@
 //! Routes of the API and what they answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, State};
@@ -10,18 +9,15 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::MethodFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signalbox_core::health::Health;
 
+use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, discovery, events, explain, export, figures, log, metrics, mutate, pending_sources, rotations,
+    applications, discovery, events, explain, export, figures, log, metrics, mutate, readiness, rotations,
     route_selection, shield, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
-
-/// The largest body: all routes of a large cluster.
-pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 const POST: MethodFilter = MethodFilter::POST;
 const PUT: MethodFilter = MethodFilter::PUT;
@@ -75,7 +71,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         ..read("/api/v1/events", "What changes, as it changes")
     };
     api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
-        .with(&readyz_query, readyz)
+        .with(&readyz_query, readiness::readyz)
         .with(&text("/metrics", "OpenMetrics"), prometheus)
         .with(
             &read("/api/v1/status", "The process, and what it can do here"),
@@ -386,96 +382,6 @@ fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
 }
 
-/// Returns the reasons why traffic should not be sent here yet, or any more.
-pub fn unready_reasons(control: &Control) -> Vec<String> {
-    let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
-    let mut reasons = Vec::new();
-    if shared.stopping.load(Relaxed) {
-        reasons.push("stopping".to_owned());
-    }
-    if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
-        reasons.push("no configuration is in force".to_owned());
-    }
-    let missing = control.missing_features();
-    let missing = missing.iter().filter(|missing| missing.is_required);
-    reasons.extend(missing.map(|missing| format!("{}: {}", missing.feature, missing.why)));
-    reasons.extend(pending_sources::pending_sources(control));
-    // Unchecked hosts count only for a check's time-out after the start: a host that is added later must not make a
-    // running balancer unready.
-    let patience = snapshot
-        .model
-        .clusters
-        .iter()
-        .map(|c| c.health.timeout)
-        .max()
-        .unwrap_or_default();
-    if shared.started.elapsed() < patience {
-        let waiting = snapshot
-            .hosts
-            .iter()
-            .flatten()
-            .filter(|host| host.health().0 == Health::Unknown)
-            .count();
-        if waiting > 0 {
-            reasons.push(format!("{waiting} hosts have not been checked yet"));
-        }
-    }
-    reasons
-}
-
-async fn readyz(State(control): State<Arc<Control>>, Query(query): Query<ReadyzQuery>) -> Response {
-    let reasons = unready_reasons(&control);
-    let status = if reasons.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    let mut text = if reasons.is_empty() {
-        "ready\n".to_owned()
-    } else {
-        format!("not ready: {}\n", reasons.join("; "))
-    };
-    if query.verbose.is_some() {
-        let snapshot = control.shared.snapshot.load();
-        let hosts = || snapshot.hosts.iter().flatten();
-        text += &format!(
-            "[{}] configuration\n",
-            if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
-                "-"
-            } else {
-                "+"
-            }
-        );
-        text += &format!(
-            "[{}] accepting\n",
-            if control.shared.stopping.load(Relaxed) {
-                "-"
-            } else {
-                "+"
-            }
-        );
-        text += &format!(
-            "[+] hosts: {} of {} usable\n",
-            hosts().filter(|h| h.health().0.usable()).count(),
-            hosts().count()
-        );
-        text += &pending_sources::verbose_lines(&control);
-        for missing in control.missing_features() {
-            let mark = if missing.is_required { "-" } else { "~" };
-            text += &format!("[{mark}] {}: {}\n", missing.feature, missing.why);
-        }
-        for (feature, why) in &control.facts.degraded {
-            text += &format!("[~] {feature}: {why}\n");
-        }
-    }
-    (status, text).into_response()
-}
-
-#[derive(Deserialize)]
-struct ReadyzQuery {
-    verbose: Option<String>,
-}
-
 async fn prometheus(State(control): State<Arc<Control>>) -> Response {
     match metrics::encode(&control) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
@@ -520,18 +426,4 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     };
     let (total, flows) = control.flows(&filter).await;
     Json(json!({ "apiVersion": "v1", "total": total, "flows": flows }))
-}
-
-/// Makes an error answer as RFC 9457 wants it.
-pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Value) -> Response {
-    let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
-    if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
-        body.extend(more.clone());
-    }
-    (
-        status,
-        [(header::CONTENT_TYPE, "application/problem+json")],
-        body.to_string(),
-    )
-        .into_response()
 }

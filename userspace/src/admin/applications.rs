@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use signalbox_common::hash;
 use signalbox_core::spi::{AppKey, Application, endpoint_host_names};
 
-use super::api::problem;
+use super::problem::problem;
 use super::{exposed, urls};
 use crate::control::Control;
 use crate::source::routing_spi::{EventsError, RoutingSpi};

@@ -17,8 +17,8 @@ use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
-use super::api::problem;
 use super::mutate::Requester;
+use super::problem::problem;
 use super::tls::TcpPeer;
 use crate::state::Shared;
 

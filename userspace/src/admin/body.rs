@@ -10,8 +10,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::json;
 
-use super::api::{MAX_BODY_BYTES, problem};
+use super::problem::problem;
 use crate::state::Shared;
+
+/// The largest body: all routes of a large cluster.
+pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Time limit for a body to arrive.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);

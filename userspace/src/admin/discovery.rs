@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
-use super::api::problem;
+use super::problem::problem;
 use crate::control::Control;
 use crate::control::event::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};

@@ -19,7 +19,7 @@ use signalbox_core::merge::unserved_claims;
 use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
-use super::api::problem;
+use super::problem::problem;
 use super::{exposed, tier, views};
 use crate::config;
 use crate::control::Control;

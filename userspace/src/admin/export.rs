@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use signalbox_core::export::{ExportTable, Format};
 use signalbox_core::model::Protocol;
 
-use super::api::problem;
+use super::problem::problem;
 use crate::control::Control;
 use crate::state::Snapshot;
 

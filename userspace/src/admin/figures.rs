@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::problem;
+use super::problem::problem;
 use super::views;
 use crate::control::Control;
 use crate::state::route_stats::RouteTotals;

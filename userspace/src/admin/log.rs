@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde_json::{Value, json};
 
-use super::api::problem;
+use super::problem::problem;
 use crate::control::Control;
 use crate::state::connection_log::ConnectionLog;
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde_json::json;
 use tokio::net::UnixStream;
 
-use super::api::problem;
+use super::problem::problem;
 use crate::control::event::Applied;
 use crate::control::{ChangeError, Control};
 

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::rotation::SubjectError;
 
-use super::api::problem;
 use super::mutate::Requester;
+use super::problem::problem;
 use crate::control::Control;
 use crate::control::rotation_jobs::{Action, RotateError, RotationRequest};
 

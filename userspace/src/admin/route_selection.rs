@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use signalbox_core::labels::Selector;
 
-use super::api::problem;
+use super::problem::problem;
 use super::views;
 use crate::control::Control;
 

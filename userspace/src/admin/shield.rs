@@ -15,7 +15,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::api::problem;
+use super::problem::problem;
 use crate::control::Control;
 use crate::control::event::PrefixChange;
 

@@ -19,7 +19,7 @@ pub fn status(control: &Control) -> Value {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .clone();
-    let ready = super::api::unready_reasons(control);
+    let ready = super::readiness::unready_reasons(control);
     json!({
         "apiVersion": "v1",
         "version": env!("CARGO_PKG_VERSION"),

@@ -15,8 +15,8 @@ use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::labels::by_name;
 use signalbox_core::merge::{ClusterWeights, WeightOverrides, check_weights};
 
-use super::api::problem;
 use super::mutate::apply_response;
+use super::problem::problem;
 use super::route_selection::parse_selector;
 use crate::control::Control;
 use crate::state::Snapshot;
