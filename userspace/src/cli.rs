@@ -251,9 +251,9 @@ pub fn main() -> ExitCode {
 /// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
 /// removed first: they go even where a process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
-    let debris = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
-    if let Some(debris) = &debris {
-        print_cleaned(debris);
+    let stale_pins = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
+    if let Some(stale_pins) = &stale_pins {
+        print_cleaned(stale_pins);
     }
     let own = crate::kernel::cut::detach_all()?;
     print_cleaned(&own);

@@ -106,7 +106,7 @@ pub enum RotateError {
     NoHostLeft(Vec<String>),
     #[error("there is no job {0} that could be cancelled")]
     NoJob(u64),
-    #[error("no host is at {0}; --force takes it out all the same, for hosts that are learnt later")]
+    #[error("no host is at {0}; --force takes it out all the same, for hosts that are discovered later")]
     UnknownMachine(std::net::IpAddr),
     #[error("a reason has at most {MAX_REASON_CHARS} characters, all of them printable")]
     BadReason,
@@ -360,10 +360,10 @@ impl Control {
         for worker in &self.workers {
             worker.send(WorkerCommand::Close(Arc::clone(&subjects)));
         }
-        let (keeper, services) = (self.flow_gc.clone(), Arc::clone(&self.services));
+        let (flow_gc, services) = (self.flow_gc.clone(), Arc::clone(&self.services));
         tokio::task::spawn_blocking(move || {
-            if let Some(keeper) = keeper {
-                keeper.close(&subjects);
+            if let Some(flow_gc) = flow_gc {
+                flow_gc.close(&subjects);
             }
             services.close(&subjects);
         });

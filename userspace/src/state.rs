@@ -54,7 +54,7 @@ impl Counter {
 }
 
 /// A number of things that exist now. Changed only by pairs of `enter` and `leave`, so that it cannot drift: by guards
-/// (`Seat`, `ListenerGuard`, `Lease`, `Flow`), the keeper of the flow table and the admin API.
+/// (`ProcessGuard`, `ListenerGuard`, `Lease`, `Flow`), the flow GC and the admin API.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU32);
 

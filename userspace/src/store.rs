@@ -173,7 +173,7 @@ pub struct Store {
 impl Store {
     pub fn new(
         shared: Arc<Shared>,
-        front: ListenerSet,
+        listener_set: ListenerSet,
         memory: PersistentState,
         routing: CurrentSource,
         services: Arc<Services>,
@@ -183,7 +183,7 @@ impl Store {
         let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
         Self {
             shared,
-            listener_set: front,
+            listener_set,
             events,
             file: Arc::clone(&model),
             persistent: memory,

@@ -37,7 +37,7 @@ pub struct Cutter {
     /// Flows whose sockets still have bytes to deliver on leg B.
     handoffs: RefCell<Vec<Handoff>>,
     polling: Cell<bool>,
-    /// False until the keeper has adopted the flows of an earlier process.
+    /// False until the flow GC has adopted the flows of an earlier process.
     may_claim: Cell<bool>,
 }
 
@@ -151,7 +151,7 @@ impl Cutter {
         })
     }
 
-    /// Starts claiming entries, once the keeper has adopted the flows of an earlier process. `taken`: (host, source
+    /// Starts claiming entries, once the flow GC has adopted the flows of an earlier process. `taken`: (host, source
     /// port) pairs that those flows use.
     pub fn start(&self, taken: &[(SocketAddr, u16)]) {
         for (host, port) in taken {
