@@ -127,8 +127,8 @@ mod tests {
         #[test]
         fn no_reordering(steps in prop::collection::vec((1u64..5000, any::<bool>(), 0u64..8000), 1..200)) {
             let (mut credit, mut consumed, mut limit, mut total) = (Credit::default(), 0u64, 4096u64, 0u64);
-            for (len, consume, credit) in steps {
-                limit += credit;
+            for (len, consume, more) in steps {
+                limit += more;
                 if consume { consumed = credit.passed; }
                 let verdict = credit.decide(len, consumed, limit);
                 total += len;

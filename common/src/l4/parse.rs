@@ -79,7 +79,11 @@ pub fn fast_path<B: Buffer + ?Sized, K: Maps>(packet: &B, kernel: &K, l3: u32) -
     }
     shield::admit::count_decision(kernel, policy.guard, Decision::Denied);
     let is_sampled = kernel.take_sample_quota(Decision::Denied);
-    FastPath::new(if is_sampled { class::TELL } else { class::DECIDED }, policy.guard, denied)
+    FastPath::new(
+        if is_sampled { class::TELL } else { class::DECIDED },
+        policy.guard,
+        denied,
+    )
 }
 
 /// Reads the headers into `s`, and asks the shield. `None` if the packet may be a service's: [`super::forward`] goes
