@@ -34,7 +34,7 @@ use crate::store::persistent_state::PersistentState;
 use crate::store::{Configuration, Store, StoreEvent, fingerprint};
 use crate::{admin, degraded, source, takeover};
 
-/// Way in which addresses are listened on.
+/// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringChoice {
     /// sk_lookup where the kernel and our rights allow it.

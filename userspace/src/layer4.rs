@@ -67,7 +67,7 @@ pub struct Services {
 #[derive(Default)]
 struct ReconcileRequests {
     changed: bool,
-    /// Number of requests to be told when all is up to date; `answered` is the last that has been fulfilled.
+    /// Number of requests to be answered when all is up to date; `answered` is the last that has been fulfilled.
     settle_requested: u64,
     settle_done: u64,
     /// True if another process may have replaced our programs by its own.

@@ -54,7 +54,7 @@ pub use prefixes::PrefixChange;
 /// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Least interval at which a new model is made of what sources tell.
+/// Least interval at which a new model is made of what sources report.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Event for the store.

@@ -27,7 +27,7 @@ const BURST_CHANGES: f64 = 40.0;
 const CHANGES_PER_SECOND: f64 = 20.0;
 /// Changes that a wrong token counts as against [`BURST_CHANGES`].
 const WRONG_TOKEN_COST: f64 = 8.0;
-/// Most source addresses that the rate limit remembers.
+/// Most source addresses that the rate limit keeps.
 const MAX_SOURCES: usize = 1024;
 /// Least and greatest length of a token in bytes: a shorter one can be guessed.
 const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;

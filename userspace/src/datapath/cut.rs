@@ -124,7 +124,7 @@ pub struct CutRequest {
     pub greeted: bool,
     /// Timestamp clock of leg A: see [`sys::timestamp_clock`](super::sys::timestamp_clock).
     pub timestamp_clock: u32,
-    /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
+    /// The client's window scale, where it differs from ours: leg B's windows are then given in its units, exactly.
     pub window_scale: Option<u8>,
     /// Number of the host in the map `ID_NAMES`; `route` and `listener` likewise.
     pub host: u32,

@@ -171,7 +171,7 @@ impl Cut {
         super::counters::exit_counts(&self.counters)
     }
 
-    /// Sets the destinations whose handshakes are remembered.
+    /// Sets the destinations whose handshakes are recorded.
     pub fn set_bindings(&self, bindings: &Bindings) -> io::Result<()> {
         let mut bound = self
             .current_bindings

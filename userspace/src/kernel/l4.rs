@@ -102,7 +102,7 @@ pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
 pub struct MapSizes {
     /// Connections of services.
     pub flows: u32,
-    /// Sources whose rates the shield remembers.
+    /// Sources whose rates the shield keeps.
     pub sources: u32,
     /// Nodes of the trie of the prefixes that all guards share.
     pub nodes: u32,
@@ -151,7 +151,7 @@ impl L4Kernel {
             OtherVersion::lock_all(PinKind::Layer4, "L4_CT_ESTABLISHED", take_over).map_err(pins::unusable)?;
         map_in_map::pin_tables(&pins.path("L4_TABLES"))
             .map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
-        // The shield's programs need the handshakes: tier `cut` must not remember one that is answered with a SYN
+        // The shield's programs need the handshakes: tier `cut` must not record one that is answered with a SYN
         // cookie.
         let handshakes = pins::path(PinKind::Cut, "CUT_HANDSHAKES").map_err(failed("finding the maps of tier cut"))?;
         let has_handshakes = handshakes.exists();

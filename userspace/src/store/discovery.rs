@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Warns of applications that the file names and no source has told of: the name may be misspelt.
+    /// Warns of applications that the file names and no source has reported: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
             if let Some(why) = why_waiting(&self.persistent.discovered, cluster) {
@@ -95,7 +95,7 @@ impl Store {
         }
     }
 
-    /// Takes what a source has told. It is in force with the next model.
+    /// Takes what a source has reported. It is in force with the next model.
     pub(super) fn apply_discovery(&mut self, learnt: DiscoveryUpdate) {
         // An error is ignored here: writing fails, too, and reports it.
         let _ = self.ensure_restored();
@@ -149,7 +149,7 @@ impl Store {
         }
     }
 
-    /// Makes the model anew from what sources have told.
+    /// Makes the model anew from what sources have reported.
     pub(super) fn rebuild_and_reply(&mut self) {
         let began = Instant::now();
         let outcome = self.rebuild().map(drop);

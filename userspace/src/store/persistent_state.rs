@@ -41,7 +41,7 @@ const SEPARATOR: char = '\0';
 /// Interval at which discovered records are written, which could be discovered anew.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// State that the store remembers.
+/// Persistent state of the store.
 pub struct PersistentState {
     pub db: Arc<StateDb>,
     pub jobs: Arc<Jobs>,

@@ -172,7 +172,7 @@ impl Cutter {
                         // The FIN may have passed the program on one CPU while the flow was cut on another: then only
                         // this socket has seen it.
                         self.kernel.table.set_early_fin(index);
-                        // The FIN takes a sequence number too. The table is told before it is sent, so that the
+                        // The FIN takes a sequence number too. The table has it before it is sent, so that the
                         // programs know that it belongs to the hand-off.
                         total = total.wrapping_add(1);
                         self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
