@@ -1,10 +1,10 @@
-//! The credit gate of the `sockmap` tier: one [`Credit`] per direction of a flow.
+//! The credit of tier `sockmap`, which bounds a direction's bytes in flight: one [`Credit`] per direction of a flow.
 //!
 //! An `sk_skb` redirect has no back-pressure of its own: it acknowledges to the sender at once and queues without
-//! bound (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The gate bounds it: the program redirects until `sent`
+//! bound (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The credit bounds it: the program redirects until `sent`
 //! reaches `limit`, then passes bytes up to userspace, where they count against the socket's receive buffer and
 //! close the TCP window. Userspace raises `limit` as the far end acknowledges, and hands a blocked direction back
-//! by writing into `token` how many passed bytes it has consumed and relayed.
+//! by writing into `consumed` how many passed bytes it has consumed and relayed.
 //!
 //! The program runs under the receiving socket's lock, so each field has exactly one writer at a time.
 
@@ -33,7 +33,7 @@ pub struct Credit {
     pub _pad1: [u64; 2],
 }
 
-/// The gate that a socket's received bytes go through, keyed by socket cookie.
+/// The credit that a socket's received bytes draw on: value of `SOCKMAP_LEGS`, by socket cookie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SockmapLeg {
@@ -43,7 +43,7 @@ pub struct SockmapLeg {
     pub _pad: u32,
 }
 
-/// Event to userspace: a gate has closed.
+/// Event to userspace: a credit is exhausted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditEvent {
@@ -53,23 +53,23 @@ pub struct CreditEvent {
     pub _pad: u32,
 }
 
-/// Decision of the gate for a packet of `len` bytes.
+/// Decision of [`Credit::decide`] about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditVerdict {
     /// Redirect the packet to the peer's socket.
     Redirect,
-    /// Pass the packet to userspace; the gate was closed already.
+    /// Pass the packet to userspace; the credit was exhausted before.
     Pass,
-    /// Pass the packet to userspace, and send a [`CreditEvent`]: the gate has just closed.
+    /// Pass the packet to userspace, and send a [`CreditEvent`]: the credit has just been exhausted.
     PassAndNotify,
 }
 
 impl Credit {
-    /// Decides about the next `len` bytes: the whole policy of the gate, shared by the program and its host tests.
+    /// Decides about the next `len` bytes: the whole policy of credits, shared by the program and its host tests.
     #[inline(always)]
-    pub fn decide(&mut self, len: u64, token: u64, limit: u64) -> CreditVerdict {
+    pub fn decide(&mut self, len: u64, consumed: u64, limit: u64) -> CreditVerdict {
         if self.blocked != 0 {
-            if self.passed != token {
+            if self.passed != consumed {
                 self.passed = self.passed.wrapping_add(len);
                 return CreditVerdict::Pass;
             }
@@ -84,7 +84,7 @@ impl Credit {
         CreditVerdict::Redirect
     }
 
-    /// Closes the gate on a packet that is passed up.
+    /// Blocks the direction, at a packet that is passed up.
     #[inline(always)]
     pub fn block(&mut self, len: u64) {
         self.blocked = 1;
@@ -110,31 +110,31 @@ mod tests {
 
     #[test]
     fn blocked_credit_redirects_again_only_when_all_passed_bytes_are_consumed() {
-        let mut gate = Credit {
+        let mut credit = Credit {
             limit: 10,
             ..Credit::default()
         };
-        assert_eq!(gate.decide(10, 0, 10), CreditVerdict::Redirect);
-        assert_eq!(gate.decide(5, 0, 10), CreditVerdict::PassAndNotify);
-        assert_eq!(gate.decide(7, 0, 10), CreditVerdict::Pass);
-        assert_eq!(gate.decide(1, 5, 100), CreditVerdict::Pass, "5 of 13 consumed");
-        assert_eq!(gate.decide(1, 13, 100), CreditVerdict::Redirect);
-        assert_eq!((gate.sent, gate.passed, gate.blocked), (11, 13, 0));
+        assert_eq!(credit.decide(10, 0, 10), CreditVerdict::Redirect);
+        assert_eq!(credit.decide(5, 0, 10), CreditVerdict::PassAndNotify);
+        assert_eq!(credit.decide(7, 0, 10), CreditVerdict::Pass);
+        assert_eq!(credit.decide(1, 5, 100), CreditVerdict::Pass, "5 of 13 consumed");
+        assert_eq!(credit.decide(1, 13, 100), CreditVerdict::Redirect);
+        assert_eq!((credit.sent, credit.passed, credit.blocked), (11, 13, 0));
     }
 
     proptest! {
         /// Bytes leave in the order they came: nothing is redirected while passed bytes are unconsumed.
         #[test]
         fn no_reordering(steps in prop::collection::vec((1u64..5000, any::<bool>(), 0u64..8000), 1..200)) {
-            let (mut gate, mut consumed, mut limit, mut total) = (Credit::default(), 0u64, 4096u64, 0u64);
-            for (len, consume, credit) in steps {
-                limit += credit;
-                if consume { consumed = gate.passed; }
-                let verdict = gate.decide(len, consumed, limit);
+            let (mut credit, mut consumed, mut limit, mut total) = (Credit::default(), 0u64, 4096u64, 0u64);
+            for (len, consume, more) in steps {
+                limit += more;
+                if consume { consumed = credit.passed; }
+                let verdict = credit.decide(len, consumed, limit);
                 total += len;
-                if verdict == CreditVerdict::Redirect { prop_assert_eq!(gate.passed, consumed); }
-                prop_assert_eq!(gate.sent + gate.passed, total);
-                prop_assert!(gate.sent < limit + 5000, "over the limit by a packet at most");
+                if verdict == CreditVerdict::Redirect { prop_assert_eq!(credit.passed, consumed); }
+                prop_assert_eq!(credit.sent + credit.passed, total);
+                prop_assert!(credit.sent < limit + 5000, "over the limit by a packet at most");
             }
         }
     }

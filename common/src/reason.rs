@@ -39,11 +39,11 @@ reasons! {
     SockmapRedirected = 5, "sockmap_verdict", "redirected";
     /// A segment without bytes (FIN), which TCP has acted on already: dropped.
     SockmapEmpty = 6, "sockmap_verdict", "empty";
-    /// No gate is known for the socket: bytes are left to the socket.
+    /// No credit is known for the socket: bytes are left to the socket.
     SockmapNoCredit = 7, "sockmap_verdict", "no_credit";
-    /// The gate has just closed: bytes go to userspace.
+    /// The credit has just been exhausted: bytes go to userspace.
     SockmapCreditExhausted = 8, "sockmap_verdict", "credit_exhausted";
-    /// The gate is closed: bytes go to userspace.
+    /// The credit is exhausted: bytes go to userspace.
     SockmapPassed = 9, "sockmap_verdict", "passed";
     /// The peer's socket is gone from the map: bytes go to userspace.
     SockmapNoPeer = 10, "sockmap_verdict", "no_peer";
@@ -59,8 +59,8 @@ reasons! {
     CutPaired = 15, "cut_in", "paired";
     /// A host's SYN-ACK showed that the legs differ: the flow is not cut.
     CutIneligible = 16, "cut_in", "ineligible";
-    /// A packet was forwarded to the client while leg B's socket is not drained yet: its acknowledgement, or the ICMP
-    /// error, goes to that socket, too.
+    /// A packet was forwarded to the client while the hand-off on leg B's socket goes on: its acknowledgement, or the
+    /// ICMP error, goes to that socket, too.
     CutShared = 17, "cut_in", "shared";
     /// A host repeated its SYN-ACK: given to leg B's socket.
     CutToSocket = 18, "cut_in", "to_socket";
@@ -97,7 +97,7 @@ reasons! {
     CutHandoff = 33, "cut_out", "handoff";
     /// Packet of a cut flow's socket that has nothing to deliver: dropped.
     CutSilenced = 34, "cut_out", "silenced";
-    /// A reset that ends a cut flow, ours or that of a process that died before the flow was drained.
+    /// A reset that ends a cut flow, ours or that of a process that died before the hand-off was done.
     CutReset = 35, "cut_out", "reset";
     /// A SYN on the addresses and ports of a flow that seems to live: passed to the listening socket; the flow stays
     /// until the client confirms.

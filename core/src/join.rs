@@ -6,7 +6,7 @@
 
 use crate::discovery::Claim;
 
-/// Share of a learnt host name that a second cluster gets where no weight is set for it.
+/// Share of a discovered hostname that a second cluster gets where no weight is set for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JoinPolicy {
     /// No share.

@@ -82,9 +82,9 @@ impl LabelSets {
     }
 }
 
-/// Labels of every claim to a name: of the file's route, and of the objects of every cluster that learns.
+/// Labels of every claim to a name: of the file's route, and of the objects of every cluster that accepts discovery.
 ///
-/// A route of the file that leaves its clusters to be learnt is no claim: it counts only if it has labels.
+/// A route of the file that leaves its clusters to be discovered is no claim: it counts only if it has labels.
 #[must_use]
 pub fn by_name<'a>(
     file: &'a Model,

@@ -75,7 +75,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
     let mut routes: Vec<_> = routes.into_iter().collect();
     routes.sort_unstable_by_key(|(host, _)| *host);
     let joins: Vec<JoinPolicy> = model.clusters.iter().map(|cluster| cluster.join).collect();
-    let learnt = routes.into_iter().map(|(host, claims)| Route {
+    let discovered_routes = routes.into_iter().map(|(host, claims)| Route {
         hostname: host.clone(),
         depth: widest_depth(&claims),
         clusters: shared_weights(&claims, &joins),
@@ -83,7 +83,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
         labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
     });
-    model.routes.extend(learnt);
+    model.routes.extend(discovered_routes);
     if !weights.is_empty() {
         for route in &mut model.routes {
             let Some(set) = weights.get(&route.hostname.to_string()) else {
@@ -212,7 +212,7 @@ fn weights_error(
     for (name, weight) in shares {
         if !model.clusters.iter().any(|cluster| cluster.name == *name) {
             let application = if name.contains('/') {
-                ": no routing event has told of such an application, nor does the configuration name it"
+                ": no routing event has reported such an application, nor does the configuration name it"
             } else {
                 ""
             };
@@ -232,7 +232,7 @@ fn weights_error(
     })
 }
 
-/// Claims to a name that have been learnt and are not in force, each with the reason.
+/// Claims to a name that have been discovered and are not in force, each with the reason.
 #[must_use]
 pub fn unserved_claims(
     file: &Model,
@@ -284,7 +284,7 @@ mod tests {
     use crate::labels::LabelSets;
     use crate::model::Host;
 
-    /// Model whose two clusters both learn.
+    /// Model whose two clusters both accept discovery.
     fn model() -> Model {
         let mut model = crate::view::tests::model();
         model.clusters.iter_mut().for_each(|cluster| cluster.learn = true);

@@ -276,7 +276,7 @@ pub struct Cluster {
     pub kubernetes: Option<KubernetesSource>,
     /// Number of hosts that this balancer uses; `None`: [`Subset::size`].
     pub subset: Option<SubsetSize>,
-    /// Share that the cluster gets of a learnt host name that another cluster has served before.
+    /// Share that the cluster gets of a discovered hostname that another cluster has served before.
     pub join: JoinPolicy,
 }
 
@@ -492,7 +492,7 @@ impl Route {
         self.prefer.iter().filter(is_meant).map(|preference| preference.cluster)
     }
 
-    /// Whether the configuration leaves the route's clusters to be learnt from sources.
+    /// Whether the configuration leaves the route's clusters to be discovered by sources.
     #[must_use]
     pub fn is_discovered(&self) -> bool {
         self.clusters.is_empty()

@@ -1,4 +1,4 @@
-//! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, through the credit gate.
+//! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, as far as the credit reaches.
 //!
 //! Keyed by socket cookie. Never drops bytes: they would be acknowledged already (`net/core/skmsg.c`).
 
@@ -34,7 +34,7 @@ static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CR
 #[map]
 static SOCKMAP_CREDITS: Array<Credit> = Array::with_max_entries(MAX_CREDITS, BPF_F_MMAPABLE);
 
-/// Events: gates that have just closed.
+/// Events: credits that have just been exhausted.
 #[map]
 static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
@@ -60,20 +60,20 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     }
     // SAFETY: the context pointer is the one the kernel gave; the helper accepts sk_skb contexts (4.12+).
     let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
-    // SAFETY: userspace replaces a Leg only while its socket is in no map with a program.
+    // SAFETY: userspace replaces a [`SockmapLeg`] only while its socket is in no map with a program.
     let Some(leg) = (unsafe { SOCKMAP_LEGS.get(&cookie) }) else {
         return Reason::SockmapNoCredit;
     };
     let index = leg.credit;
-    let Some(gate) = SOCKMAP_CREDITS.get_ptr_mut(index) else {
+    let Some(credit) = SOCKMAP_CREDITS.get_ptr_mut(index) else {
         return Reason::SockmapNoCredit;
     };
     // SAFETY: non-null element of the array; the program's fields have no other writer (this runs under the
     // socket's lock), userspace's two are read once each, volatile, because it writes them through its mapping.
     let verdict = unsafe {
-        let token = core::ptr::addr_of!((*gate).consumed).read_volatile();
-        let limit = core::ptr::addr_of!((*gate).limit).read_volatile();
-        (*gate).decide(u64::from(len), token, limit)
+        let consumed = core::ptr::addr_of!((*credit).consumed).read_volatile();
+        let limit = core::ptr::addr_of!((*credit).limit).read_volatile();
+        (*credit).decide(u64::from(len), consumed, limit)
     };
     match verdict {
         CreditVerdict::Pass => Reason::SockmapPassed,
@@ -87,9 +87,9 @@ fn decide(ctx: &SkBuffContext) -> Reason {
             }
             // SAFETY: as above. The bytes were not redirected after all.
             unsafe {
-                (*gate).sent = (*gate).sent.wrapping_sub(u64::from(len));
-                (*gate).packets = (*gate).packets.wrapping_sub(1);
-                (*gate).block(u64::from(len));
+                (*credit).sent = (*credit).sent.wrapping_sub(u64::from(len));
+                (*credit).packets = (*credit).packets.wrapping_sub(1);
+                (*credit).block(u64::from(len));
             }
             notify_blocked(index);
             Reason::SockmapNoPeer
@@ -97,9 +97,9 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     }
 }
 
-/// Tells userspace that a gate has closed, and wakes it. A full ring loses the event; userspace's sweep finds the
-/// closed gate all the same.
+/// Tells userspace that a credit is exhausted, and wakes it. A full ring loses the event; userspace's sweep finds the
+/// blocked direction all the same.
 #[inline(always)]
-fn notify_blocked(gate: u32) {
-    let _ = SOCKMAP_CREDIT_EVENTS.output::<CreditEvent>(CreditEvent { credit: gate, _pad: 0 }, 0);
+fn notify_blocked(credit: u32) {
+    let _ = SOCKMAP_CREDIT_EVENTS.output::<CreditEvent>(CreditEvent { credit, _pad: 0 }, 0);
 }

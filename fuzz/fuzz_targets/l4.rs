@@ -4,11 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::l4::abi::{mode, state};
-use signalbox_common::l4::decide::{Scratch, other_way};
-use signalbox_common::l4::model::Maps;
+use signalbox_common::l4::decide::{PacketScratch, reverse_key};
+use signalbox_common::l4::model::ModelMaps;
 use signalbox_common::l4::verdict::Action;
-use signalbox_common::l4::{Flow, Target, balance};
-use signalbox_common::reason::REASONS;
+use signalbox_common::l4::{L4Flow, Target, balance};
+use signalbox_common::reason::REASON_COUNT;
 use signalbox_common::shield::abi::{NO_TABLE, flag};
 use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{Guard, Limit};
@@ -17,22 +17,22 @@ const VIP4: [u32; 4] = [0, 0, 0xffff, 0xc633_6401];
 const VIP6: [u32; 4] = [0x2001_0db8, 2, 0, 1];
 
 /// Guards ports 80 and 81: one as a service's, the other as a listener's whose backlog is full.
-fn guard(maps: &mut Maps, rules: u8) {
+fn guard(maps: &mut ModelMaps, rules: u8) {
     if rules & 1 == 0 {
         return;
     }
     let shield = &mut maps.shield;
     shield.settings.buckets = 2;
-    shield.settings.malformed = u32::from(rules & 2 != 0);
+    shield.settings.drop_unparsable = u32::from(rules & 2 != 0);
     shield.cookie = (rules & 4 != 0).then_some((0x1234_5678, 1460));
     shield.frame = (rules & 8 != 0).then_some(90);
     // Some addresses below 0.4.0.0, and of IPv6 none: its nodes stand behind those of IPv4.
-    shield.settings.common = if rules & 64 == 0 { NO_TABLE } else { 0 };
+    shield.settings.shared_prefixes = if rules & 64 == 0 { NO_TABLE } else { 0 };
     let some = Node {
         deny: 0x5555_5555_5555_5555,
         ..Node::default()
     };
-    shield.common = [some; 4].into();
+    shield.shared_prefixes = [some; 4].into();
     for (number, flags) in [(0, flag::SERVICE), (1, flag::COOKIES)] {
         let rates = if rules & 16 != 0 { flag::RATES } else { 0 };
         let malformed = if rules & 32 != 0 { flag::MALFORMED } else { 0 };
@@ -56,13 +56,13 @@ fn guard(maps: &mut Maps, rules: u8) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut maps = Maps::with_services(VIP4, VIP6);
+    let mut maps = ModelMaps::with_services(VIP4, VIP6);
     // One byte decides what of it is guarded, and by what.
     let Some((&rules, bytes)) = bytes.split_first() else {
         return;
     };
     guard(&mut maps, rules);
-    let mut scratch = Scratch::default();
+    let mut scratch = PacketScratch::default();
     let mut rest = bytes;
     // Several packets: the first byte says how far apart in time, the second how long.
     while let [wait, length, tail @ ..] = rest {
@@ -88,12 +88,12 @@ fuzz_target!(|bytes: &[u8]| {
             6
         };
         let verdict = balance(packet.as_mut_slice(), &maps, 0, version, &mut scratch);
-        assert!(verdict.reason() < REASONS && verdict.action() <= Action::TooBig as u32);
+        assert!(verdict.reason() < REASON_COUNT && verdict.action() <= Action::TooBig as u32);
     }
-    let opening = maps.opening.borrow();
-    let is_nat = |flow: &Flow| flow.mode == mode::NAT && flow.state & state::REPLY == 0;
-    for (key, flow) in opening.iter().filter(|(_, flow)| is_nat(flow)) {
+    let half_open = maps.half_open.borrow();
+    let is_nat = |flow: &L4Flow| flow.mode == mode::NAT && flow.state & state::REPLY == 0;
+    for (key, flow) in half_open.iter().filter(|(_, flow)| is_nat(flow)) {
         // Perhaps another's by now, if this one has been idle for long.
-        assert!(opening.contains_key(&other_way(flow, key.protocol)), "a way back");
+        assert!(half_open.contains_key(&reverse_key(flow, key.protocol)), "the reply's entry");
     }
 });

@@ -5,31 +5,31 @@
 mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
-use signalbox_core::peek::h2::{Greeted, Refusal, code};
-use signalbox_core::peek::{Fault, Peek, http};
+use signalbox_core::peek::h2::{GreetedClient, H2Refusal, code};
+use signalbox_core::peek::{ParseError, Peek, http};
 
-const NOT_FOUND: Refusal<'_> = Refusal {
+const NOT_FOUND: H2Refusal<'_> = H2Refusal {
     status: 404,
     text: "Not here.",
     code: code::NO_ERROR,
 };
 
 /// The stream as the host is to have it, and how many bytes were said, of a client heard in pieces of this size.
-fn hear(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, u32)>, Fault> {
-    let mut greeted = Greeted::default();
+fn hear(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, u32)>, ParseError> {
+    let mut greeted = GreetedClient::default();
     let mut rest = bytes;
     while !rest.is_empty() && !greeted.is_complete() {
         let (now, later) = rest.split_at(piece.min(rest.len()));
-        let heard = greeted.hear(now);
+        let heard = greeted.receive(now);
         assert!(!greeted.refusal(&NOT_FOUND).is_empty());
         heard?;
-        greeted.answer();
+        greeted.take_output();
         rest = later;
     }
     if !greeted.is_complete() {
         return Ok(None);
     }
-    let (kept, _, said) = greeted.passed();
+    let (kept, _, said) = greeted.handoff();
     Ok(Some(([kept, rest].concat(), said)))
 }
 
@@ -39,9 +39,9 @@ fuzz_target!(|bytes: &[u8]| {
         outcome => outcome,
     };
     prefixes::agree(bytes, look, &Peek::Incomplete);
-    assert!(!NOT_FOUND.to_stranger(bytes).is_empty());
+    assert!(!NOT_FOUND.for_ungreeted(bytes).is_empty());
     // Beyond this size it depends on the pieces whether a client is complete before it has sent too much.
-    if bytes.len() < http::LIMIT && bytes.starts_with(signalbox_core::peek::h2::PREFACE) {
+    if bytes.len() < http::MAX_HEAD_BYTES && bytes.starts_with(signalbox_core::peek::h2::PREFACE) {
         assert_eq!(hear(bytes, bytes.len()), hear(bytes, 7));
     }
 });

@@ -53,7 +53,7 @@ pub struct AdminServers {
     socket: PathBuf,
 }
 
-/// Most connections to the unix socket at once. The socket has seats of its own, so that its owner gets in however
+/// Most connections to the unix socket at once. The socket has a limit of its own, so that its owner gets in however
 /// many clients are at the TCP address.
 pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
@@ -117,19 +117,19 @@ async fn open(
     // socket.
     let unix = socket::listen(socket)?;
     if let Some((listener, certificates)) = port {
-        let gate = auth::AdminAuth::new(settings.token_file, Arc::clone(shared));
+        let admin_auth = auth::AdminAuth::new(settings.token_file, Arc::clone(shared));
         // Authorization comes before the body: a client that may not change anything is refused before it has sent
         // one.
         let router = router
             .clone()
-            .layer(axum::middleware::from_fn_with_state(gate, auth::require_auth));
-        let seats = connection_limiter(settings.max_connections, shared, |counts| &counts.tcp);
-        let server = serve::Server::new(router, seats, shared);
+            .layer(axum::middleware::from_fn_with_state(admin_auth, auth::require_auth));
+        let limiter = connection_limiter(settings.max_connections, shared, |counts| &counts.tcp);
+        let server = serve::Server::new(router, limiter, shared);
         tasks.push(tokio::spawn(server.tcp(listener, certificates)));
     }
     let router = router.layer(axum::middleware::from_fn(mutate::audit));
-    let seats = connection_limiter(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
-    let server = serve::Server::new(router, seats, shared);
+    let limiter = connection_limiter(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
+    let server = serve::Server::new(router, limiter, shared);
     tasks.push(tokio::spawn(server.unix(unix)));
     Ok(AdminServers {
         tasks,
@@ -151,7 +151,7 @@ async fn listen(addr: SocketAddr, retry: bool) -> std::io::Result<TcpListener> {
     }
 }
 
-/// Makes the seats of one socket, whose connections `gauge` counts.
+/// Makes the limiter of one socket, whose connections `gauge` counts.
 fn connection_limiter(
     max: u32,
     shared: &Arc<Shared>,

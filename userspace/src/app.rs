@@ -33,7 +33,7 @@ use crate::kernel::{Cut, Kernel};
 use crate::l4::Services;
 use crate::state::Shared;
 
-/// Way in which addresses are listened on.
+/// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SteeringChoice {
     /// sk_lookup where the kernel and our rights allow it.
@@ -196,7 +196,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         .collect::<std::io::Result<Vec<_>>>()
         .context("starting the workers")?;
     let kernel_cut = cut.as_ref().map(|(cut, _)| Arc::clone(cut));
-    let front =
+    let listener_set =
         ListenerSet::new(handles.clone(), attached, kernel_cut, inherited).context("opening the listening sockets")?;
     let durable = Arc::new(StateDb::new(&model.store));
     let jobs = Arc::<Jobs>::default();
@@ -222,7 +222,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
     let instead = memory.override_of(fingerprint(&text)).map(str::to_owned);
     let facts = Facts {
-        steering: if front.is_steered() { "sk_lookup" } else { "bind" },
+        steering: if listener_set.is_steered() { "sk_lookup" } else { "bind" },
         workers,
         max_connections,
         sockmap: without_sockmap,
@@ -231,7 +231,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     if let (Some((cut, _)), None) = (&cut, &predecessor) {
         cut.follow_interfaces();
     }
-    let keeper = cut
+    let flow_gc = cut
         .clone()
         .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), handles.clone(), reports));
     let services =
@@ -245,7 +245,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         file: file.as_ref().map(|(path, _)| path.clone()),
         last_text: Arc::new(Mutex::new(file.map(|(_, text)| text))),
         cut,
-        flow_gc: keeper.clone(),
+        flow_gc: flow_gc.clone(),
         jobs,
         routing: CurrentSource::default(),
         services: Arc::clone(&services),
@@ -257,7 +257,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     tokio::spawn(
         Store::new(
             Arc::clone(&shared),
-            front,
+            listener_set,
             memory,
             Arc::clone(&control.routing),
             services,
@@ -286,18 +286,18 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
             .context("relieving the running signalbox")?;
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
     }
-    if let Some(keeper) = &keeper {
-        let keeper = Arc::clone(keeper);
-        tokio::task::spawn_blocking(move || keeper.start())
+    if let Some(flow_gc) = &flow_gc {
+        let flow_gc = Arc::clone(flow_gc);
+        tokio::task::spawn_blocking(move || flow_gc.start())
             .await?
-            .context("starting the keeper of the flow table")?;
+            .context("starting the garbage collection of the flow table")?;
     }
     // Handlers come before the API is open: a client of it may send a signal, whose default action ends a process at
     // once.
     let signals = Signals::listen()?;
     // The takeover socket, too, is open before the API: a successor that reads `/readyz` may take over at once.
     let (relieved_by, relieved) = mpsc::unbounded_channel();
-    if let Err(error) = takeover::serve(&socket, events, relieved_by, keeper.clone()) {
+    if let Err(error) = takeover::serve(&socket, events, relieved_by, flow_gc.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
@@ -324,7 +324,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         control,
         taken_over: relieved,
         _kernel: kernel,
-        flow_gc: keeper,
+        flow_gc,
         admin,
         signals,
     })
@@ -365,7 +365,7 @@ fn collect_stale_pins() {
         ),
         Err(error) => tracing::warn!(%error, "Pins of network namespaces that are gone could not be removed."),
     };
-    if let Err(error) = std::thread::Builder::new().name("debris".into()).spawn(work) {
+    if let Err(error) = std::thread::Builder::new().name("stale-pins".into()).spawn(work) {
         tracing::warn!(%error, "The thread that removes old pins could not be started.");
     }
 }
@@ -421,7 +421,7 @@ pub fn connection_limit(limit: u64, admin_connections: u32) -> u32 {
     u32::try_from(limit.saturating_sub(other) / 2).unwrap_or(u32::MAX)
 }
 
-/// Wakes the flow of each gate that closes.
+/// Wakes the flow of each credit that is exhausted.
 fn follow_credit_events(kernel: &mut Kernel, control: &Control) {
     let Some(ring) = kernel.credit_events.take() else {
         return;
@@ -434,9 +434,9 @@ fn follow_credit_events(kernel: &mut Kernel, control: &Control) {
             let mut guard = ring.readable_mut().await?;
             while let Some(item) = guard.get_inner_mut().next() {
                 let Some(bytes) = item.first_chunk::<4>() else { continue };
-                let gate = u32::from_ne_bytes(*bytes);
-                if let Some(worker) = workers.get((gate / 2 / share) as usize) {
-                    worker.send(WorkerCommand::CreditExhausted(gate));
+                let credit = u32::from_ne_bytes(*bytes);
+                if let Some(worker) = workers.get((credit / 2 / share) as usize) {
+                    worker.send(WorkerCommand::CreditExhausted(credit));
                 }
             }
             guard.clear_ready();
@@ -538,8 +538,8 @@ impl RunningBalancer {
             tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
         }
         self.admin.close();
-        if let Some(keeper) = &self.flow_gc {
-            keeper.stop();
+        if let Some(flow_gc) = &self.flow_gc {
+            flow_gc.stop();
         }
         if !relieved {
             self.control.services.stop();

@@ -44,7 +44,7 @@ struct Cli {
 enum Command {
     /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload).
     Run(RunArgs),
-    /// Watch a cluster from inside it, and tell balancers that cannot reach it what it serves.
+    /// Watch a cluster from inside it, and report to balancers that cannot reach it what it serves.
     Agent(agent::AgentArgs),
     /// Check a configuration file without using it.
     ///
@@ -120,7 +120,7 @@ enum Command {
         #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route"])]
         service: Option<String>,
     },
-    /// Show the applications that routing events have told a running signalbox of, and where they are exposed.
+    /// Show the applications that routing events have reported to a running signalbox, and where they are exposed.
     Applications {
         /// Print at most so many.
         #[arg(long, default_value_t = 1000)]
@@ -254,9 +254,9 @@ pub fn main() -> ExitCode {
 /// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
 /// removed first: they go even where a process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
-    let debris = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
-    if let Some(debris) = &debris {
-        print_cleaned(debris);
+    let stale_pins = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
+    if let Some(stale_pins) = &stale_pins {
+        print_cleaned(stale_pins);
     }
     let own = crate::kernel::cut::detach_all()?;
     print_cleaned(&own);
@@ -350,7 +350,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             } else {
                 "in the stack (generic XDP)"
             };
-            println!("tunnels are unwrapped on {interface}, {place}, until `signalbox detach`");
+            println!("tunnels are decapsulated on {interface}, {place}, until `signalbox detach`");
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(args) => {

@@ -67,7 +67,7 @@ pub struct Services {
 #[derive(Default)]
 struct ReconcileRequests {
     changed: bool,
-    /// Number of requests to be told when all is up to date; `answered` is the last that has been fulfilled.
+    /// Number of requests to be answered when all is up to date; `answered` is the last that has been fulfilled.
     settle_requested: u64,
     settle_done: u64,
     /// True if another process may have replaced our programs by its own.
@@ -482,7 +482,7 @@ impl Services {
         }
         let all = snapshot.model.services.iter().map(|service| {
             let number = picture.services.get(&service.name).copied();
-            let tally = match (&picture.kernel, number) {
+            let stats = match (&picture.kernel, number) {
                 (Some(kernel), Some(number)) => kernel.service_stats(number),
                 _ => ServiceStats::default(),
             };
@@ -509,11 +509,11 @@ impl Services {
                 mode: service.mode,
                 affinity: service.affinity,
                 flows: number.and_then(|number| established.get(&number).copied()).unwrap_or(0),
-                flows_total: tally.flows,
-                packets_in: tally.packets_in,
-                packets_out: tally.packets_out,
-                bytes_in: tally.bytes_in,
-                bytes_out: tally.bytes_out,
+                flows_total: stats.flows,
+                packets_in: stats.packets_in,
+                packets_out: stats.packets_out,
+                bytes_in: stats.bytes_in,
+                bytes_out: stats.bytes_out,
                 hosts: hosts.collect(),
             }
         });

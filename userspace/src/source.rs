@@ -1,8 +1,8 @@
-//! Sources of configuration: the file, read at SIGHUP and when it changes; and sources that learn about clusters.
+//! Sources of configuration: the file, read at SIGHUP and when it changes; and sources that discover clusters.
 //!
-//! A source tells the store all that it knows of a cluster ([`DiscoveryUpdate`]), and keeps its own [`SourceStatus`] up
-//! to date, which the API and the metrics show. When a source loses touch with the cluster, its last knowledge stays in
-//! force.
+//! A source reports to the store all that it knows of a cluster ([`DiscoveryUpdate`]), and keeps its own
+//! [`SourceStatus`] up to date, which the API and the metrics show. When a source loses touch with the cluster, its
+//! last knowledge stays in force.
 
 pub mod agent;
 pub mod backoff;
@@ -89,7 +89,7 @@ impl SourceStatus {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Records that the source cannot reach what it learns from.
+    /// Records that the source cannot reach what it watches.
     pub fn mark_failed(&self, error: impl Into<String>) {
         self.connected.store(false, Relaxed);
         self.failures.inc();
@@ -125,7 +125,7 @@ impl SourceStatus {
         let (until, interval) = expected?;
         let late = Instant::now().checked_duration_since(until)? + interval * MAX_MISSED_REPORTS;
         Some(format!(
-            "the agent has told nothing for {} s, though it does so every {} s: see whether it runs and reaches this balancer",
+            "the agent has reported nothing for {} s, though it does so every {} s: see whether it runs and reaches this balancer",
             late.as_secs(),
             interval.as_secs()
         ))
@@ -159,7 +159,7 @@ impl SourceStatus {
         };
     }
 
-    /// Returns whether the source is in touch with what it learns from.
+    /// Returns whether the source is in touch with what it watches.
     #[must_use]
     pub fn connected(&self) -> bool {
         self.connected.load(Relaxed) && self.missed_report().is_none()
@@ -206,7 +206,7 @@ mod tests {
             standing
                 .last_error()
                 .unwrap()
-                .starts_with("the agent has told nothing for 0 s")
+                .starts_with("the agent has reported nothing for 0 s")
         );
         assert!(standing.staleness().unwrap() >= 5.0, "no word is no news");
     }

@@ -172,7 +172,7 @@ pub struct Snapshot {
     pub model: Arc<Model>,
     /// Model of the configuration file alone.
     pub file: Arc<Model>,
-    /// Clusters and names that sources have learnt.
+    /// Clusters and names that sources have discovered.
     pub discovered: Arc<Discovered>,
     /// Weights that operators have set.
     pub weights: Arc<WeightOverrides>,

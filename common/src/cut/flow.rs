@@ -1,9 +1,9 @@
 //! The flow table: state of each cut flow, shared by the TC programs and userspace.
 //!
-//! `CUT_CT` leads from a packet's addresses and ports to an index into `CUT_FLOWS` and a direction; `CUT_FLOWS` is mapped into
-//! userspace's memory (`BPF_F_MMAPABLE`, kernel 5.5+), so that ages and counters are read without a system call.
-//! Userspace fills an entry and offers it in `CUT_PENDING` under leg B's source port before it connects; the programs
-//! complete it from the two handshakes. 256 bytes a flow, and two entries of `CUT_CT`.
+//! `CUT_CT` leads from a packet's addresses and ports to an index into `CUT_FLOWS` and a direction; `CUT_FLOWS` is
+//! mapped into userspace's memory (`BPF_F_MMAPABLE`, kernel 5.5+), so that ages and counters are read without a system
+//! call. Userspace fills an entry and offers it in `CUT_PENDING` under leg B's source port before it connects; the
+//! programs complete it from the two handshakes. 256 bytes a flow, and two entries of `CUT_CT`.
 
 /// Entries of `CUT_FLOWS`, unless configured otherwise.
 pub const DEFAULT_FLOWS: u32 = 131_072;
@@ -61,7 +61,7 @@ pub mod ineligible {
 }
 
 // Bits of [`DirState::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets
-// set some: so every change is atomic, see [`super::bits`].
+// set some: so every change is atomic, see [`super::atomic`].
 
 /// The sender has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
@@ -75,7 +75,7 @@ pub const RESET_TENTATIVE: u32 = 8;
 pub const SUPERSEDED: u32 = 16;
 /// The offset that is added to this direction's TSval is known.
 pub const TS_DELTA_KNOWN: u32 = 32;
-/// The leg's socket was closed by the kernel before the flow was drained: its process has died.
+/// The leg's socket was closed by the kernel before the hand-off was done: its process has died.
 pub const ORPHANED: u32 = 128;
 /// The client had sent its FIN before the flow was cut: leg B's socket has to deliver it.
 pub const EARLY_FIN: u32 = 256;
@@ -157,15 +157,15 @@ pub struct FlowRef {
 }
 
 impl FlowRef {
-    /// Entry for direction `way` of the flow at `index`.
+    /// Entry for direction `dir` of the flow at `index`.
     #[inline(always)]
     #[must_use]
-    pub const fn new(index: u32, way: u32) -> Self {
+    pub const fn new(index: u32, dir: u32) -> Self {
         Self {
             #[cfg(feature = "next_abi")]
             later: [0; 2],
             index,
-            dir: way,
+            dir,
         }
     }
 }
@@ -239,7 +239,7 @@ pub struct CutFlow {
     pub route: u32,
     /// Number of the listener's name.
     pub listener: u16,
-    /// `HANDOFF_UNKNOWN`, `HANDOFF_KNOWN`, `HANDED_OFF` or `CLOSED`.
+    /// `HANDOFF_UNKNOWN`, `HANDOFF_KNOWN`, `HANDED_OFF` or `SOCKETS_CLOSED`.
     pub handoff_state: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
@@ -268,8 +268,8 @@ impl CutFlow {
     /// The tuple of packets that arrive from the client (0) or from the host (1).
     #[inline(always)]
     #[must_use]
-    pub const fn tuple(&self, way: u32) -> Tuple {
-        if way == 0 {
+    pub const fn tuple(&self, dir: u32) -> Tuple {
+        if dir == 0 {
             Tuple {
                 source: self.client,
                 destination: self.vip,

@@ -55,12 +55,12 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
         && sent.wrapping_add(MAX_ACK_AHEAD).wrapping_sub(ack) <= window + MAX_ACK_AHEAD
 }
 
-/// Records a packet of the direction `way` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
+/// Records a packet of the direction `dir` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
 /// packet's numbers as they leave, on the leg on which `peer` arrives: they compare with what `peer` holds. `believed`
 /// is the result of [`is_in_window`].
 #[inline(always)]
 pub fn record(
-    way: &mut DirState,
+    dir: &mut DirState,
     peer: &DirState,
     tcp: &Tcp,
     payload: u32,
@@ -70,25 +70,25 @@ pub fn record(
 ) -> FlowProgress {
     if tcp.has(RST) {
         if seq == peer.ack {
-            atomic::set(&mut way.flags, RESET);
+            atomic::set(&mut dir.flags, RESET);
             return FlowProgress::Reset;
         }
-        // A sender that gives up with bytes under way writes this number: accepted if they have all arrived. At any
+        // A sender that gives up with bytes in flight writes this number: accepted if they have all arrived. At any
         // other number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
-        if tcp.seq == way.snd_max {
-            atomic::set(&mut way.flags, RESET_TENTATIVE);
+        if tcp.seq == dir.snd_max {
+            atomic::set(&mut dir.flags, RESET_TENTATIVE);
         }
         return FlowProgress::Open;
     }
     if !believed || tcp.flags & (SYN | ACK) != ACK {
         return FlowProgress::Open;
     }
-    atomic::clear(&mut way.flags, RESET_TENTATIVE);
-    advance(way, tcp.end(payload), tcp.has(FIN));
-    way.ack = seq::later(tcp.ack, way.ack);
+    atomic::clear(&mut dir.flags, RESET_TENTATIVE);
+    advance(dir, tcp.end(payload), tcp.has(FIN));
+    dir.ack = seq::later(tcp.ack, dir.ack);
     let acked = peer.flags & FIN_SEEN != 0 && ack == peer.snd_max;
-    if acked && way.flags & PEER_FIN_ACKED == 0 {
-        atomic::set(&mut way.flags, PEER_FIN_ACKED);
+    if acked && dir.flags & PEER_FIN_ACKED == 0 {
+        atomic::set(&mut dir.flags, PEER_FIN_ACKED);
         if peer.flags & PEER_FIN_ACKED != 0 {
             return FlowProgress::Finished;
         }
@@ -102,21 +102,21 @@ pub fn record(
 /// and ends after it, since no other packet follows: so a packet moves only the number that it has read, and clears the
 /// flag only where it has found it before.
 #[inline(always)]
-fn advance(way: &mut DirState, end: u32, is_fin: bool) {
+fn advance(dir: &mut DirState, end: u32, is_fin: bool) {
     let mut tries = 0;
     while tries < MAX_CAS_TRIES {
         tries += 1;
         // SAFETY: both are whole and aligned.
         let (flags, high) = unsafe {
             (
-                (&raw const way.flags).read_volatile(),
-                (&raw const way.snd_max).read_volatile(),
+                (&raw const dir.flags).read_volatile(),
+                (&raw const dir.snd_max).read_volatile(),
             )
         };
         if !is_fin && !seq::after(end, high) {
             return;
         }
-        if !atomic::exchange(&mut way.snd_max, high, end) {
+        if !atomic::exchange(&mut dir.snd_max, high, end) {
             continue;
         }
         // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came
@@ -124,15 +124,15 @@ fn advance(way: &mut DirState, end: u32, is_fin: bool) {
         let fin = if flags & EARLY_FIN == 0 {
             is_fin && flags & FIN_SEEN == 0
         } else {
-            way.bytes == 0 && end != high
+            dir.bytes == 0 && end != high
         };
         let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
-        atomic::add(&mut way.bytes, i64::from(more as i32) as u64);
+        atomic::add(&mut dir.bytes, i64::from(more as i32) as u64);
         // Nothing comes after a FIN: something that does shows that it was none of the sender's.
         if is_fin {
-            atomic::set(&mut way.flags, FIN_SEEN);
+            atomic::set(&mut dir.flags, FIN_SEEN);
         } else if flags & FIN_SEEN != 0 {
-            atomic::clear(&mut way.flags, FIN_SEEN);
+            atomic::clear(&mut dir.flags, FIN_SEEN);
         }
         return;
     }
@@ -160,36 +160,36 @@ mod tests {
         struct Shared(std::cell::UnsafeCell<DirState>);
         // SAFETY: what is shared is changed by atomic operations.
         unsafe impl Sync for Shared {}
-        let (way, gate) = (Shared(std::cell::UnsafeCell::default()), AtomicU32::new(0));
+        let (dir, barrier) = (Shared(std::cell::UnsafeCell::default()), AtomicU32::new(0));
         let (rounds, mut lost) = (20_000, 0);
         // By yielding: threads that sleep would not wake close enough together.
         let wait = |turn: u32| {
-            gate.fetch_add(1, SeqCst);
-            while gate.load(SeqCst) < 2 * turn {
+            barrier.fetch_add(1, SeqCst);
+            while barrier.load(SeqCst) < 2 * turn {
                 std::thread::yield_now();
             }
         };
         std::thread::scope(|scope| {
-            let (way, wait) = (&way, &wait);
+            let (dir, wait) = (&dir, &wait);
             scope.spawn(move || {
                 for round in 0..rounds {
                     wait(2 * round + 1);
                     // SAFETY: see above.
-                    advance(unsafe { &mut *way.0.get() }, 100, false);
+                    advance(unsafe { &mut *dir.0.get() }, 100, false);
                     wait(2 * round + 2);
                 }
             });
             for round in 0..rounds {
                 // SAFETY: the other thread waits.
-                unsafe { *way.0.get() = DirState::default() };
+                unsafe { *dir.0.get() = DirState::default() };
                 wait(2 * round + 1);
                 // SAFETY: see above.
-                advance(unsafe { &mut *way.0.get() }, 101, true);
+                advance(unsafe { &mut *dir.0.get() }, 101, true);
                 wait(2 * round + 2);
                 // SAFETY: the other thread waits.
                 let DirState {
                     snd_max: high, flags, ..
-                } = unsafe { *way.0.get() };
+                } = unsafe { *dir.0.get() };
                 // Not told here: the other thread would wait for ever.
                 lost += u32::from((high, flags) != (101, FIN_SEEN));
             }
@@ -221,9 +221,9 @@ mod tests {
         }
 
         /// Runs a packet with these numbers through the program's steps.
-        fn run_packet(&mut self, way: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> FlowProgress {
+        fn run_packet(&mut self, dir: usize, flags: u8, seq: u32, ack: u32, payload: u32) -> FlowProgress {
             let flow = &mut self.flow;
-            let (there, back) = if way == 0 {
+            let (there, back) = if dir == 0 {
                 (flow.seq_delta_in, flow.seq_delta_out)
             } else {
                 (flow.seq_delta_out, flow.seq_delta_in)
@@ -236,29 +236,29 @@ mod tests {
                 length: 20,
                 ..Tcp::default()
             };
-            let believed = is_in_window(flow, way == 0, out, out_ack);
+            let believed = is_in_window(flow, dir == 0, out, out_ack);
             let [first, second] = &mut flow.dirs;
-            let (way, peer) = if way == 0 { (first, &*second) } else { (second, &*first) };
-            record(way, peer, &tcp, payload, out, out_ack, believed)
+            let (dir, peer) = if dir == 0 { (first, &*second) } else { (second, &*first) };
+            record(dir, peer, &tcp, payload, out, out_ack, believed)
         }
 
         /// Runs a packet at position `at` of the sender's stream, acknowledging what the sender has heard.
-        fn send_at(&mut self, way: usize, flags: u8, at: u32, payload: u32) -> FlowProgress {
-            let seq = self.first[way][way].wrapping_add(at);
-            let ack = self.first[1 - way][way].wrapping_add(self.received[way]);
-            self.run_packet(way, flags, seq, ack, payload)
+        fn send_at(&mut self, dir: usize, flags: u8, at: u32, payload: u32) -> FlowProgress {
+            let seq = self.first[dir][dir].wrapping_add(at);
+            let ack = self.first[1 - dir][dir].wrapping_add(self.received[dir]);
+            self.run_packet(dir, flags, seq, ack, payload)
         }
 
-        fn send_next(&mut self, way: usize, payload: u32, fin: u8) -> FlowProgress {
-            let at = self.sent[way];
-            self.sent[way] += payload + u32::from(fin != 0);
-            self.send_at(way, ACK | fin, at, payload)
+        fn send_next(&mut self, dir: usize, payload: u32, fin: u8) -> FlowProgress {
+            let at = self.sent[dir];
+            self.sent[dir] += payload + u32::from(fin != 0);
+            self.send_at(dir, ACK | fin, at, payload)
         }
 
         /// Runs an acknowledgement of everything that the other end has sent.
-        fn acknowledge(&mut self, way: usize) -> FlowProgress {
-            self.received[way] = self.sent[1 - way];
-            self.send_at(way, ACK, self.sent[way], 0)
+        fn acknowledge(&mut self, dir: usize) -> FlowProgress {
+            self.received[dir] = self.sent[1 - dir];
+            self.send_at(dir, ACK, self.sent[dir], 0)
         }
     }
 
@@ -275,47 +275,47 @@ mod tests {
             steps in prop::collection::vec((0usize..2, 0u32..4), 0..200),
         ) {
             let mut model = Model::new(first);
-            for (way, what) in steps {
-                let behind = model.sent[way] - model.received[1 - way];
+            for (dir, what) in steps {
+                let behind = model.sent[dir] - model.received[1 - dir];
                 let noted = match what {
-                    0 => model.acknowledge(way),
+                    0 => model.acknowledge(dir),
                     // Sent twice.
-                    1 if behind >= DATA => model.send_at(way, ACK, model.sent[way] - DATA, DATA),
-                    _ => model.send_next(way, DATA, 0),
+                    1 if behind >= DATA => model.send_at(dir, ACK, model.sent[dir] - DATA, DATA),
+                    _ => model.send_next(dir, DATA, 0),
                 };
                 prop_assert_eq!(noted, FlowProgress::Open);
             }
             let bytes = model.sent.map(u64::from);
-            for way in [0, 1] {
-                prop_assert_eq!(model.send_next(way, 0, FIN), FlowProgress::Open);
-                prop_assert_eq!(model.send_at(way, ACK | FIN, model.sent[way] - 1, 0), FlowProgress::Open);
+            for dir in [0, 1] {
+                prop_assert_eq!(model.send_next(dir, 0, FIN), FlowProgress::Open);
+                prop_assert_eq!(model.send_at(dir, ACK | FIN, model.sent[dir] - 1, 0), FlowProgress::Open);
             }
             prop_assert_eq!(model.acknowledge(1), FlowProgress::Open);
             prop_assert!(!model.flow.ended());
             prop_assert_eq!(model.acknowledge(0), FlowProgress::Finished);
             prop_assert!(model.flow.ended());
-            prop_assert_eq!(model.flow.dirs.map(|way| way.bytes), bytes);
+            prop_assert_eq!(model.flow.dirs.map(|dir| dir.bytes), bytes);
         }
 
         /// Sequence numbers of one direction wrap while those of the other direction, and `sent_b`, stand still.
         #[test]
-        fn a_stream_of_gigabytes_is_believed_and_counted_all_the_way(first in numbers(), way in 0usize..2) {
+        fn a_stream_of_gigabytes_is_believed_and_counted_all_the_way(first in numbers(), dir in 0usize..2) {
             const STEP: u32 = 1 << 24;
             let mut model = Model::new(first);
-            let (from, to) = (first[way], first[1 - way]);
+            let (from, to) = (first[dir], first[1 - dir]);
             for step in 0..400u32 {
                 let (before, after) = (step.wrapping_mul(STEP), step.wrapping_add(1).wrapping_mul(STEP));
                 // In windows, each of which is acknowledged before the next: 6 GiB in all.
                 let payload = STEP >> 1;
                 for at in [before, before.wrapping_add(payload)] {
-                    let seq = from[way].wrapping_add(at);
-                    prop_assert_eq!(model.run_packet(way, ACK, seq, to[way], payload), FlowProgress::Open);
-                    let heard = from[1 - way].wrapping_add(at).wrapping_add(payload);
-                    prop_assert_eq!(model.run_packet(1 - way, ACK, to[1 - way], heard, 0), FlowProgress::Open);
-                    prop_assert_eq!(model.flow.dirs[1 - way].ack, heard, "after {} MiB", before >> 20);
+                    let seq = from[dir].wrapping_add(at);
+                    prop_assert_eq!(model.run_packet(dir, ACK, seq, to[dir], payload), FlowProgress::Open);
+                    let heard = from[1 - dir].wrapping_add(at).wrapping_add(payload);
+                    prop_assert_eq!(model.run_packet(1 - dir, ACK, to[1 - dir], heard, 0), FlowProgress::Open);
+                    prop_assert_eq!(model.flow.dirs[1 - dir].ack, heard, "after {} MiB", before >> 20);
                 }
-                prop_assert_eq!(model.flow.dirs[way].snd_max, from[way].wrapping_add(after));
-                prop_assert_eq!(model.flow.dirs[way].bytes, u64::from(step + 1) * u64::from(STEP));
+                prop_assert_eq!(model.flow.dirs[dir].snd_max, from[dir].wrapping_add(after));
+                prop_assert_eq!(model.flow.dirs[dir].bytes, u64::from(step + 1) * u64::from(STEP));
             }
         }
 
@@ -323,7 +323,7 @@ mod tests {
         #[test]
         fn who_does_not_know_the_numbers_changes_nothing(
             first in numbers(),
-            way in 0usize..2,
+            dir in 0usize..2,
             flags in 0u8..64,
             seq: u32,
             ack: u32,
@@ -339,25 +339,25 @@ mod tests {
                 off > window + MAX_ACK_AHEAD && off < 0u32.wrapping_sub(window + MAX_ACK_AHEAD)
             };
             // One of the two numbers is wrong; a reset has only one that counts.
-            let at = model.first[way][way].wrapping_add(DATA);
-            let other = model.first[1 - way][way].wrapping_add(DATA);
+            let at = model.first[dir][dir].wrapping_add(DATA);
+            let other = model.first[1 - dir][dir].wrapping_add(DATA);
             let reset = flags & RST != 0;
             prop_assume!(if reset { seq != at && seq != at.wrapping_sub(DATA) } else { away(at, seq) || away(other, ack) });
-            prop_assert_eq!(model.run_packet(way, flags, seq, ack, payload), FlowProgress::Open);
+            prop_assert_eq!(model.run_packet(dir, flags, seq, ack, payload), FlowProgress::Open);
             prop_assert_eq!(model.flow, before);
         }
 
         /// A reset counts at the number that the receiver expects, and is doubted at the sender's next one.
         #[test]
-        fn a_reset_counts_where_the_receiver_takes_it(first in numbers(), way in 0usize..2) {
+        fn a_reset_counts_where_the_receiver_takes_it(first in numbers(), dir in 0usize..2) {
             let mut model = Model::new(first);
-            model.send_next(way, DATA, 0);
-            prop_assert_eq!(model.send_at(way, RST, DATA, 0), FlowProgress::Open);
-            prop_assert_eq!(model.flow.dirs[way].flags, RESET_TENTATIVE);
-            model.send_next(way, DATA, 0);
-            prop_assert_eq!(model.flow.dirs[way].flags, 0);
-            model.acknowledge(1 - way);
-            prop_assert_eq!(model.send_at(way, RST, 2 * DATA, 0), FlowProgress::Reset);
+            model.send_next(dir, DATA, 0);
+            prop_assert_eq!(model.send_at(dir, RST, DATA, 0), FlowProgress::Open);
+            prop_assert_eq!(model.flow.dirs[dir].flags, RESET_TENTATIVE);
+            model.send_next(dir, DATA, 0);
+            prop_assert_eq!(model.flow.dirs[dir].flags, 0);
+            model.acknowledge(1 - dir);
+            prop_assert_eq!(model.send_at(dir, RST, 2 * DATA, 0), FlowProgress::Reset);
             prop_assert!(model.flow.ended());
         }
     }

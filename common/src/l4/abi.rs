@@ -304,7 +304,7 @@ pub struct ServiceStats {
 }
 
 impl ServiceStats {
-    /// Sum of two tallies.
+    /// Sum of two counters' values.
     #[must_use]
     pub const fn plus(self, other: &Self) -> Self {
         Self {

@@ -55,12 +55,12 @@ pub fn balance<B: Buffer + ?Sized, K: Maps>(
     version: u32,
     s: &mut PacketScratch,
 ) -> Verdict {
-    let glance = if version == 4 {
+    let fast_path = if version == 4 {
         fast_path(packet, kernel, l3)
     } else {
         FastPath::SLOW_PATH
     };
-    parse_and_admit(packet, kernel, l3, version, glance, s).unwrap_or_else(|| forward(packet, kernel, s))
+    parse_and_admit(packet, kernel, l3, version, fast_path, s).unwrap_or_else(|| forward(packet, kernel, s))
 }
 
 /// Decides about a packet that [`parse_and_admit`](super::parse::parse_and_admit) has read and let through: finds its

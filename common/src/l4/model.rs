@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::abi::{Fragment, Host, Key, L4Config, L4Flow, PortBit, Service, Target};
 use super::maps::{Direction, Maps};
 use super::packet::ParsedHeaders;
-use crate::shield::abi::{GuardStats as ShieldTally, NO_GUARD, SynRate};
+use crate::shield::abi::{GuardStats, NO_GUARD, SynRate};
 use crate::shield::prefixes::{NO_MATCH, Node};
 use crate::shield::{self, Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Settings, prefixes};
 
@@ -69,7 +69,7 @@ pub struct ModelShieldMaps {
     /// Connections of sources.
     pub conn_counts: RefCell<HashMap<ConnCountKey, u32>>,
     /// Counters of guards.
-    pub stats: RefCell<HashMap<u32, Box<ShieldTally>>>,
+    pub stats: RefCell<HashMap<u32, Box<GuardStats>>>,
     /// SYNs to guards.
     pub syn_rates: RefCell<HashMap<u32, Box<SynRate>>>,
     /// Samples of dropped packets.
@@ -150,7 +150,7 @@ impl shield::ShieldMaps for ModelMaps {
         }
     }
 
-    fn guard_stats(&self, guard: u32) -> Option<&mut ShieldTally> {
+    fn guard_stats(&self, guard: u32) -> Option<&mut GuardStats> {
         Some(element(&self.shield.stats, guard))
     }
 
@@ -197,13 +197,13 @@ impl Maps for ModelMaps {
     }
 
     fn insert_half_open(&self, key: &Key, flow: &L4Flow, fresh: bool) -> bool {
-        let mut opening = self.half_open.borrow_mut();
-        if fresh && opening.contains_key(key) {
+        let mut half_open = self.half_open.borrow_mut();
+        if fresh && half_open.contains_key(key) {
             return false;
         }
-        match opening.get_mut(key) {
+        match half_open.get_mut(key) {
             Some(place) => **place = *flow,
-            None => drop(opening.insert(*key, Box::new(*flow))),
+            None => drop(half_open.insert(*key, Box::new(*flow))),
         }
         true
     }

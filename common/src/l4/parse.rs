@@ -73,13 +73,17 @@ pub fn fast_path<B: Buffer + ?Sized, K: Maps>(packet: &B, kernel: &K, l3: u32) -
         };
         return FastPath::new(kind, NO_GUARD, miss);
     }
-    let gate = shield::admit::match_policy(kernel, &key, 4);
-    if !gate.is_denied {
-        return FastPath::new(class::GUARDED, gate.guard, miss);
+    let policy = shield::admit::match_policy(kernel, &key, 4);
+    if !policy.is_denied {
+        return FastPath::new(class::GUARDED, policy.guard, miss);
     }
-    shield::admit::count_decision(kernel, gate.guard, Decision::Denied);
-    let is_told = kernel.take_sample_quota(Decision::Denied);
-    FastPath::new(if is_told { class::TELL } else { class::DECIDED }, gate.guard, denied)
+    shield::admit::count_decision(kernel, policy.guard, Decision::Denied);
+    let is_sampled = kernel.take_sample_quota(Decision::Denied);
+    FastPath::new(
+        if is_sampled { class::TELL } else { class::DECIDED },
+        policy.guard,
+        denied,
+    )
 }
 
 /// Reads the headers into `s`, and asks the shield. `None` if the packet may be a service's: [`super::forward`] goes
@@ -90,14 +94,14 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
     kernel: &K,
     l3: u32,
     version: u32,
-    glance: FastPath,
+    fast_path: FastPath,
     s: &mut PacketScratch,
 ) -> Option<Verdict> {
-    if glance.class == class::DECIDED {
-        return Some(glance.verdict);
+    if fast_path.class == class::DECIDED {
+        return Some(fast_path.verdict);
     }
     s.reset();
-    let gate = if glance.class == class::SLOW_PATH {
+    let policy = if fast_path.class == class::SLOW_PATH {
         match parse_headers(packet, kernel, l3, version, &mut s.seen) {
             HeaderKind::Parsed => {}
             HeaderKind::Icmp => return None,
@@ -113,25 +117,25 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
             PolicyMatch::NONE
         }
     } else {
-        // [`glance`] has read these headers already, but the verifier does not remember.
+        // [`fast_path`] has read these headers already, but the verifier does not remember.
         if packet::parse_plain(packet, l3, &mut s.seen).is_none() {
             return Some(Verdict::new(Reason::L4Malformed, Action::Pass));
         }
-        if glance.class == class::SERVICE {
+        if fast_path.class == class::SERVICE {
             return None;
         }
-        if glance.class == class::TELL {
-            s.shield.guard = glance.guard;
+        if fast_path.class == class::TELL {
+            s.shield.guard = fast_path.guard;
             shield::admit::report_drop(kernel, &s.seen, &mut s.shield, Decision::Denied);
-            return Some(glance.verdict);
+            return Some(fast_path.verdict);
         }
         PolicyMatch {
-            guard: glance.guard,
+            guard: fast_path.guard,
             is_denied: false,
         }
     };
-    if gate.guard != NO_GUARD {
-        match shield::admit::admit(packet, kernel, &s.seen, gate, &mut s.shield) {
+    if policy.guard != NO_GUARD {
+        match shield::admit::admit(packet, kernel, &s.seen, policy, &mut s.shield) {
             Admission::Drop(judged) => return Some(Verdict::new(judged.reason(), Action::Drop)),
             Admission::CheckBacklog => {
                 let passed = Verdict::new(Reason::ShieldPassed, Action::Pass);

@@ -182,13 +182,13 @@ proptest! {
         for packet in &packets {
             run(&maps, packet, &mut s);
         }
-        let opening = maps.half_open.borrow();
-        let forward = opening.iter().filter(|(_, flow)| flow.state & state::REPLY == 0);
+        let half_open = maps.half_open.borrow();
+        let forward = half_open.iter().filter(|(_, flow)| flow.state & state::REPLY == 0);
         let mut seen = std::collections::HashSet::new();
         for (key, flow) in forward {
             prop_assert!(seen.insert((flow.source, flow.destination, flow.ports, key.protocol)));
             let reply = super::decide::reverse_key(flow, key.protocol);
-            let reply = opening.get(&reply).expect("the way back");
+            let reply = half_open.get(&reply).expect("the reply");
             prop_assert_eq!((reply.destination, reply.source), (key.source, key.destination));
         }
     }

@@ -96,7 +96,7 @@ pub struct PolicyMatch {
 }
 
 impl PolicyMatch {
-    /// Gate of a packet without a guard.
+    /// Match of a packet without a guard.
     pub const NONE: Self = Self {
         guard: NO_GUARD,
         is_denied: false,
@@ -106,16 +106,16 @@ impl PolicyMatch {
 /// Looks up the guard of a packet's destination and the common prefixes' verdict on its source.
 #[inline(always)]
 pub fn match_policy<K: ShieldMaps>(kernel: &K, key: &Key, version: u32) -> PolicyMatch {
-    let mut gate = PolicyMatch::NONE;
+    let mut policy = PolicyMatch::NONE;
     let Some(settings) = kernel.settings() else {
-        return gate;
+        return policy;
     };
-    gate.guard = kernel.guard_of(key, version, settings.generation);
-    if gate.guard != NO_GUARD && settings.shared_prefixes != NO_TABLE {
+    policy.guard = kernel.guard_of(key, version, settings.generation);
+    if policy.guard != NO_GUARD && settings.shared_prefixes != NO_TABLE {
         let verdict = kernel.shared_verdict(settings.shared_prefixes, &key.source, version == 4);
-        gate.is_denied = kernel.hide_from_verifier(verdict) == DENY;
+        policy.is_denied = kernel.hide_from_verifier(verdict) == DENY;
     }
-    gate
+    policy
 }
 
 /// Applies a guard's rules to a packet whose headers have been read.
@@ -124,15 +124,15 @@ pub fn admit<B: Buffer + ?Sized, K: ShieldMaps>(
     packet: &B,
     kernel: &K,
     seen: &ParsedHeaders,
-    gate: PolicyMatch,
+    policy: PolicyMatch,
     s: &mut ShieldScratch,
 ) -> Admission {
-    let number = gate.guard;
+    let number = policy.guard;
     let (Some(settings), Some(guard)) = (kernel.settings(), kernel.guard(number)) else {
         return Admission::Continue;
     };
     s.guard = number;
-    if gate.is_denied {
+    if policy.is_denied {
         return refuse(kernel, seen, s, Decision::Denied);
     }
     if guard.flags & flag::MALFORMED != 0 && is_malformed(packet, seen, kernel.frame_length()) {
@@ -297,9 +297,9 @@ pub fn report_drop<K: ShieldMaps>(kernel: &K, seen: &ParsedHeaders, s: &mut Shie
 #[inline(always)]
 pub fn count_decision<K: ShieldMaps>(kernel: &K, guard: u32, judged: Decision) {
     if guard != NO_GUARD
-        && let Some(tally) = kernel.guard_stats(guard)
+        && let Some(stats) = kernel.guard_stats(guard)
     {
-        tally.decisions[judged as usize & 7] += 1;
+        stats.decisions[judged as usize & 7] += 1;
     }
 }
 

@@ -69,8 +69,8 @@ pub fn tokens_left(cell: Option<&RateCell>, guard: &Guard, what: LimitKind, now:
     if limit.burst == 0 {
         return None;
     }
-    let owed = cell.map_or(0, |cell| cell.full_at[what as usize].saturating_sub(now));
-    let held = u128::from(limit.burst.saturating_sub(owed)) << 10;
+    let used = cell.map_or(0, |cell| cell.full_at[what as usize].saturating_sub(now));
+    let held = u128::from(limit.burst.saturating_sub(used)) << 10;
     Some((held / u128::from(limit.unit_time.max(1))) as u64)
 }
 

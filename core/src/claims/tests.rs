@@ -62,7 +62,7 @@ fn wildcard(object: Object) -> Object {
     }
 }
 
-fn learnt(objects: &[Object], wildcards: bool) -> ClusterDiscovery {
+fn discovered(objects: &[Object], wildcards: bool) -> ClusterDiscovery {
     let rules = ClaimRules {
         wildcards,
         ..ClaimRules::default()
@@ -101,12 +101,12 @@ fn only_rejected(learned: &ClusterDiscovery, host: &str, origin: &str, reason: &
 #[test]
 fn the_oldest_claim_has_the_name_whatever_the_order() {
     let objects = [route(2, "bank/b", "App.test"), route(1, "shop/s", "app.test.")];
-    let learned = learnt(&objects, false);
+    let learned = discovered(&objects, false);
     assert_eq!(served(&learned), [("app.test".into(), "Route shop/s")]);
     let reason = "HostAlreadyClaimed: an older object of another namespace";
     only_rejected(&learned, "app.test", "Route bank/b", reason, Some("Route shop/s"));
     let [b, a] = objects;
-    assert_eq!(learnt(&[a, b], false), learned);
+    assert_eq!(discovered(&[a, b], false), learned);
 }
 
 #[test]
@@ -120,17 +120,20 @@ fn in_the_same_second_the_uid_decides_among_routes_and_the_name_among_others() {
         with_uid("1", route(1, "b/a", "x.test")),
         with_uid("2", route(1, "a/c", "x.test")),
     ];
-    let learned = learnt(&objects, false);
+    let learned = discovered(&objects, false);
     assert_eq!(served(&learned), [("x.test".into(), "Route b/a")]);
     assert_eq!(learned.rejected.len(), 2);
     let others = objects.map(|object| of_kind(ObjectKind::HttpRoute, object));
-    assert_eq!(served(&learnt(&others, false)), [("x.test".into(), "HTTPRoute a/b")]);
+    assert_eq!(
+        served(&discovered(&others, false)),
+        [("x.test".into(), "HTTPRoute a/b")]
+    );
     let undated = Object {
         created: None,
         ..route(0, "a/a", "x.test")
     };
     assert_eq!(
-        served(&learnt(&[undated, route(9, "z/z", "x.test")], false))[0].1,
+        served(&discovered(&[undated, route(9, "z/z", "x.test")], false))[0].1,
         "Route z/z"
     );
 }
@@ -144,7 +147,7 @@ fn a_namespace_may_spread_a_name_over_paths() {
     let mut young = path("/api", route(2, "shop/api", "app.test"));
     young.annotations.insert("signalbox.io/weight".into(), "5".into());
     let again = path("/api", route(3, "shop/again", "app.test"));
-    let learned = learnt(&[young, again, route(1, "shop/web", "app.test")], false);
+    let learned = discovered(&[young, again, route(1, "shop/web", "app.test")], false);
     assert_eq!(served(&learned), [("app.test".into(), "Route shop/web")]);
     assert_eq!(learned.routes[0].weight, None);
     assert_eq!(
@@ -165,20 +168,26 @@ fn a_path_in_passthrough_is_no_path() {
         path: Some("/x".into()),
         ..route(1, "shop/web", "app.test")
     };
-    let notes = &learnt(&[object], false).routes[0].notes;
+    let notes = &discovered(&[object], false).routes[0].notes;
     assert_eq!(notes, &["path /x: no router sees it in TLS that is passed through"]);
 }
 
 #[test]
 fn what_is_no_name_is_rejected() {
     let no_host = "NoHostValue: it has no host";
-    only_rejected(&learnt(&[route(1, "a/a", "")], false), "", "Route a/a", no_host, None);
+    only_rejected(
+        &discovered(&[route(1, "a/a", "")], false),
+        "",
+        "Route a/a",
+        no_host,
+        None,
+    );
     let none = Object {
         hostnames: vec![],
         ..of_kind(ObjectKind::HttpRoute, route(1, "a/a", ""))
     };
     only_rejected(
-        &learnt(&[none], false),
+        &discovered(&[none], false),
         "",
         "HTTPRoute a/a",
         "NoHostValue: it serves all names",
@@ -186,7 +195,7 @@ fn what_is_no_name_is_rejected() {
     );
     for bad in ["a b.test", "*.acme.test", "a..test", "ünï.test"] {
         only_rejected(
-            &learnt(&[route(1, "a/a", bad)], true),
+            &discovered(&[route(1, "a/a", bad)], true),
             bad,
             "Route a/a",
             "InvalidHost: ",
@@ -195,7 +204,7 @@ fn what_is_no_name_is_rejected() {
     }
     let lonely = wildcard(route(1, "a/a", "www"));
     only_rejected(
-        &learnt(&[lonely], true),
+        &discovered(&[lonely], true),
         "www",
         "Route a/a",
         "InvalidHost: wildcardPolicy",
@@ -210,7 +219,7 @@ fn what_no_router_admits_claims_nothing() {
     old.router_statuses = vec![said("default", "app.test", refused)];
     let mut young = route(2, "bank/b", "app.test");
     young.router_statuses = vec![said("default", "app.test", Admission::Admitted)];
-    let learned = learnt(&[old, young], false);
+    let learned = discovered(&[old, young], false);
     assert_eq!(served(&learned), [("app.test".into(), "Route bank/b")]);
     let reason = "RouteNotAdmitted: ExtendedValidationFailed: bad certificate";
     only_rejected(&learned, "app.test", "Route shop/s", reason, None);
@@ -219,9 +228,9 @@ fn what_no_router_admits_claims_nothing() {
 #[test]
 fn a_wildcard_is_for_those_who_want_it() {
     let object = wildcard(route(1, "a/a", "www.acme.test"));
-    let learned = learnt(std::slice::from_ref(&object), true);
+    let learned = discovered(std::slice::from_ref(&object), true);
     assert_eq!(served(&learned), [("*.acme.test".into(), "Route a/a")]);
-    let learned = learnt(&[object], false);
+    let learned = discovered(&[object], false);
     assert_eq!(served(&learned), []);
     only_rejected(
         &learned,
@@ -235,7 +244,7 @@ fn a_wildcard_is_for_those_who_want_it() {
 #[test]
 fn a_star_stands_for_as_many_labels_as_its_kind_means() {
     let star = |kind, origin: &str| of_kind(kind, route(1, origin, "*.acme.test"));
-    let depth = |objects: &[Object]| learnt(objects, true).routes[0].depth;
+    let depth = |objects: &[Object]| discovered(objects, true).routes[0].depth;
     assert_eq!(depth(&[wildcard(route(1, "a/a", "www.acme.test"))]), WildcardDepth::One);
     assert_eq!(depth(&[star(ObjectKind::Ingress, "a/a")]), WildcardDepth::One);
     assert_eq!(depth(&[star(ObjectKind::TlsRoute, "a/a")]), WildcardDepth::Any);
@@ -252,7 +261,7 @@ fn a_star_stands_for_as_many_labels_as_its_kind_means() {
 fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
     let star = |age, origin| wildcard(route(age, origin, "www.acme.test"));
     // Here the name is older.
-    let learned = learnt(&[star(2, "b/star"), route(1, "a/name", "x.acme.test")], true);
+    let learned = discovered(&[star(2, "b/star"), route(1, "a/name", "x.acme.test")], true);
     assert_eq!(served(&learned), [("x.acme.test".into(), "Route a/name")]);
     only_rejected(
         &learned,
@@ -269,7 +278,7 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
         route(3, "a/above", "acme.test"),
         route(3, "a/deep", "z.y.acme.test"),
     ];
-    let learned = learnt(&objects, true);
+    let learned = discovered(&objects, true);
     assert_eq!(served(&learned).len(), 4, "{:?}", served(&learned));
     only_rejected(
         &learned,
@@ -280,7 +289,7 @@ fn a_wildcard_and_the_names_below_it_belong_to_one_namespace() {
     );
     // Gateway API routes of several namespaces may share a domain.
     let shared = of_kind(ObjectKind::HttpRoute, route(1, "infra/star", "*.acme.test"));
-    let learned = learnt(&[shared, route(2, "a/name", "x.acme.test")], true);
+    let learned = discovered(&[shared, route(2, "a/name", "x.acme.test")], true);
     assert_eq!((served(&learned).len(), learned.rejected.len()), (2, 0));
 }
 
@@ -297,7 +306,7 @@ fn ingresses_share_a_name_and_their_routes_speak_for_them() {
         ingress(2, "shop/more", &["other.test"]),
         made,
     ];
-    let learned = learnt(&objects, false);
+    let learned = discovered(&objects, false);
     assert_eq!(learned.rejected, []);
     assert_eq!(
         served(&learned),

@@ -47,8 +47,8 @@ pub fn assign(
             }
         }
     }
-    let seated: BTreeSet<&str> = taken.values().copied().collect();
-    let waiting: Vec<&str> = wanted.difference(&seated).copied().collect();
+    let assigned: BTreeSet<&str> = taken.values().copied().collect();
+    let waiting: Vec<&str> = wanted.difference(&assigned).copied().collect();
     let reserved: BTreeSet<u16> = kept.values().copied().collect();
     let free = |taken: &BTreeMap<u16, &str>, is_last: bool| -> BTreeSet<u16> {
         let is_free = |port: &&u16| !taken.contains_key(*port) && (is_last || !reserved.contains(*port));

@@ -10,6 +10,6 @@ pub struct Agent {
     pub cluster: String,
     /// API server that the agent watches.
     pub source: KubernetesSource,
-    /// Balancers that the agent tells what it learns.
+    /// Balancers that the agent reports to.
     pub balancers: Vec<Balancer>,
 }

@@ -4,7 +4,7 @@ use super::{ApplicationSettings, Balance, Cluster, Ejection, ExposeRule, HealthC
 use crate::join::JoinPolicy;
 
 impl Model {
-    /// Whether sources may tell of a cluster: the configuration does not name it, or lets it learn.
+    /// Whether sources may report a cluster: the configuration does not name it, or has `learn` or `kubernetes` there.
     #[must_use]
     pub fn accepts_discovery(&self, cluster: &str) -> bool {
         let named = self.clusters.iter().find(|known| known.name == cluster);

@@ -79,10 +79,10 @@ fn parse<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
     let flow = unsafe { &mut *CUT_FLOWS.get_ptr_mut(entry.index)? };
     if learn {
         // A forwarded packet, on the leg that the other direction arrives on.
-        let way = &mut flow.dirs[(!entry.dir & 1) as usize];
-        way.hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
-        way.macs = macs(&view)?;
-        way.hop_expires = tick().wrapping_add(HOP_LIFETIME_TICKS);
+        let dir = &mut flow.dirs[(!entry.dir & 1) as usize];
+        dir.hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+        dir.macs = macs(&view)?;
+        dir.hop_expires = tick().wrapping_add(HOP_LIFETIME_TICKS);
         return Some(Verdict::new(Reason::CutNextHopLearned, PASS));
     }
     if tcp.has(SYN) && entry.dir == 1 && !tcp.has(ACK) {
@@ -130,7 +130,7 @@ fn on_socket_packet<F: Family>(
 ) -> Verdict {
     let silenced = Verdict::new(Reason::CutSilenced, DROP);
     // SAFETY: aligned, whole; userspace writes them through its mapping.
-    let (now, drained) = unsafe {
+    let (now, handoff_state) = unsafe {
         (
             (&raw const flow.state).read_volatile(),
             (&raw const flow.handoff_state).read_volatile(),
@@ -144,18 +144,18 @@ fn on_socket_packet<F: Family>(
             None => silenced,
         };
     }
-    if now != state::CUT || drained >= HANDED_OFF {
+    if now != state::CUT || handoff_state >= HANDED_OFF {
         return silenced;
     }
     let Some(all) = F::payload_length(view, ctx.len()) else {
         return silenced;
     };
     let end = tcp.end(all.wrapping_sub(tcp.length));
-    // The client's own FIN, which came before the flow was cut, is owed with the rest.
-    let owed = entry.dir == 1 && drained == HANDOFF_KNOWN && end == flow.handoff_end;
-    if tcp.flags & RST != 0 || tcp.flags & FIN != 0 && !owed {
-        // Sockets are closed when they are drained, not before: their process has died. Both ends must know, since what
-        // was owed is lost.
+    // The client's own FIN, which came before the flow was cut, is handed off with the rest.
+    let is_early_fin = entry.dir == 1 && handoff_state == HANDOFF_KNOWN && end == flow.handoff_end;
+    if tcp.flags & RST != 0 || tcp.flags & FIN != 0 && !is_early_fin {
+        // Sockets are closed when all is handed off, not before: their process has died. Both ends must know, since
+        // what was to be handed off is lost.
         atomic::set(&mut flow.dirs[(entry.dir & 1) as usize].flags, ORPHANED);
         if flow.dirs[0].flags & flow.dirs[1].flags & ORPHANED != 0 {
             flow.state = state::CLOSING;
@@ -234,14 +234,14 @@ fn record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &Tupl
 
 #[inline(always)]
 fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &Tuple, tcp: &Tcp) -> Option<Verdict> {
-    let shake = CUT_HANDSHAKES.get_ptr_mut(arriving)?;
+    let handshake = CUT_HANDSHAKES.get_ptr_mut(arriving)?;
     // SAFETY: a non-null element of the map; only packets of this handshake write it.
-    let shake = unsafe { &mut *shake };
-    if shake.isn_client != tcp.ack {
+    let handshake = unsafe { &mut *handshake };
+    if handshake.isn_client != tcp.ack {
         return None;
     }
-    shake.macs = macs(view)?;
-    shake.ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    handshake.macs = macs(view)?;
+    handshake.ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
     let mut packet = SocketPacket(ctx);
     let offer = handshake::read_options(&mut packet, F::TCP, tcp)?;
     let limit = mss_limit::<F>();
@@ -249,15 +249,15 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
         let diff = handshake::limit_options(&mut packet, F::TCP, tcp, u8::MAX, limit)?;
         update_checksum::<F>(ctx, diff);
     }
-    shake.isn_vip = tcp.seq.wrapping_add(1);
-    shake.ts_clock = offer.ts_val.wrapping_sub(monotonic_ms());
-    shake.mss_vip = if offer.mss > limit { limit } else { offer.mss };
-    shake.scale_vip = offer.scale;
-    shake.agreed = offer.offered;
+    handshake.isn_vip = tcp.seq.wrapping_add(1);
+    handshake.ts_clock = offer.ts_val.wrapping_sub(monotonic_ms());
+    handshake.mss_vip = if offer.mss > limit { limit } else { offer.mss };
+    handshake.scale_vip = offer.scale;
+    handshake.agreed = offer.offered;
     if offer.offered & OFFERED_SCALE == 0 {
-        shake.scale_client = 0;
+        handshake.scale_client = 0;
     }
-    shake.progress = SYN_ACK_SEEN | shake.progress & MAY_FRAGMENT;
+    handshake.progress = SYN_ACK_SEEN | handshake.progress & MAY_FRAGMENT;
     Some(Verdict::new(Reason::CutSynAckRecorded, PASS))
 }
 
@@ -304,11 +304,11 @@ fn try_rewrite_leg_b_syn<F: Family>(
     };
     let client = flow.tuple(0);
     // SAFETY: copied at once.
-    let shake = match unsafe { CUT_HANDSHAKES.get(&client) } {
-        Some(shake) if shake.progress & SYN_ACK_SEEN != 0 => *shake,
+    let handshake = match unsafe { CUT_HANDSHAKES.get(&client) } {
+        Some(handshake) if handshake.progress & SYN_ACK_SEEN != 0 => *handshake,
         _ => return refused(flow, ineligible::NO_HANDSHAKE),
     };
-    if shake.progress & MAY_FRAGMENT != 0 {
+    if handshake.progress & MAY_FRAGMENT != 0 {
         return refused(flow, ineligible::FRAGMENTS);
     }
     // SAFETY: only looked whether it is there.
@@ -318,8 +318,8 @@ fn try_rewrite_leg_b_syn<F: Family>(
     let hop = macs(view)?;
     let mut packet = SocketPacket(ctx);
     let limit = mss_limit::<F>();
-    let mss = if shake.mss_client < limit {
-        shake.mss_client
+    let mss = if handshake.mss_client < limit {
+        handshake.mss_client
     } else {
         limit
     };
@@ -327,11 +327,11 @@ fn try_rewrite_leg_b_syn<F: Family>(
         return refused(flow, ineligible::MALFORMED);
     };
     // Userspace has asked for the client's scale: what the client takes can then be told exactly.
-    if shake.agreed & ours.offered & OFFERED_SCALE != 0 && ours.scale > shake.scale_client {
+    if handshake.agreed & ours.offered & OFFERED_SCALE != 0 && ours.scale > handshake.scale_client {
         return refused(flow, ineligible::WINDOW_SCALE);
     }
     // Options that this machine does not offer at all cannot be had: the host's answer will show it.
-    let Some(mut diff) = handshake::limit_options(&mut packet, F::TCP, tcp, shake.agreed, mss) else {
+    let Some(mut diff) = handshake::limit_options(&mut packet, F::TCP, tcp, handshake.agreed, mss) else {
         return refused(flow, ineligible::MALFORMED);
     };
     diff.merge(handshake::clear_ecn(&mut packet, F::TCP, tcp)?);
@@ -343,30 +343,30 @@ fn try_rewrite_leg_b_syn<F: Family>(
         flow.seq_delta_in = flow
             .seq_delta_in
             .wrapping_add(flow.isn_b)
-            .wrapping_sub(shake.isn_client);
-        flow.seq_delta_out = shake.isn_vip;
+            .wrapping_sub(handshake.isn_client);
+        flow.seq_delta_out = handshake.isn_vip;
         flow.dirs[1].ts_val = ours.ts_val.wrapping_sub(monotonic_ms());
         // The clock of leg A's socket may be later than its SYN-ACK, if that had a cookie; it can be told to a
         // millisecond or two, and a smaller difference is none.
-        let late = flow.ts_delta_out.wrapping_sub(shake.ts_clock);
+        let late = flow.ts_delta_out.wrapping_sub(handshake.ts_clock);
         if !(2..=MAX_COOKIE_TS_LAG_MS + 2).contains(&late) {
-            flow.ts_delta_out = shake.ts_clock;
+            flow.ts_delta_out = handshake.ts_clock;
         }
-        flow.scale_a = shake.scale_client | shake.scale_vip << 4;
-        flow.scale_b = if shake.agreed & OFFERED_SCALE != 0 {
+        flow.scale_a = handshake.scale_client | handshake.scale_vip << 4;
+        flow.scale_b = if handshake.agreed & OFFERED_SCALE != 0 {
             ours.scale
         } else {
             0
         };
         // MSS and options of leg A stand here until the host's SYN-ACK: `pair::complete` reads and replaces them.
-        flow.handoff_end = u32::from(shake.mss_vip);
-        flow.dirs[0].flags = u32::from(shake.agreed & (OFFERED_SACK | OFFERED_TIMESTAMPS | OFFERED_SCALE));
-        flow.dirs[0].snd_max = shake.isn_client;
+        flow.handoff_end = u32::from(handshake.mss_vip);
+        flow.dirs[0].flags = u32::from(handshake.agreed & (OFFERED_SACK | OFFERED_TIMESTAMPS | OFFERED_SCALE));
+        flow.dirs[0].snd_max = handshake.isn_client;
         flow.dirs[0].hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
         flow.dirs[0].macs = hop;
         flow.dirs[0].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
-        flow.dirs[1].hop_ifindex = shake.ifindex;
-        flow.dirs[1].macs = shake.macs;
+        flow.dirs[1].hop_ifindex = handshake.ifindex;
+        flow.dirs[1].macs = handshake.macs;
         flow.dirs[1].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
         flow.state = state::CONNECTING;
     }

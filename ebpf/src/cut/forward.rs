@@ -25,7 +25,7 @@ use super::{
 };
 
 const BPF_F_PSEUDO_HDR: u64 = 1 << 4;
-/// Value of `tc_index` that marks a packet whose next hop is learnt when it leaves.
+/// Value of `tc_index` that marks a packet whose next hop is learned when it leaves.
 pub const TC_INDEX_LEARN_HOP: u32 = 0x5b02;
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
 pub const HOP_LIFETIME_TICKS: u32 = 950;
@@ -132,7 +132,7 @@ pub fn forward_packet<F: Family>(
     let ack = tcp.ack.wrapping_add(change.ack_delta);
     let believed = track::is_in_window(flow, from_client, seq, ack);
     let [first, second] = &mut flow.dirs;
-    let (way, peer) = if from_client {
+    let (dir, peer) = if from_client {
         (first, &*second)
     } else {
         (second, &*first)
@@ -141,21 +141,21 @@ pub fn forward_packet<F: Family>(
         if let Some(written) = stamps.written {
             if fixed {
                 // Packets overtake each other. What leg B's socket sends must not seem older than any of them.
-                way.ts_val = seq::later(written, way.ts_val);
+                dir.ts_val = seq::later(written, dir.ts_val);
             } else {
-                way.ts_val = written;
+                dir.ts_val = written;
                 flow.ts_delta_in = stamps.val_delta;
-                atomic::set(&mut way.flags, TS_DELTA_KNOWN);
+                atomic::set(&mut dir.flags, TS_DELTA_KNOWN);
             }
         }
     }
-    way.last_seen = now;
-    atomic::add(&mut way.packets, 1);
-    let noted = track::record(way, peer, tcp, length, seq, ack, believed);
+    dir.last_seen = now;
+    atomic::add(&mut dir.packets, 1);
+    let noted = track::record(dir, peer, tcp, length, seq, ack, believed);
     if noted != FlowProgress::Open {
         notify_ended(entry.index);
     }
-    let hop = cached_next_hop(way, now);
+    let hop = cached_next_hop(dir, now);
     match redirect::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, l3, l4) {
         Some(action) => Verdict::new(Reason::CutForwarded, action),
         None => dropped,
@@ -168,9 +168,9 @@ pub fn forward_packet<F: Family>(
 #[inline(always)]
 fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
-    let drained = unsafe { (&raw const flow.handoff_state).read_volatile() };
+    let handoff_state = unsafe { (&raw const flow.handoff_state).read_volatile() };
     let expected = flow.dirs[1].ack;
-    if drained < HANDED_OFF && seq::after(seq, expected) {
+    if handoff_state < HANDED_OFF && seq::after(seq, expected) {
         seq.wrapping_sub(expected)
     } else {
         0
@@ -183,14 +183,14 @@ fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
 #[inline(always)]
 fn ack_ahead(tcp: &Tcp, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes both through its mapping.
-    let (drained, owed) = unsafe {
+    let (handoff_state, handoff_end) = unsafe {
         (
             (&raw const flow.handoff_state).read_volatile(),
             (&raw const flow.handoff_end).read_volatile(),
         )
     };
-    if drained < HANDED_OFF && seq::after(owed, tcp.ack) {
-        owed.wrapping_sub(tcp.ack)
+    if handoff_state < HANDED_OFF && seq::after(handoff_end, tcp.ack) {
+        handoff_end.wrapping_sub(tcp.ack)
     } else {
         0
     }
@@ -260,11 +260,11 @@ fn clear_df(view: &mut PacketView, seq: u32, is_super: bool) -> Option<bool> {
 
 /// Next hop of a direction, while it is still good: its interface alone otherwise.
 #[inline(always)]
-pub fn cached_next_hop(way: &DirState, now: u32) -> NextHop {
-    let known = (now.wrapping_sub(way.hop_expires) as i32) < 0;
+pub fn cached_next_hop(dir: &DirState, now: u32) -> NextHop {
+    let known = (now.wrapping_sub(dir.hop_expires) as i32) < 0;
     NextHop {
-        ifindex: way.hop_ifindex,
-        macs: if known { Some(way.macs) } else { None },
+        ifindex: dir.hop_ifindex,
+        macs: if known { Some(dir.macs) } else { None },
     }
 }
 
@@ -272,23 +272,23 @@ pub fn cached_next_hop(way: &DirState, now: u32) -> NextHop {
 /// or where the machine does not forward (the lookup is refused), it stays expired: the kernel's output path finds the
 /// neighbour, and `cut_out` reads the address off the packet.
 #[inline(always)]
-pub fn refresh_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, way: u32) -> Option<u32> {
+pub fn refresh_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, dir: u32) -> Option<u32> {
     let now = tick();
-    if (now.wrapping_sub(flow.dirs[(way & 1) as usize].hop_expires) as i32) < 0 {
+    if (now.wrapping_sub(flow.dirs[(dir & 1) as usize].hop_expires) as i32) < 0 {
         return None;
     }
-    look_up_next_hop::<F>(ctx, flow, way, now);
-    Some(flow.dirs[(way & 1) as usize].hop_ifindex)
+    look_up_next_hop::<F>(ctx, flow, dir, now);
+    Some(flow.dirs[(dir & 1) as usize].hop_ifindex)
 }
 
 #[inline(never)]
-fn look_up_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, way: u32, now: u32) -> u32 {
-    let (source, destination) = if way == 0 {
+fn look_up_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, dir: u32, now: u32) -> u32 {
+    let (source, destination) = if dir == 0 {
         (&flow.local, &flow.host_addr)
     } else {
         (&flow.vip, &flow.client)
     };
-    let way = &mut flow.dirs[(way & 1) as usize];
+    let dir = &mut flow.dirs[(dir & 1) as usize];
     const SUCCESS: i64 = 0;
     const NO_NEIGHBOUR: i64 = 7;
     // SAFETY: all-zero parameters are valid; fields of unions are set by family, as the kernel reads them.
@@ -306,19 +306,19 @@ fn look_up_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, way: u32, no
         }
         let found = bpf_fib_lookup(ctx.as_ptr(), &raw mut params, size_of::<FibParams>() as i32, 0);
         if found == SUCCESS || found == NO_NEIGHBOUR {
-            way.hop_ifindex = params.ifindex;
+            dir.hop_ifindex = params.ifindex;
         }
         if found != SUCCESS {
             return 0;
         }
         let [d0, d1, d2, d3, d4, d5] = params.dmac;
         let [s0, s1, s2, s3, s4, s5] = params.smac;
-        way.macs = [
+        dir.macs = [
             u32::from_be_bytes([d0, d1, d2, d3]),
             u32::from_be_bytes([d4, d5, s0, s1]),
             u32::from_be_bytes([s2, s3, s4, s5]),
         ];
-        way.hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
+        dir.hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
         1
     }
 }

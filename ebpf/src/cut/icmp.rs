@@ -58,7 +58,7 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
     }
     let at_source = inner + F::SOURCE - ETH_HEADER;
     let at_destination = at_source + 4 * F::ADDRESS_WORDS as u32;
-    // The quoted packet went the other way.
+    // The quoted packet went in the other direction.
     let arriving = Tuple {
         source: read_address::<F, _>(view, at_destination)?,
         destination: read_address::<F, _>(view, at_source)?,
@@ -78,8 +78,8 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
         return Some(Verdict::new(Reason::CutClosing, DROP));
     }
     // SAFETY: aligned, whole; userspace changes it through its mapping.
-    let drained = unsafe { (&raw const flow.handoff_state).read_volatile() };
-    if entry.dir == 1 && drained < HANDED_OFF && !share::is_clone(ctx) {
+    let handoff_state = unsafe { (&raw const flow.handoff_state).read_volatile() };
+    if entry.dir == 1 && handoff_state < HANDED_OFF && !share::is_clone(ctx) {
         // The error may be about a packet of leg B's socket, which must hear of it, too.
         share::loop_clone(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
@@ -135,8 +135,8 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
     // Always computed by its sender, never left to hardware: so it is kept here.
     let checksum = view.u16(F::TCP + AT_CHECKSUM)?;
     view.set_u16(F::TCP + AT_CHECKSUM, diff.apply_to(checksum))?;
-    let way = &flow.dirs[(entry.dir & 1) as usize];
-    let hop = cached_next_hop(way, tick());
+    let dir = &flow.dirs[(entry.dir & 1) as usize];
+    let hop = cached_next_hop(dir, tick());
     let nothing = Diff::default();
     let action = redirect::<F>(ctx, view, &hop, F::TCP + AT_CHECKSUM, nothing, nothing)?;
     Some(Verdict::new(Reason::CutIcmp, action))

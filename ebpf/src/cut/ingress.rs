@@ -95,14 +95,14 @@ fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
         // A packet of no cut flow: the beginning of one, perhaps.
         let flags = view.u8(F::TCP + AT_FLAGS)?;
         if flags & FIN != 0
-            && let Some(shake) = CUT_HANDSHAKES.get_ptr_mut(&tuple)
+            && let Some(handshake) = CUT_HANDSHAKES.get_ptr_mut(&tuple)
         {
             let ack = view.u32(F::TCP + AT_ACK)?;
             // We have said nothing yet that it could acknowledge: whoever does not know our number is not the client.
             // SAFETY: a non-null element; one byte is written, which nobody else writes by now.
             unsafe {
-                if (*shake).isn_vip == ack {
-                    (*shake).progress |= CLIENT_FIN_SEEN;
+                if (*handshake).isn_vip == ack {
+                    (*handshake).progress |= CLIENT_FIN_SEEN;
                 }
             }
         }
@@ -173,8 +173,8 @@ fn on_cut_packet<F: Family>(
         };
         let (number, ack) = (tcp.seq.wrapping_add(there), tcp.ack.wrapping_sub(back));
         if tcp.flags & (ACK | RST) == ACK && track::is_in_window(flow, entry.dir == 0, number, ack) {
-            let way = &mut flow.dirs[(entry.dir & 1) as usize];
-            way.ack = seq::later(tcp.ack, way.ack);
+            let dir = &mut flow.dirs[(entry.dir & 1) as usize];
+            dir.ack = seq::later(tcp.ack, dir.ack);
         }
         return Verdict::new(Reason::CutClosing, DROP);
     }
@@ -270,11 +270,11 @@ pub fn may_be_fragmented<F: Family>(view: &PacketView) -> Option<bool> {
 #[inline(always)]
 fn confirms_handshake(tuple: &Tuple, tcp: &Tcp) -> bool {
     // SAFETY: a non-null element, of which numbers are read.
-    CUT_HANDSHAKES.get_ptr(tuple).is_some_and(|shake| unsafe {
-        (*shake).progress & SYN_ACK_SEEN != 0
-            && tcp.seq == (*shake).isn_client
+    CUT_HANDSHAKES.get_ptr(tuple).is_some_and(|handshake| unsafe {
+        (*handshake).progress & SYN_ACK_SEEN != 0
+            && tcp.seq == (*handshake).isn_client
             && tcp.has(ACK)
-            && tcp.ack == (*shake).isn_vip
+            && tcp.ack == (*handshake).isn_vip
     })
 }
 
@@ -302,14 +302,14 @@ fn try_record_syn<F: Family>(ctx: &TcContext, view: &mut PacketView, tuple: &Tup
         return miss;
     };
     let may_fragment = may_be_fragmented::<F>(view)?;
-    let shake = Handshake {
+    let handshake = Handshake {
         progress: if may_fragment { MAY_FRAGMENT } else { 0 },
         isn_client: tcp.seq.wrapping_add(1),
         mss_client: offer.mss,
         scale_client: offer.scale,
         ..Handshake::default()
     };
-    let _ = CUT_HANDSHAKES.insert(tuple, &shake, 0);
+    let _ = CUT_HANDSHAKES.insert(tuple, &handshake, 0);
     let diff = handshake::clear_ecn(view, F::TCP, &tcp)?;
     if diff != Default::default() {
         // SAFETY: the helper checks the offset. The view is not used any more.

@@ -35,32 +35,32 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if flow.state != state::CONNECTING || flow.tuple(1) != *tuple || tcp.ack != flow.isn_b {
         return miss;
     }
-    let unfit = |flow: &mut signalbox_common::cut::CutFlow, reason: u8| {
+    let mark_ineligible = |flow: &mut signalbox_common::cut::CutFlow, reason: u8| {
         flow.ineligible = reason;
         flow.state = state::INELIGIBLE;
         Verdict::new(Reason::CutIneligible, PASS)
     };
     let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
-        return unfit(flow, ineligible::MALFORMED);
+        return mark_ineligible(flow, ineligible::MALFORMED);
     };
     if may_be_fragmented::<F>(view) != Some(false) {
-        return unfit(flow, ineligible::FRAGMENTS);
+        return mark_ineligible(flow, ineligible::FRAGMENTS);
     }
     // The legs' options were made equal in our SYN: leg A's stand in these bits.
     let have = flow.dirs[0].flags as u8;
     if (have ^ offer.offered) & OFFERED_TIMESTAMPS != 0 {
-        return unfit(flow, ineligible::TIMESTAMPS);
+        return mark_ineligible(flow, ineligible::TIMESTAMPS);
     }
     if (have ^ offer.offered) & OFFERED_SACK != 0 {
-        return unfit(flow, ineligible::SACK);
+        return mark_ineligible(flow, ineligible::SACK);
     }
     // Userspace has left the segment size that the client was told here.
     if u32::from(offer.mss) < flow.handoff_end {
-        return unfit(flow, ineligible::MSS);
+        return mark_ineligible(flow, ineligible::MSS);
     }
     // The client was told our own scale before we knew the host.
     if !handshake::fits_scale(tcp.window, offer.scale, flow.scale_a >> 4) {
-        return unfit(flow, ineligible::WINDOW_SCALE);
+        return mark_ineligible(flow, ineligible::WINDOW_SCALE);
     }
     if offer.offered & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.
@@ -89,18 +89,18 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.handoff_end = flow.isn_b;
     let (a, b) = (flow.tuple(0), flow.tuple(1));
     if CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST).is_err() {
-        return unfit(flow, ineligible::TABLE_FULL);
+        return mark_ineligible(flow, ineligible::TABLE_FULL);
     }
     flow.state = state::CUT;
     if CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST).is_err() {
         let _ = CUT_CT.remove(&b);
-        return unfit(flow, ineligible::TABLE_FULL);
+        return mark_ineligible(flow, ineligible::TABLE_FULL);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
     let progress = CUT_HANDSHAKES
         .get_ptr(&a)
-        .map_or(0, |shake| unsafe { (*shake).progress });
+        .map_or(0, |handshake| unsafe { (*handshake).progress });
     if progress & CLIENT_FIN_SEEN != 0 {
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN);
     } else if progress & SYN_ACK_SEEN == 0 {

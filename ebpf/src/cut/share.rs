@@ -1,4 +1,4 @@
-//! Sharing of the host's packets with leg B's socket, which needs the host's acknowledgements until it is drained.
+//! Sharing of the host's packets with leg B's socket, which needs the host's acknowledgements until all is handed off.
 //!
 //! The host's packet goes on to the client whole; the socket gets a copy of its header, which acknowledges no more than
 //! the socket has sent and carries nothing. So the socket never acknowledges a byte that it does not own.
@@ -28,12 +28,12 @@ const BPF_F_RECOMPUTE_CSUM: u64 = 1;
 /// Value of `tc_index` that marks a packet which comes again to be forwarded.
 pub const TC_INDEX_CLONE: u32 = 0x5b01;
 
-/// Whether leg B's socket needs this packet of the host's; marks the flow drained once the host has acknowledged
-/// everything.
+/// Whether leg B's socket needs this packet of the host's; marks the flow as handed off once the host has
+/// acknowledged everything.
 #[inline(always)]
 pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
     // SAFETY: aligned, whole; userspace writes both through its mapping, the end first.
-    let (drained, owed) = unsafe {
+    let (handoff_state, handoff_end) = unsafe {
         (
             (&raw const flow.handoff_state).read_volatile(),
             (&raw const flow.handoff_end).read_volatile(),
@@ -42,23 +42,23 @@ pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
     if !tcp.has(ACK) {
         return false;
     }
-    // The client's FIN that came before the cut is the last that is owed.
+    // The client's FIN that came before the cut is the last that is to be handed off.
     if flow.dirs[0].flags & EARLY_FIN != 0
         && flow.dirs[1].flags & PEER_FIN_ACKED == 0
-        && drained != HANDOFF_UNKNOWN
-        && seq::reaches(tcp.ack, owed)
+        && handoff_state != HANDOFF_UNKNOWN
+        && seq::reaches(tcp.ack, handoff_end)
         && is_from_host(tcp, flow)
-        && is_handoff_current(flow, owed)
+        && is_handoff_current(flow, handoff_end)
     {
         atomic::set(&mut flow.dirs[1].flags, PEER_FIN_ACKED);
     }
-    if drained >= HANDED_OFF {
+    if handoff_state >= HANDED_OFF {
         return false;
     }
-    if drained == HANDOFF_KNOWN
-        && seq::reaches(tcp.ack, owed)
+    if handoff_state == HANDOFF_KNOWN
+        && seq::reaches(tcp.ack, handoff_end)
         && is_from_host(tcp, flow)
-        && is_handoff_current(flow, owed)
+        && is_handoff_current(flow, handoff_end)
     {
         flow.handoff_state = HANDED_OFF;
         return false;
@@ -69,11 +69,12 @@ pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
     !is_clone(ctx)
 }
 
-/// Whether `owed` is the current [`Flow::owed_end`]. CPUs that reorder loads (Arm) may have read it before the word
-/// beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a flow's life.
+/// Whether `handoff_end` is the current [`CutFlow::handoff_end`]. CPUs that reorder loads (Arm) may have read it before
+/// the word beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a
+/// flow's life.
 #[inline(always)]
-fn is_handoff_current(flow: &mut CutFlow, owed: u32) -> bool {
-    atomic::exchange(&mut flow.handoff_end, owed, owed)
+fn is_handoff_current(flow: &mut CutFlow, handoff_end: u32) -> bool {
+    atomic::exchange(&mut flow.handoff_end, handoff_end, handoff_end)
 }
 
 /// Whether a packet can be from the host, by its numbers. Asked only while leg B's socket has something to deliver.
@@ -100,7 +101,7 @@ pub fn loop_clone(ctx: &TcContext) {
     }
 }
 
-/// Whether a packet was sent through this program again by [`again`].
+/// Whether a packet was sent through this program again by [`loop_clone`].
 #[inline(always)]
 pub fn is_clone(ctx: &TcContext) -> bool {
     context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_CLONE

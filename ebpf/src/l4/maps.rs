@@ -118,18 +118,18 @@ fn flow_ref(found: Option<*mut L4Flow>) -> Option<&'static mut L4Flow> {
 }
 
 #[inline(always)]
-fn add_packet(tally: Option<*mut ServiceStats>, bytes: u32, direction: Direction) {
-    if let Some(tally) = tally {
+fn add_packet(stats: Option<*mut ServiceStats>, bytes: u32, direction: Direction) {
+    if let Some(stats) = stats {
         // SAFETY: this CPU's element.
-        let tally = unsafe { &mut *tally };
+        let stats = unsafe { &mut *stats };
         if direction == Direction::Out {
-            tally.packets_out += 1;
-            tally.bytes_out += u64::from(bytes);
+            stats.packets_out += 1;
+            stats.bytes_out += u64::from(bytes);
         } else {
-            tally.packets_in += 1;
-            tally.bytes_in += u64::from(bytes);
+            stats.packets_in += 1;
+            stats.bytes_in += u64::from(bytes);
             if direction == Direction::NewFlow {
-                tally.flows += 1;
+                stats.flows += 1;
             }
         }
     }

@@ -95,16 +95,16 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
         segment_payload: context_field(ctx, |skb| unsafe { &raw const (*skb).gso_size }),
         frame: context_field(ctx, |skb| unsafe { &raw const (*skb).len }),
     };
-    let glance = if version == 4 {
+    let fast_path = if version == 4 {
         fast_path(&view, &maps, ETH_HEADER)
     } else {
         FastPath::SLOW_PATH
     };
-    if glance.class == class::DECIDED {
-        return (glance.verdict, None);
+    if fast_path.class == class::DECIDED {
+        return (fast_path.verdict, None);
     }
     let Some(s) = scratch() else { return miss };
-    if let Some(verdict) = parse_and_admit(&mut view, &maps, ETH_HEADER, version, glance, s) {
+    if let Some(verdict) = parse_and_admit(&mut view, &maps, ETH_HEADER, version, fast_path, s) {
         return (verdict, Some(s));
     }
     if !parts::has(SERVICES) {

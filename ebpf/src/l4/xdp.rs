@@ -80,7 +80,7 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut PacketScratch>
         segment_payload: 0,
         frame: (ctx.data_end() - ctx.data()) as u32,
     };
-    let (version, l2, glance) = if kind == IPV4 {
+    let (version, l2, fast_path) = if kind == IPV4 {
         (4, ETH_HEADER, fast_path(&view, &maps, ETH_HEADER))
     } else if kind == IPV6 {
         (6, ETH_HEADER, FastPath::SLOW_PATH)
@@ -98,14 +98,14 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut PacketScratch>
     } else {
         return miss;
     };
-    if glance.class == class::DECIDED {
-        return (glance.verdict, l2, None);
+    if fast_path.class == class::DECIDED {
+        return (fast_path.verdict, l2, None);
     }
     let Some(s) = scratch() else { return miss };
     // From here on the verifier must know nothing of the packet but what `s` holds: so it checks the rest of the
     // program once, and not again for every kind of headers. Also below.
     let l2 = view.hide_from_verifier(l2) & 0x1f;
-    if let Some(verdict) = parse_and_admit(&mut view, &maps, l2, version, glance, s) {
+    if let Some(verdict) = parse_and_admit(&mut view, &maps, l2, version, fast_path, s) {
         return (verdict, l2, Some(s));
     }
     if !parts::has(SERVICES) {

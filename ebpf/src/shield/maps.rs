@@ -289,7 +289,7 @@ impl ShieldMaps for BpfMaps {
     #[inline(always)]
     fn guard_stats(&self, guard: u32) -> Option<&mut GuardStats> {
         // SAFETY: this CPU's element.
-        SHIELD_STATS.get_ptr_mut(guard).map(|tally| unsafe { &mut *tally })
+        SHIELD_STATS.get_ptr_mut(guard).map(|stats| unsafe { &mut *stats })
     }
 
     #[inline(always)]

@@ -38,7 +38,7 @@ fn route(
     let host = map.require("host");
     let prefer = map.take("prefer");
     let labels = map.take("labels");
-    // A route with preferences or labels may leave its clusters to be learnt.
+    // A route with preferences or labels may leave its clusters to be discovered.
     let clusters = if prefer.is_some() || labels.is_some() {
         map.take("clusters")
     } else {

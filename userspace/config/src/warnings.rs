@@ -64,7 +64,7 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
 }
 
 /// Reach of routes and `unmatched`: whether they lead to any cluster, and for which protocols one of these has a port.
-/// A cluster that learns may come to have any port, and routes that lead to it.
+/// A cluster that accepts discovery may come to have any port, and routes that lead to it.
 struct RoutedProtocols {
     any: bool,
     http: bool,

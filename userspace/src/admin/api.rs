@@ -177,7 +177,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         .with(
             &read(
                 "/api/v1/sources",
-                "Where routes are learnt, how that is going, what is rejected",
+                "Where routes are discovered, how that is going, what is rejected",
             ),
             discovery::sources,
         )
@@ -194,7 +194,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                 ],
                 ..read(
                     "/api/v1/applications",
-                    "OpenShift's applications, as its routing events tell",
+                    "OpenShift's applications, as its routing events report them",
                 )
             },
             applications::list,
@@ -375,7 +375,7 @@ fn add_changes(api: DescribedRouter) -> DescribedRouter {
         &change(
             DELETE,
             "/api/v1/sources/{source}/clusters/{cluster}",
-            "Forget what a source has told of a cluster",
+            "Forget what a source has reported of a cluster",
             RequestKind::Nothing,
         ),
         discovery::forget,

@@ -191,7 +191,7 @@ pub(super) async fn show(
         None => problem(
             StatusCode::NOT_FOUND,
             "There is no such application",
-            &format!("no event has told of an application {key}"),
+            &format!("no event has reported an application {key}"),
             &json!({}),
         ),
     }

@@ -27,7 +27,7 @@ const BURST_CHANGES: f64 = 40.0;
 const CHANGES_PER_SECOND: f64 = 20.0;
 /// Changes that a wrong token counts as against [`BURST_CHANGES`].
 const WRONG_TOKEN_COST: f64 = 8.0;
-/// Most source addresses that the rate limit remembers.
+/// Most source addresses that the rate limit keeps.
 const MAX_SOURCES: usize = 1024;
 /// Least and greatest length of a token in bytes: a shorter one can be guessed.
 const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
@@ -187,7 +187,7 @@ fn requester(peer: TcpPeer) -> Requester {
 
 /// Lets reads through, and changes with the right credentials; changes are logged.
 pub(super) async fn require_auth(
-    State(gate): State<Arc<AdminAuth>>,
+    State(admin_auth): State<Arc<AdminAuth>>,
     ConnectInfo(peer): ConnectInfo<TcpPeer>,
     mut request: Request,
     next: Next,
@@ -196,13 +196,13 @@ pub(super) async fn require_auth(
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = match gate.authorize(peer, request.headers()) {
+    let response = match admin_auth.authorize(peer, request.headers()) {
         Ok(()) => {
             request.extensions_mut().insert(requester(peer));
             next.run(request).await
         }
         Err(refused) => {
-            gate.shared.denied.inc();
+            admin_auth.shared.denied.inc();
             *refused
         }
     };
@@ -239,16 +239,16 @@ mod tests {
 
     #[test]
     fn guesses_run_out_and_others_go_on() {
-        let gate = Throttle::default();
+        let throttle = Throttle::default();
         let source = |n: u8| IpAddr::from([10, 0, 0, n]);
         let tries = (0..1000)
-            .take_while(|_| gate.take(source(1), 1.0) && gate.take(source(1), WRONG_TOKEN_COST))
+            .take_while(|_| throttle.take(source(1), 1.0) && throttle.take(source(1), WRONG_TOKEN_COST))
             .count();
         assert!((3..8).contains(&tries), "{tries}");
-        assert!(gate.take(source(2), 1.0));
+        assert!(throttle.take(source(2), 1.0));
         for n in 0..5000u32 {
-            gate.take(IpAddr::from(n.to_be_bytes()), 1.0);
+            throttle.take(IpAddr::from(n.to_be_bytes()), 1.0);
         }
-        assert!(gate.0.lock().unwrap().len() <= MAX_SOURCES);
+        assert!(throttle.0.lock().unwrap().len() <= MAX_SOURCES);
     }
 }

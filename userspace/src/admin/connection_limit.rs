@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Seats for the connections to one socket.
+/// Limiter of the connections to one socket.
 #[derive(Clone)]
 pub(super) struct ConnectionLimiter(Arc<LimiterState>);
 
@@ -22,7 +22,7 @@ struct OpenConnections {
     by_source: HashMap<IpAddr, usize>,
 }
 
-/// Seat of one connection, free again when it is dropped.
+/// Permit of one connection, given back on drop.
 pub(super) struct ConnectionPermit {
     limiter: Arc<LimiterState>,
     source: Option<IpAddr>,
@@ -45,7 +45,7 @@ impl LimitReached {
 }
 
 impl ConnectionLimiter {
-    /// Makes seats for `max` connections at once; `count` is called for each that comes (true) or goes.
+    /// Makes a limiter of `max` connections at once; `count` is called for each that comes (true) or goes.
     pub(super) fn new(max: u32, count: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(LimiterState {
             max: max as usize,
@@ -54,25 +54,25 @@ impl ConnectionLimiter {
         }))
     }
 
-    /// Takes a seat for a connection from `source`. Connections to the unix socket have no source, and no limit by
+    /// Takes a permit for a connection from `source`. Connections to the unix socket have no source, and no limit by
     /// source.
     pub(super) fn acquire(&self, source: Option<IpAddr>) -> Result<ConnectionPermit, LimitReached> {
-        let room = &self.0;
-        let mut taken = room.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.total >= room.max {
+        let state = &self.0;
+        let mut taken = state.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.total >= state.max {
             return Err(LimitReached::Total);
         }
         if let Some(source) = source {
             let of_source = taken.by_source.entry(source).or_default();
-            if *of_source >= room.max.div_ceil(2) {
+            if *of_source >= state.max.div_ceil(2) {
                 return Err(LimitReached::Source);
             }
             *of_source += 1;
         }
         taken.total += 1;
-        (room.count)(true);
+        (state.count)(true);
         Ok(ConnectionPermit {
-            limiter: Arc::clone(room),
+            limiter: Arc::clone(state),
             source,
         })
     }
@@ -100,15 +100,15 @@ mod tests {
 
     #[test]
     fn one_address_gets_half_and_all_get_no_more_than_there_is() {
-        let seats = ConnectionLimiter::new(4, |_| {});
+        let limiter = ConnectionLimiter::new(4, |_| {});
         let source = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
-        let first = [1, 1].map(|n| seats.acquire(source(n)).ok().unwrap());
-        assert_eq!(seats.acquire(source(1)).err(), Some(LimitReached::Source));
-        let others = [2, 3].map(|n| seats.acquire(source(n)).ok().unwrap());
-        assert_eq!(seats.acquire(source(4)).err(), Some(LimitReached::Total));
+        let first = [1, 1].map(|n| limiter.acquire(source(n)).ok().unwrap());
+        assert_eq!(limiter.acquire(source(1)).err(), Some(LimitReached::Source));
+        let others = [2, 3].map(|n| limiter.acquire(source(n)).ok().unwrap());
+        assert_eq!(limiter.acquire(source(4)).err(), Some(LimitReached::Total));
         drop(first);
-        assert!(seats.acquire(source(1)).is_ok());
+        assert!(limiter.acquire(source(1)).is_ok());
         drop(others);
-        assert!(seats.0.open.lock().unwrap().by_source.is_empty());
+        assert!(limiter.0.open.lock().unwrap().by_source.is_empty());
     }
 }

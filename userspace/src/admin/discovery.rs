@@ -1,4 +1,4 @@
-//! Endpoints by which plugins of the prototype, and agents, tell of a cluster.
+//! Endpoints by which plugins of the prototype, and agents, report a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::control::event::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
 use crate::sys::unix_ms;
 
-/// Status of an agent, which it sends beside what it has learnt. A client without it (a script) is not missed when it
-/// falls silent.
+/// Status of an agent, which it sends beside what it has discovered. A client without it (a script) is not missed when
+/// it falls silent.
 #[derive(Deserialize)]
 struct AgentReport {
     interval_seconds: u64,
@@ -34,8 +34,8 @@ impl AgentReport {
         let age_ms = self.seconds_since_heard.map(|age| (age.max(0.0) * 1000.0) as u64);
         let interval = Duration::from_secs(self.interval_seconds.clamp(1, MAX_INTERVAL_SECS));
         let heard_ms = age_ms.map(|age| unix_ms().saturating_sub(age));
-        let trouble = self.last_error.map(|error| format!("the agent says: {error}"));
-        source.record_report(heard_ms, trouble, interval);
+        let error = self.last_error.map(|error| format!("the agent says: {error}"));
+        source.record_report(heard_ms, error, interval);
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn put_by_agent(
     accept(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
-/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets what a source that no longer exists has told.
+/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets what a source that no longer exists has reported.
 pub(super) async fn forget(
     State(control): State<Arc<Control>>,
     Path((source, cluster)): Path<(String, String)>,
@@ -83,7 +83,7 @@ pub(super) async fn forget(
         .get(&source)
         .is_some_and(|of| of.contains_key(&cluster));
     if !known {
-        let detail = format!("source {source:?} has told nothing of cluster {cluster:?}");
+        let detail = format!("source {source:?} has reported nothing of cluster {cluster:?}");
         return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail, &json!({}));
     }
     let runs =
@@ -133,7 +133,7 @@ async fn accept(
             source.record_error(&error);
             return problem(
                 StatusCode::BAD_REQUEST,
-                "The body is not understood; what was told before stays",
+                "The body is not understood; what was reported before stays",
                 &error,
                 &json!({}),
             );
@@ -186,13 +186,13 @@ async fn submit(
 fn rejected_response(error: &str) -> Response {
     problem(
         StatusCode::SERVICE_UNAVAILABLE,
-        "It could not be taken; what was told before stays",
+        "It could not be taken; what was reported before stays",
         error,
         &json!({}),
     )
 }
 
-/// `GET /api/v1/sources`: the status of each source, and what it has told.
+/// `GET /api/v1/sources`: the status of each source, and what it has reported.
 pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
     Json(json!({ "apiVersion": "v1", "sources": source_views(&control) }))
 }
@@ -206,7 +206,7 @@ fn source_views(control: &Control) -> Vec<Value> {
         .map(|source| (source.name.clone(), source.view()))
         .collect();
     for (source, clusters) in discovered.iter() {
-        // Clusters of sources that told an earlier process of them, and have not been heard of since.
+        // Clusters of sources that reported them to an earlier process, and have not been heard of since.
         let view = views
             .entry(source.clone())
             .or_insert_with(|| json!({ "name": source, "connected": false }));

@@ -16,8 +16,8 @@ use crate::control::Control;
 /// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Streams changes, beginning with `hello`. A client that reads too slowly is told how many it has `missed`, and loads
-/// the state anew.
+/// Streams changes, beginning with `hello`. A client that reads too slowly gets the number that it has `missed`, and
+/// loads the state anew.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let changes = BroadcastStream::new(control.shared.changes.subscribe());
     let hello = Event::default()

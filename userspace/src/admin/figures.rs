@@ -82,7 +82,7 @@ pub(super) async fn application(
     let cluster = format!("{namespace}/{name}");
     let Some(at_cluster) = snapshot.model.clusters.iter().position(|known| known.name == cluster) else {
         let detail =
-            format!("no event has told of an application {cluster}, or it has no endpoint that takes connections");
+            format!("no event has reported an application {cluster}, or it has no endpoint that takes connections");
         return problem(
             StatusCode::NOT_FOUND,
             "There is no such application",

@@ -429,7 +429,7 @@ impl Scrape {
         let sources = shared.sources();
         out.gauge(
             "source_connected",
-            "Whether a source of routes is in touch with what it learns from",
+            "Whether a source of routes is in touch with what it watches",
             sources
                 .iter()
                 .map(|s| (source_labels(s), f64::from(u8::from(s.connected())))),
@@ -441,12 +441,12 @@ impl Scrape {
         )?;
         out.counter(
             "source_failures",
-            "Times that a source lost its way, or never found it",
+            "Times that a source lost touch, or never got in touch",
             sources.iter().map(|s| (source_labels(s), s.failures.get())),
         )?;
         out.counter(
             "source_events",
-            "What sources were told, by kind and outcome",
+            "What was reported to sources, by kind and outcome",
             sources
                 .iter()
                 .flat_map(|s| by_label("source", &s.name, "event", &s.events)),
@@ -458,7 +458,7 @@ impl Scrape {
         )?;
         out.seconds(
             "table_swap",
-            "Time that it takes to put what sources have told in force",
+            "Time that it takes to put what sources have reported in force",
             [(Vec::new(), &shared.apply_seconds)],
         )?;
         let jobs = self.0.jobs.all();
@@ -518,10 +518,12 @@ impl Scrape {
             of(|service| service.flows_total),
         )?;
         let directions = |client: fn(&ServiceView) -> u64, host: fn(&ServiceView) -> u64| {
-            let both = |service| [("in", client(service)), ("out", host(service))].map(|(way, n)| (service, way, n));
+            let both = |service| {
+                [("in", client(service)), ("out", host(service))].map(|(direction, n)| (service, direction, n))
+            };
             let all = services.iter().flat_map(both);
-            let labelled =
-                all.map(|(service, way, n)| (vec![("service", service.name.as_str()), ("direction", way)], n));
+            let labelled = all
+                .map(|(service, direction, n)| (vec![("service", service.name.as_str()), ("direction", direction)], n));
             labelled.collect::<Vec<_>>()
         };
         out.counter(

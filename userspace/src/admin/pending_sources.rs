@@ -6,7 +6,8 @@ use crate::control::Control;
 use crate::control::watchers::KUBE_PREFIX;
 use crate::source::SourceStatus;
 
-/// Returns the sources that readiness waits for: those that have told nothing, neither now nor to an earlier process.
+/// Returns the sources that readiness waits for: those that have reported nothing, neither now nor to an earlier
+/// process.
 pub(super) fn pending_sources(control: &Control) -> Vec<String> {
     let snapshot = control.shared.snapshot.load();
     if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {

@@ -43,10 +43,10 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(router: Router, seats: ConnectionLimiter, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(router: Router, limiter: ConnectionLimiter, shared: &Arc<Shared>) -> Self {
         Self {
             router,
-            limiter: seats,
+            limiter,
             shared: Arc::clone(shared),
             head_timeout: HEAD_TIMEOUT,
             warned: None,
@@ -63,8 +63,8 @@ impl Server {
                     continue;
                 }
             };
-            let seat = match self.limiter.acquire(Some(addr.ip().to_canonical())) {
-                Ok(seat) => seat,
+            let permit = match self.limiter.acquire(Some(addr.ip().to_canonical())) {
+                Ok(permit) => permit,
                 Err(full) => {
                     self.refuse(full, Some(addr.ip()));
                     continue;
@@ -75,7 +75,7 @@ impl Server {
             let acceptor = certificates.as_mut().map(AdminCertificates::acceptor);
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
-                let _seat = seat;
+                let _permit = permit;
                 let counts = &shared.admin;
                 let Some(acceptor) = acceptor else {
                     let certified = false;
@@ -102,8 +102,8 @@ impl Server {
                     continue;
                 }
             };
-            let seat = match self.limiter.acquire(None) {
-                Ok(seat) => seat,
+            let permit = match self.limiter.acquire(None) {
+                Ok(permit) => permit,
                 Err(full) => {
                     self.refuse(full, None);
                     continue;
@@ -111,7 +111,7 @@ impl Server {
             };
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
-                let _seat = seat;
+                let _permit = permit;
                 let caller = UnixPeer::of(&stream);
                 serve(stream, router, caller, head_timeout, &shared.admin).await;
             });

@@ -125,7 +125,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             &json!({}),
         );
     }
-    // An operator who denies a client must be told if the shield is not in force.
+    // An operator who denies a client must know if the shield is not in force.
     if let Some(why) = control.services.shield_problem() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,

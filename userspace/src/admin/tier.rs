@@ -60,10 +60,10 @@ pub(super) fn view(
     let is_limited = snapshot.model.limits.per_source.concurrent != 0;
     let tier = listener.datapath.tier.map_or("splice or copy", |tier| tier.as_str());
     match ineligible(listener, is_limited, why_not_available, &ends) {
-        Some((unfit, why)) => json!({
+        Some((ineligible, why)) => json!({
             "tier": tier,
             "verdict": "would not be cut",
-            "not_cut": unfit.label(),
+            "not_cut": ineligible.label(),
             "reason": why,
         }),
         None if client.is_none() || host.is_none() => json!({
@@ -190,7 +190,7 @@ mod tests {
             client: end(client),
             host: end(host),
         };
-        ineligible(listener, is_limited, None, &ends).map(|(unfit, _)| unfit.label())
+        ineligible(listener, is_limited, None, &ends).map(|(ineligible, _)| ineligible.label())
     }
 
     #[test]
@@ -231,8 +231,8 @@ mod tests {
             client: None,
             host: None,
         };
-        let (unfit, why) = ineligible(&free, true, Some("no rights".into()), &ends).unwrap();
-        assert_eq!((unfit.label(), &*why), ("not_available", "no rights"));
+        let (ineligible, why) = ineligible(&free, true, Some("no rights".into()), &ends).unwrap();
+        assert_eq!((ineligible.label(), &*why), ("not_available", "no rights"));
     }
 
     #[test]

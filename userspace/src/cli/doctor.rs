@@ -169,7 +169,9 @@ fn direct_return() -> Option<Finding> {
         wrong.push("what a tunnel brings is dropped: net.ipv4.conf.all.rp_filter=0 (dsr-ipip only)");
     }
     if !decapsulates() {
-        wrong.push("nothing unwraps tunnels: a device of type ipip, or `signalbox unwrap INTERFACE` (dsr-ipip only)");
+        wrong.push(
+            "nothing decapsulates tunnels: a device of type ipip, or `signalbox unwrap INTERFACE` (dsr-ipip only)",
+        );
     }
     let found = format!(
         "{} on lo: as a host of a service has it in modes dsr-l2 and dsr-ipip",

@@ -94,12 +94,12 @@ struct ReplayStats {
 
 fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode> {
     let (name, text) = read(file)?;
-    let mut tally = ReplayStats::default();
+    let mut stats = ReplayStats::default();
     let mut good = Vec::new();
     for piece in split_documents(&text) {
         match spi::parse(&piece.text) {
             Ok(_) => good.push(piece),
-            Err(error) => count_refused(&mut tally, &name, piece.first_line + error.line - 1, &error.expected),
+            Err(error) => count_refused(&mut stats, &name, piece.first_line + error.line - 1, &error.expected),
         }
     }
     let path = if dry_run {
@@ -110,23 +110,23 @@ fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode>
     for batch in batches(&good) {
         let outcome = post(socket, &path, batch)?;
         if let Ok(answer) = outcome {
-            count_answer(&mut tally, &answer);
+            count_answer(&mut stats, &answer);
             continue;
         }
         // A balancer of another version may understand less: events are posted one by one to find which it refuses.
         for piece in batch {
             match post(socket, &path, std::slice::from_ref(piece))? {
-                Ok(answer) => count_answer(&mut tally, &answer),
-                Err(why) => count_refused(&mut tally, &name, piece.first_line, &why),
+                Ok(answer) => count_answer(&mut stats, &answer),
+                Err(why) => count_refused(&mut stats, &name, piece.first_line, &why),
             }
         }
     }
-    let (would, changed) = (if dry_run { "would be " } else { "" }, tally.changed.len());
+    let (would, changed) = (if dry_run { "would be " } else { "" }, stats.changed.len());
     println!(
         "{} events {would}taken, {changed} applications {would}changed, {} events {would}refused",
-        tally.taken, tally.refused
+        stats.taken, stats.refused
     );
-    Ok(ExitCode::from(u8::from(tally.refused > 0)))
+    Ok(ExitCode::from(u8::from(stats.refused > 0)))
 }
 
 fn read(file: &Path) -> anyhow::Result<(String, String)> {
@@ -142,16 +142,16 @@ fn read(file: &Path) -> anyhow::Result<(String, String)> {
     Ok((name, text))
 }
 
-fn count_refused(tally: &mut ReplayStats, name: &str, line: usize, why: &str) {
-    tally.refused += 1;
+fn count_refused(stats: &mut ReplayStats, name: &str, line: usize, why: &str) {
+    stats.refused += 1;
     eprintln!("{name}:{line}: refused: {why}");
 }
 
-fn count_answer(tally: &mut ReplayStats, answer: &Value) {
+fn count_answer(stats: &mut ReplayStats, answer: &Value) {
     let outcome = &answer["outcome"];
-    tally.taken += outcome["events"].as_u64().unwrap_or_default();
+    stats.taken += outcome["events"].as_u64().unwrap_or_default();
     let changed = outcome["changed"].as_array().into_iter().flatten();
-    tally
+    stats
         .changed
         .extend(changed.filter_map(Value::as_str).map(str::to_owned));
     for (cluster, why) in outcome["refused"].as_object().into_iter().flatten() {

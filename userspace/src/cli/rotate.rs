@@ -26,7 +26,8 @@ pub(super) enum RotateCommand {
         /// gear:ID.
         #[arg(required_unless_present = "machine")]
         names: Vec<String>,
-        /// Every host at this IP address in every cluster, those that are learnt later included. May be given again.
+        /// Every host at this IP address in every cluster, those that are discovered later included. May be given
+        /// again.
         #[arg(long, value_name = "ADDRESS")]
         machine: Vec<IpAddr>,
         /// Reason, for others to read in `rotate list`.

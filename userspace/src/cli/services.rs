@@ -96,7 +96,7 @@ fn footnotes(answer: &Value) -> Vec<String> {
     notes.extend(
         list("troubles")
             .iter()
-            .filter_map(|trouble| Some(format!("! {}", trouble.as_str()?))),
+            .filter_map(|problem| Some(format!("! {}", problem.as_str()?))),
     );
     notes
 }

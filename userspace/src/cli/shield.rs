@@ -121,8 +121,8 @@ fn guards(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     }
     let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
     show::print_text(&show::table("guards", &json!({ "guards": lines })))?;
-    for trouble in answer["troubles"].as_array().into_iter().flatten() {
-        show::print_text(&format!("! {}", trouble.as_str().unwrap_or_default()))?;
+    for problem in answer["troubles"].as_array().into_iter().flatten() {
+        show::print_text(&format!("! {}", problem.as_str().unwrap_or_default()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -302,7 +302,7 @@ fn age_of(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Returns whether clusters are those that a source has told of, rather than the shares of a route.
+/// Returns whether clusters are those that a source has reported, rather than the shares of a route.
 fn are_discoveries(clusters: &[Value]) -> bool {
     clusters.iter().any(|cluster| cluster.get("rejected").is_some())
 }

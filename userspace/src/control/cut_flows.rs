@@ -89,7 +89,7 @@ fn state_name(flow: &CutFlow) -> &'static str {
     if flow.state == state::CLOSING {
         "closing"
     } else if flow.ended() {
-        // An ended flow keeps its entry a little longer, for packets that are still under way.
+        // An ended flow keeps its entry a little longer, for packets that are still in flight.
         "ended"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"

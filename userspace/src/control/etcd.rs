@@ -1,4 +1,4 @@
-//! A table that several balancers share: what is told by API, rotation and weights, in an etcd (3.4 or later).
+//! A table that several balancers share: what is reported by API, rotation and weights, in an etcd (3.4 or later).
 //!
 //! Over etcd's own JSON gateway (`/v3/...`), so that no gRPC is needed. Writes are acknowledged when etcd has them. A
 //! watch says only that something has changed: then everything under the prefix is read again, which is little.

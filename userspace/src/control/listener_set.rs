@@ -67,14 +67,14 @@ fn workers_of_socket(socket: usize, workers: usize) -> Range<usize> {
 }
 
 impl ListenerSet {
-    /// Makes the front, with the sockets that another process has handed over, or new ones.
+    /// Makes the listener set, with the sockets that another process has handed over, or new ones.
     pub fn new(
         workers: Vec<WorkerHandle>,
         steering: Option<Steering>,
         cut: Option<Arc<Cut>>,
         inherited: Option<Offer>,
     ) -> io::Result<Self> {
-        let mut front = Self {
+        let mut set = Self {
             workers,
             steering,
             cut,
@@ -83,24 +83,23 @@ impl ListenerSet {
             accepting: false,
         };
         // No worker accepts yet: before a configuration is in force, a connection could not be served.
-        match (inherited, &front.steering) {
+        match (inherited, &set.steering) {
             (Some(offer), _) => {
-                front.binds.extend(offer.binds);
-                front.sockets.extend(offer.sockets);
-                front.add_sockets()?;
+                set.binds.extend(offer.binds);
+                set.sockets.extend(offer.sockets);
+                set.add_sockets()?;
             }
             (None, Some(_)) => {
-                let sockets = listen::open_steered(socket_count(front.workers.len()))?
+                let sockets = listen::open_steered(socket_count(set.workers.len()))?
                     .into_iter()
                     .enumerate();
-                front
-                    .sockets
+                set.sockets
                     .extend(sockets.map(|(index, socket)| (ListenSocketKey::Steered(index), vec![socket])));
             }
             (None, None) => {}
         }
-        if let Some(steering) = &front.steering {
-            for (socket, listeners) in &front.sockets {
+        if let Some(steering) = &set.steering {
+            for (socket, listeners) in &set.sockets {
                 let (ListenSocketKey::Steered(_), Some(listener)) = (socket, listeners.first()) else {
                     continue;
                 };
@@ -112,7 +111,7 @@ impl ListenerSet {
                 steering.set_listener(slot, listener)?;
             }
         }
-        Ok(front)
+        Ok(set)
     }
 
     pub fn is_steered(&self) -> bool {

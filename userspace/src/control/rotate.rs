@@ -186,10 +186,10 @@ impl Control {
         for worker in &self.workers {
             worker.send(WorkerCommand::Close(Arc::clone(&subjects)));
         }
-        let (keeper, services) = (self.flow_gc.clone(), Arc::clone(&self.services));
+        let (flow_gc, services) = (self.flow_gc.clone(), Arc::clone(&self.services));
         tokio::task::spawn_blocking(move || {
-            if let Some(keeper) = keeper {
-                keeper.close(&subjects);
+            if let Some(flow_gc) = flow_gc {
+                flow_gc.close(&subjects);
             }
             services.close(&subjects);
         });

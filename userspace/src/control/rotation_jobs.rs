@@ -96,7 +96,7 @@ pub enum RotateError {
     NoHostLeft(Vec<String>),
     #[error("there is no job {0} that could be cancelled")]
     NoJob(u64),
-    #[error("no host is at {0}; --force takes it out all the same, for hosts that are learnt later")]
+    #[error("no host is at {0}; --force takes it out all the same, for hosts that are discovered later")]
     UnknownMachine(std::net::IpAddr),
     #[error("a reason has at most {MAX_REASON_CHARS} characters, all of them printable")]
     BadReason,

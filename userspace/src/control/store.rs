@@ -50,7 +50,7 @@ use persistent_state::PersistentState;
 /// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Least interval at which a new model is made of what sources tell.
+/// Least interval at which a new model is made of what sources report.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 struct HostEntry {
@@ -107,7 +107,7 @@ pub struct Store {
 impl Store {
     pub fn new(
         shared: Arc<Shared>,
-        front: ListenerSet,
+        listener_set: ListenerSet,
         memory: PersistentState,
         routing: CurrentSource,
         services: Arc<Services>,
@@ -117,7 +117,7 @@ impl Store {
         let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
         Self {
             shared,
-            listener_set: front,
+            listener_set,
             events,
             file: Arc::clone(&model),
             persistent: memory,

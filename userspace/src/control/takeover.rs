@@ -163,7 +163,7 @@ pub fn serve(
     admin_socket: &Path,
     events: mpsc::UnboundedSender<StoreEvent>,
     relieved: mpsc::UnboundedSender<()>,
-    keeper: Option<Arc<FlowGc>>,
+    flow_gc: Option<Arc<FlowGc>>,
 ) -> io::Result<()> {
     let path = path(admin_socket);
     let _ = std::fs::remove_file(&path);
@@ -171,7 +171,7 @@ pub fn serve(
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     std::thread::Builder::new().name("takeover".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            match hand_over(stream, &events, keeper.as_deref()) {
+            match hand_over(stream, &events, flow_gc.as_deref()) {
                 Ok(()) => {
                     let _ = relieved.send(());
                     return;
@@ -189,7 +189,7 @@ pub fn serve(
 fn hand_over(
     mut stream: UnixStream,
     events: &mpsc::UnboundedSender<StoreEvent>,
-    keeper: Option<&FlowGc>,
+    flow_gc: Option<&FlowGc>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     if read_line(&mut stream)? != b"takeover" {
@@ -235,8 +235,8 @@ fn hand_over(
     let (done, stopped) = oneshot::channel();
     events.send(StoreEvent::HandedOver(done)).map_err(|_| ended())?;
     stopped.blocking_recv().map_err(|_| ended())?;
-    if let Some(keeper) = keeper {
-        keeper.retire();
+    if let Some(flow_gc) = flow_gc {
+        flow_gc.retire();
     }
     // This process no longer listens, whether the successor gets the line or not: there is no way back.
     let _ = stream.write_all(b"stopped\n");

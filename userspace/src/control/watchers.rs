@@ -54,7 +54,7 @@ impl Watchers {
     }
 
     /// Runs what this configuration asks for, and no more. A watch whose settings have changed begins anew; what it
-    /// told stays in force until it tells again.
+    /// reported stays in force until it reports again.
     pub fn follow(&mut self, model: &Model) {
         self.routing.follow(model.routing_events.as_ref());
         let wanted: HashMap<&str, &KubernetesSource> = model

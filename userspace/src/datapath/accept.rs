@@ -96,8 +96,8 @@ async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, Soc
 }
 
 fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
-    let seat = ProcessGuard::new(&worker.shared);
-    tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, seat));
+    let process_guard = ProcessGuard::new(&worker.shared);
+    tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, process_guard));
 }
 
 async fn pause_after_error(worker: &Worker, error: &std::io::Error) {

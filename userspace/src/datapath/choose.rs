@@ -31,7 +31,7 @@ impl Lease {
         self.stats = Some(share);
     }
 
-    /// Keeps the connection counted after the drop: the keeper of the flow table gives the count back when the flow
+    /// Keeps the connection counted after the drop: the flow GC gives the count back when the flow
     /// ends.
     pub fn detach(mut self) {
         self.is_detached = true;

@@ -45,7 +45,7 @@ struct ConnectedPair {
     attempt: Result<CutAttempt, Ineligible>,
     /// Bytes to send to the host before those in the client's socket; not sent yet.
     preamble: Vec<u8>,
-    /// Number of bytes of `front` that came from the client itself (the rest is a PROXY header).
+    /// Number of bytes of `preamble` that came from the client itself (the rest is a PROXY header).
     preamble_from_client: u64,
     /// Record for the connection log; `None` where connections are not logged.
     log: Option<Box<LogContext>>,
@@ -57,7 +57,7 @@ pub async fn serve(
     client: Socket,
     peer: SocketAddr,
     local: Option<SocketAddr>,
-    seat: ProcessGuard,
+    process_guard: ProcessGuard,
 ) {
     let accepted = Instant::now();
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
@@ -93,7 +93,7 @@ pub async fn serve(
         policy,
         preread,
         attempt,
-        preamble: front,
+        preamble,
         preamble_from_client: kept,
         log: opened,
     } = placed;
@@ -102,31 +102,31 @@ pub async fn serve(
             opened.log_end(&worker.shared, parts, flow, tier, end);
         }
     };
-    let unfit = match attempt {
+    let ineligible = match attempt {
         Ok(attempt) => {
             if let Some(opened) = &opened {
                 opened.keep_details(&worker.shared, parts.client, attempt.key());
             }
-            if let Err(end) = cut(attempt, (client, host), &front, lease, counted, seat) {
+            if let Err(end) = cut(attempt, (client, host), &preamble, lease, counted, process_guard) {
                 told(&parts, None, Tier::Cut, end);
             }
             return;
         }
-        Err(unfit) => unfit,
+        Err(ineligible) => ineligible,
     };
-    listener.not_cut[unfit.index()].inc();
+    listener.not_cut[ineligible.index()].inc();
     let (Ok(client), Ok(host)) = (client.into_registered(), host.into_registered()) else {
         lease.cluster.closed[FlowEnd::Failed as usize].inc();
         told(&parts, None, Tier::Copy, FlowEnd::Failed);
         return;
     };
     let listed = worker.flows.open(worker.index, parts);
-    listed.flow.not_cut.set(unfit.label());
+    listed.flow.not_cut.set(ineligible.label());
     if kept > 0 {
         listed.flow.add_bytes(Direction::In, kept);
     }
     let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
-    let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, preread).with_preamble(front);
+    let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, preread).with_preamble(preamble);
     let mut carried = pin!(run_relay(&worker, &listed.flow, relay, policy));
     let end = tokio::select! {
         end = &mut carried => end,
@@ -148,14 +148,14 @@ pub async fn serve(
 fn cut(
     attempt: CutAttempt,
     (client, host): (Socket, Socket),
-    front: &[u8],
+    preamble: &[u8],
     lease: Lease,
     counted: ListenerGuard,
-    seat: ProcessGuard,
+    process_guard: ProcessGuard,
 ) -> Result<(), FlowEnd> {
     let cluster = Arc::clone(&lease.cluster);
     let marks = counted.marks();
-    match attempt.hand_off(client, host, front, marks, seat) {
+    match attempt.hand_off(client, host, preamble, marks, process_guard) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
@@ -308,7 +308,7 @@ async fn peek_and_connect(
                     host,
                     mut lease,
                     attempt,
-                    preamble: front,
+                    preamble,
                     connect_time: took,
                 }) => {
                     if let Some(route) = route {
@@ -346,7 +346,7 @@ async fn peek_and_connect(
                         policy,
                         preread,
                         attempt,
-                        preamble: front,
+                        preamble,
                         preamble_from_client: kept.len() as u64,
                         log: opened,
                     });
@@ -444,7 +444,7 @@ async fn run_relay(
         match SockmapFlow::join(joiner, &worker.sockmap_watch, flow, (client, host), moved, policy.idle) {
             Ok(joint) => return joint.run().await,
             Err(refused) => {
-                tracing::debug!(error = %refused.error, "A flow could not be joined in the kernel.");
+                tracing::debug!(error = %refused.error, "A flow could not be moved to tier sockmap.");
                 let (Ok(client), Ok(host)) = (TcpStream::from_std(refused.client), TcpStream::from_std(refused.host))
                 else {
                     return FlowEnd::Failed;

@@ -25,7 +25,7 @@ impl ProcessGuard {
         }
     }
 
-    /// Keeps the connection counted when its sockets close: the keeper of the flow table counts its end.
+    /// Keeps the connection counted when its sockets close: the flow GC counts its end.
     pub fn detach(&mut self) {
         self.is_detached = true;
     }
@@ -63,13 +63,13 @@ impl ListenerGuard {
         }
     }
 
-    /// Marks of a flow that tell the keeper which counts to give back.
+    /// Marks of a flow that tell the flow GC which counts to give back.
     pub(super) fn marks(&self) -> u8 {
         let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
         mark(self.source.is_some(), OWNS_SOURCE) | mark(self.conn_count_source.is_some(), OWNS_LISTENER_SOURCE)
     }
 
-    /// Keeps the connection counted after the drop: the keeper of the flow table gives it back, by its marks.
+    /// Keeps the connection counted after the drop: the flow GC gives it back, by its marks.
     pub(super) fn detach(mut self) {
         self.finish_peeking();
         self.source = None;

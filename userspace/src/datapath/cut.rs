@@ -41,7 +41,7 @@ pub struct Cutter {
     /// Flows whose sockets still have bytes to deliver on leg B.
     handoffs: RefCell<Vec<Handoff>>,
     polling: Cell<bool>,
-    /// False until the keeper has adopted the flows of an earlier process.
+    /// False until the flow GC has adopted the flows of an earlier process.
     may_claim: Cell<bool>,
 }
 
@@ -59,7 +59,7 @@ pub struct CutRequest {
     pub greeted: bool,
     /// Timestamp clock of leg A: see [`sys::timestamp_clock`](crate::sys::timestamp_clock).
     pub timestamp_clock: u32,
-    /// The client's window scale, where it differs from ours: leg B's windows are then told in its units, exactly.
+    /// The client's window scale, where it differs from ours: leg B's windows are then given in its units, exactly.
     pub window_scale: Option<u8>,
     /// Number of the host in the map `ID_NAMES`; `route` and `listener` likewise.
     pub host: u32,
@@ -86,7 +86,7 @@ impl Cutter {
         })
     }
 
-    /// Starts claiming entries, once the keeper has adopted the flows of an earlier process. `taken`: (host, source
+    /// Starts claiming entries, once the flow GC has adopted the flows of an earlier process. `taken`: (host, source
     /// port) pairs that those flows use.
     pub fn start(&self, taken: &[(SocketAddr, u16)]) {
         for (host, port) in taken {

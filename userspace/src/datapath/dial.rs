@@ -69,13 +69,16 @@ pub(super) async fn connect(
     while chooser.attempts() < MAX_HOSTS_TRIED {
         let Some(lease) = chooser.next_host() else { break };
         let began = Instant::now();
-        let mut front = if lease.proxy_protocol {
+        let mut preamble = if lease.proxy_protocol {
             proxy::v2_header(ask.true_client, ask.vip, ask.name)
         } else {
             Vec::new()
         };
-        front.extend_from_slice(ask.consumed_payload);
-        let connected = timeout(snapshot.model.timeouts.connect, dial(worker, &lease, ask, front.len()));
+        preamble.extend_from_slice(ask.consumed_payload);
+        let connected = timeout(
+            snapshot.model.timeouts.connect,
+            dial(worker, &lease, ask, preamble.len()),
+        );
         let (label, error) = match connected.await {
             Ok(Ok((host, attempt))) => {
                 lease.host.total.inc();
@@ -88,7 +91,7 @@ pub(super) async fn connect(
                     host,
                     lease,
                     attempt,
-                    preamble: front,
+                    preamble,
                     connect_time: took,
                 });
             }
@@ -127,8 +130,8 @@ async fn dial(
     let ConnectingLegB { attempt, mut host } = match begin_cut(worker, lease, ask, injected) {
         Ok(connecting) => connecting,
         Err(BeginError::Failed(error)) => return Err(error),
-        Err(BeginError::Ineligible(unfit)) => {
-            return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(unfit)));
+        Err(BeginError::Ineligible(ineligible)) => {
+            return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(ineligible)));
         }
     };
     // A near host has answered by the time that other tasks have had their turn: the flow table says so.
@@ -140,13 +143,13 @@ async fn dial(
     }
     let stream = host.registered()?;
     stream.writable().await?;
-    if let Err(unfit) = attempt.outcome() {
+    if let Err(ineligible) = attempt.outcome() {
         if let Some(error) = stream.take_error()? {
             return Err(error);
         }
         // Userspace writes to this socket, so Nagle's algorithm is switched off.
         stream.set_nodelay(true)?;
-        return Ok((host, Err(unfit)));
+        return Ok((host, Err(ineligible)));
     }
     Ok((host, Ok(attempt)))
 }
@@ -195,7 +198,7 @@ fn begin_cut(
     match cutter.connect(&wanted) {
         Ok(Ok(connecting)) => Ok(connecting),
         Ok(Err(error)) => Err(BeginError::Failed(error)),
-        Err(unfit) => Err(BeginError::Ineligible(unfit)),
+        Err(ineligible) => Err(BeginError::Ineligible(ineligible)),
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -
             break;
         }
     }
-    // Once the flow is cut, nobody would retransmit an answer that is lost on its way: wait until it is acknowledged.
+    // Once the flow is cut, nobody would retransmit an answer that is lost: wait until it is acknowledged.
     while sys::unacknowledged(fd).map_err(|_| PeekError::Closed)? > 0 {
         if sys::is_dead(fd) {
             return Err(PeekError::Closed);

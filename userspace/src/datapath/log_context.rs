@@ -99,12 +99,12 @@ impl LogContext {
     /// Keeps what the flow table does not know of a cut flow, for the record at its end.
     pub(super) fn keep_details(&self, shared: &Shared, client: SocketAddr, key: FlowKey) {
         let before = self.accepted.elapsed().saturating_sub(duration_between(key.1, tick()));
-        let opening = FlowDetails {
+        let details = FlowDetails {
             client,
             name: self.name.clone(),
             connect: self.connect,
             setup: before,
         };
-        shared.log.keep_details(key, opening);
+        shared.log.keep_details(key, details);
     }
 }

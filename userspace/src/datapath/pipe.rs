@@ -1,6 +1,6 @@
 //! Pipes for `splice(2)`: taken when bytes flow, given back when empty.
 //!
-//! A flow without bytes under way holds no pipe: descriptors are the scarcest thing a balancer has.
+//! A flow without bytes in flight holds no pipe: descriptors are the scarcest thing a balancer has.
 
 use std::cell::RefCell;
 use std::io;

@@ -94,8 +94,8 @@ impl Relay {
     }
 
     /// Queues bytes for the host that go before all others.
-    pub fn with_preamble(mut self, front: Vec<u8>) -> Self {
-        self.inward.pending = front;
+    pub fn with_preamble(mut self, preamble: Vec<u8>) -> Self {
+        self.inward.pending = preamble;
         self
     }
 

@@ -1,8 +1,8 @@
-//! Tier `sockmap`, seen from userspace: two joined sockets, the gates, and the ends.
+//! Tier `sockmap`, seen from userspace: two joined sockets, their credits, and the ends.
 //!
-//! The kernel carries the bytes. Userspace raises the gates' limits as far ends acknowledge; carries by hand what a
-//! closed gate passes up, and opens it again when all of that is relayed; shuts the far leg when a sender has finished
-//! and all its bytes have been queued there; notices resets and idle flows.
+//! The kernel carries the bytes. Userspace extends a direction's credit as the far end acknowledges; relays what the
+//! program passes up once the credit is exhausted, and says so when all of that is relayed; shuts the far leg when a
+//! sender has finished and all its bytes have been queued there; notices resets and idle flows.
 
 use std::io;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ use crate::kernel::sockmap::{JoinOutcome as Outcome, SockmapPair};
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys;
 
-/// Bytes that may be under way in one direction without the far end's acknowledgement.
+/// Credit of a direction: bytes in flight without the far end's acknowledgement.
 const CREDIT_WINDOW_BYTES: u64 = 1024 * 1024;
 
 /// Interval of the next look while something is unfinished; doubled each time that nothing came of it.
@@ -38,7 +38,7 @@ const EPOLLRDHUP: u32 = libc::EPOLLRDHUP as u32;
 const EPOLLERR: u32 = libc::EPOLLERR as u32;
 const EPOLLHUP: u32 = libc::EPOLLHUP as u32;
 
-/// Direction of a joined flow, and the leg that its bytes come from.
+/// Direction of a flow of tier `sockmap`, and the leg that its bytes come from.
 struct SockmapDirection {
     direction: Direction,
     from: TcpStream,
@@ -46,7 +46,7 @@ struct SockmapDirection {
     cookie: u64,
     /// Bytes of the sender that userspace had read before the join.
     preread: u64,
-    /// Bytes that userspace has read, of those that the gate passed up.
+    /// Bytes that userspace has read, of those that the program passed up.
     consumed: u64,
     /// Bytes of `consumed` that are written to the far leg.
     relayed: u64,
@@ -54,15 +54,15 @@ struct SockmapDirection {
     /// Bytes counted into the flow so far.
     counted: u64,
     /// True if the program sees the packets that arrive on this leg. False for a second leg that the socket map refused
-    /// (its sender had finished by then): such a leg is read by hand to its end.
+    /// (its sender had finished by then): such a leg is read by userspace to its end.
     in_kernel: bool,
     hung_up: bool,
     done: bool,
-    /// Bytes acknowledged plus bytes queued on this leg (as a target) when it was joined.
+    /// Bytes acknowledged plus bytes queued on this leg (as a target) before the join.
     queued_before: u64,
 }
 
-/// A flow joined in the kernel, and what userspace keeps about it.
+/// A flow of tier `sockmap`, and what userspace keeps about it.
 pub struct SockmapFlow {
     sockmap: Arc<SockmapPair>,
     sockmap_watch: Rc<SockmapWatch>,
@@ -83,14 +83,14 @@ pub struct JoinError {
 impl SockmapFlow {
     /// Joins the legs. Both receive queues must have been read empty, and nothing may be kept in userspace.
     pub fn join(
-        joiner: &Arc<SockmapPair>,
+        sockmap: &Arc<SockmapPair>,
         watch: &Rc<SockmapWatch>,
         flow: &Rc<Flow>,
         (client, host): (TcpStream, TcpStream),
         moved: LegBytes,
         idle: Duration,
     ) -> Result<Self, Box<JoinError>> {
-        let prepared = match PreparedPair::new(joiner, watch, &client, &host) {
+        let prepared = match PreparedPair::new(sockmap, watch, &client, &host) {
             Ok(prepared) => prepared,
             Err(error) => {
                 watch.remove(&client);
@@ -98,7 +98,7 @@ impl SockmapFlow {
                 return Err(Box::new(JoinError { client, host, error }));
             }
         };
-        let half = |direction: Direction, from, leg: LegStart, preread| SockmapDirection {
+        let new_direction = |direction: Direction, from, leg: LegStart, preread| SockmapDirection {
             direction,
             from,
             credit: leg.credit,
@@ -114,20 +114,20 @@ impl SockmapFlow {
             queued_before: leg.queued,
         };
         let [c, h] = prepared.legs;
-        let halves = [
-            half(Direction::In, client, c, moved.from_client),
-            half(Direction::Out, host, h, moved.from_host),
+        let directions = [
+            new_direction(Direction::In, client, c, moved.from_client),
+            new_direction(Direction::Out, host, h, moved.from_host),
         ];
         flow.set_tier(
             Tier::Sockmap,
             if prepared.half_joined { "half joined" } else { "joined" },
         );
         Ok(Self {
-            sockmap: Arc::clone(joiner),
+            sockmap: Arc::clone(sockmap),
             sockmap_watch: Rc::clone(watch),
             watched: prepared.watched,
             flow: Rc::clone(flow),
-            directions: halves,
+            directions,
             idle,
             pause: MIN_RETRY_INTERVAL,
         })
@@ -150,8 +150,8 @@ impl SockmapFlow {
         match end {
             FlowEnd::Finished | FlowEnd::Idle => {}
             FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed | FlowEnd::Drained => {
-                for half in &self.directions {
-                    sys::reset_on_close(half.from.as_raw_fd());
+                for direction in &self.directions {
+                    sys::reset_on_close(direction.from.as_raw_fd());
                 }
             }
         }
@@ -165,37 +165,37 @@ impl SockmapFlow {
         let mut wants = [0u32; 2];
         for at in [0, 1] {
             let (first, second) = self.directions.split_at_mut(1);
-            let (half, far) = if at == 0 {
+            let (direction, far) = if at == 0 {
                 (&mut first[0], &second[0])
             } else {
                 (&mut second[0], &first[0])
             };
-            half.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0 || half.is_finished();
+            direction.hung_up |= events[at] & (EPOLLRDHUP | EPOLLERR | EPOLLHUP) != 0 || direction.is_finished();
             if events[at] & EPOLLERR != 0
-                && let Some(error) = sys::take_error(half.from.as_raw_fd())
+                && let Some(error) = sys::take_error(direction.from.as_raw_fd())
             {
-                return Err(half.end_of_error(&error));
+                return Err(direction.end_of_error(&error));
             }
-            let did = half
+            let did = direction
                 .advance(&self.sockmap, far, &self.flow)
-                .map_err(|error| half.end_of_error(&error))?;
+                .map_err(|error| direction.end_of_error(&error))?;
             moved |= did.moved;
             unfinished |= did.unfinished;
             wants[at] |= did.wants & EPOLLIN;
             wants[1 - at] |= did.wants & EPOLLOUT;
         }
-        for (at, half) in self.directions.iter().enumerate() {
+        for (at, direction) in self.directions.iter().enumerate() {
             // Events are one-shot (EPOLLONESHOT): rearmed here. A leg that is closed both ways would report EPOLLHUP
             // for ever.
             if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
-                let hang_up = if half.hung_up { 0 } else { EPOLLRDHUP };
+                let hang_up = if direction.hung_up { 0 } else { EPOLLRDHUP };
                 let key = self.watched.key(at);
                 self.sockmap_watch
-                    .rearm(&half.from, wants[at] | hang_up, key)
+                    .rearm(&direction.from, wants[at] | hang_up, key)
                     .map_err(|_| FlowEnd::Failed)?;
             }
         }
-        if self.directions.iter().all(|half| half.done) {
+        if self.directions.iter().all(|direction| direction.done) {
             return Ok(None);
         }
         if unfinished {
@@ -246,8 +246,8 @@ struct PreparedPair {
 }
 
 impl PreparedPair {
-    fn new(joiner: &SockmapPair, watch: &Rc<SockmapWatch>, client: &TcpStream, host: &TcpStream) -> io::Result<Self> {
-        let watched = watch.register().ok_or_else(|| io::Error::other("no free gate"))?;
+    fn new(sockmap: &SockmapPair, watch: &Rc<SockmapWatch>, client: &TcpStream, host: &TcpStream) -> io::Result<Self> {
+        let watched = watch.register().ok_or_else(|| io::Error::other("no free credit"))?;
         let leg = |socket: &TcpStream, at| -> io::Result<LegStart> {
             watch.add(socket, EPOLLRDHUP, watched.key(at))?;
             Ok(LegStart {
@@ -257,7 +257,7 @@ impl PreparedPair {
             })
         };
         let (c, h) = (leg(client, 0)?, leg(host, 1)?);
-        let outcome = joiner.join(
+        let outcome = sockmap.join(
             [(client, c.cookie, c.credit), (host, h.cookie, h.credit)],
             CREDIT_WINDOW_BYTES,
         )?;
@@ -275,7 +275,7 @@ impl PreparedPair {
 impl SockmapDirection {
     /// Returns which side an error on this direction comes from.
     fn end_of_error(&self, error: &io::Error) -> FlowEnd {
-        tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A joined flow was cut short.");
+        tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A flow of tier sockmap was aborted.");
         let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
         match (self.direction, source_gone) {
             (Direction::In, true) | (Direction::Out, false) => FlowEnd::ClientReset,
@@ -283,53 +283,53 @@ impl SockmapDirection {
         }
     }
 
-    /// Returns whether the sender has finished and the far leg has not been told yet.
+    /// Returns whether the sender has finished and the far leg has not got a FIN yet.
     fn is_finished(&self) -> bool {
         !self.done && sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|info| info.peer_finished())
     }
 
-    fn advance(&mut self, joiner: &SockmapPair, far: &Self, flow: &Flow) -> io::Result<Advance> {
+    fn advance(&mut self, sockmap: &SockmapPair, far: &Self, flow: &Flow) -> io::Result<Advance> {
         let mut did = Advance::default();
         if self.done {
             return Ok(did);
         }
-        let gate = joiner.credits.read(self.credit);
-        let carried = gate.sent + self.relayed;
+        let credit = sockmap.credits.read(self.credit);
+        let carried = credit.sent + self.relayed;
         if carried > self.counted {
             flow.add_bytes(self.direction, carried - self.counted);
             self.counted = carried;
             did.moved = true;
         }
-        let by_hand = !self.in_kernel || joiner.credits.blocked(self.credit);
-        if by_hand || self.consumed < gate.passed || !self.pending.is_empty() {
-            self.relay_passed_up(joiner, far, &mut did)?;
-        } else if gate.limit.saturating_sub(gate.sent) < CREDIT_WINDOW_BYTES / 2 {
+        let in_userspace = !self.in_kernel || sockmap.credits.blocked(self.credit);
+        if in_userspace || self.consumed < credit.passed || !self.pending.is_empty() {
+            self.relay_passed_up(sockmap, far, &mut did)?;
+        } else if credit.limit.saturating_sub(credit.sent) < CREDIT_WINDOW_BYTES / 2 {
             // More than half of the credit is used.
-            self.extend_credit(joiner, far)?;
+            self.extend_credit(sockmap, far)?;
         }
         if self.hung_up {
-            self.forward_fin(joiner, far, flow, &mut did)?;
+            self.forward_fin(sockmap, far, flow, &mut did)?;
         }
         Ok(did)
     }
 
-    /// Raises the gate's limit to one `WINDOW` beyond what the far end has acknowledged.
-    fn extend_credit(&self, joiner: &SockmapPair, far: &Self) -> io::Result<()> {
+    /// Raises the credit's limit to [`CREDIT_WINDOW_BYTES`] beyond what the far end has acknowledged.
+    fn extend_credit(&self, sockmap: &SockmapPair, far: &Self) -> io::Result<()> {
         let acked = sys::tcp_info(far.from.as_raw_fd())?.bytes_acked;
         let acked = acked.saturating_sub(far.queued_before).saturating_sub(self.relayed);
-        joiner.credits.set_limit(self.credit, acked + CREDIT_WINDOW_BYTES);
+        sockmap.credits.set_limit(self.credit, acked + CREDIT_WINDOW_BYTES);
         Ok(())
     }
 
     /// Returns whether all bytes that the kernel took for the far leg are in its send queue or already acknowledged.
-    fn far_took_all(&self, joiner: &SockmapPair, far: &Self) -> io::Result<bool> {
+    fn far_took_all(&self, sockmap: &SockmapPair, far: &Self) -> io::Result<bool> {
         let queued = queued(&far.from)?.saturating_sub(far.queued_before);
-        Ok(queued >= joiner.credits.read(self.credit).sent + self.relayed)
+        Ok(queued >= sockmap.credits.read(self.credit).sent + self.relayed)
     }
 
-    /// Relays the bytes that a closed gate passed up; opens the gate when none of them is left.
-    fn relay_passed_up(&mut self, joiner: &SockmapPair, far: &Self, did: &mut Advance) -> io::Result<()> {
-        if !self.far_took_all(joiner, far)? {
+    /// Relays the bytes that the program passed up without credit; extends the credit when none of them is left.
+    fn relay_passed_up(&mut self, sockmap: &SockmapPair, far: &Self, did: &mut Advance) -> io::Result<()> {
+        if !self.far_took_all(sockmap, far)? {
             // Redirected bytes go first: writing now would overtake them.
             did.unfinished = true;
             return Ok(());
@@ -353,7 +353,7 @@ impl SockmapDirection {
                 sys::recv(self.from.as_raw_fd(), scratch, 0).inspect(|&n| self.pending.extend_from_slice(&scratch[..n]))
             });
             match read {
-                // End of the stream; `finish` finds out whether all of it is relayed.
+                // End of the stream; `forward_fin` finds out whether all of it is relayed.
                 Ok(0) => {
                     self.hung_up = true;
                     return Ok(());
@@ -367,11 +367,12 @@ impl SockmapDirection {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    joiner.credits.set_consumed(self.credit, self.consumed);
-                    let gate = joiner.credits.read(self.credit);
-                    if self.consumed == gate.passed {
-                        self.extend_credit(joiner, far)?;
-                        // All bytes that the gate passed up are relayed. The next segment opens the gate.
+                    sockmap.credits.set_consumed(self.credit, self.consumed);
+                    let credit = sockmap.credits.read(self.credit);
+                    if self.consumed == credit.passed {
+                        self.extend_credit(sockmap, far)?;
+                        // All bytes that were passed up are relayed: the program redirects again from the next
+                        // segment on.
                         self.pending = Vec::new();
                     } else {
                         did.unfinished = true;
@@ -387,7 +388,7 @@ impl SockmapDirection {
     }
 
     /// Passes the sender's FIN on to the far leg, once every byte is queued there.
-    fn forward_fin(&mut self, joiner: &SockmapPair, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
+    fn forward_fin(&mut self, sockmap: &SockmapPair, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
         let info = sys::tcp_info(self.from.as_raw_fd())?;
         if info.state == sys::TCP_CLOSE
             && let Some(error) = sys::take_error(self.from.as_raw_fd())
@@ -402,16 +403,16 @@ impl SockmapDirection {
             did.unfinished = true;
             return Ok(());
         }
-        let gate = joiner.credits.read(self.credit);
+        let credit = sockmap.credits.read(self.credit);
         // A FIN counts as one byte received.
         let expected = info.bytes_received.saturating_sub(1).saturating_sub(self.preread);
-        let none_passed_over = !self.in_kernel || self.consumed == gate.passed;
-        let all_taken = gate.sent + self.consumed >= expected && none_passed_over && self.pending.is_empty();
-        if !all_taken || !self.far_took_all(joiner, far)? {
+        let none_passed_over = !self.in_kernel || self.consumed == credit.passed;
+        let all_taken = credit.sent + self.consumed >= expected && none_passed_over && self.pending.is_empty();
+        if !all_taken || !self.far_took_all(sockmap, far)? {
             if !all_taken {
                 // Has the program run over bytes that it has not seen yet.
                 sys::recheck_receive_queue(self.from.as_raw_fd())?;
-                self.relay_passed_up(joiner, far, did)?;
+                self.relay_passed_up(sockmap, far, did)?;
             }
             did.unfinished = true;
             return Ok(());

@@ -1,7 +1,8 @@
-//! Events of joined sockets, per worker: an epoll instance of its own, because tokio's would wake for every packet.
+//! Events of the sockets of tier `sockmap`, per worker: an epoll instance of its own, because tokio's would wake for
+//! every packet.
 //!
 //! A socket in a socket map is "readable" for each segment that the kernel redirects. Only hang-ups are watched here,
-//! and, while a gate is closed, readability and room to write. Measured: 76-102 us a round trip against 101-162.
+//! and, while a credit is exhausted, readability and room to write. Measured: 76-102 us a round trip against 101-162.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::sys::{self, Epoll};
 
-/// Key of a leg: the index of its gate.
+/// Key of a leg: the index of its credit.
 pub type LegKey = u64;
 
 #[derive(Default)]
@@ -24,17 +25,17 @@ struct WatchSlot {
     events: [Cell<u32>; 2],
 }
 
-/// Joined flows of a worker, and the epoll instance that watches them.
+/// Flows of tier `sockmap` of a worker, and the epoll instance that watches them.
 pub struct SockmapWatch {
     epoll: AsyncFd<Epoll>,
-    /// Gates come in pairs: pair i is gates 2i and 2i+1.
+    /// Credits come in pairs, one of each direction: pair i is credits 2i and 2i+1.
     pairs: Range<u32>,
     free: RefCell<Vec<u32>>,
     unused: Cell<u32>,
     slots: RefCell<Vec<Option<Rc<WatchSlot>>>>,
 }
 
-/// A joined flow's slot and pair of gates; given back on drop.
+/// A flow's slot and pair of credits; given back on drop.
 pub struct WatchedFlow {
     watch: Rc<SockmapWatch>,
     pair: u32,
@@ -42,7 +43,7 @@ pub struct WatchedFlow {
 }
 
 impl SockmapWatch {
-    /// Makes the watch of a worker that owns `pairs` of gates.
+    /// Makes the watch of a worker that owns `pairs` of credits.
     pub fn new(pairs: Range<u32>) -> io::Result<Rc<Self>> {
         Ok(Rc::new(Self {
             epoll: sys::async_readable(Epoll::new()?)?,
@@ -53,7 +54,7 @@ impl SockmapWatch {
         }))
     }
 
-    /// Registers a flow; `None` when all gates are in use.
+    /// Registers a flow; `None` when all credits are in use.
     pub fn register(self: &Rc<Self>) -> Option<WatchedFlow> {
         let pair = self.free.borrow_mut().pop().or_else(|| {
             let next = self.unused.get();
@@ -80,17 +81,17 @@ impl SockmapWatch {
         self.epoll.get_ref().rearm(socket, events, key)
     }
 
-    /// Stops watching a socket that lives on elsewhere: its events would be taken for those of the gate's next flow.
+    /// Stops watching a socket that lives on elsewhere: its events would be taken for those of the credit's next flow.
     pub fn remove(&self, socket: &TcpStream) {
         self.epoll.get_ref().remove(socket);
     }
 
-    /// Wakes the flow of a gate with events.
-    pub fn wake(&self, gate: u32, events: u32) {
-        let index = (gate / 2).checked_sub(self.pairs.start);
+    /// Wakes the flow of a credit with events.
+    pub fn wake(&self, credit: u32, events: u32) {
+        let index = (credit / 2).checked_sub(self.pairs.start);
         let slots = self.slots.borrow();
         if let Some(Some(slot)) = index.and_then(|index| slots.get(index as usize)) {
-            let leg = &slot.events[gate as usize % 2];
+            let leg = &slot.events[credit as usize % 2];
             leg.set(leg.get() | events);
             slot.notify.notify_one();
         }
@@ -115,7 +116,7 @@ impl SockmapWatch {
 }
 
 impl WatchedFlow {
-    /// Returns the gate of the client's bytes (0) or of the host's (1).
+    /// Returns the credit of the client's bytes (0) or of the host's (1).
     pub fn credit(&self, leg: usize) -> u32 {
         self.pair * 2 + leg as u32
     }

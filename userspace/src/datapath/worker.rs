@@ -85,7 +85,7 @@ pub struct WorkerHandle {
     commands: mpsc::UnboundedSender<WorkerCommand>,
 }
 
-/// Number of pairs of gates of each of `workers`.
+/// Number of pairs of credits of each of `workers`.
 #[must_use]
 pub fn credit_pairs_per_worker(workers: usize) -> u32 {
     MAX_CREDITS / 2 / workers.max(1) as u32
@@ -208,7 +208,7 @@ impl Worker {
             WorkerCommand::List(filter, reply) => {
                 let _ = reply.send(self.flows.list(&filter));
             }
-            WorkerCommand::CreditExhausted(gate) => self.sockmap_watch.wake(gate, 0),
+            WorkerCommand::CreditExhausted(credit) => self.sockmap_watch.wake(credit, 0),
             WorkerCommand::Close(subjects) => self.flows.close(&subjects),
             WorkerCommand::AllowCut(taken) => {
                 if let Some((cutter, _)) = &self.cut {

@@ -58,7 +58,7 @@ pub const ALL: [Capability; 5] = [
         name: "CAP_NET_RAW",
         bit: 13,
         purpose: CapabilityUse::Resets,
-        without: "flows of cut-through and of services that are ended (idle, drained, rotated out by force) end without a word: client and host are not reset",
+        without: "flows of cut-through and of services that are ended (idle, drained, rotated out by force) end silently: client and host are not reset",
     },
     Capability {
         name: "CAP_NET_BIND_SERVICE",

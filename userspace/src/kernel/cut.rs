@@ -128,14 +128,14 @@ impl Cut {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
                 (
-                    FlowTable::map(flows.fd().as_fd(), count).map_err(failed("mapping FLOWS into memory"))?,
-                    PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping PENDING into memory"))?,
+                    FlowTable::map(flows.fd().as_fd(), count).map_err(failed("mapping CUT_FLOWS into memory"))?,
+                    PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping CUT_PENDING into memory"))?,
                 )
             }
             _ => return Err(KernelError::NoMap("CUT_FLOWS")),
         };
         let names = Names::new(map_fd(&ebpf, "ID_NAMES")?, read_names(&mut ebpf)?);
-        let (tuples, shakes, bindings, config) = (
+        let (tuples, handshakes, bindings, config) = (
             map_fd(&ebpf, "CUT_CT")?,
             map_fd(&ebpf, "CUT_HANDSHAKES")?,
             map_fd(&ebpf, "CUT_BINDINGS")?,
@@ -154,7 +154,7 @@ impl Cut {
             pending,
             names,
             tuples,
-            handshakes: shakes,
+            handshakes,
             bindings,
             config,
             counters,
@@ -171,7 +171,7 @@ impl Cut {
         super::counters::exit_counts(&self.counters)
     }
 
-    /// Sets the destinations whose handshakes are remembered.
+    /// Sets the destinations whose handshakes are recorded.
     pub fn set_bindings(&self, bindings: &Bindings) -> io::Result<()> {
         let mut bound = self
             .current_bindings
@@ -192,10 +192,10 @@ impl Cut {
     /// nobody else's handshake can have the tuple then.
     pub fn add_greeting_bytes(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
         match self.handshakes.get::<Tuple, Handshake>(tuple)? {
-            Some(shake) if shake.progress & SYN_ACK_SEEN != 0 => {
+            Some(handshake) if handshake.progress & SYN_ACK_SEEN != 0 => {
                 let advanced = Handshake {
-                    isn_vip: shake.isn_vip.wrapping_add(bytes),
-                    ..shake
+                    isn_vip: handshake.isn_vip.wrapping_add(bytes),
+                    ..handshake
                 };
                 self.handshakes.update(tuple, &advanced).map(|()| true)
             }

@@ -102,7 +102,7 @@ pub const TABLE_BYTES: usize = 2 * (SLOTS as usize).next_multiple_of(4);
 pub struct MapSizes {
     /// Connections of services.
     pub flows: u32,
-    /// Sources whose rates the shield remembers.
+    /// Sources whose rates the shield keeps.
     pub sources: u32,
     /// Nodes of the trie of the prefixes that all guards share.
     pub nodes: u32,
@@ -151,10 +151,10 @@ impl L4Kernel {
             OtherVersion::lock_all(PinKind::Layer4, "L4_CT_ESTABLISHED", take_over).map_err(pins::unusable)?;
         map_in_map::pin_tables(&pins.path("L4_TABLES"))
             .map_err(failed("making the map of tables (kernel 5.5 or later)"))?;
-        // The shield's programs need the handshakes: tier `cut` must not remember one that is answered with a SYN
+        // The shield's programs need the handshakes: tier `cut` must not record one that is answered with a SYN
         // cookie.
-        let shakes = pins::path(PinKind::Cut, "CUT_HANDSHAKES").map_err(failed("finding the maps of tier cut"))?;
-        let has_shakes = shakes.exists();
+        let handshakes = pins::path(PinKind::Cut, "CUT_HANDSHAKES").map_err(failed("finding the maps of tier cut"))?;
+        let has_handshakes = handshakes.exists();
         let attempt = |parts: u32| {
             let mut loader = EbpfLoader::new();
             for (name, pin) in PINNED_MAPS {
@@ -163,9 +163,9 @@ impl L4Kernel {
             for name in UNUSED_MAPS {
                 loader.map_max_entries(name, 1);
             }
-            if has_shakes {
+            if has_handshakes {
                 loader.map_max_entries("CUT_HANDSHAKES", MAX_HANDSHAKES);
-                loader.map_pin_path("CUT_HANDSHAKES", &shakes);
+                loader.map_pin_path("CUT_HANDSHAKES", &handshakes);
             }
             loader.map_max_entries("L4_CT_ESTABLISHED", size.flows.saturating_mul(2));
             loader.map_max_entries("SHIELD_SOURCES", size.sources.div_ceil(4));
@@ -213,7 +213,7 @@ impl L4Kernel {
         let known = Array::<_, Host>::try_from(map).map_err(unusable("L4_HOSTS"))?;
         let found_hosts = known.iter().collect::<Result<_, _>>().map_err(unusable("L4_HOSTS"))?;
         let fd = |name| map_fd(&ebpf, name);
-        let (established, opening, services, tables) = (
+        let (established, half_open, services, tables) = (
             fd("L4_CT_ESTABLISHED")?,
             fd("L4_CT_HALF_OPEN")?,
             fd("L4_SERVICES")?,
@@ -243,7 +243,7 @@ impl L4Kernel {
             names,
             missing,
             established,
-            half_open: opening,
+            half_open,
             services,
             tables,
             hosts,
@@ -408,13 +408,13 @@ impl L4Kernel {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes one direction of a flow, established or opening.
+    /// Removes one direction of a flow, established or half-open.
     pub fn remove_flow(&self, key: &Key) -> io::Result<()> {
         self.established.delete(key)?;
         self.half_open.delete(key)
     }
 
-    /// Removes one direction of an established flow; an opening flow of the same key stays.
+    /// Removes one direction of an established flow; a half-open flow of the same key stays.
     pub fn end_flow(&self, key: &Key) -> io::Result<()> {
         self.established.delete(key)
     }

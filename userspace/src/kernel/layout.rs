@@ -19,7 +19,7 @@ pub(in crate::kernel) const LAYOUT: &str = "LAYOUT";
 /// Shapes of structures, by name.
 pub(in crate::kernel) type Structures = BTreeMap<String, Shape>;
 
-/// Fields of a structure: offset and size in bytes by name, such as `ways.1.ack`.
+/// Fields of a structure: offset and size in bytes by name, such as `dirs.1.ack`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::kernel) struct Shape {
     size: usize,

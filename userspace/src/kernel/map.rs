@@ -380,7 +380,7 @@ impl<T> Drop for MmapArray<T> {
     }
 }
 
-/// Map `SOCKMAP_CREDITS`: the credit gates of tier `sockmap`.
+/// Map `SOCKMAP_CREDITS`: the credits of tier `sockmap`.
 pub struct Credits(MmapArray<Credit>);
 
 impl Credits {
@@ -392,20 +392,20 @@ impl Credits {
         self.0.at(index)
     }
 
-    /// Reads a gate's fields.
+    /// Reads a credit's fields.
     pub fn read(&self, index: u32) -> Credit {
         // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
         // 8-byte field by itself is whole.
         unsafe { self.credit(index).read_volatile() }
     }
 
-    /// Prepares a gate that no program uses yet.
+    /// Prepares a credit that no program uses yet.
     pub fn reset(&self, index: u32, limit: u64) {
         let fresh = Credit {
             limit,
             ..Credit::default()
         };
-        // SAFETY: as above; no LEGS entry points here, so no program writes.
+        // SAFETY: as above; no entry of `SOCKMAP_LEGS` points here, so no program writes.
         unsafe { self.credit(index).write_volatile(fresh) };
     }
 
@@ -415,10 +415,10 @@ impl Credits {
         field.store(limit, Ordering::Release);
     }
 
-    pub fn set_consumed(&self, index: u32, token: u64) {
+    pub fn set_consumed(&self, index: u32, consumed: u64) {
         // SAFETY: as for the limit.
         let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).consumed)) };
-        field.store(token, Ordering::Release);
+        field.store(consumed, Ordering::Release);
     }
 
     pub fn blocked(&self, index: u32) -> bool {

@@ -135,7 +135,7 @@ pub struct Kernel {
     pub counters: Arc<Counters>,
     /// Maps of tier `sockmap`, where the kernel has it.
     pub sockmap: Option<Arc<SockmapPair>>,
-    /// Ring of gates that have just closed.
+    /// Ring of credits that are exhausted.
     pub credit_events: Option<RingBuf<MapData>>,
     /// Features that are missing, each with the reason.
     pub degraded: Vec<(&'static str, String)>,
@@ -191,16 +191,16 @@ impl Kernel {
             .attach(&attach_to)
             .map_err(refused)?;
 
-        let gates = match ebpf.map("SOCKMAP_CREDITS") {
+        let credits = match ebpf.map("SOCKMAP_CREDITS") {
             Some(Map::Array(data)) => Credits::map(data.fd().as_fd(), MAX_CREDITS),
             _ => return Err(KernelError::NoMap("SOCKMAP_CREDITS")),
         };
-        let gates = gates.map_err(failed("mapping GATES into memory (kernel 5.5 or later)"))?;
+        let credits = credits.map_err(failed("mapping SOCKMAP_CREDITS into memory (kernel 5.5 or later)"))?;
         let joiner = SockmapPair::new(
             map_fd(ebpf, "SOCKMAP_PEERS")?,
             map_fd(ebpf, "SOCKMAP_SOCKETS")?,
             map_fd(ebpf, "SOCKMAP_LEGS")?,
-            gates,
+            credits,
         );
         let events = ebpf
             .take_map("SOCKMAP_CREDIT_EVENTS")

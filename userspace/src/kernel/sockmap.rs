@@ -23,35 +23,35 @@ pub enum JoinOutcome {
     /// The kernel carries both legs.
     Both,
     /// The first leg was taken and the second refused. The first cannot be taken back without losing bytes:
-    /// it stays, with its gate closed for good.
+    /// it stays, with no credit for good.
     FirstOnly(io::Error),
 }
 
 impl SockmapPair {
-    pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, gates: Credits) -> Self {
+    pub fn new(peers: MapFd, verdicts: MapFd, legs: MapFd, credits: Credits) -> Self {
         Self {
             peers,
             verdicts,
             legs,
-            credits: gates,
+            credits,
         }
     }
 
     /// Joins two established sockets whose receive queues hold no half-read segment. `legs` are the sockets with their
-    /// cookies and gates; gates are open up to `limit` bytes.
+    /// cookies and credits; each credit starts with `limit` bytes.
     ///
     /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a kick
     /// for bytes that arrived before, which the program has not seen.
     pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<JoinOutcome> {
-        let [(a, cookie_a, gate_a), (b, cookie_b, gate_b)] = legs;
-        self.credits.reset(gate_a, limit);
-        self.credits.reset(gate_b, limit);
+        let [(a, cookie_a, credit_a), (b, cookie_b, credit_b)] = legs;
+        self.credits.reset(credit_a, limit);
+        self.credits.reset(credit_b, limit);
         let prepared = self
             .legs
             .update(
                 &cookie_a,
                 &SockmapLeg {
-                    credit: gate_a,
+                    credit: credit_a,
                     _pad: 0,
                 },
             )
@@ -59,7 +59,7 @@ impl SockmapPair {
                 self.legs.update(
                     &cookie_b,
                     &SockmapLeg {
-                        credit: gate_b,
+                        credit: credit_b,
                         _pad: 0,
                     },
                 )
@@ -72,7 +72,7 @@ impl SockmapPair {
             return Err(error);
         }
         if let Err(error) = self.put(&self.verdicts, cookie_b, b.as_raw_fd()) {
-            self.credits.set_limit(gate_a, 0);
+            self.credits.set_limit(credit_a, 0);
             sys::recheck_receive_queue(a.as_raw_fd())?;
             return Ok(JoinOutcome::FirstOnly(error));
         }

@@ -80,7 +80,7 @@ impl Steering {
                 .update::<Key<SteerKey>, SteerValue>(&Key::new(bits, key), &value)?,
             BindingOp::Remove((bits, key)) => self.bindings.delete(&Key::new(bits, key))?,
         }
-        // `now` is kept in step with the kernel, so that a failure half-way leaves a true state to start from.
+        // `bindings_now` is kept in step with the kernel, so that a failure half-way leaves a true state to start from.
         match op {
             BindingOp::Set(key, value) => self.bindings_now.insert(key, (value.listener, value.slot)),
             BindingOp::Remove(key) => self.bindings_now.remove(&key),

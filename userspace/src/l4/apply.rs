@@ -250,7 +250,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Tells the programs which ports to look at. Ports of removed services stay, because flows may still use them.
+    /// Writes for the programs which ports to look at. Ports of removed services stay, because flows may still use
+    /// them.
     fn add_ports(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), ServicesError> {
         for (&word, &bits) in bits {
             let before = self.port_bits.get(&word).copied().unwrap_or(0);

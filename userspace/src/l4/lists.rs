@@ -84,7 +84,7 @@ fn reread(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
         Some(error) if known.as_ref().is_none_or(|known| known.error != trouble) => {
             tracing::error!(
                 error,
-                "A file of prefixes is not what it should be; what it said last stays."
+                "A file of prefixes cannot be used; the prefixes last read from it stay in force."
             );
         }
         None => tracing::info!(file = %path.display(), "A file of prefixes has been read."),

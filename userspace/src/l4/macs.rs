@@ -10,10 +10,10 @@ use signalbox_common::l4::abi::{ALL_MACS, MAX_MACS};
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::kernel::netlink::Netlink;
 
-/// Most addresses told to the programs: half the map, so that new ones fit in before old ones go.
+/// Most addresses written for the programs: half the map, so that new ones fit in before old ones go.
 const MAX_INTERFACES: usize = MAX_MACS as usize / 2;
 
-/// Addresses that the programs have been told.
+/// Addresses that the programs have.
 #[derive(Default)]
 pub(super) struct Macs {
     written: HashSet<u64>,
@@ -21,8 +21,8 @@ pub(super) struct Macs {
 }
 
 impl Macs {
-    /// Tells the programs the addresses of all interfaces. If they are unknown, or too many, every frame is taken for
-    /// ours.
+    /// Writes the addresses of all interfaces for the programs. If they are unknown, or too many, every frame is taken
+    /// for ours.
     pub(super) fn refresh(&mut self, kernel: &Kernel) -> io::Result<()> {
         let links = Netlink::open().and_then(|netlink| netlink.links());
         let told = links.and_then(|links| {

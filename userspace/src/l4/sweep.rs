@@ -31,7 +31,7 @@ pub(super) type ServiceHostPair = (u16, u32);
 pub(super) struct FlowCounts {
     /// Flows that both sides have confirmed.
     pub(super) established: HashMap<ServiceHostPair, u32>,
-    /// All flows, opening and established.
+    /// All flows, half-open and established.
     pub(super) pairs: HashMap<ServiceHostPair, u32>,
     pub(super) closed: usize,
     /// Established flows by source, where a guard limits these.
@@ -112,7 +112,7 @@ pub(super) fn sweep(
     let come = now_there.flows.saturating_sub(before);
     kernel.set_dsr_flows(one_way + come)?;
     counts.is_dsr_full = one_way + come >= now_there.max_flows;
-    // Opening flows are included: closing a host's flows means all of them.
+    // Half-open flows are included: closing a host's flows means all of them.
     Kernel::for_each_flow(&kernel.half_open, |key, flow| {
         let pair = (flow.service, flow.host);
         if is_reply(flow) || ticks(duration_between(flow.last_seen, now)) >= flow.idle_ticks {

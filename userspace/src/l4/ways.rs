@@ -55,7 +55,7 @@ impl NextHops {
         all
     }
 
-    /// Finds how packets get to each host, and tells the programs. Without `look` only for new hosts.
+    /// Finds the next hop of each host, and writes it for the programs; without `look` of new hosts alone.
     pub(super) fn refresh(
         &mut self,
         kernel: &Kernel,
@@ -223,7 +223,7 @@ impl NextHops {
         Ok((first as u32, all.len() as u32))
     }
 
-    /// Tells the programs the settings that all services share.
+    /// Writes for the programs the settings that all services share.
     pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), ServicesError> {
         let ports = nat_ports(wanted);
         let octets = wanted.tunnel_v6.network().octets();

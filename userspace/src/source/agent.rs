@@ -1,8 +1,8 @@
-//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and tells each of them all it
+//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and reports to each of them all it
 //! knows.
 //!
 //! Each balancer has a task of its own: a balancer that does not answer delays no other, and gets the latest knowledge
-//! when it answers again. Unchanged knowledge is repeated now and then, with the agent's own age and trouble, so that
+//! when it answers again. Unchanged knowledge is repeated now and then, with the agent's own age and error, so that
 //! a balancer sees that the agent lives, and whether it sees its cluster.
 
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells one balancer all that is known, again and again. Never returns.
+/// Reports all that is known to one balancer, again and again. Never returns.
 async fn push_forever(
     balancer: Balancer,
     cluster: String,
@@ -82,12 +82,12 @@ async fn push_forever(
     let remote = RemoteBalancer(balancer);
     let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &url);
     let mut said = String::new();
-    // True if the balancer was told that the agent sees its cluster.
+    // True if the report to the balancer said that the agent sees its cluster.
     let mut saw = false;
     loop {
         let what = known.borrow_and_update().clone();
         let wait = match what {
-            // A partial list would remove hosts and routes: an agent tells nothing before it knows everything.
+            // A partial list would remove hosts and routes: an agent reports nothing before it knows everything.
             None => Duration::MAX,
             Some(what) => match push(&remote, &path, &what, &status, &mut saw).await {
                 Ok(()) => {
@@ -133,14 +133,14 @@ async fn push_forever(
     }
 }
 
-/// Returns when the agent's sight of its cluster differs from what the balancer was told.
+/// Returns when the agent's sight of its cluster differs from what it last reported to the balancer.
 async fn status_changed(status: &SourceStatus, saw: bool) {
     while status.connected() == saw {
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Pushes knowledge to a balancer. `saw` is set to whether the balancer is told that the agent sees its cluster.
+/// Pushes knowledge to a balancer. `saw` is set to whether the report says that the agent sees its cluster.
 async fn push(
     remote: &RemoteBalancer,
     path: &str,
@@ -156,10 +156,10 @@ async fn push(
 
 /// Returns the agent's own status for a balancer.
 fn report(status: &SourceStatus, sees: bool) -> serde_json::Value {
-    let trouble = (!sees).then(|| status.last_error().unwrap_or_else(|| "not in touch".to_owned()));
+    let error = (!sees).then(|| status.last_error().unwrap_or_else(|| "not in touch".to_owned()));
     json!({
         "interval_seconds": PUSH_INTERVAL.as_secs(),
         "seconds_since_heard": status.staleness(),
-        "last_error": trouble,
+        "last_error": error,
     })
 }

@@ -1,10 +1,10 @@
 //! Watches a cluster's API server for router hosts and names, both in the balancer and in `signalbox agent`.
 //!
 //! A [`feed`] lists one resource in one namespace, then watches, and [`decode`]s objects into the core's small types.
-//! The [`hub`] holds them all, has `core::claims` derive names and hosts, and tells the store. When the server is
-//! lost, everything stays as told last. Only this module uses the kube crate, and of it only kubeconfigs and TLS: the
-//! crate's watcher hides bookmarks and refuses a whole list for one object that it cannot decode, and its client runs
-//! credential programs on threads that cannot be cancelled.
+//! The [`hub`] holds them all, has `core::claims` derive names and hosts, and reports to the store. When the server is
+//! lost, everything stays as reported last. Only this module uses the kube crate, and of it only kubeconfigs and TLS:
+//! the crate's watcher hides bookmarks and refuses a whole list for one object that it cannot decode, and its client
+//! runs credential programs on threads that cannot be cancelled.
 
 mod access;
 mod client;
@@ -83,7 +83,7 @@ impl Settings {
 /// Intervals and time limits, which tests shorten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// Least interval between two tellings. A change after a longer pause is told at once, further ones together.
+    /// Least interval between two reports. A change after a longer pause is reported at once, further ones together.
     pub settle: Duration,
     /// First pause before a new attempt after a failure; at random, half of it at least.
     pub retry: Duration,
@@ -126,7 +126,7 @@ impl Default for Timings {
     }
 }
 
-/// Watches until aborted, or until nobody receives any more, and tells as the source `kube:CLUSTER`: for the first
+/// Watches until aborted, or until nobody receives any more, and reports as the source `kube:CLUSTER`: for the first
 /// time when everything has been listed once.
 pub fn spawn(
     settings: Settings,

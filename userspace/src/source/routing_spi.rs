@@ -1,7 +1,8 @@
-//! OpenShift's routing SPI: events from an ActiveMQ broker over STOMP, or posted over HTTP, to what the store is told.
+//! OpenShift's routing SPI: events from an ActiveMQ broker over STOMP, or posted over HTTP, to what is reported to the
+//! store.
 //!
 //! This module owns the connection to the broker, the ledger's records, the files of certificates, and messages that
-//! nobody understood; `core::spi` decides what events mean. The way through: broker -> `session` -> `consume` ->
+//! nobody understood; `core::spi` decides what events mean. The data flow: broker -> `session` -> `consume` ->
 //! `intake` -> ledger, files, then [`DiscoveryUpdate`](super::DiscoveryUpdate), then the acknowledgement. An
 //! acknowledged message survives a crash; others are delivered again.
 
@@ -40,7 +41,7 @@ pub use rotation::{EndpointRotation, OWNER, PendingRotation, RotationSink};
 pub fn why_waiting(discovered: &Discovered, cluster: &Cluster) -> Option<&'static str> {
     let application = cluster.application_name()?;
     let is_known = discovered.get(SOURCE).is_some_and(|of| of.contains_key(application));
-    (!is_known).then_some("no routing event has told of this application yet")
+    (!is_known).then_some("no routing event has reported this application yet")
 }
 
 /// Source of routing events.
@@ -54,7 +55,7 @@ pub struct RoutingSpi {
 
 impl RoutingSpi {
     /// Restores the state from `records` (all of the ledger's; unknown keys are ignored), brings the files of
-    /// certificates up to date, and tells of every application. Blocks on files.
+    /// certificates up to date, and reports every application. Blocks on files.
     ///
     /// # Errors
     /// A record makes no sense, or the directory for certificates cannot be used.
@@ -193,7 +194,7 @@ impl RoutingSpi {
     }
 
     fn intake(&self) -> MutexGuard<'_, Intake> {
-        // A panic leaves the state as the ledger has it: changes are made to both or, at worst, only told later.
+        // A panic leaves the state as the ledger has it: changes are made to both or, at worst, only reported later.
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! The connection log: a line of JSON for each connection that has ended or been refused, where the configuration wants
 //! it.
 //!
-//! Workers and the keeper of the flow table put records into a bounded queue and never wait; a thread makes lines of
+//! Workers and the flow GC put records into a bounded queue and never wait; a thread makes lines of
 //! them and writes them (`writer`). Records that exceed the limit, the queue or the disk are counted and left out.
 
 mod line;
@@ -166,10 +166,10 @@ impl ConnectionLog {
     }
 
     /// Keeps data of a flow that has been cut, for the line at its end.
-    pub fn keep_details(&self, key: FlowKey, opening: FlowDetails) {
+    pub fn keep_details(&self, key: FlowKey, details: FlowDetails) {
         // Where the queue is full, the line at the flow's end will say less.
         if let Some(queue) = self.queue.get() {
-            let _ = queue.try_send(LogMessage::Cut(key, Box::new(opening)));
+            let _ = queue.try_send(LogMessage::Cut(key, Box::new(details)));
         }
     }
 

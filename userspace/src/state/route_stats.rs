@@ -1,6 +1,6 @@
 //! Figures of each route: its connections and bytes in each cluster, and its refusals.
 //!
-//! Workers and the keeper of the flow table add to atomics that they reach through the route's state in the snapshot;
+//! Workers and the flow GC add to atomics that they reach through the route's state in the snapshot;
 //! none of them takes a lock. [`labels`] says which routes have a label of their own in `/metrics`.
 
 pub mod labels;

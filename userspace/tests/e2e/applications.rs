@@ -168,7 +168,7 @@ fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
     let mut sb = Signalbox::start(&lab, &body(fast, &rest));
     sb.wait_healthy(&["east-1"]);
     assert_eq!(http::ask(&lab, HTTP, "shop.test").status, 503);
-    let why = "no routing event has told of this application yet";
+    let why = "no routing event has reported this application yet";
     let cluster = |sb: &Signalbox| lab::signalbox::find(&sb.json("/api/v1/clusters")["clusters"], "name", "demo/phpha");
     assert_eq!(cluster(&sb)["waits_for"], why);
     let said = sb.cli(&["explain", "shop.test"]);
@@ -189,7 +189,7 @@ fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
     assert_eq!(http::ask(&lab, HTTP, "both.test").field("host"), "east-2");
     let set = sb.cli(&["weight", "both.test", "demo/other=100"]);
     assert!(
-        String::from_utf8_lossy(&set.stderr).contains("no routing event has told of such an application"),
+        String::from_utf8_lossy(&set.stderr).contains("no routing event has reported such an application"),
         "{set:?}"
     );
 

@@ -219,7 +219,7 @@ fn a_host_that_answers_before_it_has_read_anything() {
     expect_none(&sb);
 }
 
-/// Bytes that the balancer's socket still owes the host are retransmitted with an acknowledgement as old as the cut. A
+/// Bytes that the balancer's socket has yet to hand off are retransmitted with an acknowledgement as old as the cut. A
 /// receiver takes no bytes with one older than the largest window it has seen (RFC 5961, 5.2).
 #[test]
 fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {

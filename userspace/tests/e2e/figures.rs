@@ -27,7 +27,7 @@ fn figures(sb: &Signalbox) -> [u64; 4] {
     ]
 }
 
-/// Cut flows are accounted for by the keeper, in its own time.
+/// Cut flows are accounted for by the flow GC, in its own time.
 fn reach(sb: &Signalbox, expected: [u64; 4], when: &str) {
     let reached = eventually(SOON, || figures(sb) == expected);
     assert!(reached, "{when}: {:?} and not {expected:?}", figures(sb));

@@ -77,9 +77,9 @@ fn shared() -> Vec<(&'static str, Shape)> {
 
 /// Maps of tier `sockmap`.
 fn relayed() -> Vec<(&'static str, Shape)> {
-    let (cookie, leg, gate) = (size_of::<u64>(), size_of::<SockmapLeg>(), size_of::<Credit>());
+    let (cookie, leg, credit) = (size_of::<u64>(), size_of::<SockmapLeg>(), size_of::<Credit>());
     vec![
-        ("SOCKMAP_CREDITS", (MapType::Array, 4, gate, MAX_CREDITS, MMAPABLE)),
+        ("SOCKMAP_CREDITS", (MapType::Array, 4, credit, MAX_CREDITS, MMAPABLE)),
         ("SOCKMAP_CREDIT_EVENTS", (MapType::RingBuf, 0, 0, 256 * 1024, 0)),
         ("SOCKMAP_LEGS", (MapType::Hash, cookie, leg, MAX_CREDITS, NO_PREALLOC)),
         ("SOCKMAP_PEERS", (MapType::SockHash, cookie, 4, MAX_CREDITS, 0)),
@@ -90,7 +90,7 @@ fn relayed() -> Vec<(&'static str, Shape)> {
 /// Maps of tier `cut`.
 fn cut() -> Vec<(&'static str, Shape)> {
     let tuple = size_of::<Tuple>();
-    let (flow, shake, name) = (size_of::<CutFlow>(), size_of::<Handshake>(), size_of::<Name>());
+    let (flow, handshake, name) = (size_of::<CutFlow>(), size_of::<Handshake>(), size_of::<Name>());
     let binding = size_of::<Key<SteerKey>>();
     vec![
         (
@@ -105,7 +105,10 @@ fn cut() -> Vec<(&'static str, Shape)> {
             "CUT_PENDING",
             (MapType::Array, 4, size_of::<u64>(), PENDING_PORTS, MMAPABLE),
         ),
-        ("CUT_HANDSHAKES", (MapType::LruHash, tuple, shake, MAX_HANDSHAKES, 0)),
+        (
+            "CUT_HANDSHAKES",
+            (MapType::LruHash, tuple, handshake, MAX_HANDSHAKES, 0),
+        ),
         (
             "CUT_CT",
             (MapType::Hash, tuple, size_of::<FlowRef>(), MAX_CT_ENTRIES, 0),
@@ -115,7 +118,7 @@ fn cut() -> Vec<(&'static str, Shape)> {
 
 /// Maps of the shield.
 fn guarded() -> Vec<(&'static str, Shape)> {
-    let (target, place, crowd) = (
+    let (target, place, conn_count) = (
         size_of::<l4::Target>(),
         size_of::<Key<SteerKey>>(),
         size_of::<shield::ConnCountKey>(),
@@ -125,7 +128,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
     let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
     vec![
         ("SHIELD_WILDCARD_PORTS", array(8, abi::PORT_BITMAP_WORDS)),
-        ("SHIELD_CONN_COUNT", hash(crowd, rules::MAX_CONN_COUNTS)),
+        ("SHIELD_CONN_COUNT", hash(conn_count, rules::MAX_CONN_COUNTS)),
         (
             "SHIELD_SYN_RATES",
             array(size_of::<rules::SynRate>(), rules::MAX_GUARDS),
@@ -164,7 +167,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
 
 /// Maps of layer-4 services.
 fn layer4() -> Vec<(&'static str, Shape)> {
-    let (key, flow, tally) = (
+    let (key, flow, stats) = (
         size_of::<l4::Key>(),
         size_of::<l4::L4Flow>(),
         size_of::<l4::ServiceStats>(),
@@ -196,7 +199,7 @@ fn layer4() -> Vec<(&'static str, Shape)> {
         ),
         (
             "L4_SERVICE_STATS",
-            (MapType::PerCpuArray, 4, tally, abi::MAX_SERVICES, 0),
+            (MapType::PerCpuArray, 4, stats, abi::MAX_SERVICES, 0),
         ),
         ("L4_NAT_SOURCES", (MapType::Array, 4, 16, abi::MAX_NAT_SOURCES, 0)),
         // Userspace puts an array of maps in its place.

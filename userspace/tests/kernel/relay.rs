@@ -1,5 +1,5 @@
 //! The relay program in the real kernel, on real TCP connections over loopback: `client = leg, leg = host`, where the
-//! legs are what signalbox holds of a flow. Userspace's part is played here, by the rules of `common::gate`.
+//! legs are what signalbox holds of a flow. Userspace's part is played here, by the rules of `common::credit`.
 
 use crate::namespace;
 
@@ -23,7 +23,7 @@ use socket2::SockRef;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// A loopback segment is 64 KiB at the most: so much may a gate's limit be exceeded by.
+/// A loopback segment is 64 KiB at the most: so much may a credit's limit be exceeded by.
 const SEGMENT: u64 = 64 * KIB;
 /// Long enough for anything that should happen soon, on a machine with two busy cores.
 const SOON: Duration = Duration::from_secs(20);
@@ -40,8 +40,8 @@ fn bytes_are_redirected_both_ways_and_userspace_sees_none_of_them() {
             }
         });
         for (at, leg) in flow.legs.iter().enumerate() {
-            let gate = kernel.joiner().credits.read(at as u32);
-            assert_eq!((gate.sent, gate.passed, gate.blocked), (MIB, 0, 0));
+            let credit = kernel.joiner().credits.read(at as u32);
+            assert_eq!((credit.sent, credit.passed, credit.blocked), (MIB, 0, 0));
             assert!(
                 sys::recv(leg.as_raw_fd(), &mut [0; 16], 0).is_err(),
                 "nothing is left to read"
@@ -135,22 +135,22 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         let (joiner, leg) = (kernel.joiner(), &flow.legs[0]);
         send(&flow.client, 5, 0..2 * LIMIT);
         eventually("arrival", || received(leg) == 2 * LIMIT);
-        let gate = joiner.credits.read(0);
-        assert!((LIMIT..LIMIT + SEGMENT).contains(&gate.sent), "{gate:?}");
-        assert_eq!((gate.sent + gate.passed, gate.blocked), (2 * LIMIT, 1));
+        let credit = joiner.credits.read(0);
+        assert!((LIMIT..LIMIT + SEGMENT).contains(&credit.sent), "{credit:?}");
+        assert_eq!((credit.sent + credit.passed, credit.blocked), (2 * LIMIT, 1));
         assert_eq!(kernel.exits(Reason::SockmapCreditExhausted), 1, "closes once");
         assert_eq!(kernel.event(), Some(0), "and tells which");
         assert_eq!(
             joiner.credits.read(1).blocked,
             0,
-            "the other direction is another gate's"
+            "the other direction has another credit"
         );
 
         // More credit alone does not open it: bytes that were passed would be overtaken.
         joiner.credits.set_limit(0, u64::MAX);
         send(&flow.client, 5, 2 * LIMIT..2 * LIMIT + 100);
         eventually("arrival", || received(leg) == 2 * LIMIT + 100);
-        let (sent, passed) = (gate.sent, gate.passed + 100);
+        let (sent, passed) = (credit.sent, credit.passed + 100);
         assert_eq!(joiner.credits.read(0).passed, passed);
 
         // Nor does a part of what was passed, consumed.
@@ -165,9 +165,9 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         joiner.credits.set_consumed(0, passed + 100);
         send(&flow.client, 5, 2 * LIMIT + 200..3 * LIMIT);
         receive(&flow.host, 5, sent..3 * LIMIT);
-        let gate = joiner.credits.read(0);
+        let credit = joiner.credits.read(0);
         assert_eq!(
-            (gate.blocked, gate.passed),
+            (credit.blocked, credit.passed),
             (0, passed + 100),
             "open: the rest was redirected"
         );
@@ -185,7 +185,7 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
     const WINDOW: u64 = 128 * KIB;
     with_kernel(|kernel| {
         let flow = Flow::new(0);
-        // Bytes that the reader leaves must soon be missed by the gate, not kept in the reader's own buffer.
+        // Bytes that the reader leaves must soon count against the credit, not stay in the reader's own buffer.
         SockRef::from(&flow.host)
             .set_recv_buffer_size(64 * KIB as usize)
             .unwrap();
@@ -199,7 +199,7 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
                     let client = &flow.client;
                     move || send(client, 6, at..next)
                 });
-                eventually("the gate's closing", || {
+                eventually("the credit's exhaustion", || {
                     kernel.exits(Reason::SockmapCreditExhausted) > round
                 });
                 while at < next {
@@ -210,18 +210,18 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
                     thread::sleep(Duration::from_millis(mood >> 8 & 7));
                 }
                 sender.join().unwrap();
-                // A pause, in which userspace has consumed everything: the next byte opens the gate.
+                // A pause, in which userspace has consumed everything: the next byte is redirected again.
                 eventually("the token", || {
-                    let gate = joiner.credits.read(0);
-                    gate.consumed == gate.passed
+                    let credit = joiner.credits.read(0);
+                    credit.consumed == credit.passed
                 });
             }
         });
-        let gate = joiner.credits.read(0);
-        assert_eq!(gate.sent + gate.passed, ROUNDS * BURST);
+        let credit = joiner.credits.read(0);
+        assert_eq!(credit.sent + credit.passed, ROUNDS * BURST);
         let ways = [Reason::SockmapRedirected, Reason::SockmapPassed].map(|way| kernel.exits(way));
         assert!(ways.iter().all(|&n| n > 0), "both ways were taken: {ways:?}");
-        // At least once a burst: only an open gate closes.
+        // At least once a burst: a credit is exhausted once until it is extended.
         assert!(kernel.exits(Reason::SockmapCreditExhausted) >= ROUNDS);
     });
 }
@@ -232,7 +232,7 @@ fn without_a_gate_bytes_are_left_to_the_socket() {
         let flow = Flow::new(0);
         flow.join(kernel, u64::MAX);
         let [a, b] = flow.cookies();
-        // Takes away the gates and the peers, as at a flow's end. The legs stay under the program.
+        // Takes away the legs' credits and the peers, as at a flow's end. The legs stay under the program.
         kernel.joiner().remove(a, b);
         send(&flow.client, 7, 0..1000);
         eventually("the count", || kernel.exits(Reason::SockmapNoCredit) == 1);
@@ -257,8 +257,11 @@ fn bytes_for_a_leg_that_was_closed_go_to_userspace_and_close_the_gate() {
         assert_eq!(kernel.event(), Some(0));
         leg.set_nonblocking(false).unwrap();
         receive(&leg, 10, 0..1000);
-        let gate = kernel.joiner().credits.read(0);
-        assert_eq!((gate.sent, gate.packets, gate.passed, gate.blocked), (0, 0, 1000, 1));
+        let credit = kernel.joiner().credits.read(0);
+        assert_eq!(
+            (credit.sent, credit.packets, credit.passed, credit.blocked),
+            (0, 0, 1000, 1)
+        );
     });
 }
 
@@ -338,7 +341,7 @@ impl Flow {
         self.legs.each_ref().map(|leg| sys::cookie(leg.as_raw_fd()).unwrap())
     }
 
-    /// Joins the legs through gates 0 and 1.
+    /// Joins the legs with credits 0 and 1.
     fn try_join(&self, kernel: &TestKernel, limit: u64) -> std::io::Result<JoinOutcome> {
         let [a, b] = self.cookies();
         kernel
@@ -359,7 +362,7 @@ impl Flow {
     }
 }
 
-/// Carries the client's bytes by the rules of the gate until so many have gone to the host's leg.
+/// Carries the client's bytes by the rules of credits until so many have gone to the host's leg.
 fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
     let (from, to) = (flow.legs[0].as_raw_fd(), flow.legs[1].as_raw_fd());
     let acked = || sys::tcp_info(to).unwrap().bytes_acked;
@@ -369,13 +372,13 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
     let end = Instant::now() + 3 * SOON;
     loop {
         assert!(Instant::now() < end, "stuck at {relayed}, {:?}", joiner.credits.read(0));
-        let gate = joiner.credits.read(0);
-        if gate.sent + relayed == total && gate.consumed == gate.passed {
+        let credit = joiner.credits.read(0);
+        if credit.sent + relayed == total && credit.consumed == credit.passed {
             return;
         }
-        let queued_all = queued_now() >= gate.sent + relayed;
-        if gate.blocked == 1 && queued_all {
-            // Redirected bytes have gone first; what was passed comes after them, and before the gate opens.
+        let queued_all = queued_now() >= credit.sent + relayed;
+        if credit.blocked == 1 && queued_all {
+            // Redirected bytes have gone first; what was passed comes after them, and before redirects go on.
             match sys::recv(from, &mut buffer, 0) {
                 Ok(n) => {
                     send_all(to, &buffer[..n]);
@@ -388,7 +391,7 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
                 }
             }
         } else {
-            if gate.blocked == 0 {
+            if credit.blocked == 0 {
                 joiner.credits.set_limit(0, acked().saturating_sub(relayed) + window);
             }
             thread::sleep(Duration::from_micros(200));
@@ -488,7 +491,7 @@ impl TestKernel {
         self.counters.exit_counts()[reason as usize].1
     }
 
-    /// The gate that the next event of a gate is about.
+    /// The credit that the next event is about.
     fn event(&self) -> Option<u32> {
         let mut kernel = self.kernel.lock().unwrap();
         let item = kernel.credit_events.as_mut().unwrap().next()?;

@@ -22,7 +22,7 @@ fn who_prefers_a_cluster() {
     assert!(preferred("10.8.1.2").is_empty());
 }
 
-/// A route without clusters leaves them to be learnt.
+/// A route without clusters leaves them to be discovered.
 #[test]
 fn a_route_may_say_no_more_than_who_prefers_what() {
     let only = bent(

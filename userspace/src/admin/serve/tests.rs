@@ -22,7 +22,7 @@ struct Api {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Starts a server with short time limits and four seats.
+/// Starts a server with short time limits and few permits.
 fn api() -> Api {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -45,11 +45,11 @@ fn api() -> Api {
         .route("/stream", axum::routing::get(stream))
         .layer(axum::middleware::from_fn_with_state(patience, body::read_whole));
     let counts = Arc::clone(&shared);
-    let seats = ConnectionLimiter::new(8, move |comes| {
+    let limiter = ConnectionLimiter::new(8, move |comes| {
         let gauge = &counts.admin.tcp;
         if comes { gauge.enter() } else { gauge.leave() }
     });
-    let mut server = Server::new(router, seats, &shared);
+    let mut server = Server::new(router, limiter, &shared);
     server.head_timeout = SHORT_TIMEOUT;
     let _in = runtime.enter();
     let listener = TcpListener::from_std(listener).unwrap();
@@ -159,7 +159,7 @@ fn a_stream_outlives_the_time_limits_and_takes_a_seat_until_it_ends() {
             stream
         })
         .collect();
-    // Half of the seats are the most that one address can take.
+    // Half of the permits are the most that one address can take.
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
     assert_eq!((api.refused("max_per_source"), api.shared.admin.tcp.get()), (1, 4));
     for stream in &mut streams {

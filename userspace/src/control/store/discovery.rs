@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Warns of applications that the file names and no source has told of: the name may be misspelt.
+    /// Warns of applications that the file names and no source has reported: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
             if let Some(why) = why_waiting(&self.persistent.discovered, cluster) {
@@ -77,11 +77,11 @@ impl Store {
         }
     }
 
-    /// Starts and ends watches as configured, and forgets what was learnt of clusters that are no longer named.
+    /// Starts and ends watches as configured, and forgets what was discovered of clusters that are no longer named.
     fn follow_sources(&mut self) {
         tokio::task::block_in_place(|| self.watchers.follow(&self.file));
-        let lore = std::sync::Arc::clone(&self.persistent.discovered);
-        for (source, clusters) in lore.iter() {
+        let discovered = std::sync::Arc::clone(&self.persistent.discovered);
+        for (source, clusters) in discovered.iter() {
             for cluster in clusters.keys() {
                 if !self.watchers.wants(source, cluster) {
                     self.apply_discovery(DiscoveryUpdate {
@@ -95,7 +95,7 @@ impl Store {
         }
     }
 
-    /// Takes what a source has told. It is in force with the next model.
+    /// Takes what a source has reported. It is in force with the next model.
     pub(super) fn apply_discovery(&mut self, learnt: DiscoveryUpdate) {
         // An error is ignored here: writing fails, too, and reports it.
         let _ = self.ensure_restored();
@@ -149,7 +149,7 @@ impl Store {
         }
     }
 
-    /// Makes the model anew from what sources have told.
+    /// Makes the model anew from what sources have reported.
     pub(super) fn rebuild_and_reply(&mut self) {
         let began = Instant::now();
         let outcome = self.rebuild().map(drop);

@@ -13,7 +13,7 @@ const CONTACT_RECORD: &str = "heard";
 /// Interval of writes: after a crash, a table may seem older than it is by this much.
 const SAVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Prefix of sources that run elsewhere, and are known here only by what they have told.
+/// Prefix of sources that run elsewhere, and are known here only by what they have reported.
 const AGENT: &str = "agent:";
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct LastContact {
 }
 
 impl LastContact {
-    /// Tells sources the times of an earlier process, and writes those of this process.
+    /// Gives sources the times of an earlier process, and writes those of this process.
     pub(super) fn save_and_restore(&mut self, memory: &PersistentState, shared: &Shared) {
         if self.on_disk.is_none() {
             // The file may be held by another process: it is read later.
@@ -74,7 +74,7 @@ impl LastContact {
                 let error = crate::sys::error_chain(&error);
                 tracing::debug!(
                     error,
-                    "When sources were heard could not be written; it is tried again."
+                    "The times at which sources were last heard could not be written; another attempt follows."
                 );
             }
         }

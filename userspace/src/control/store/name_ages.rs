@@ -15,7 +15,7 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) struct RecentlyGone(HashMap<String, HashMap<HostnamePattern, (u64, Instant)>>);
 
 impl RecentlyGone {
-    /// Dates the names that a source tells of: by what is known of them, by their own dates, or by now.
+    /// Dates the names that a source reports: by what is known of them, by their own dates, or by now.
     pub(super) fn with_since(
         &self,
         cluster: &str,
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(
             gone.with_since("v1", Some(&first), told(0)),
             first,
-            "and told again it is no news"
+            "and reported again it is no news"
         );
     }
 }

@@ -38,10 +38,10 @@ const ONLY_KEY: &str = "all";
 /// Separates the names of source and cluster in a key: neither can contain it.
 const SEPARATOR: char = '\0';
 
-/// Interval at which learnt records are written, which could be learnt anew.
+/// Interval at which discovered records are written, which could be discovered anew.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// State that the store remembers.
+/// Persistent state of the store.
 pub struct PersistentState {
     pub db: Arc<StateDb>,
     pub jobs: Arc<Jobs>,
@@ -64,7 +64,7 @@ pub struct PersistentState {
     config_override: Option<ConfigOverride>,
     /// Names that have gone lately, with their age: a Route that is deleted and made anew keeps its precedence.
     recently_gone: RecentlyGone,
-    /// Learnt records that are not on disk yet: source and cluster.
+    /// Discovered records that are not on disk yet: source and cluster.
     unsaved: BTreeSet<(String, String)>,
     saved: Instant,
 }
@@ -88,12 +88,12 @@ pub struct SharedChanges {
     pub needs_rebuild: bool,
 }
 
-/// Time at which learnt records are written.
+/// Time at which discovered records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persist {
     /// Before they are in force.
     Now,
-    /// Some seconds later: they can be learnt anew.
+    /// Some seconds later: they can be discovered anew.
     Soon,
     /// Never here: the source keeps records of its own.
     BySource,
@@ -180,11 +180,11 @@ impl PersistentState {
             .all::<ConfigOverride>(CONFIGURATION_RECORD)?
             .pop()
             .map(|(_, record)| record);
-        let mut lore = (*self.discovered).clone();
+        let mut discovered = (*self.discovered).clone();
         for (key, learned) in learnt {
             if let Some((source, cluster)) = key.split_once(SEPARATOR) {
-                // Knowledge learnt since the start is newer than the records.
-                let of = lore.entry(source.to_owned()).or_default();
+                // Knowledge discovered since the start is newer than the records.
+                let of = discovered.entry(source.to_owned()).or_default();
                 of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
             }
         }
@@ -196,7 +196,7 @@ impl PersistentState {
         // Weights set since the start are newer than the records.
         weights.extend((*self.weights).clone());
         self.weights = Arc::new(weights);
-        (self.discovered, self.rotation) = (Arc::new(lore), Arc::new(rotation));
+        (self.discovered, self.rotation) = (Arc::new(discovered), Arc::new(rotation));
         self.restored = true;
         if !converted.is_empty()
             && let Err(error) = self.put(&converted)
@@ -258,8 +258,8 @@ impl PersistentState {
             return adopted;
         }
         self.revision = records.revision;
-        let mut lore: Discovered = (*self.discovered).clone();
-        lore.retain(|source, _| !is_shared(source));
+        let mut discovered: Discovered = (*self.discovered).clone();
+        discovered.retain(|source, _| !is_shared(source));
         let (mut rotation, mut weights) = (Rotation::default(), WeightOverrides::new());
         let mut ports = Ports::new();
         let mut copies = Vec::new();
@@ -268,7 +268,7 @@ impl PersistentState {
                 DISCOVERED_RECORD => {
                     let learned = serde_json::from_slice::<ClusterDiscovery>(value);
                     if let (Some((source, cluster)), Ok(learned)) = (key.split_once(SEPARATOR), learned) {
-                        let of = lore.entry(source.to_owned()).or_default();
+                        let of = discovered.entry(source.to_owned()).or_default();
                         of.insert(cluster.to_owned(), Arc::new(learned));
                     }
                     DISCOVERED_RECORD
@@ -309,7 +309,7 @@ impl PersistentState {
         }
         for (source, clusters) in self.discovered.iter() {
             for cluster in clusters.keys() {
-                if lore.get(source).is_none_or(|of| !of.contains_key(cluster)) {
+                if discovered.get(source).is_none_or(|of| !of.contains_key(cluster)) {
                     copies.push((DISCOVERED_RECORD, format!("{source}{SEPARATOR}{cluster}"), None));
                 }
             }
@@ -326,9 +326,9 @@ impl PersistentState {
         for name in self.ports.keys().filter(|name| !ports.contains_key(*name)) {
             copies.push((PORT_RECORD, name.clone(), None));
         }
-        adopted.needs_rebuild = lore != *self.discovered || weights != *self.weights || ports != *self.ports;
+        adopted.needs_rebuild = discovered != *self.discovered || weights != *self.weights || ports != *self.ports;
         let is_news = adopted.needs_rebuild || rotation != *self.rotation;
-        (self.discovered, self.rotation, self.weights) = (Arc::new(lore), Arc::new(rotation), Arc::new(weights));
+        (self.discovered, self.rotation, self.weights) = (Arc::new(discovered), Arc::new(rotation), Arc::new(weights));
         self.ports = Arc::new(ports);
         if is_news && let Err(error) = self.put(&copies) {
             tracing::warn!(
@@ -411,27 +411,28 @@ impl PersistentState {
             Persist::BySource => {}
         }
         // Copies only pointers: mostly a snapshot shares the table, and `make_mut` clones it.
-        let lore = Arc::make_mut(&mut self.discovered);
+        let discovered = Arc::make_mut(&mut self.discovered);
         match what {
             Some(what) => {
-                lore.entry(source.to_owned())
+                discovered
+                    .entry(source.to_owned())
                     .or_default()
                     .insert(cluster.to_owned(), what);
             }
             None => {
-                let is_empty = lore.get_mut(source).is_some_and(|of| {
+                let is_empty = discovered.get_mut(source).is_some_and(|of| {
                     of.remove(cluster);
                     of.is_empty()
                 });
                 if is_empty {
-                    lore.remove(source);
+                    discovered.remove(source);
                 }
             }
         }
         Ok(true)
     }
 
-    /// Writes learnt records, for a start at which the sources cannot be reached.
+    /// Writes discovered records, for a start at which the sources cannot be reached.
     pub fn save(&mut self) {
         if (self.unsaved.is_empty() && self.unsaved_ports.is_empty()) || self.saved.elapsed() < SAVE_INTERVAL {
             return;
@@ -458,7 +459,7 @@ impl PersistentState {
         if let Err(error) = self.put(&records) {
             tracing::warn!(
                 error = crate::sys::error_chain(&error),
-                "Learnt hosts and routes could not be written; a later start would learn them anew."
+                "Discovered hosts and routes could not be written; the next start discovers them anew."
             );
         }
     }

@@ -38,7 +38,7 @@ impl Drop for CutAttempt {
         }
         let table = &self.cutter.kernel.table;
         if table.state(self.index) == state::CUT {
-            // The flow was cut in the moment in which it was given up: packets find it, so the keeper must remove it.
+            // The flow was cut in the moment in which it was given up: packets find it, so the flow GC must remove it.
             table.set_state(self.index, state::CLOSING);
         } else {
             table.set_state(self.index, state::FREE);

@@ -70,7 +70,7 @@ pub struct FlowGc {
     retired: AtomicBool,
 }
 
-/// State of the keeper's thread, kept from one pass to the next.
+/// State of the flow GC's thread, kept from one pass to the next.
 struct GcState {
     ring: EndedRing,
     /// Ended flows whose entries are still kept.
@@ -101,7 +101,7 @@ impl FlowGc {
         })
     }
 
-    /// Adopts existing flows, permits the workers to cut, and starts the keeper's thread.
+    /// Adopts existing flows, permits the workers to cut, and starts its thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
         // Flows of another version are carried over, unless its process still has them.
         self.cut.carry_over();
@@ -117,22 +117,22 @@ impl FlowGc {
         let Some(ring) = self.cut.take_ended_ring() else {
             return Ok(());
         };
-        let keeper = Arc::clone(self);
-        std::thread::Builder::new().name("keeper".into()).spawn(move || {
+        let flow_gc = Arc::clone(self);
+        std::thread::Builder::new().name("flow-gc".into()).spawn(move || {
             // Nice value 0, unlike the control plane, which starts this thread: workers wait for the entries that it
             // frees.
             sys::set_nice(0);
-            let mut memory = GcState {
+            let mut gc = GcState {
                 ring,
-                ended: EndedQueue::new(keeper.cut.table.len()),
+                ended: EndedQueue::new(flow_gc.cut.table.len()),
                 swept: Instant::now(),
                 closing: HashMap::new(),
             };
             let mut followed = Instant::now();
-            while let Some(looked_at) = keeper.pass(&mut memory) {
+            while let Some(looked_at) = flow_gc.pass(&mut gc) {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
-                    keeper.cut.follow_interfaces();
+                    flow_gc.cut.follow_interfaces();
                 }
                 std::thread::sleep(if looked_at < MIN_BUSY_PASS {
                     PASS_INTERVAL
@@ -144,7 +144,7 @@ impl FlowGc {
         Ok(())
     }
 
-    /// Stops keeping the table, because another process does from now on. Returns when no pass is under way.
+    /// Stops the flow GC, because another process runs one from now on. Returns when no pass is under way.
     pub fn retire(&self) {
         self.retired.store(true, Relaxed);
         drop(self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -222,7 +222,7 @@ impl FlowGc {
             let place = PortKey::of(&flow);
             taken.push((place.backend, place.port));
             if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF) {
-                // The process that had to deliver the owed bytes has ended.
+                // The process that had to hand off what it had received has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
                 continue;
@@ -245,7 +245,7 @@ impl FlowGc {
                 listener.active.enter();
             }
             self.shared.totals.current.enter();
-            // HANDED only: the flow's source was counted in a process that has ended.
+            // OWNS_CONN only: the flow's source was counted in a process that has ended.
             self.cut.table.set_marks(index, OWNS_CONN);
             if alone {
                 self.cut.table.set_sockets_closed(index);
@@ -281,8 +281,8 @@ impl FlowGc {
     }
 
     /// Examines the flows that have ended, and all flows from time to time. Returns how many ended ones it examined, or
-    /// `None` once another process keeps the table.
-    fn pass(&self, memory: &mut GcState) -> Option<usize> {
+    /// `None` once another process runs the flow GC.
+    fn pass(&self, gc: &mut GcState) -> Option<usize> {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
             return None;
@@ -290,22 +290,20 @@ impl FlowGc {
         self.cut.pins.retry_lock();
         self.carry_over();
         let now = tick();
-        memory.ring.drain(|index| memory.ended.push(index, now));
+        gc.ring.drain(|index| gc.ended.push(index, now));
         let (mut gone, mut looked_at) = (Vec::new(), 0);
-        while let Some(index) = memory.ended.pop(now) {
+        while let Some(index) = gc.ended.pop(now) {
             looked_at += 1;
-            if !self.examine(index, now, &mut memory.closing, &mut gone) {
-                memory.ended.requeue(index, now);
+            if !self.examine(index, now, &mut gc.closing, &mut gone) {
+                gc.ended.requeue(index, now);
             }
         }
         self.free_entries(&mut gone);
-        if memory.swept.elapsed() > SWEEP_INTERVAL {
-            memory.swept = Instant::now();
+        if gc.swept.elapsed() > SWEEP_INTERVAL {
+            gc.swept = Instant::now();
             for index in 0..self.cut.table.len() {
-                if self.cut.table.state(index) != state::FREE
-                    && self.examine(index, now, &mut memory.closing, &mut gone)
-                {
-                    memory.ended.forget(index);
+                if self.cut.table.state(index) != state::FREE && self.examine(index, now, &mut gc.closing, &mut gone) {
+                    gc.ended.forget(index);
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Hands a cut flow over from its sockets to the programs: delivers the bytes they hold, then closes them silently.
 //!
 //! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let
-//! no later acknowledgement of it out. So one look at that queue after the cut finds all bytes that are owed to the
-//! host. They go out on leg B's socket, in their place in the stream, and are retransmitted by it until the host has
-//! acknowledged them. Then both sockets are reset; the programs drop these RSTs.
+//! no later acknowledgement of it out. So one look at that queue after the cut finds all bytes that are to be
+//! handed off to the host. They go out on leg B's socket, in their place in the stream, and are retransmitted by it
+//! until the host has acknowledged them. Then both sockets are reset; the programs drop these RSTs.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -20,16 +20,16 @@ use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
 use crate::datapath::socket::Socket;
 use crate::sys;
 
-/// Interval of the check whether flows are drained.
+/// Interval of the check whether hosts have acknowledged what was handed off.
 const HANDOFF_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Bytes that the send buffer of a new socket always takes (`net.ipv4.tcp_wmem`).
 const MAX_INLINE_BYTES: usize = 8192;
 
-/// Time without an acknowledgement of the owed bytes after which a host counts as gone.
+/// Time without an acknowledgement of the handed-off bytes after which a host counts as gone.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The sockets of a flow that is cut but not yet drained.
+/// The sockets of a cut flow whose handed-off bytes the host has not acknowledged yet.
 pub(super) struct Handoff {
     index: u32,
     handoff_end: u32,
@@ -43,16 +43,16 @@ pub(super) struct Handoff {
 }
 
 impl CutAttempt {
-    /// Delivers the owed bytes to the host, `front` first. The flow is cut and lives on its own from here; `marks` say
-    /// which counts it holds. Fails where a leg is dead already: both ends are reset then, and the flow holds no
-    /// counts.
+    /// Hands off to the host what leg A's socket has received, `preamble` first. The flow is cut and lives on its own
+    /// from here; `marks` say which counts it holds. Fails where a leg is dead already: both ends are reset then, and
+    /// the flow holds no counts.
     pub fn hand_off(
         mut self,
         client: Socket,
         host: Socket,
-        front: &[u8],
+        preamble: &[u8],
         marks: u8,
-        mut seat: ProcessGuard,
+        mut process_guard: ProcessGuard,
     ) -> io::Result<()> {
         self.keeps_entry = true;
         let greeted = self.greeted;
@@ -65,25 +65,32 @@ impl CutAttempt {
         let sent = if greeted {
             Ok(None)
         } else {
-            cutter.send_inline(index, first, &client, &host, front)
+            cutter.send_inline(index, first, &client, &host, preamble)
         };
         match sent {
-            Ok(Some(owed_end)) => {
-                seat.detach();
+            Ok(Some(handoff_end)) => {
+                process_guard.detach();
                 cutter.watch_handoff(Handoff {
                     index,
-                    handoff_end: owed_end,
+                    handoff_end,
                     since: Instant::now(),
                     client,
                     host,
-                    _process_guard: seat,
+                    _process_guard: process_guard,
                     is_queue_empty: false,
                 });
                 Ok(())
             }
             Ok(None) => {
-                seat.detach();
-                tokio::task::spawn_local(cutter.send_streaming(index, first, client, host, front.to_vec(), seat));
+                process_guard.detach();
+                tokio::task::spawn_local(cutter.send_streaming(
+                    index,
+                    first,
+                    client,
+                    host,
+                    preamble.to_vec(),
+                    process_guard,
+                ));
                 Ok(())
             }
             Err(error) => {
@@ -92,8 +99,8 @@ impl CutAttempt {
                 if still_ours {
                     return Err(error);
                 }
-                // The flow had ended already, and the keeper has counted that.
-                seat.detach();
+                // The flow had ended already, and the flow GC has counted that.
+                process_guard.detach();
                 Ok(())
             }
         }
@@ -101,36 +108,37 @@ impl CutAttempt {
 }
 
 impl Cutter {
-    /// Sends all owed bytes at once and leaves them unread on leg A. `None`, with nothing sent, where that is not
-    /// possible.
+    /// Sends all bytes to hand off at once and leaves them unread on leg A. `None`, with nothing sent, where that is
+    /// not possible.
     fn send_inline(
         &self,
         index: u32,
         first: u32,
         client: &Socket,
         host: &Socket,
-        front: &[u8],
+        preamble: &[u8],
     ) -> io::Result<Option<u32>> {
-        if front.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | EARLY_FIN_UNKNOWN) != 0 {
+        if preamble.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | EARLY_FIN_UNKNOWN) != 0
+        {
             return Ok(None);
         }
         with_scratch(|scratch| {
-            let (before, room) = scratch.split_at_mut(front.len());
-            before.copy_from_slice(front);
+            let (before, room) = scratch.split_at_mut(preamble.len());
+            before.copy_from_slice(preamble);
             let n = match sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 other => other?,
             };
             // An empty queue would be closed by a FIN. Too many bytes may not fit the send buffer, and there may be
             // more behind them.
-            let all = front.len() + n;
+            let all = preamble.len() + n;
             if n == 0 || all > MAX_INLINE_BYTES {
                 return Ok(None);
             }
-            let owed_end = first.wrapping_add(all as u32);
-            self.kernel.table.set_handoff_end(index, owed_end);
+            let handoff_end = first.wrapping_add(all as u32);
+            self.kernel.table.set_handoff_end(index, handoff_end);
             match sys::send(host.as_raw_fd(), &scratch[..all]) {
-                Ok(sent) if sent == all => Ok(Some(owed_end)),
+                Ok(sent) if sent == all => Ok(Some(handoff_end)),
                 // The program has seen the host's SYN-ACK, but the socket has not yet.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Ok(_) => Err(io::ErrorKind::WriteZero.into()),
@@ -139,18 +147,18 @@ impl Cutter {
         })
     }
 
-    /// Sends the owed bytes piece by piece, as the host takes them.
+    /// Sends the bytes to hand off piece by piece, as the host takes them.
     async fn send_streaming(
         self: Rc<Self>,
         index: u32,
         first: u32,
         client: Socket,
         mut host: Socket,
-        front: Vec<u8>,
-        seat: ProcessGuard,
+        preamble: Vec<u8>,
+        process_guard: ProcessGuard,
     ) {
-        let mut total = front.len() as u32;
-        let mut piece = front;
+        let mut total = preamble.len() as u32;
+        let mut piece = preamble;
         let outcome = async {
             loop {
                 let queued = sys::unread(client.as_raw_fd())?;
@@ -164,8 +172,8 @@ impl Cutter {
                         // The FIN may have passed the program on one CPU while the flow was cut on another: then only
                         // this socket has seen it.
                         self.kernel.table.set_early_fin(index);
-                        // The FIN takes a sequence number too. The table is told before it is sent, so that the
-                        // programs know it as owed.
+                        // The FIN takes a sequence number too. The table has it before it is sent, so that the
+                        // programs know that it belongs to the hand-off.
                         total = total.wrapping_add(1);
                         self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
                         return sys::shutdown_write(host.as_raw_fd());
@@ -187,44 +195,44 @@ impl Cutter {
                 since: Instant::now(),
                 client,
                 host,
-                _process_guard: seat,
+                _process_guard: process_guard,
                 is_queue_empty: true,
             }),
             _ => self.abort(index, &client, &host),
         }
     }
 
-    /// Ends a flow that cannot be drained: both ends are reset.
+    /// Ends a flow whose bytes cannot be handed off: both ends are reset.
     fn abort(&self, index: u32, client: &Socket, host: &Socket) {
         self.kernel.table.set_state(index, state::CLOSING);
         sys::reset_on_close(client.as_raw_fd());
         sys::reset_on_close(host.as_raw_fd());
     }
 
-    fn watch_handoff(self: &Rc<Self>, draining: Handoff) {
-        self.handoffs.borrow_mut().push(draining);
+    fn watch_handoff(self: &Rc<Self>, handoff: Handoff) {
+        self.handoffs.borrow_mut().push(handoff);
         if !self.polling.replace(true) {
             tokio::task::spawn_local(Rc::clone(self).poll_handoffs());
         }
     }
 
-    /// Checks the draining flows as long as there are any.
+    /// Checks the flows that are being handed off, as long as there are any.
     async fn poll_handoffs(self: Rc<Self>) {
         loop {
             tokio::time::sleep(HANDOFF_CHECK_INTERVAL).await;
             let now = Instant::now();
-            let mut draining = self.handoffs.borrow_mut();
+            let mut handoffs = self.handoffs.borrow_mut();
             let mut at = 0;
-            while at < draining.len() {
-                if self.is_done(&draining[at], now) {
-                    let Handoff { index, .. } = draining.swap_remove(at);
+            while at < handoffs.len() {
+                if self.is_done(&handoffs[at], now) {
+                    let Handoff { index, .. } = handoffs.swap_remove(at);
                     // The flow's sockets are closed: a SYN with the same ports meets the listening socket now.
                     self.kernel.table.set_sockets_closed(index);
                 } else {
                     at += 1;
                 }
             }
-            drop(draining);
+            drop(handoffs);
             if self.handoffs.borrow().is_empty() {
                 self.polling.set(false);
                 return;
@@ -232,22 +240,22 @@ impl Cutter {
         }
     }
 
-    fn is_done(&self, draining: &Handoff, now: Instant) -> bool {
+    fn is_done(&self, handoff: &Handoff, now: Instant) -> bool {
         let table = &self.kernel.table;
-        let index = draining.index;
-        // The host's acknowledgement may have come before the programs knew which bytes were owed.
-        let acknowledged = table.is_handed_off(index) || seq::reaches(table.acked_by_host(index), draining.handoff_end);
+        let index = handoff.index;
+        // The host's acknowledgement may have come before the programs knew `handoff_end`.
+        let acknowledged = table.is_handed_off(index) || seq::reaches(table.acked_by_host(index), handoff.handoff_end);
         let reset = (table.flags(index, 0) | table.flags(index, 1)) & RESET != 0;
         if acknowledged || reset {
             table.set_handed_off(index);
-            sys::reset_on_close(draining.host.as_raw_fd());
-            if draining.is_queue_empty {
-                sys::reset_on_close(draining.client.as_raw_fd());
+            sys::reset_on_close(handoff.host.as_raw_fd());
+            if handoff.is_queue_empty {
+                sys::reset_on_close(handoff.client.as_raw_fd());
             }
             return true;
         }
-        if now.duration_since(draining.since) > ACKNOWLEDGEMENT_TIMEOUT || table.state(index) != state::CUT {
-            self.abort(index, &draining.client, &draining.host);
+        if now.duration_since(handoff.since) > ACKNOWLEDGEMENT_TIMEOUT || table.state(index) != state::CUT {
+            self.abort(index, &handoff.client, &handoff.host);
             return true;
         }
         false

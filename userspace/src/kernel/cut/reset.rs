@@ -56,7 +56,7 @@ pub(super) fn log_failure(error: &std::io::Error) {
     } else {
         tracing::warn!(
             %error,
-            "A reset could not be sent: the ends of a flow were not told that it is over. It takes CAP_NET_RAW. Further ones are logged at level debug."
+            "A reset could not be sent: client and host of an ended flow wait in vain. It takes CAP_NET_RAW. Further ones are logged at level debug."
         );
     }
 }

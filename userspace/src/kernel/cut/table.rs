@@ -150,7 +150,7 @@ impl FlowTable {
         self.handoff_state(index).load(Ordering::Acquire) >= HANDED_OFF
     }
 
-    /// Marks the flow as drained: its sockets have delivered everything.
+    /// Marks the flow as handed off: its sockets have delivered everything.
     pub fn set_handed_off(&self, index: u32) {
         self.handoff_state(index).store(HANDED_OFF, Ordering::Release);
     }

@@ -65,7 +65,7 @@ pub(super) fn copy_targets(earlier: &OtherVersion, to: &Targets<'_>) -> io::Resu
 
 /// Copies the flows that are not there yet, and adds to others the state that they have reached since they were copied.
 /// Returns how many were copied.
-fn copy_flows(earlier: &OtherVersion, established: &MapFd, opening: &MapFd) -> io::Result<usize> {
+fn copy_flows(earlier: &OtherVersion, established: &MapFd, half_open: &MapFd) -> io::Result<usize> {
     let known = earlier.structures()?;
     let (keys, flows) = (
         plan_of(earlier, &known, "Key", Shape::plan::<Key>)?,
@@ -73,13 +73,13 @@ fn copy_flows(earlier: &OtherVersion, established: &MapFd, opening: &MapFd) -> i
     );
     let mut copied = 0;
     let mut refused = None;
-    for (name, to) in [("L4_CT_ESTABLISHED", established), ("L4_CT_HALF_OPEN", opening)] {
+    for (name, to) in [("L4_CT_ESTABLISHED", established), ("L4_CT_HALF_OPEN", half_open)] {
         earlier.map(name)?.for_each(|key, bytes| {
             let (Some(key), Some(flow)) = (keys.read::<Key>(key), flows.read::<L4Flow>(bytes)) else {
                 return;
             };
             let ours = established.get::<Key, L4Flow>(&key).ok().flatten();
-            let ours = ours.or_else(|| opening.get::<Key, L4Flow>(&key).ok().flatten());
+            let ours = ours.or_else(|| half_open.get::<Key, L4Flow>(&key).ok().flatten());
             let done = match ours {
                 None => {
                     copied += 1;
@@ -122,9 +122,9 @@ impl OtherVersions {
     }
 
     /// Copies the flows of all other versions.
-    pub(super) fn copy_flows(&self, established: &MapFd, opening: &MapFd) {
+    pub(super) fn copy_flows(&self, established: &MapFd, half_open: &MapFd) {
         for one in self.0.iter().filter(|one| !one.is_retired) {
-            if let Err(error) = copy_flows(&one.version, established, opening) {
+            if let Err(error) = copy_flows(&one.version, established, half_open) {
                 let (version, dir) = (one.version.version(), one.version.dir().display());
                 tracing::error!(%error, version, %dir, "Flows of services of another version cannot be read, and end.");
             }
@@ -133,7 +133,7 @@ impl OtherVersions {
 
     /// Detaches the other versions' programs, now that ours are attached, copies flows that have begun meanwhile, and
     /// removes the pins of each version that no process uses any more.
-    pub(super) fn retire(&mut self, established: &MapFd, opening: &MapFd) {
+    pub(super) fn retire(&mut self, established: &MapFd, half_open: &MapFd) {
         for mut one in std::mem::take(&mut self.0) {
             if !one.is_retired {
                 let version = one.version.version();
@@ -141,7 +141,7 @@ impl OtherVersions {
                     tracing::warn!(%error, version, "Programs of another version could not be removed.");
                 }
                 // An error of reading them has been logged already.
-                if copy_flows(&one.version, established, opening).is_ok() {
+                if copy_flows(&one.version, established, half_open).is_ok() {
                     tracing::info!(version, "Flows of services of another version are carried over.");
                 }
                 one.is_retired = true;

@@ -59,14 +59,14 @@ impl Shield {
             fd("SHIELD_PREFIX_TARGETS")?,
             fd("SHIELD_GUARDS")?,
         ];
-        let [settings, tables, sources, crowd] = [
+        let [settings, tables, sources, conn_count] = [
             fd("SHIELD_SETTINGS")?,
             fd("SHIELD_GUARD_PREFIXES")?,
             fd("SHIELD_SOURCES")?,
             fd("SHIELD_CONN_COUNT")?,
         ];
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(KernelError::NoMap(name));
-        let tally = PerCpuArray::try_from(take("SHIELD_STATS")?).map_err(unusable("SHIELD_STATS"))?;
+        let stats = PerCpuArray::try_from(take("SHIELD_STATS")?).map_err(unusable("SHIELD_STATS"))?;
         let ring = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
         let quota = PerCpuArray::try_from(take("SHIELD_SAMPLE_QUOTA")?).map_err(unusable("SHIELD_SAMPLE_QUOTA"))?;
         let Map::Array(nodes) = take("SHIELD_SHARED_PREFIXES")? else {
@@ -89,8 +89,8 @@ impl Shield {
             tables,
             sources,
             buckets: places,
-            conn_count: crowd,
-            stats: tally,
+            conn_count,
+            stats,
             samples: Mutex::new(Samples { ring, quota }),
             shared_prefixes: Mutex::new(nodes),
         })
@@ -213,8 +213,8 @@ impl Shield {
     #[must_use]
     pub fn decisions(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
-        for tally in self.stats.get(&guard, 0).iter().flat_map(|all| all.iter()) {
-            for (sum, one) in sum.iter_mut().zip(tally.decisions) {
+        for stats in self.stats.get(&guard, 0).iter().flat_map(|all| all.iter()) {
+            for (sum, one) in sum.iter_mut().zip(stats.decisions) {
                 *sum += one;
             }
         }

@@ -101,7 +101,7 @@ impl Connector {
             Ok(Err(error)) => {
                 // The kubeconfig, the authorities or the address may have changed: they are read anew.
                 self.forget(number, false).await;
-                // The outermost text, "client error (Connect)", tells an operator nothing.
+                // The outermost text, "client error (Connect)", says nothing to an operator.
                 let cause = std::error::Error::source(&error).map(crate::sys::error_chain);
                 let cause = cause.unwrap_or_else(|| crate::sys::error_chain(&error));
                 return Err(WatchError::Unreachable(self.unreachable(&through, &cause)));

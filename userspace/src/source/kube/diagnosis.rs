@@ -1,13 +1,13 @@
-//! Messages for operators about troubles, with the remedy.
+//! Messages for operators about errors, with the remedy.
 
 use super::feed::{Feed, Necessity};
 use super::resource_kind::ResourceKind;
 use super::watch_error::WatchError;
 
-/// Returns the message for a trouble that an operator has to mend, and whether a right is missing.
+/// Returns the message for an error that an operator has to mend, and whether a right is missing.
 pub(super) fn diagnosis(feed: &Feed, error: WatchError, watching: bool) -> Option<(String, bool)> {
     match error {
-        // The next request mends these, or has a trouble of its own.
+        // The next request mends these, or has an error of its own.
         WatchError::Absent | WatchError::Expired => None,
         WatchError::Broken(_) if watching => None,
         WatchError::Broken(text) => Some((format!("the list of {} broke off: {text}", feed.name()), false)),

@@ -183,7 +183,7 @@ async fn advance(
     outcome.map(|()| FeedStep::Watched)
 }
 
-/// Returns the pause after a trouble; `None`: the usual back-off.
+/// Returns the pause after an error; `None`: the usual back-off.
 fn retry_delay(
     trouble: &WatchError,
     feed: &Feed,

@@ -1,4 +1,4 @@
-//! Hub: holds the objects of all feeds, and tells what they mean: when all have been listed, and after each change.
+//! Hub: holds the objects of all feeds, and reports what they mean: when all have been listed, and after each change.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ struct HeldFeed {
     necessity: Necessity,
     state: FeedState,
     items: HashMap<String, WatchedObject>,
-    /// Message of the current trouble, and the verdict on the server.
+    /// Message of the current error, and the verdict on the server.
     error: Option<(String, &'static str)>,
     /// Time at which the feed was known to be up to date, in milliseconds since 1970; 0 for never.
     heard_ms: u64,
@@ -97,14 +97,14 @@ impl Hub {
                 one = updates.recv() => {
                     let Some((number, one)) = one else { return };
                     let mut changed = self.apply(number, one);
-                    // Messages that are here already are told of together.
+                    // Messages that are here already are reported together.
                     for _ in 0..MAX_AT_ONCE {
                         let Ok((number, one)) = updates.try_recv() else { break };
                         changed |= self.apply(number, one);
                     }
                     if changed {
-                        // The first change is told at once; others are likely to follow, as in a rollout, and are told
-                        // together.
+                        // The first change is reported at once; others are likely to follow, as in a rollout, and are
+                        // reported together.
                         let next = self.examined_at.map(|told| told + self.settle);
                         due = due.or_else(|| Some(next.unwrap_or_else(Instant::now)));
                     }
@@ -187,7 +187,7 @@ impl Hub {
         }
     }
 
-    /// Returns troubles that an operator has to mend. A namespace that may not be read is none, as long as routers may
+    /// Returns errors that an operator has to mend. A namespace that may not be read is none, as long as routers may
     /// be found in another.
     fn errors_to_show(&self) -> impl Iterator<Item = &(String, &'static str)> {
         let hope = self.feeds.iter().any(|feed| {
@@ -205,7 +205,7 @@ impl Hub {
             .filter_map(|feed| feed.error.as_ref())
     }
 
-    /// Logs each trouble once, as long as it lasts.
+    /// Logs each error once, as long as it lasts.
     fn log_errors(&mut self) {
         // Feeds of a lost server all have one message: a map merges them.
         let all: BTreeMap<String, &'static str> = self.errors_to_show().cloned().collect();
@@ -213,9 +213,9 @@ impl Hub {
             return;
         }
         let stays = if self.published.is_some() {
-            "What was told of the cluster stays."
+            "What was reported of the cluster stays."
         } else {
-            "Nothing is told of the cluster yet."
+            "Nothing is reported of the cluster yet."
         };
         for (error, verdict) in &all {
             if !self.logged.contains(error) {

@@ -8,7 +8,7 @@ use super::SourceStatus;
 /// Most objects that the notes name; the rest are counted.
 const MAX_NAMED: usize = 20;
 
-/// Most objects that are remembered as logged: beyond, an object may be logged again.
+/// Most objects that are kept as logged: beyond, an object may be logged again.
 const MAX_REMEMBERED: usize = 1000;
 
 pub(super) struct MalformedObjects {

@@ -1,4 +1,4 @@
-//! Proxy on the way to an API server: named by the kubeconfig, or by the environment.
+//! Proxy in front of an API server: named by the kubeconfig, or by the environment.
 //!
 //! The environment is read here, because the kube crate compares `no_proxy` with the proxy's name instead of the
 //! server's, and refuses a list that ends with a comma.

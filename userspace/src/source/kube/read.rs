@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Lists, tells the hub, and returns the place from which to watch.
+    /// Lists, reports to the hub, and returns the place from which to watch.
     pub(super) async fn list(&mut self) -> Result<WatchPosition, WatchError> {
         let version = self.list_anywhere().await?;
         if self.feed.necessity == Necessity::Speculative {

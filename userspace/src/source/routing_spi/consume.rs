@@ -23,7 +23,7 @@ const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Durat
 /// Time limit of a connect, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most errors remembered as logged: brokers put addresses and the like into their messages.
+/// Most errors kept as logged: brokers put addresses and the like into their messages.
 const MAX_ERROR_CHARS: usize = 100;
 
 /// Age from which on a lost connection resets the back-off, as does a message.

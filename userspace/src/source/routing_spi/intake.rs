@@ -1,4 +1,4 @@
-//! Intake of messages: a text is understood, recorded, and only then told to the store.
+//! Intake of messages: a text is understood, recorded, and only then reported to the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::outcome::{EventsError, EventsOutcome, OpenError};
 use super::rotation::{self, EndpointRotation, PendingRotation, RotationSink};
 use crate::source::DiscoveryUpdate;
 
-/// Function that tells the store. Called in order, under a lock: it must not block.
+/// Function that reports to the store. Called in order, under a lock: it must not block.
 pub type UpdateSink = Box<dyn Fn(DiscoveryUpdate) + Send + Sync>;
 
 /// Name of the source at the store.
@@ -37,7 +37,7 @@ pub(super) struct Intake {
     certificates: Option<CertificateFiles>,
     pub(super) applications: Applications,
     pub(super) dead: DeadLetters,
-    /// Applications that are recorded, but not yet written to files and told.
+    /// Applications that are recorded, but not yet written to files and reported.
     unsynced: BTreeSet<AppKey>,
     /// True once another instance has the ledger.
     pub(super) closed: bool,
@@ -171,7 +171,7 @@ impl Intake {
     }
 
     /// Passes over a message that could not be taken. Applications that it has changed on record, while their files
-    /// could not be written, are told to the store: they must not hold up later messages.
+    /// could not be written, are reported to the store: they must not hold up later messages.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
         let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
         if let Err(error) = self.ledger.record(&self.dead.record_of(&letter)) {

@@ -1,4 +1,4 @@
-//! Connection to a broker: the handshake, heart-beats both ways, messages in, acknowledgements out.
+//! Connection to a broker: the handshake, heart-beats in both directions, messages in, acknowledgements out.
 
 mod handshake;
 #[cfg(test)]

@@ -23,7 +23,7 @@ type DetailsByIndex = HashMap<u32, (u32, Box<FlowDetails>)>;
 
 /// Writes lines for as long as the process lives.
 pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
-    let (mut output, mut openings) = (LogOutput::default(), DetailsByIndex::new());
+    let (mut output, mut details_by_index) = (LogOutput::default(), DetailsByIndex::new());
     let (mut buffer, mut lines) = (Vec::new(), 0);
     loop {
         let first = match inbox.recv_timeout(REOPEN_INTERVAL) {
@@ -31,16 +31,16 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let target = reopen_if_requested(log, &mut output, &mut openings);
+        let target = reopen_if_requested(log, &mut output, &mut details_by_index);
         let mut flushes = Vec::new();
         let mut next = first;
         while let Some(note) = next.take() {
             match note {
-                LogMessage::Cut((index, began), opening) => {
-                    openings.insert(index, (began, opening));
+                LogMessage::Cut((index, began), details) => {
+                    details_by_index.insert(index, (began, details));
                 }
                 LogMessage::Ended(mut record, key) => {
-                    complete(&mut record, key, &mut openings);
+                    complete(&mut record, key, &mut details_by_index);
                     line::append(&mut buffer, &record);
                     lines += 1;
                 }
@@ -65,7 +65,7 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
 fn reopen_if_requested(
     log: &ConnectionLog,
     output: &mut LogOutput,
-    openings: &mut DetailsByIndex,
+    details_by_index: &mut DetailsByIndex,
 ) -> Option<LogTarget> {
     let wanted = log.reopen_requested.load(Relaxed);
     let target = log.target();
@@ -74,8 +74,8 @@ fn reopen_if_requested(
             Some(target) => output.open(target),
             None => {
                 output.close();
-                // No line will use the openings.
-                openings.clear();
+                // No line will use the details.
+                details_by_index.clear();
             }
         }
         log_error_change(log, output.failure());
@@ -85,15 +85,15 @@ fn reopen_if_requested(
 }
 
 /// Completes the record of a cut flow with the data kept from its beginning.
-fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, openings: &mut DetailsByIndex) {
+fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, details_by_index: &mut DetailsByIndex) {
     let Some((index, began)) = key else { return };
-    let Some((_, opening)) = openings.remove(&index).filter(|(of, _)| *of == began) else {
+    let Some((_, details)) = details_by_index.remove(&index).filter(|(of, _)| *of == began) else {
         return;
     };
-    record.client = opening.client;
-    record.name = opening.name;
-    record.connect = Some(opening.connect);
-    record.duration += opening.setup;
+    record.client = details.client;
+    record.name = details.name;
+    record.connect = Some(details.connect);
+    record.duration += details.setup;
 }
 
 fn write(log: &ConnectionLog, output: &mut LogOutput, target: Option<&LogTarget>, buffer: &[u8], lines: u64) {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_flow_s_line_has_what_its_own_beginning_was() {
-        let opening = |name: &str| {
+        let details = |name: &str| {
             Box::new(FlowDetails {
                 client: "192.0.2.9:1".parse().unwrap(),
                 name: signalbox_core::hostname::Hostname::parse(name.as_bytes()).ok(),
@@ -138,18 +138,18 @@ mod tests {
                 setup: Duration::from_millis(10),
             })
         };
-        let mut openings = DetailsByIndex::from([(5, (70, opening("a.test"))), (6, (71, opening("b.test")))]);
+        let mut details_by_index = DetailsByIndex::from([(5, (70, details("a.test"))), (6, (71, details("b.test")))]);
         let mut record = line::tests::record();
         let (name, duration) = (record.name.clone(), record.duration);
-        complete(&mut record, Some((5, 69)), &mut openings);
+        complete(&mut record, Some((5, 69)), &mut details_by_index);
         assert_eq!(
             (&record.name, record.duration),
             (&name, duration),
             "an earlier flow's entry"
         );
-        complete(&mut record, Some((6, 71)), &mut openings);
+        complete(&mut record, Some((6, 71)), &mut details_by_index);
         assert_eq!(record.name.unwrap().as_str(), "b.test");
         assert_eq!(record.duration, duration + Duration::from_millis(10));
-        assert!(openings.is_empty());
+        assert!(details_by_index.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Packets of the host that leg B's socket still gets while it owes bytes, and the end of that.
+//! Packets of the host that leg B's socket still gets during the hand-off, and the end of that.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::CutFlow;
@@ -46,7 +46,7 @@ fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
     });
 }
 
-/// Somebody who guesses must not make the balancer give up bytes that are owed.
+/// Somebody who guesses must not make the balancer give up bytes that are to be handed off.
 #[test]
 fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
     over_both(|mut scene| {

@@ -154,7 +154,7 @@ fn an_error_without_hops_left_is_dropped() {
     });
 }
 
-/// Leg B's socket has sent what it owes itself: it must hear of it too.
+/// Leg B's socket has sent itself what is handed off: it must hear of it too.
 #[test]
 fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     over_both(|mut scene| {

@@ -133,7 +133,7 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
     });
 }
 
-/// Leg A's socket would take the SYN for a stray one. It has received all that is owed.
+/// Leg A's socket would take the SYN for a stray one. It has received all that is to be handed off.
 #[test]
 fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
     over_both(|mut scene| {

@@ -1,4 +1,4 @@
-//! Packets for leg B's socket while it owes bytes are forwarded all the same: a copy comes once more to the interface
+//! Packets for leg B's socket during the hand-off are forwarded all the same: a copy comes once more to the interface
 //! that they came by. For these tests `cut_in` stands there.
 
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Tests of the log lines about troubles.
+//! Tests of the log lines about errors.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -32,7 +32,7 @@ fn hub() -> Hub {
     Hub::new(&Settings::new(source), "east".into(), standing, &feeds)
 }
 
-fn trouble(text: &str, of: fn(String) -> WatchError) -> FeedUpdate {
+fn failure(text: &str, of: fn(String) -> WatchError) -> FeedUpdate {
     FeedUpdate::Failed {
         text: text.to_owned(),
         remark: of(String::new()).remark(),
@@ -51,19 +51,19 @@ fn the_log_says_what_the_server_answers_once_and_again_when_that_changes() {
     tracing::subscriber::with_default(subscriber, || {
         let mut hub = hub();
         for feed in [0, 1, 0, 1] {
-            hub.apply(feed, trouble("connection refused", WatchError::Unreachable));
+            hub.apply(feed, failure("connection refused", WatchError::Unreachable));
         }
         for feed in [0, 1, 0] {
-            hub.apply(feed, trouble("401, renew them", WatchError::Unauthorized));
+            hub.apply(feed, failure("401, renew them", WatchError::Unauthorized));
         }
-        hub.apply(1, trouble("connection refused", WatchError::Unreachable));
+        hub.apply(1, failure("connection refused", WatchError::Unreachable));
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let [refused, answered, again] = lines.as_slice() else {
         panic!("{text}");
     };
-    assert!(refused.contains("The API server does not answer. Nothing is told of the cluster yet."));
+    assert!(refused.contains("The API server does not answer. Nothing is reported of the cluster yet."));
     assert!(refused.contains("connection refused") && again.contains("connection refused"));
     assert!(answered.contains("The API server answers, and refuses.") && answered.contains("401"));
 }
