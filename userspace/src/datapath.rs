@@ -13,6 +13,7 @@ pub mod flow;
 mod greet;
 pub mod listen;
 mod log_context;
+mod passed_up;
 pub mod peek;
 pub mod pipe;
 pub mod pump;

@@ -11,9 +11,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use signalbox_common::credit::Credit;
 use signalbox_core::model::Tier;
 
 use super::flow::Flow;
+use super::passed_up::stays_blocked;
 use super::pump::with_scratch;
 use super::relay::LegBytes;
 use super::sockmap_watch::{SockmapWatch, WatchedFlow};
@@ -31,6 +33,9 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(64);
 /// Interval of looks at a flow that carries bytes, and at one that does not.
 const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 const QUIET_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Most attempts to count a leg's bytes between two acknowledgements.
+const MAX_READINGS: usize = 1000;
 
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
 const EPOLLOUT: u32 = libc::EPOLLOUT as u32;
@@ -253,7 +258,7 @@ impl PreparedPair {
             Ok(LegStart {
                 credit: watched.credit(at),
                 cookie: sys::cookie(socket.as_raw_fd())?,
-                queued: queued(socket)?,
+                queued: queued_exactly(socket)?,
             })
         };
         let (c, h) = (leg(client, 0)?, leg(host, 1)?);
@@ -300,17 +305,27 @@ impl SockmapDirection {
             self.counted = carried;
             did.moved = true;
         }
-        let in_userspace = !self.in_kernel || sockmap.credits.blocked(self.credit);
-        if in_userspace || self.consumed < credit.passed || !self.pending.is_empty() {
+        if self.may_relay(&credit) {
             self.relay_passed_up(sockmap, far, &mut did)?;
-        } else if credit.limit.saturating_sub(credit.sent) < CREDIT_WINDOW_BYTES / 2 {
-            // More than half of the credit is used.
-            self.extend_credit(sockmap, far)?;
+        } else {
+            if credit.limit.saturating_sub(credit.sent) < CREDIT_WINDOW_BYTES / 2 {
+                // More than half of the credit is used.
+                self.extend_credit(sockmap, far)?;
+            }
+            if credit.blocked != 0 {
+                // All is consumed, and nothing has come since: the next segment is redirected, and may need credit soon.
+                did.wants |= EPOLLIN;
+            }
         }
         if self.hung_up {
             self.forward_fin(sockmap, far, flow, &mut did)?;
         }
         Ok(did)
+    }
+
+    /// Returns whether userspace may read from this leg: the program does not see it, or its credit stays blocked.
+    fn may_relay(&self, credit: &Credit) -> bool {
+        !self.in_kernel || stays_blocked(credit)
     }
 
     /// Raises the credit's limit to [`CREDIT_WINDOW_BYTES`] beyond what the far end has acknowledged.
@@ -327,7 +342,8 @@ impl SockmapDirection {
         Ok(queued >= sockmap.credits.read(self.credit).sent + self.relayed)
     }
 
-    /// Relays the bytes that the program passed up without credit; extends the credit when none of them is left.
+    /// Relays the bytes that the program passed up without credit; extends the credit when none of them is left. Only
+    /// where [`Self::may_relay`] has said yes: bytes that were redirected are counted in full by then.
     fn relay_passed_up(&mut self, sockmap: &SockmapPair, far: &Self, did: &mut Advance) -> io::Result<()> {
         if !self.far_took_all(sockmap, far)? {
             // Redirected bytes go first: writing now would overtake them.
@@ -412,7 +428,9 @@ impl SockmapDirection {
             if !all_taken {
                 // Has the program run over bytes that it has not seen yet.
                 sys::recheck_receive_queue(self.from.as_raw_fd())?;
-                self.relay_passed_up(sockmap, far, did)?;
+                if self.may_relay(&sockmap.credits.read(self.credit)) {
+                    self.relay_passed_up(sockmap, far, did)?;
+                }
             }
             did.unfinished = true;
             return Ok(());
@@ -428,9 +446,25 @@ impl SockmapDirection {
     }
 }
 
-/// Returns how many bytes a socket's TCP has taken for sending since it was connected.
+/// Returns how many bytes a socket's TCP has taken for sending since it was connected, or fewer.
 fn queued(socket: &TcpStream) -> io::Result<u64> {
     // The acknowledged bytes are read first: an acknowledgement in between makes the sum too small, never too large.
     let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
     Ok(acked + sys::unacknowledged(socket.as_raw_fd())?)
+}
+
+/// Returns the same number exactly, of a socket that nobody writes to at the moment.
+///
+/// Later sums are compared with this one. Too small, it would make the far leg seem to have bytes that it has not.
+fn queued_exactly(socket: &TcpStream) -> io::Result<u64> {
+    for _ in 0..MAX_READINGS {
+        let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
+        let left = sys::unacknowledged(socket.as_raw_fd())?;
+        if sys::tcp_info(socket.as_raw_fd())?.bytes_acked == acked {
+            return Ok(acked + left);
+        }
+    }
+    Err(io::Error::other(
+        "acknowledgements come faster than they can be counted",
+    ))
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use signalbox_common::credit::Credit;
 
@@ -419,11 +419,5 @@ impl Credits {
         // SAFETY: as for the limit.
         let field = unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.credit(index)).consumed)) };
         field.store(consumed, Ordering::Release);
-    }
-
-    pub fn blocked(&self, index: u32) -> bool {
-        // SAFETY: aligned; written whole by the program.
-        let field = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.credit(index)).blocked)) };
-        field.load(Ordering::Acquire) != 0
     }
 }

@@ -376,8 +376,10 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
         if credit.sent + relayed == total && credit.consumed == credit.passed {
             return;
         }
-        let queued_all = queued_now() >= credit.sent + relayed;
-        if credit.blocked == 1 && queued_all {
+        // Between the write of the consumed count and the next segment `blocked` is 1 still, but redirects can go on at any
+        // moment.
+        let stays_blocked = credit.consumed != credit.passed;
+        if stays_blocked && queued_now() >= joiner.credits.read(0).sent + relayed {
             // Redirected bytes have gone first; what was passed comes after them, and before redirects go on.
             match sys::recv(from, &mut buffer, 0) {
                 Ok(n) => {
@@ -391,7 +393,7 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
                 }
             }
         } else {
-            if credit.blocked == 0 {
+            if !stays_blocked {
                 joiner.credits.set_limit(0, acked().saturating_sub(relayed) + window);
             }
             thread::sleep(Duration::from_micros(200));
