@@ -88,8 +88,8 @@ fn ask(mut stream: &TcpStream, connection: usize, answers: usize) -> Result<(), 
     Ok(())
 }
 
-/// In tier sockmap the end of an answer is carried by hand, and the next answer is redirected by the kernel: a reader of
-/// the socket that did not look whether the gate could open let the later bytes overtake those.
+/// In tier sockmap userspace carries the end of an answer, and the kernel redirects the beginning of the next one. A flow
+/// that reads from a leg whose gate can open at any moment sends later bytes ahead of the redirected ones.
 #[test]
 fn answers_of_a_mebibyte_over_kept_connections_arrive_in_order() {
     if !privileged("answers_of_a_mebibyte_over_kept_connections_arrive_in_order") {
