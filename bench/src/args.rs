@@ -78,7 +78,7 @@ pub(crate) struct BenchPlan {
 }
 
 /// Time to start and stop a contender, on top of warm-up and measurement.
-const RUN_OVERHEAD: Duration = Duration::from_millis(450);
+const RUN_OVERHEAD_INTERVAL: Duration = Duration::from_millis(450);
 
 impl BenchArgs {
     /// Checks the arguments, and builds signalbox where it is needed.
@@ -154,10 +154,10 @@ impl BenchPlan {
             } else {
                 Duration::from_millis(2200)
             };
-            (length + RUN_OVERHEAD) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
+            (length + RUN_OVERHEAD_INTERVAL) * self.rounds_of(s) as u32 * self.setups_of(s).len() as u32
         };
         let (time, scenarios) = programs::TIME;
-        let programs = (time + RUN_OVERHEAD) * scenarios as u32 * self.with_programs().count() as u32;
+        let programs = (time + RUN_OVERHEAD_INTERVAL) * scenarios as u32 * self.with_programs().count() as u32;
         self.scenarios.iter().map(one).sum::<Duration>() + programs
     }
 

@@ -20,7 +20,7 @@ pub enum Peek {
     /// The bytes are understood.
     Found(ClientRequest),
     /// The bytes will never be understood.
-    Invalid(ParseError),
+    Invalid(PeekParseError),
 }
 
 /// Name and protocols that a client asks for.
@@ -34,7 +34,7 @@ pub struct ClientRequest {
 
 /// Reason why bytes will never be understood; the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ParseError {
+pub enum PeekParseError {
     /// The client speaks another protocol altogether.
     WrongProtocol,
     /// The client speaks the right protocol, but breaks its rules.
@@ -43,7 +43,7 @@ pub enum ParseError {
     TooLarge,
 }
 
-impl ParseError {
+impl PeekParseError {
     /// Metric label of the fault.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -57,7 +57,7 @@ impl ParseError {
 
 impl Peek {
     fn malformed(what: &'static str) -> Self {
-        Self::Invalid(ParseError::Malformed(what))
+        Self::Invalid(PeekParseError::Malformed(what))
     }
 
     fn named(name: Hostname) -> Self {

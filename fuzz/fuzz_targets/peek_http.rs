@@ -6,7 +6,7 @@ mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_core::peek::h2::{GreetedClient, H2Refusal, code};
-use signalbox_core::peek::{ParseError, Peek, http};
+use signalbox_core::peek::{PeekParseError, Peek, http};
 
 const NOT_FOUND: H2Refusal<'_> = H2Refusal {
     status: 404,
@@ -15,7 +15,7 @@ const NOT_FOUND: H2Refusal<'_> = H2Refusal {
 };
 
 /// The stream as the host is to have it, and how many bytes were said, of a client heard in pieces of this size.
-fn hear(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, u32)>, ParseError> {
+fn hear(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, u32)>, PeekParseError> {
     let mut greeted = GreetedClient::default();
     let mut rest = bytes;
     while !rest.is_empty() && !greeted.is_complete() {

@@ -10,11 +10,11 @@ pub mod guards;
 mod host_numbers;
 mod lists;
 mod macs;
+mod next_hops;
 mod services_error;
 mod status;
 mod sweep;
 mod sweeper;
-mod ways;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -39,10 +39,10 @@ use guard_view::GuardsView;
 use guards::Guards;
 use host_numbers::HostId;
 use macs::Macs;
+use next_hops::NextHops;
 use services_error::ServicesError;
 use sweep::{FlowCounts, ServiceHostPair};
 use sweeper::Sweeper;
-use ways::NextHops;
 
 /// Interval at which routes, neighbours and interfaces are checked.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);

@@ -34,8 +34,8 @@ pub(super) fn count(run: &Run<'_>) -> Result<Vec<Programs>> {
     }
     let _counting = Counting::start()?;
     for (scenario, setup) in turns {
-        let length = run.plan.length.min(LENGTH);
-        let (sample, programs) = run.measure(scenario, setup, WARM_UP, length, f64::NAN);
+        let length = run.plan.length.min(MEASURE_INTERVAL);
+        let (sample, programs) = run.measure(scenario, setup, WARM_UP_INTERVAL, length, f64::NAN);
         interrupt::check()?;
         eprintln!("{:<13} programs {setup:<22} {}", scenario.name, sample.errors);
         all.push(Programs {
@@ -48,8 +48,8 @@ pub(super) fn count(run: &Run<'_>) -> Result<Vec<Programs>> {
     Ok(all)
 }
 
-const LENGTH: Duration = Duration::from_secs(1);
-const WARM_UP: Duration = Duration::from_millis(250);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+const WARM_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Duration of one measurement, for [`crate::args::BenchPlan::estimate`], and the number of scenarios.
-pub(crate) const TIME: (Duration, usize) = (WARM_UP.saturating_add(LENGTH), SCENARIOS.len());
+pub(crate) const TIME: (Duration, usize) = (WARM_UP_INTERVAL.saturating_add(MEASURE_INTERVAL), SCENARIOS.len());

@@ -13,7 +13,7 @@ use super::connection::{Connection, Step};
 use super::{Errors, Window, tls};
 
 /// Time after which a request counts as lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Targets of connections, and their number.
 pub(crate) struct Route {
@@ -109,7 +109,7 @@ impl<'a> Slots<'a> {
         for slot in 0..self.slots.len() {
             match &self.slots[slot] {
                 None => self.open(slot),
-                Some(connection) if now.saturating_duration_since(connection.began()) > PATIENCE => {
+                Some(connection) if now.saturating_duration_since(connection.began()) > SLOT_TIMEOUT => {
                     if let Some(what) = connection.waits_for() {
                         self.errors.add(format!("timeout: {what}"));
                         self.open(slot);

@@ -32,7 +32,7 @@ const PORT: u16 = 7000;
 const PORTS: u16 = 64;
 const SOCKETS: u16 = 16;
 /// Time that the sender runs before a measurement begins.
-const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Plan of a run.
 pub(crate) struct PacketPlan<'a> {
@@ -104,7 +104,7 @@ impl PacketBench {
         flows.greet(|| running.death())?;
         let counter = self.hosts.count(&self.lab)?;
         let load = flows.load();
-        interrupt::sleep_until(Instant::now() + WARM_UP)?;
+        interrupt::sleep_until(Instant::now() + WARM_UP_INTERVAL)?;
         let kernel = softirq_threads();
         let read = || -> Result<_> {
             let (user, system) = process::jiffies(&kernel);

@@ -13,7 +13,7 @@ use super::site::Site;
 use super::{client, say};
 use crate::interrupt;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// URLs of the two clusters, each by a route of its own: one without TLS and one with.
 const URLS: [&str; 2] = ["http://north.lab.example/", "https://south.lab.example/"];
@@ -21,7 +21,7 @@ const URLS: [&str; 2] = ["http://north.lab.example/", "https://south.lab.example
 /// Waits until every router host has answered through the balancer, or something has ended.
 pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, routers: &mut [Router]) -> Result<()> {
     client::write_config(site)?;
-    let (mut seen, limit) = (Vec::new(), Instant::now() + LIMIT);
+    let (mut seen, limit) = (Vec::new(), Instant::now() + READY_TIMEOUT);
     for url in URLS.iter().cycle() {
         interrupt::check()?;
         if let Some(news) = routers.iter_mut().find_map(Router::news) {

@@ -63,7 +63,7 @@ fn scan(request: &mut RequestParser, bytes: &[u8]) -> Result<Option<usize>, Prot
 pub(crate) mod tests {
     use super::frame::{flag, frame_type};
     use super::*;
-    use crate::peek::ParseError;
+    use crate::peek::PeekParseError;
     use crate::peek::tests::name;
 
     pub(crate) const SETTINGS: (u8, u8, u32, &[u8]) = (frame_type::SETTINGS, 0, 0, b"");
@@ -106,7 +106,7 @@ pub(crate) mod tests {
         assert_eq!(peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y"), name("b.test"));
         assert!(matches!(
             peek(b"\x82\x40\x04host\x06b.test\x40\x01x\x01y\xbf"),
-            Peek::Invalid(ParseError::Malformed("more than one :authority or host"))
+            Peek::Invalid(PeekParseError::Malformed("more than one :authority or host"))
         ));
         // Entry 62 is `z: y`; its name comes again with another value without indexing, then `:authority`.
         assert_eq!(peek(b"\x82\x40\x01z\x01y\x0f\x2f\x01q\x41\x06a.test"), name("a.test"));
@@ -143,7 +143,7 @@ pub(crate) mod tests {
             ],
         ] {
             assert!(
-                matches!(peek(&message(frames)), Peek::Invalid(ParseError::Malformed(_))),
+                matches!(peek(&message(frames)), Peek::Invalid(PeekParseError::Malformed(_))),
                 "{frames:?}"
             );
         }

@@ -1,6 +1,6 @@
 //! Host of an HTTP request: Host or absolute-form of HTTP/1, `:authority` of HTTP/2 with prior knowledge.
 
-use super::{ParseError, Peek, from_authority, h2};
+use super::{Peek, PeekParseError, from_authority, h2};
 
 /// Most bytes of a request head that are looked at.
 pub const MAX_HEAD_BYTES: usize = 32 * 1024;
@@ -17,7 +17,7 @@ pub fn peek(bytes: &[u8]) -> Peek {
         request(window)
     };
     match outcome {
-        Peek::Incomplete | Peek::Greet if bytes.len() >= MAX_HEAD_BYTES => Peek::Invalid(ParseError::TooLarge),
+        Peek::Incomplete | Peek::Greet if bytes.len() >= MAX_HEAD_BYTES => Peek::Invalid(PeekParseError::TooLarge),
         outcome => outcome,
     }
 }
@@ -28,7 +28,7 @@ fn request(bytes: &[u8]) -> Peek {
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Peek::Incomplete,
-        Err(httparse::Error::TooManyHeaders) => return Peek::Invalid(ParseError::TooLarge),
+        Err(httparse::Error::TooManyHeaders) => return Peek::Invalid(PeekParseError::TooLarge),
         Err(error) => return peek_error(error),
     }
     let mut hosts = request
@@ -77,7 +77,7 @@ fn absolute_form(target: &[u8]) -> Option<&[u8]> {
 /// Fault of bytes that are not HTTP or break its rules. Only the kind of error decides: later bytes must not matter.
 fn peek_error(error: httparse::Error) -> Peek {
     match error {
-        httparse::Error::Token | httparse::Error::Version => Peek::Invalid(ParseError::WrongProtocol),
+        httparse::Error::Token | httparse::Error::Version => Peek::Invalid(PeekParseError::WrongProtocol),
         _ => Peek::malformed("the request head does not parse"),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(whole("GET / HTTP/1.0\r\n\r\n"), Peek::nameless());
         assert!(matches!(
             whole("GET / HTTP/1.1\r\n\r\n"),
-            Peek::Invalid(ParseError::Malformed(_))
+            Peek::Invalid(PeekParseError::Malformed(_))
         ));
     }
 
@@ -128,14 +128,18 @@ mod tests {
     fn two_hosts_are_refused_whatever_they_say() {
         assert!(matches!(
             whole("GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n"),
-            Peek::Invalid(ParseError::Malformed(_))
+            Peek::Invalid(PeekParseError::Malformed(_))
         ));
     }
 
     #[test]
     fn garbage_is_another_protocol() {
         for garbage in [&b"\x16\x03\x01\x00\xa5\x01"[..], b"\0\0\0\0\0", b"SSH-2.0-OpenSSH\r\n"] {
-            assert_eq!(peek(garbage), Peek::Invalid(ParseError::WrongProtocol), "{garbage:?}");
+            assert_eq!(
+                peek(garbage),
+                Peek::Invalid(PeekParseError::WrongProtocol),
+                "{garbage:?}"
+            );
         }
     }
 
@@ -145,7 +149,7 @@ mod tests {
         head.resize(MAX_HEAD_BYTES - 1, b'x');
         assert_eq!(peek(&head), Peek::Incomplete);
         head.extend(b"xxxx\r\n\r\n");
-        assert_eq!(peek(&head), Peek::Invalid(ParseError::TooLarge));
+        assert_eq!(peek(&head), Peek::Invalid(PeekParseError::TooLarge));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tls_parser::{
     TlsExtension, TlsMessage, TlsMessageHandshake, parse_tls_client_hello_extension, parse_tls_message_handshake,
 };
 
-use super::{ClientRequest, ParseError, Peek};
+use super::{ClientRequest, Peek, PeekParseError};
 use crate::hostname::Hostname;
 
 /// Most bytes, record headers included, that are looked at.
@@ -30,31 +30,31 @@ pub fn peek(bytes: &[u8]) -> Peek {
     let window = &bytes[..bytes.len().min(MAX_HELLO_BYTES)];
     match handshake(window) {
         Ok(Some(message)) => hello(&message),
-        Ok(None) if bytes.len() >= MAX_HELLO_BYTES => Peek::Invalid(ParseError::TooLarge),
+        Ok(None) if bytes.len() >= MAX_HELLO_BYTES => Peek::Invalid(PeekParseError::TooLarge),
         Ok(None) => Peek::Incomplete,
         Err(fault) => Peek::Invalid(fault),
     }
 }
 
 /// First handshake message, whole; `None` while it is not.
-fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, ParseError> {
+fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, PeekParseError> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
         match bytes.first() {
             None => return Ok(None),
             Some(&HANDSHAKE) => {}
-            Some(_) if message.is_empty() => return Err(ParseError::WrongProtocol),
-            Some(_) => return Err(ParseError::Malformed("another record inside the ClientHello")),
+            Some(_) if message.is_empty() => return Err(PeekParseError::WrongProtocol),
+            Some(_) => return Err(PeekParseError::Malformed("another record inside the ClientHello")),
         }
         if bytes.get(1).is_some_and(|&major| major != 3) {
-            return Err(ParseError::WrongProtocol);
+            return Err(PeekParseError::WrongProtocol);
         }
         let Some(header) = bytes.get(..RECORD_HEADER) else {
             return Ok(None);
         };
         let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if len == 0 || len > MAX_RECORD {
-            return Err(ParseError::Malformed("a TLS record of impossible length"));
+            return Err(PeekParseError::Malformed("a TLS record of impossible length"));
         }
         let payload = &bytes[RECORD_HEADER..bytes.len().min(RECORD_HEADER + len)];
         let whole = payload.len() == len;
@@ -64,12 +64,12 @@ fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, ParseError> {
             message.to_mut().extend_from_slice(payload);
         }
         if message.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
-            return Err(ParseError::Malformed("the first message is not a ClientHello"));
+            return Err(PeekParseError::Malformed("the first message is not a ClientHello"));
         }
         if let Some(&[_, a, b, c]) = message.get(..4) {
             let total = 4 + usize::from(a) * 65_536 + usize::from(b) * 256 + usize::from(c);
             if total > MAX_HELLO_BYTES {
-                return Err(ParseError::TooLarge);
+                return Err(PeekParseError::TooLarge);
             }
             if message.len() >= total {
                 return Ok(Some(match message {
@@ -244,7 +244,11 @@ mod tests {
     #[test]
     fn what_is_not_tls_is_known_by_its_first_byte() {
         for garbage in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
-            assert_eq!(peek(garbage), Peek::Invalid(ParseError::WrongProtocol), "{garbage:?}");
+            assert_eq!(
+                peek(garbage),
+                Peek::Invalid(PeekParseError::WrongProtocol),
+                "{garbage:?}"
+            );
         }
     }
 
@@ -259,21 +263,24 @@ mod tests {
             client_hello(&[sni("a.test"), sni("b.test")]),
         ] {
             assert!(
-                matches!(peek(&records(&message, &[])), Peek::Invalid(ParseError::Malformed(_))),
+                matches!(
+                    peek(&records(&message, &[])),
+                    Peek::Invalid(PeekParseError::Malformed(_))
+                ),
                 "{message:?}"
             );
         }
         let alert = [22, 3, 1, 0, 4, 2, 0, 0, 0];
-        assert!(matches!(peek(&alert), Peek::Invalid(ParseError::Malformed(_))));
+        assert!(matches!(peek(&alert), Peek::Invalid(PeekParseError::Malformed(_))));
     }
 
     #[test]
     fn a_hello_over_the_limit_is_refused_as_soon_as_it_says_so() {
         assert_eq!(
             peek(&[22, 3, 1, 0x40, 0, 1, 0, 0x40, 0]),
-            Peek::Invalid(ParseError::TooLarge)
+            Peek::Invalid(PeekParseError::TooLarge)
         );
         let drip = records(&client_hello(&[(99, vec![0; 16_000])]), &[1; 16_000]);
-        assert_eq!(peek(&drip), Peek::Invalid(ParseError::TooLarge));
+        assert_eq!(peek(&drip), Peek::Invalid(PeekParseError::TooLarge));
     }
 }

@@ -16,7 +16,7 @@ use crate::control::event::StoreEvent;
 use crate::state::{CheckResult, HostState};
 
 /// Delay after a request for a recheck, so that many failed connections cause one check.
-const RECHECK_DELAY: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Checks a host until aborted. `recheck` requests a check before the next is due; `counted` has the results of
 /// earlier checks.
@@ -61,7 +61,7 @@ pub fn spawn(
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
                 () = recheck.notified() => {
-                    tokio::time::sleep_until(next.min(tokio::time::Instant::now() + RECHECK_DELAY)).await;
+                    tokio::time::sleep_until(next.min(tokio::time::Instant::now() + RECHECK_INTERVAL)).await;
                 }
             }
         }

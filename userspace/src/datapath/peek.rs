@@ -11,7 +11,7 @@ use std::time::Duration;
 use signalbox_core::model::Protocol;
 use signalbox_core::peek::h2::GreetedClient;
 use signalbox_core::peek::proxy::{self, ProxyHeader};
-use signalbox_core::peek::{ClientRequest, ParseError, Peek, http, tls};
+use signalbox_core::peek::{ClientRequest, Peek, PeekParseError, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub enum PeekError {
     /// The client closed the connection without sending a byte: mostly a port check.
     Silent,
     /// The client's bytes cannot be parsed, and more of them would not help.
-    Malformed(ParseError),
+    Malformed(PeekParseError),
 }
 
 impl PeekError {
@@ -132,7 +132,7 @@ pub async fn proxy_header(
         ProxyHeader::Incomplete => None,
         ProxyHeader::Absent => Some(Ok((0, None))),
         ProxyHeader::Header { len, client } => Some(Ok((len, client))),
-        ProxyHeader::Malformed => Some(Err(PeekError::Malformed(ParseError::Malformed(
+        ProxyHeader::Malformed => Some(Err(PeekError::Malformed(PeekParseError::Malformed(
             "a broken PROXY header",
         )))),
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use signalbox_core::model::Protocol;
 use signalbox_core::peek::h2::{self, GreetedClient, code};
-use signalbox_core::peek::{ParseError, http};
+use signalbox_core::peek::{PeekParseError, http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -61,12 +61,12 @@ impl RefuseReason {
                 "Request Timeout",
                 "The acknowledgement of SETTINGS took too long to arrive.",
             ),
-            Self::Peek(PeekError::Malformed(ParseError::TooLarge)) => (
+            Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => (
                 431,
                 "Request Header Fields Too Large",
                 "The request's head is too large.",
             ),
-            Self::Peek(PeekError::Malformed(ParseError::Malformed(_) | ParseError::WrongProtocol)) => {
+            Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::WrongProtocol)) => {
                 (400, "Bad Request", "The request could not be understood.")
             }
             Self::Peek(PeekError::Closed | PeekError::Silent) => return None,
@@ -77,7 +77,7 @@ impl RefuseReason {
     fn http2(self) -> Option<h2::H2Refusal<'static>> {
         let code = match self {
             Self::Peek(PeekError::Unacknowledged) => code::SETTINGS_TIMEOUT,
-            Self::Peek(PeekError::Malformed(ParseError::TooLarge)) => code::ENHANCE_YOUR_CALM,
+            Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => code::ENHANCE_YOUR_CALM,
             _ => code::NO_ERROR,
         };
         self.http()
@@ -90,7 +90,7 @@ impl RefuseReason {
         Some(match self {
             Self::NoRoute | Self::NoName => 112,      // unrecognized_name
             Self::NoHost | Self::ConnectFailed => 80, // internal_error
-            Self::Peek(PeekError::Malformed(ParseError::Malformed(_) | ParseError::TooLarge)) => 50, // decode_error
+            Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,
         })
@@ -182,7 +182,7 @@ mod tests {
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
         assert_eq!(RefuseReason::NoRoute.answer(Protocol::Tcp, &[], None), None);
         assert_eq!(
-            RefuseReason::Peek(PeekError::Malformed(ParseError::WrongProtocol)).answer(Protocol::Tls, &[], None),
+            RefuseReason::Peek(PeekError::Malformed(PeekParseError::WrongProtocol)).answer(Protocol::Tls, &[], None),
             None
         );
         let frames = RefuseReason::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();

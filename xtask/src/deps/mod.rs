@@ -1,10 +1,12 @@
 //! `check-deps`: the dependency rules of the architecture, checked instead of remembered.
 //!
-//! [`edges`] looks at manifests, [`rules`] at sources, of which [`code`] leaves comments and strings out.
+//! [`edges`] looks at manifests, [`ranks`] at imports between modules, [`words`] at names and comments, [`rules`] at
+//! lines, of which [`code`] leaves comments and strings out.
 
 mod code;
 mod edges;
 mod modules;
+mod ranks;
 mod rules;
 mod source;
 mod words;
@@ -31,6 +33,15 @@ const CRATES: [&str; 7] = [
     "xtask/src",
 ];
 
+/// Crates in which a type's name may stand for one type only. In bench and xtask each command has its own `Args`.
+const NAMES_ONCE: [&str; 5] = [
+    "common/src",
+    "core/src",
+    "ebpf/src",
+    "userspace/config/src",
+    "userspace/src",
+];
+
 const FOLDERS: [&str; 7] = ["bench", "common", "core", "ebpf", "fuzz", "userspace", "xtask"];
 
 #[derive(clap::Args, Default)]
@@ -38,7 +49,15 @@ pub(crate) struct DepsArgs {
     /// List which module of the product imports which, circles among its files, and names and comments to mend
     #[arg(long)]
     list: bool,
+    /// Write the table of ranks into docs/architecture.md
+    #[arg(long)]
+    update_docs: bool,
 }
+
+/// Page that shows the ranks, between two marks.
+const PAGE: &str = "docs/architecture.md";
+const BEGIN: &str = "<!-- ranks: written by `cargo xtask check-deps --update-docs` -->\n";
+const END: &str = "<!-- end of the ranks -->";
 
 pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     if args.list {
@@ -46,7 +65,23 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     }
 
     let root = root()?;
+    if args.update_docs {
+        return update_page(&root);
+    }
     let mut faults = edges::check(&edges::read(&root)?);
+    faults.extend(check_page(&root)?);
+    for crate_root in CRATES {
+        let sources = sources(&root, crate_root)?;
+        let modules = Modules::of(&sources);
+        if crate_root == "userspace/src" {
+            faults.extend(ranks::check(&modules));
+        }
+        faults.extend(ranks::check_circles(&modules));
+        faults.extend(sources.iter().flat_map(words::check));
+        if NAMES_ONCE.contains(&crate_root) {
+            faults.extend(words::doubles(&sources));
+        }
+    }
     let mut files = Vec::new();
     for folder in FOLDERS {
         collect(&root.join(folder), &mut files)?;
@@ -68,6 +103,31 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     }
     println!("dependency rules hold in {} files", files.len());
     Ok(())
+}
+
+/// Splits the page into what stands before the table of ranks, the table, and what stands behind it.
+fn split_page(text: &str) -> Result<(&str, &str, &str)> {
+    let missing = || format!("{PAGE} has no place for the table of ranks: {BEGIN}");
+    let (before, rest) = text.split_once(BEGIN).with_context(missing)?;
+    let (table, after) = rest.split_once(END).with_context(missing)?;
+    Ok((before, table, after))
+}
+
+/// Finds out whether the page shows the ranks that are in force.
+fn check_page(root: &Path) -> Result<Option<String>> {
+    let text = fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
+    let (_, table, _) = split_page(&text)?;
+    let is_same = table == ranks::table();
+    Ok((!is_same)
+        .then(|| format!("{PAGE} does not show the ranks that are in force: `cargo xtask check-deps --update-docs`")))
+}
+
+fn update_page(root: &Path) -> Result<()> {
+    let text = fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
+    let (before, _, after) = split_page(&text)?;
+    let table = ranks::table();
+    fs::write(root.join(PAGE), format!("{before}{BEGIN}{table}{END}{after}"))
+        .with_context(|| format!("{PAGE} cannot be written"))
 }
 
 /// Prints imports between modules, circles, and faults of names and comments.

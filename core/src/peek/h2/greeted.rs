@@ -9,7 +9,7 @@ use super::PREFACE;
 use super::frame::{self, FirstFrame, Header, MAX_PAYLOAD, code, flag, frame_type};
 use super::refusal::H2Refusal;
 use super::request::{ProtocolError, RequestParser};
-use crate::peek::{ClientRequest, ParseError, http::MAX_HEAD_BYTES};
+use crate::peek::{ClientRequest, PeekParseError, http::MAX_HEAD_BYTES};
 
 /// Most PINGs that are answered before the first request; later ones are the host's to answer.
 const MAX_PINGS: u32 = 8;
@@ -60,7 +60,7 @@ impl GreetedClient {
     /// # Errors
     ///
     /// The client breaks the protocol and is to be refused.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), PeekParseError> {
         self.bytes_received += bytes.len() as u64;
         self.buffer.extend_from_slice(bytes);
         while !self.is_complete() {
@@ -79,7 +79,7 @@ impl GreetedClient {
             MAX_HEAD_BYTES
         };
         if !self.is_complete() && self.buffer.len() >= most {
-            return Err(ParseError::TooLarge);
+            return Err(PeekParseError::TooLarge);
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ mod tests {
 
     /// Feeds a client's stream in pieces that end at `cuts`. Bytes still in the socket go to the host too. `None`: the
     /// stream is not complete.
-    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, ParseError> {
+    fn hear(whole: &[u8], cuts: &[usize]) -> Result<Option<Passed>, PeekParseError> {
         let (mut greeted, mut answers, mut from) = (GreetedClient::default(), Vec::new(), 0);
         for to in cuts
             .iter()
@@ -285,7 +285,7 @@ mod tests {
                 let mut greeted = GreetedClient::default();
                 assert!(matches!(
                     greeted.receive(&message(frames)),
-                    Err(ParseError::Malformed(_))
+                    Err(PeekParseError::Malformed(_))
                 ));
                 assert_eq!(greeted.broken.unwrap().code, code);
             }
@@ -307,13 +307,13 @@ mod tests {
         for _ in 0..4 {
             greeted.receive(&data).unwrap();
         }
-        assert!((0..8).any(|_| greeted.receive(&data) == Err(ParseError::TooLarge)));
+        assert!((0..8).any(|_| greeted.receive(&data) == Err(PeekParseError::TooLarge)));
         data.clear();
         let mut greeted = GreetedClient::default();
         greeted.receive(&message(&[SETTINGS])).unwrap();
         let updates = bytes(&[WINDOW_UPDATE; 100]);
         assert!(
-            (0..MAX_HEAD_BYTES / updates.len() + 1).any(|_| greeted.receive(&updates) == Err(ParseError::TooLarge))
+            (0..MAX_HEAD_BYTES / updates.len() + 1).any(|_| greeted.receive(&updates) == Err(PeekParseError::TooLarge))
         );
     }
 

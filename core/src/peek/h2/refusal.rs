@@ -3,7 +3,7 @@
 use super::frame::{code, flag, frame_type, write};
 use super::request::{ProtocolError, RequestParser};
 use super::scan;
-use crate::peek::ParseError;
+use crate::peek::PeekParseError;
 
 /// Response and error code that refuse a client.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,8 @@ impl H2Refusal<'_> {
             self.respond(out, stream, request.is_head);
         }
         let (code, why) = broken.map_or((self.code, ""), |broken| match broken.error {
-            ParseError::Malformed(what) => (broken.code, what),
-            ParseError::TooLarge | ParseError::WrongProtocol => (broken.code, ""),
+            PeekParseError::Malformed(what) => (broken.code, what),
+            PeekParseError::TooLarge | PeekParseError::WrongProtocol => (broken.code, ""),
         });
         let mut end = answered.unwrap_or_default().to_be_bytes().to_vec();
         end.extend_from_slice(&code.to_be_bytes());

@@ -1,7 +1,7 @@
 //! Frames of a client up to the end of its first header block.
 
 use super::frame::{Header, MAX_PAYLOAD, code, flag, frame_type};
-use crate::peek::{ClientRequest, ParseError, Peek, from_authority};
+use crate::peek::{ClientRequest, Peek, PeekParseError, from_authority};
 
 /// Largest dynamic table, in bytes, of a client's header blocks before a server's SETTINGS (RFC 9113, section 6.5.2).
 const DYNAMIC_TABLE_BYTES: usize = 4096;
@@ -9,7 +9,7 @@ const DYNAMIC_TABLE_BYTES: usize = 4096;
 /// Reason why a client's bytes are not looked at any further.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProtocolError {
-    pub(super) error: ParseError,
+    pub(super) error: PeekParseError,
     /// Error code to close the connection with; `NO_ERROR` where only the request is wrong.
     pub(super) code: u32,
 }
@@ -17,12 +17,12 @@ pub(super) struct ProtocolError {
 impl ProtocolError {
     pub(super) const fn connection(code: u32, what: &'static str) -> Self {
         Self {
-            error: ParseError::Malformed(what),
+            error: PeekParseError::Malformed(what),
             code,
         }
     }
 
-    const fn bad_request(fault: ParseError) -> Self {
+    const fn bad_request(fault: PeekParseError) -> Self {
         Self {
             error: fault,
             code: code::NO_ERROR,
@@ -55,7 +55,7 @@ impl RequestParser {
     pub(super) fn check_header(&mut self, header: &Header) -> Result<(), ProtocolError> {
         if header.len > MAX_PAYLOAD {
             return Err(ProtocolError {
-                error: ParseError::TooLarge,
+                error: PeekParseError::TooLarge,
                 code: code::FRAME_SIZE_ERROR,
             });
         }
@@ -139,7 +139,7 @@ impl RequestParser {
             ));
         }
         if is_repeated {
-            return Err(ProtocolError::bad_request(ParseError::Malformed(
+            return Err(ProtocolError::bad_request(PeekParseError::Malformed(
                 "more than one :authority or host",
             )));
         }

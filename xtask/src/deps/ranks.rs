@@ -1,0 +1,170 @@
+//! Ranks of the product's modules: a module may import those below its own rank, and no other.
+
+use super::modules::Modules;
+
+/// Modules of `userspace/src` from the lowest to the highest, each with what it is.
+const RANKS: [(&str, &str); 10] = [
+    ("sys", "system calls on sockets, the wall clock, errors as text"),
+    (
+        "kernel",
+        "eBPF objects, maps, programs, pins, netlink: nothing else names aya",
+    ),
+    ("source", "API servers, agents, routing events: what tells of clusters"),
+    ("state", "counters and snapshots that all threads share"),
+    (
+        "datapath",
+        "workers: accept, peek, choose, dial, carry; tier cut and its flow GC",
+    ),
+    (
+        "l4",
+        "layer-4 services and the shield: keeps the kernel's maps as the snapshot wants them",
+    ),
+    (
+        "control",
+        "the store, health, rotation, takeover, persistent state: decides, and publishes snapshots",
+    ),
+    ("admin", "the API, the metrics"),
+    ("app", "composition of `signalbox run`"),
+    ("cli", "the command line, `doctor`, `demo`"),
+];
+
+/// Files of one folder that import each other in a circle are hard to read apart: this many are borne.
+const MAX_CIRCLE: usize = 3;
+
+/// Larger circles that are still there, by a folder or a crate and their size: a circle may shrink, and none may come.
+const KNOWN_CIRCLES: [(&str, usize); 7] = [
+    ("bench/src", 6),
+    ("common/src", 6),
+    ("core/src", 5),
+    ("userspace/src/datapath", 4),
+    ("userspace/src/kernel", 12),
+    ("userspace/src/source/kube", 7),
+    ("userspace/src/state", 4),
+];
+
+fn rank(module: &str) -> Option<usize> {
+    RANKS.iter().position(|(name, _)| *name == module)
+}
+
+/// Finds imports of the product that run upwards, each with its place and the remedy.
+pub(super) fn check(modules: &Modules<'_>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for ((from, to), places) in modules.between_tops() {
+        let (Some(own), Some(imported)) = (rank(from), rank(to)) else {
+            for module in [from, to].into_iter().filter(|module| rank(module).is_none()) {
+                if module != "the root" && module != "main" {
+                    faults.push(format!(
+                        "userspace/src/{module}: this module has no rank; give it one in xtask/src/deps/ranks.rs"
+                    ));
+                }
+            }
+            continue;
+        };
+        if imported > own {
+            faults.extend(places.iter().map(|place| {
+                format!(
+                    "{place}: {from} may not import {to}, which stands above it; move the item down, or let {from} own a \
+                     message that {to} reads"
+                )
+            }));
+        }
+    }
+    faults.sort();
+    faults.dedup();
+    faults
+}
+
+/// Finds circles of files that are larger than [`MAX_CIRCLE`] and not known.
+pub(super) fn check_circles(modules: &Modules<'_>) -> Vec<String> {
+    let too_large = modules.circles().into_iter().filter(|circle| circle.len() > MAX_CIRCLE);
+    let unknown = too_large.filter(|circle| {
+        let borne = |(folder, size): &(&str, usize)| {
+            circle.len() <= *size && circle.iter().all(|source| source.name.starts_with(folder))
+        };
+        !KNOWN_CIRCLES.iter().any(borne)
+    });
+    let named = unknown.map(|circle| {
+        let names: Vec<&str> = circle.iter().map(|source| source.name.as_str()).collect();
+        format!(
+            "{} files import each other in a circle, {MAX_CIRCLE} may; move what ties them into a file of its own: {}",
+            names.len(),
+            names.join(", ")
+        )
+    });
+    named.collect()
+}
+
+/// Returns the ranks as a table for docs/architecture.md, the highest first.
+pub(super) fn table() -> String {
+    let mut text = "| Module of `userspace/src` | What it is |\n|---|---|\n".to_owned();
+    for (name, what) in RANKS.iter().rev() {
+        text += &format!("| `{name}` | {what} |\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::Source;
+    use super::*;
+
+    fn sources(files: &[(&str, &str)]) -> Vec<Source> {
+        let read = |(name, text): &(&str, &str)| Source::read(name, "userspace/src", text).unwrap();
+        files.iter().map(read).collect()
+    }
+
+    #[test]
+    fn an_import_upwards_is_named_with_its_place_and_the_remedy() {
+        let sources = sources(&[
+            ("userspace/src/datapath/dial.rs", "use crate::control::Store;"),
+            (
+                "userspace/src/control.rs",
+                "use crate::datapath::dial;\npub struct Store;",
+            ),
+            ("userspace/src/control/health.rs", "use super::Store;"),
+        ]);
+        let faults = check(&Modules::of(&sources));
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(
+            faults[0].starts_with("userspace/src/datapath/dial.rs:1 control::Store: datapath may not import control"),
+            "{faults:?}"
+        );
+        assert!(faults[0].contains("move the item down"));
+    }
+
+    #[test]
+    fn a_new_module_has_to_be_given_a_rank() {
+        let sources = sources(&[
+            ("userspace/src/novelty.rs", "use crate::sys::recv;"),
+            ("userspace/src/sys.rs", "pub fn recv() {}"),
+        ]);
+        let faults = check(&Modules::of(&sources));
+        assert!(
+            faults[0].contains("userspace/src/novelty: this module has no rank"),
+            "{faults:?}"
+        );
+    }
+
+    #[test]
+    fn a_circle_of_four_files_is_too_large_and_one_of_three_is_not() {
+        let file = |name: &'static str, next: &'static str| (name, next);
+        let mut files = vec![
+            file("userspace/src/l4/a.rs", "use super::b::B; pub struct A;"),
+            file("userspace/src/l4/b.rs", "use super::c::C; pub struct B;"),
+            file("userspace/src/l4/c.rs", "use super::a::A; pub struct C;"),
+        ];
+        let three = sources(&files);
+        assert_eq!(check_circles(&Modules::of(&three)), Vec::<String>::new());
+        files[2].1 = "use super::d::D; pub struct C;";
+        files.push(file("userspace/src/l4/d.rs", "use super::a::A; pub struct D;"));
+        let four = sources(&files);
+        let faults = check_circles(&Modules::of(&four));
+        assert!(faults[0].starts_with("4 files import each other"), "{faults:?}");
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_rank() {
+        assert_eq!(table().lines().count(), RANKS.len() + 2);
+        assert!(table().lines().nth(2).is_some_and(|line| line.starts_with("| `cli`")));
+    }
+}
