@@ -196,12 +196,12 @@ pub struct DirState {
     pub hop_expires: u32,
     /// Ethernet header towards the next hop: destination, then source.
     pub macs: [u32; 3],
-    /// [`FIN_SEEN`] and the other bits of a direction. In the client's direction, before the cut: the `OFFERED_*` bits
-    /// of leg A.
+    /// [`FIN_SEEN`] and the other bits of a direction.
     pub flags: u32,
 }
 
-/// A flow: value of `CUT_FLOWS`.
+/// A flow in its carried phase: value of `CUT_FLOWS`. Until the host's SYN-ACK the entry is a
+/// [`PendingFlow`](super::PendingFlow).
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CutFlow {
@@ -222,16 +222,13 @@ pub struct CutFlow {
     pub ports_a: u32,
     /// Host's port and the balancer's, as in [`Tuple::ports`].
     pub ports_b: u32,
-    /// Sequence offset of the client's stream from leg A to leg B. Before leg B's SYN: bytes injected on leg B less
-    /// bytes consumed from leg A.
+    /// Sequence offset of the client's stream from leg A to leg B.
     pub seq_delta_in: u32,
-    /// Sequence offset of the host's stream from leg B to leg A. Between leg B's SYN and SYN-ACK: the balancer's first
-    /// byte on leg A.
+    /// Sequence offset of the host's stream from leg B to leg A.
     pub seq_delta_out: u32,
     /// Timestamp offset of the client's packets from leg A to leg B.
     pub ts_delta_in: u32,
-    /// Timestamp offset of the host's packets from leg B to leg A. Before leg B's SYN-ACK: the clock of leg A's socket,
-    /// less this machine's; 0 before leg B's SYN where it is not known.
+    /// Timestamp offset of the host's packets from leg B to leg A.
     pub ts_delta_out: u32,
     /// Number of the host's name in `ID_NAMES`.
     pub host: u32,
@@ -244,7 +241,6 @@ pub struct CutFlow {
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has to deliver, as far as userspace knows.
-    /// Between leg B's SYN and SYN-ACK: the MSS that the client was told.
     pub handoff_end: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has sent.
     pub snd_nxt_b: u32,

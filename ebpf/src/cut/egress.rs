@@ -7,11 +7,10 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, CutFlow, Diff, Tcp, Tuple, atomic,
+        Buffer, CutFlow, Diff, PendingFlow, Tcp, Tuple, atomic,
         flow::{
-            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SACK, OFFERED_SCALE,
-            OFFERED_TIMESTAMPS, ORPHANED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible,
-            state,
+            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE, ORPHANED,
+            SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN, TCP_HEADER},
@@ -297,7 +296,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
     if !first && flow.state != state::CONNECTING || flow.tuple(1) != *arriving {
         return None;
     }
-    let refused = |flow: &mut CutFlow, reason: u8| {
+    let refused = |flow: &mut PendingFlow, reason: u8| {
         flow.ineligible = reason;
         flow.state = state::INELIGIBLE;
         Some(Verdict::new(Reason::CutRefused, PASS))
@@ -338,19 +337,15 @@ fn try_rewrite_leg_b_syn<F: Family>(
     update_checksum::<F>(ctx, diff);
     if first {
         let now = tick();
+        flow.isn_client = handshake.isn_client;
+        flow.isn_vip = handshake.isn_vip;
         flow.isn_b = tcp.seq.wrapping_add(1);
-        // `d1` held bytes injected less bytes consumed.
-        flow.seq_delta_in = flow
-            .seq_delta_in
-            .wrapping_add(flow.isn_b)
-            .wrapping_sub(handshake.isn_client);
-        flow.seq_delta_out = handshake.isn_vip;
-        flow.dirs[1].ts_val = ours.ts_val.wrapping_sub(monotonic_ms());
+        flow.ts_clock_b = ours.ts_val.wrapping_sub(monotonic_ms());
         // The clock of leg A's socket may be later than its SYN-ACK, if that had a cookie; it can be told to a
         // millisecond or two, and a smaller difference is none.
-        let late = flow.ts_delta_out.wrapping_sub(handshake.ts_clock);
+        let late = flow.ts_clock_a.wrapping_sub(handshake.ts_clock);
         if !(2..=MAX_COOKIE_TS_LAG_MS + 2).contains(&late) {
-            flow.ts_delta_out = handshake.ts_clock;
+            flow.ts_clock_a = handshake.ts_clock;
         }
         flow.scale_a = handshake.scale_client | handshake.scale_vip << 4;
         flow.scale_b = if handshake.agreed & OFFERED_SCALE != 0 {
@@ -358,10 +353,8 @@ fn try_rewrite_leg_b_syn<F: Family>(
         } else {
             0
         };
-        // MSS and options of leg A stand here until the host's SYN-ACK: `pair::complete` reads and replaces them.
-        flow.handoff_end = u32::from(handshake.mss_vip);
-        flow.dirs[0].flags = u32::from(handshake.agreed & (OFFERED_SACK | OFFERED_TIMESTAMPS | OFFERED_SCALE));
-        flow.dirs[0].snd_max = handshake.isn_client;
+        flow.mss_vip = handshake.mss_vip;
+        flow.agreed = u32::from(handshake.agreed);
         flow.dirs[0].hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
         flow.dirs[0].macs = hop;
         flow.dirs[0].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);

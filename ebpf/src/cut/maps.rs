@@ -5,6 +5,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, LpmTrie, LruHashMap, RingBuf},
 };
 use signalbox_common::{
+    cut::PendingFlow,
     cut::flow::{
         CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowEnded, FlowRef, Handshake, MAX_CT_ENTRIES,
         MAX_HANDSHAKES, MAX_NAMES, Name, PENDING_PORTS, Tuple,
@@ -58,10 +59,10 @@ pub fn notify_ended(index: u32) {
 
 /// Looks up the flow that is being connected from a source port of leg B: its index, and its entry.
 #[inline(always)]
-pub fn pending_flow(port: u32) -> Option<(u32, *mut CutFlow)> {
+pub fn pending_flow(port: u32) -> Option<(u32, *mut PendingFlow)> {
     let index = CUT_PENDING.get(port & 0xffff)?;
     // SAFETY: an element of the array; userspace changes it through its mapping, so it is read once, volatile.
     let index = unsafe { core::ptr::from_ref(index).read_volatile() };
     let index = index.checked_sub(1)? as u32;
-    Some((index, CUT_FLOWS.get_ptr_mut(index)?))
+    Some((index, CUT_FLOWS.get_ptr_mut(index)?.cast()))
 }

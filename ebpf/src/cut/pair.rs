@@ -3,10 +3,10 @@
 use signalbox_common::{
     Reason,
     cut::{
-        Tcp, Tuple, atomic,
+        CutFlow, PendingFlow, Tcp, Tuple, atomic,
         flow::{
-            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS,
-            SYN_ACK_SEEN, ineligible, state,
+            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, OFFERED_SACK, OFFERED_SCALE,
+            OFFERED_TIMESTAMPS, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
     },
@@ -27,74 +27,75 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     let Some(tcp) = Tcp::read(view, F::TCP) else {
         return miss;
     };
-    let Some((index, flow)) = pending_flow(u32::from(tcp.destination)) else {
+    let Some((index, pending)) = pending_flow(u32::from(tcp.destination)) else {
         return miss;
     };
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
-    let flow = unsafe { &mut *flow };
-    if flow.state != state::CONNECTING || flow.tuple(1) != *tuple || tcp.ack != flow.isn_b {
+    let pending = unsafe { &mut *pending };
+    if pending.state != state::CONNECTING || pending.tuple(1) != *tuple || tcp.ack != pending.isn_b {
         return miss;
     }
-    let mark_ineligible = |flow: &mut signalbox_common::cut::CutFlow, reason: u8| {
+    let mark_ineligible = |flow: &mut PendingFlow, reason: u8| {
         flow.ineligible = reason;
         flow.state = state::INELIGIBLE;
         Verdict::new(Reason::CutIneligible, PASS)
     };
     let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
-        return mark_ineligible(flow, ineligible::MALFORMED);
+        return mark_ineligible(pending, ineligible::MALFORMED);
     };
     if may_be_fragmented::<F>(view) != Some(false) {
-        return mark_ineligible(flow, ineligible::FRAGMENTS);
+        return mark_ineligible(pending, ineligible::FRAGMENTS);
     }
-    // The legs' options were made equal in our SYN: leg A's stand in these bits.
-    let have = flow.dirs[0].flags as u8;
-    if (have ^ offer.offered) & OFFERED_TIMESTAMPS != 0 {
-        return mark_ineligible(flow, ineligible::TIMESTAMPS);
+    // The legs' options were made equal in our SYN.
+    let agreed = pending.agreed as u8;
+    if (agreed ^ offer.offered) & OFFERED_TIMESTAMPS != 0 {
+        return mark_ineligible(pending, ineligible::TIMESTAMPS);
     }
-    if (have ^ offer.offered) & OFFERED_SACK != 0 {
-        return mark_ineligible(flow, ineligible::SACK);
+    if (agreed ^ offer.offered) & OFFERED_SACK != 0 {
+        return mark_ineligible(pending, ineligible::SACK);
     }
-    // Userspace has left the segment size that the client was told here.
-    if u32::from(offer.mss) < flow.handoff_end {
-        return mark_ineligible(flow, ineligible::MSS);
+    if offer.mss < pending.mss_vip {
+        return mark_ineligible(pending, ineligible::MSS);
     }
     // The client was told our own scale before we knew the host.
-    if !handshake::fits_scale(tcp.window, offer.scale, flow.scale_a >> 4) {
-        return mark_ineligible(flow, ineligible::WINDOW_SCALE);
+    if !handshake::fits_scale(tcp.window, offer.scale, pending.scale_a >> 4) {
+        return mark_ineligible(pending, ineligible::WINDOW_SCALE);
     }
+    let (a, b) = (pending.tuple(0), pending.tuple(1));
+    let now = tick();
+    let isn_host = tcp.seq.wrapping_add(1);
+    let (isn_vip, isn_client, seq_delta_in) = (pending.isn_vip, pending.isn_client, pending.seq_delta_in());
+    let (ts_clock_a, ts_clock_b) = (pending.ts_clock_a, pending.ts_clock_b);
+    let flow = pending.as_carried();
     if offer.offered & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.
         flow.scale_b = 0;
     } else {
         flow.scale_b = (flow.scale_b & 15) | offer.scale << 4;
     }
-    let now = tick();
-    let first_host = tcp.seq.wrapping_add(1);
-    flow.isn_host = first_host;
-    // `d2` and `t2` held leg A's part so far.
-    flow.dirs[0].ack = flow.seq_delta_out;
-    flow.seq_delta_out = flow.seq_delta_out.wrapping_sub(first_host);
-    flow.ts_delta_out = flow
-        .ts_delta_out
-        .wrapping_add(monotonic_ms())
-        .wrapping_sub(offer.ts_val);
-    flow.dirs[1].ack = flow.isn_b;
-    flow.dirs[1].snd_max = first_host;
-    flow.dirs[0].last_seen = now;
-    flow.dirs[1].last_seen = now;
-    // The client's flags held the options of leg A.
-    flow.dirs[0].flags = 0;
-    flow.dirs[1].flags = 0;
-    flow.snd_nxt_b = flow.isn_b;
+    flow.seq_delta_in = seq_delta_in;
+    flow.seq_delta_out = isn_vip.wrapping_sub(isn_host);
+    // The first packet of the client says which clock leg B's host has to see.
+    flow.ts_delta_in = 0;
+    flow.ts_delta_out = ts_clock_a.wrapping_add(monotonic_ms()).wrapping_sub(offer.ts_val);
+    flow.handoff_state = HANDOFF_UNKNOWN;
     flow.handoff_end = flow.isn_b;
-    let (a, b) = (flow.tuple(0), flow.tuple(1));
+    flow.snd_nxt_b = flow.isn_b;
+    flow.isn_host = isn_host;
+    flow.dirs[0].ack = isn_vip;
+    flow.dirs[0].snd_max = isn_client;
+    flow.dirs[0].last_seen = now;
+    flow.dirs[1].ack = flow.isn_b;
+    flow.dirs[1].snd_max = isn_host;
+    flow.dirs[1].ts_val = ts_clock_b;
+    flow.dirs[1].last_seen = now;
     if CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST).is_err() {
-        return mark_ineligible(flow, ineligible::TABLE_FULL);
+        return table_full(flow);
     }
     flow.state = state::CUT;
     if CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST).is_err() {
         let _ = CUT_CT.remove(&b);
-        return mark_ineligible(flow, ineligible::TABLE_FULL);
+        return table_full(flow);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
@@ -108,4 +109,12 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
     Verdict::new(Reason::CutPaired, PASS)
+}
+
+/// Marks a flow as ineligible for which `CUT_CT` has no room.
+#[inline(always)]
+fn table_full(flow: &mut CutFlow) -> Verdict {
+    flow.ineligible = ineligible::TABLE_FULL;
+    flow.state = state::INELIGIBLE;
+    Verdict::new(Reason::CutIneligible, PASS)
 }

@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use signalbox_common::cut::flow::{CutFlow, ineligible, state};
+use signalbox_common::cut::PendingFlow;
+use signalbox_common::cut::flow::{ineligible, state};
 
 use super::{CutRequest, Cutter};
 use crate::datapath::socket::Socket;
@@ -25,16 +26,26 @@ pub struct CutAttempt {
     port: u16,
     /// True if the balancer has sent bytes to the client.
     pub(super) greeted: bool,
-    /// True once the programs have the flow, which then keeps entry and port. [`Self::release_port`] sets it for an
-    /// entry that is kept.
-    pub(super) keeps_entry: bool,
+    pub(super) owner: EntryOwner,
+}
+
+/// Owner of the attempt's entry and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryOwner {
+    /// The attempt: both are given back when it is dropped.
+    Attempt,
+    /// The next attempt, with another port: the entry stays allocated, the port is given back already.
+    NextAttempt,
+    /// The flow, which is cut: it keeps both until the flow GC removes it.
+    CutFlow,
 }
 
 impl Drop for CutAttempt {
     fn drop(&mut self) {
         self.cutter.kernel.pending.give_back(self.port);
-        if self.keeps_entry {
-            return;
+        match self.owner {
+            EntryOwner::NextAttempt | EntryOwner::CutFlow => return,
+            EntryOwner::Attempt => {}
         }
         let table = &self.cutter.kernel.table;
         if table.state(self.index) == state::CUT {
@@ -81,7 +92,7 @@ impl Cutter {
                 host: wanted.backend,
                 port,
                 greeted: wanted.greeted,
-                keeps_entry: false,
+                owner: EntryOwner::Attempt,
             };
             let local = SocketAddr::new(local, port);
             self.kernel.table.request(index, &flow_entry(wanted, local));
@@ -113,9 +124,9 @@ impl CutAttempt {
         (self.index, self.cutter.kernel.table.read(self.index).started)
     }
 
-    /// Gives the port back and keeps the entry: `cut` is set only to keep `drop` from freeing it.
+    /// Gives the port back and leaves the entry to the next attempt.
     fn release_port(mut self) {
-        self.keeps_entry = true;
+        self.owner = EntryOwner::NextAttempt;
         self.cutter.ports.give_back(self.host, self.port);
         self.cutter.kernel.table.set_state(self.index, state::ALLOCATED);
     }
@@ -143,13 +154,14 @@ impl CutAttempt {
     }
 }
 
-fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> CutFlow {
+fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> PendingFlow {
     let ports = |from: u16, to: u16| u32::from(from) << 16 | u32::from(to);
-    CutFlow {
+    PendingFlow {
         ports_a: ports(wanted.client.port(), wanted.vip.port()),
         ports_b: ports(wanted.backend.port(), local.port()),
-        seq_delta_in: wanted.injected.wrapping_sub(wanted.consumed),
-        ts_delta_out: wanted.timestamp_clock,
+        injected: wanted.injected,
+        consumed: wanted.consumed,
+        ts_clock_a: wanted.timestamp_clock,
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,
@@ -158,6 +170,6 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> CutFlow {
         vip: to_words(wanted.vip.ip()),
         local: to_words(local.ip()),
         host_addr: to_words(wanted.backend.ip()),
-        ..CutFlow::default()
+        ..PendingFlow::default()
     }
 }

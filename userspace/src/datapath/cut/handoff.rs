@@ -14,6 +14,7 @@ use signalbox_common::cut::flow::{EARLY_FIN, EARLY_FIN_UNKNOWN, OWNS_CONN, RESET
 use signalbox_common::cut::seq;
 use tokio::io::AsyncWriteExt as _;
 
+use super::attempt::EntryOwner;
 use super::{CutAttempt, Cutter};
 use crate::datapath::count_guards::ProcessGuard;
 use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
@@ -54,7 +55,7 @@ impl CutAttempt {
         marks: u8,
         mut process_guard: ProcessGuard,
     ) -> io::Result<()> {
-        self.keeps_entry = true;
+        self.owner = EntryOwner::CutFlow;
         let greeted = self.greeted;
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{
     CutFlow, DirState, EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, PENDING_PORTS, SOCKETS_CLOSED, state,
 };
@@ -53,13 +54,13 @@ impl FlowTable {
     }
 
     /// Fills in a claimed entry, and offers it to the programs.
-    pub fn request(&self, index: u32, flow: &CutFlow) {
-        let claimed = CutFlow {
+    pub fn request(&self, index: u32, flow: &PendingFlow) {
+        let claimed = PendingFlow {
             state: state::ALLOCATED,
             ..*flow
         };
         // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
-        unsafe { self.0.at(index).write_volatile(claimed) };
+        unsafe { self.0.at(index).cast::<PendingFlow>().write_volatile(claimed) };
         self.set_state(index, state::REQUESTED);
     }
 

@@ -1,6 +1,6 @@
 //! The four packets of the two handshakes, and what the programs and userspace note between them.
 
-use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{Handshake, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN, state};
 use signalbox_common::cut::header::{ACK, SYN};
 
@@ -80,18 +80,18 @@ impl Scene {
     /// Userspace has an entry of the flow table waiting, and is about to connect leg B.
     pub(crate) fn connects(&mut self) {
         let flow = self.flow();
-        let waiting = CutFlow {
+        let waiting = PendingFlow {
             state: state::REQUESTED,
-            seq_delta_in: INJECTED,
+            injected: INJECTED,
             ports_a: flow.ports_a,
             ports_b: flow.ports_b,
             client: flow.client,
             vip: flow.vip,
             local: flow.local,
             host_addr: flow.host_addr,
-            ..CutFlow::default()
+            ..PendingFlow::default()
         };
-        self.programs.flows.set(INDEX, waiting, 0).unwrap();
+        self.programs.flows.set(INDEX, waiting.to_entry(), 0).unwrap();
         self.programs.expect_from(self.local.port(), INDEX);
     }
 }
