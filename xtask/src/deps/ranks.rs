@@ -9,7 +9,7 @@ const RANKS: [(&str, &str); 10] = [
         "kernel",
         "eBPF objects, maps, programs, pins, netlink: nothing else names aya",
     ),
-    ("source", "API servers, agents, routing events: what tells of clusters"),
+    ("source", "API servers, agents, routing events: what reports clusters"),
     ("state", "counters and snapshots that all threads share"),
     (
         "datapath",
